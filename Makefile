@@ -1,0 +1,57 @@
+# Every target sets up what it needs, so each of them works in a fresh clone.
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+
+PY := .venv/bin/python
+STAMP := .venv/.set-up
+# bench/ and tools/ hold scripts; all four are held to the same types and style.
+CODE := src tests tools $(if $(wildcard bench/*.py),bench)
+
+.PHONY: help setup java lock format lint check test demo bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## build .venv with everything SMILE needs, Java included
+
+$(STAMP): pyproject.toml requirements.lock requirements-java.lock tools/find-python tools/setup.py tools/setup_java.py
+	@python="$$(sh tools/find-python)" && "$$python" tools/setup.py
+	@touch $@
+
+java: $(STAMP) ## give .venv a Java if the machine has lost its own
+	@$(PY) tools/setup_java.py
+
+lock: ## make requirements.lock anew from pyproject.toml
+	@python="$$(sh tools/find-python)" && "$$python" tools/lock.py > requirements.lock.new
+	@mv requirements.lock.new requirements.lock
+
+format: $(STAMP) ## lay out all code, and mend what ruff can mend
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+lint: $(STAMP) ## style, layout and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy $(CODE)
+
+check: lint ## lint and the fast tests: under two minutes
+	$(PY) -m pytest -q -n 2 -m "not slow"
+
+test: lint ## lint and all tests
+	$(PY) -m pytest -q -n 2
+
+demo: $(STAMP) ## check and explain the example programs
+	@for program in programs/*.smile; do \
+		echo "== $$program" && \
+		.venv/bin/smile check "$$program" && \
+		.venv/bin/smile explain "$$program" --as types && \
+		.venv/bin/smile explain "$$program" --as stages || exit 1; \
+	done
+
+bench: $(STAMP) ## run the benchmarks
+	$(PY) -m bench
+
+clean: ## remove .venv and everything else that was made
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis requirements.lock.new
+	find src tests tools -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,373 @@
+"""Coercions: a value handed out here is of its target type exactly, or NULL where the cast fails or overflows.
+
+Implicit coercions (`common_type`) never change which of two values is the greater; explicit ones (`cast`) do what
+PostgreSQL's do. A timestamp and a date lie in the years 1 to 9999, so that each has a text.
+"""
+
+import math
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation, Overflow
+from fractions import Fraction
+from typing import Final
+
+from smile import limits
+from smile.algebra.types import (
+    DATE,
+    INT_MAX,
+    INT_MIN,
+    INTERVAL,
+    NULL,
+    TICKS_PER_MICROSECOND,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    Value,
+    decimal_type,
+)
+
+MICROSECONDS_PER_DAY: Final = 86_400_000_000
+EPOCH: Final = datetime(1970, 1, 1)
+DATE_MIN: Final = date.min.toordinal() - EPOCH.toordinal()
+DATE_MAX: Final = date.max.toordinal() - EPOCH.toordinal()
+TIMESTAMP_MIN: Final = DATE_MIN * MICROSECONDS_PER_DAY
+TIMESTAMP_MAX: Final = (DATE_MAX + 1) * MICROSECONDS_PER_DAY - 1
+INT_DIGITS: Final = 19
+"""Digits of the widest 64-bit integer."""
+
+# Twice the digits a decimal may have and some: products of two decimals are exact, and nothing depends on the
+# default context of 28 digits, which any library may change.
+EXACT: Final = Context(prec=100, rounding=ROUND_HALF_UP, Emin=-999999, Emax=999999, traps=[InvalidOperation, Overflow])
+
+_WHOLE: Final = {
+    "int": (INT_MIN, INT_MAX),
+    "time": (INT_MIN, INT_MAX),
+    "interval": (INT_MIN, INT_MAX),
+    "timestamp": (TIMESTAMP_MIN, TIMESTAMP_MAX),
+    "date": (DATE_MIN, DATE_MAX),
+}
+
+
+def common_type(a: DataType, b: DataType) -> DataType | None:
+    """The type both are coerced to where nothing says otherwise, or None if they cannot be compared."""
+    if a == b or b == NULL:
+        return a
+    if a == NULL:
+        return b
+    if a.is_number and b.is_number:
+        if "float" in (a.name, b.name):
+            return a if a.name == "float" else b
+        return _widened(a, b)
+    moments = (DATE, TIMESTAMP, TIME)
+    if a in moments and b in moments:
+        return max(a, b, key=moments.index)
+    return None
+
+
+def _widened(a: DataType, b: DataType) -> DataType:
+    """The scale is the larger one, and room is made for the larger whole part, as far as 38 digits go: what does
+    not fit overflows rather than losing digits behind the point."""
+    (a_digits, a_scale), (b_digits, b_scale) = decimal_shape(a), decimal_shape(b)
+    scale = max(a_scale, b_scale)
+    return decimal_type(min(limits.decimal_digits_max, max(a_digits - a_scale, b_digits - b_scale) + scale), scale)
+
+
+def decimal_shape(type: DataType) -> tuple[int, int]:
+    """Digits and scale of a decimal, or of the decimal that holds any int."""
+    return (INT_DIGITS, 0) if type.name == "int" else (type.digits or limits.decimal_digits_max, type.scale or 0)
+
+
+def can_cast(a: DataType, b: DataType) -> bool:
+    if a in (b, NULL):
+        return True
+    if "relation" in (a.name, b.name) or b == NULL:
+        return False
+    if "string" in (a.name, b.name) or (a.is_number and b.is_number):
+        return True
+    pair = {a.name, b.name}
+    return pair in ({"bool", "int"}, {"int", "time"}) or pair <= {"date", "timestamp", "time"}
+
+
+def cast_is_monotone(a: DataType, b: DataType) -> bool:
+    """Whether a greater value never becomes a smaller one."""
+    return a in (b, NULL) or (can_cast(a, b) and "string" not in (a.name, b.name) and b.name != "bool")
+
+
+def cast(value: Value, source: DataType, target: DataType) -> Value:
+    if not can_cast(source, target):
+        raise TypeError(f"{source} cannot be cast to {target}")
+    if value is None or source == target:
+        return value
+    if target.name == "string":
+        return to_text(value, source)
+    if source.name == "string":
+        assert isinstance(value, str)
+        try:
+            return parse_literal(value.strip(" \t\n\r\f\v"), target)
+        except ValueError:
+            return None
+    if target.name == "bool":
+        return value != 0
+    if target.is_number:
+        return fit(_number(value, source, target), target)
+    return fit(_moment(value, source, target), target)
+
+
+def _number(value: Value, source: DataType, target: DataType) -> int | float | Decimal | None:
+    assert isinstance(value, int | float | Decimal)
+    if target.name == "float":
+        return float(value)
+    if target.name == "int":
+        return int(value) if isinstance(value, int) else int(to_decimal(value).to_integral_value(ROUND_HALF_UP))
+    # PostgreSQL: a float is worth 15 digits as a decimal, so that 0.1 is 0.1.
+    return Decimal(f"{value:.14e}") if isinstance(value, float) else to_decimal(value)
+
+
+def _moment(value: Value, source: DataType, target: DataType) -> int:
+    """Finer to coarser goes down, to the tick's own microsecond and the microsecond's own day."""
+    assert isinstance(value, int)
+    if "int" in (source.name, target.name):
+        return value
+    microseconds = {"time": value >> 10, "timestamp": value, "date": value * MICROSECONDS_PER_DAY}[source.name]
+    return {
+        "time": microseconds << 10,
+        "timestamp": microseconds,
+        "date": microseconds // MICROSECONDS_PER_DAY,
+    }[target.name]
+
+
+def to_decimal(value: Value) -> Decimal:
+    assert isinstance(value, int | float | Decimal)
+    return value if isinstance(value, Decimal) else Decimal(value)
+
+
+def round_half_away(value: Decimal, scale: int) -> Decimal:
+    """To `scale` digits behind the point, ties away from zero; there is no negative zero. The result must fit EXACT."""
+    rounded = value.quantize(Decimal((0, (1,), -scale)), context=EXACT)
+    return rounded if rounded else rounded.copy_abs()
+
+
+def fit(value: int | float | Decimal | None, type: DataType) -> int | float | Decimal | None:
+    """The number as `type` holds it, or None if it does not: overflow is NULL, and so are NaN and the infinities."""
+    if value is None:
+        return None
+    if type.name == "float":
+        return float(value) if math.isfinite(value) else None
+    if type.name == "decimal":
+        digits, scale = decimal_shape(type)
+        exact = to_decimal(value)
+        if exact.adjusted() >= digits - scale and exact:
+            return None
+        rounded = round_half_away(exact, scale)
+        return rounded if rounded.adjusted() < digits - scale or not rounded else None
+    least, greatest = _WHOLE[type.name]
+    return int(value) if least <= value <= greatest else None
+
+
+# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_INT: Final = re.compile(r"[+-]?[0-9]+")
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
+_TRUE: Final = ("true", "yes", "on", "1")
+_FALSE: Final = ("false", "no", "off", "0")
+
+
+def parse_literal(text: str, type: DataType) -> Value:
+    """The value of `type` written as `text`; ValueError says what is wrong with it."""
+    match type.name:
+        case "string":
+            return text
+        case "bool":
+            return _parse_bool(text)
+        case "int" | "float" | "decimal":
+            return _parse_number(text, type)
+        case "time":
+            if _INT.fullmatch(text):
+                return _in_range(int(text), type, text)
+            return _in_range(_parse_timestamp(text) * TICKS_PER_MICROSECOND, type, text)
+        case "timestamp":
+            return _parse_timestamp(text)
+        case "date":
+            return _parse_date(text)
+        case "interval":
+            return parse_interval(text)
+        case "bytes":
+            if not text.startswith("\\x"):
+                raise ValueError(f"'{text}' is not written as bytes are, for example '\\x0aff'")
+            return bytes.fromhex(text[2:])
+    raise ValueError(f"there is no literal of type {type}")
+
+
+def literal_text(value: Value, type: DataType) -> str:
+    """The text that `parse_literal` reads back as this value."""
+    if value is None:
+        raise ValueError("NULL has no text")
+    return interval_text(int(value)) if type == INTERVAL else to_text(value, type)
+
+
+def to_text(value: Value, type: DataType) -> str:
+    """What a cast to string gives."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() if type == TIMESTAMP:
+            return _timestamp_text(value)
+        case int() if type == DATE:
+            return date.fromordinal(value + EPOCH.toordinal()).isoformat()
+        case int() if type == INTERVAL:
+            return _clock_text(value)
+        case float():
+            return _float_text(value)
+        case Decimal():
+            return f"{value:f}"
+        case bytes():
+            return "\\x" + value.hex()
+    return str(value)
+
+
+def _parse_bool(text: str) -> bool:
+    folded = text.lower()
+    # PostgreSQL takes any beginning that leaves no doubt; `o` leaves one.
+    if folded and folded != "o":
+        if any(word.startswith(folded) for word in _TRUE):
+            return True
+        if any(word.startswith(folded) for word in _FALSE):
+            return False
+    raise ValueError(f"'{text}' is neither true nor false")
+
+
+def _parse_number(text: str, type: DataType) -> int | float | Decimal:
+    if not (_INT if type.name == "int" else _NUMBER).fullmatch(text) or len(text) > limits.number_chars_max:
+        raise ValueError(f"'{text}' is not of type {type}")
+    number = {"int": int, "float": float, "decimal": Decimal}[type.name](text)
+    return _in_range(number, type, text)
+
+
+def _in_range(value: int | float | Decimal, type: DataType, text: str) -> int | float | Decimal:
+    fitting = fit(value, type)
+    if fitting is None:
+        raise ValueError(f"'{text}' is out of range for type {type}")
+    return fitting
+
+
+def _parse_timestamp(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
+        try:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+        except OverflowError:
+            raise ValueError(f"'{text}' is out of range for type timestamp") from None
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def _parse_date(text: str) -> int:
+    return date.fromisoformat(text).toordinal() - EPOCH.toordinal()
+
+
+def _timestamp_text(value: int) -> str:
+    text = (EPOCH + timedelta(microseconds=value)).isoformat(sep=" ")
+    return text.rstrip("0") if "." in text else text
+
+
+def _float_text(value: float) -> str:
+    """PostgreSQL's: the fewest digits that read back the same; an exponent from 1e15 up and below 1e-4."""
+    sign, digits, exponent = Decimal(repr(value)).normalize(EXACT).as_tuple()
+    assert isinstance(exponent, int)
+    power = len(digits) - 1 + exponent
+    if -4 <= power < 15 or not value:
+        return f"{Decimal((sign, digits, exponent)):f}"
+    mantissa = "".join(map(str, digits))
+    mantissa = mantissa if len(mantissa) == 1 else f"{mantissa[0]}.{mantissa[1:]}"
+    return f"{'-' * sign}{mantissa}e{'+' if power > 0 else '-'}{abs(power):02d}"
+
+
+# ── intervals ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_SECOND: Final = 1_000_000 * TICKS_PER_MICROSECOND
+UNITS: Final = {
+    "DAY": 86_400 * _SECOND,
+    "HOUR": 3_600 * _SECOND,
+    "MINUTE": 60 * _SECOND,
+    "SECOND": _SECOND,
+    "MILLISECOND": 1_000 * TICKS_PER_MICROSECOND,
+    "MICROSECOND": TICKS_PER_MICROSECOND,
+    "TICK": 1,
+}
+"""Ticks of each unit, the largest first."""
+
+_SHORT: Final = {
+    **{"D": "DAY", "H": "HOUR", "HR": "HOUR", "M": "MINUTE", "MIN": "MINUTE", "S": "SECOND", "SEC": "SECOND"},
+    **{"MS": "MILLISECOND", "MSEC": "MILLISECOND", "US": "MICROSECOND", "USEC": "MICROSECOND", "W": "WEEK"},
+}
+_NOT_FIXED: Final = ("MON", "MONTH", "QUARTER", "Y", "YR", "YEAR", "DECADE", "CENTURY", "MILLENNIUM")
+_LITERAL: Final = re.compile(r"(?i)\s*(?:INTERVAL\b)?\s*'([^']*)'\s*([a-z][a-z ]*)?")
+_PART: Final = re.compile(r"([+-]?)(?:(\d+(?::\d+){1,2}(?:\.\d*)?)|(\d+\.?\d*|\.\d+)\s*([a-z]+)?)", re.I | re.A)
+_CLOCK: Final = ("HOUR", "MINUTE", "SECOND")
+
+
+def interval_text(ticks: int) -> str:
+    unit = next(u for u, size in UNITS.items() if ticks % size == 0)
+    return f"INTERVAL '{ticks // UNITS[unit]}' {unit}"
+
+
+def parse_interval(text: str, unit: str | None = None) -> int:
+    """Ticks. `unit` is what follows the quotes, and belongs to a number that has no unit of its own (else seconds)."""
+    literal = _LITERAL.fullmatch(text)
+    if literal:
+        text, unit = literal[1], literal[2] or unit
+    fields = [_unit(u) for u in re.split(r"\s+TO\s+", unit.strip().upper())] if unit else []
+    total, at = Fraction(0), 0
+    stripped = text.strip()
+    while at < len(stripped):
+        part = _PART.match(stripped, at)
+        if part is None:
+            raise ValueError(f"'{text}' is not an interval; write for example '3 minutes'")
+        at = len(stripped) - len(stripped[part.end() :].lstrip())
+        total += _part_ticks(part, fields, followed=":" in stripped[at:])
+    if not stripped:
+        raise ValueError("an interval is empty")
+    if total.denominator != 1:
+        raise ValueError(f"'{text}' is not a whole number of ticks; a microsecond has {TICKS_PER_MICROSECOND}")
+    if not INT_MIN <= total <= INT_MAX:
+        raise ValueError(f"'{text}' is out of range for type interval")
+    return int(total)
+
+
+def _part_ticks(part: re.Match[str], fields: list[str], followed: bool) -> Fraction:
+    sign, clock, number, unit = part.groups()
+    if clock is None:
+        # In '1 10:00:00' the number before the clock is days.
+        name = _unit(unit) if unit else "DAY" if followed else fields[-1] if fields else "SECOND"
+        ticks = Fraction(number) * _unit_ticks(name)
+    else:
+        parts = clock.split(":")
+        last = _CLOCK.index(fields[-1]) if len(fields) == 2 and fields[-1] in _CLOCK else 1 if len(parts) == 2 else 2
+        names = _CLOCK[max(0, last + 1 - len(parts)) : last + 1]
+        if len(names) != len(parts):
+            raise ValueError(f"'{clock}' has more parts than its fields")
+        ticks = sum((Fraction(p) * _unit_ticks(n) for p, n in zip(parts, names, strict=True)), Fraction(0))
+    return -ticks if sign == "-" else ticks
+
+
+def _unit_ticks(name: str) -> int:
+    return 7 * UNITS["DAY"] if name == "WEEK" else UNITS[name]
+
+
+def _unit(word: str) -> str:
+    upper = word.upper()
+    singular = upper if upper in _SHORT or upper in _NOT_FIXED else upper.removesuffix("S")
+    name = _SHORT.get(singular, singular)
+    if name in _NOT_FIXED or upper in ("CENTURIES", "MILLENNIA"):
+        raise ValueError(f"the length of a {name.lower()} is not fixed; write the interval in days")
+    if name not in UNITS and name != "WEEK":
+        raise ValueError(f"'{word}' is not a unit of time")
+    return name
+
+
+def _clock_text(ticks: int) -> str:
+    """Hours, minutes and seconds, exact to the tick; `parse_interval` reads it back."""
+    minutes, rest = divmod(abs(ticks), UNITS["MINUTE"])
+    seconds = f"{EXACT.divide(Decimal(rest), Decimal(_SECOND)):f}"  # at most 16 digits behind the point: exact
+    whole, _, fraction = seconds.partition(".")
+    clock = f"{minutes // 60:02d}:{minutes % 60:02d}:{int(whole):02d}" + (f".{fraction}" if fraction else "")
+    return f"-{clock}" if ticks < 0 else clock

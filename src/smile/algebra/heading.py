@@ -1,0 +1,367 @@
+"""The heading of a relational expression: its columns, their data types, its key. A heading exists only for an
+expression that is well formed; asking for one is how MMPL is checked, whoever wrote it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import singledispatchmethod
+
+from smile.algebra import mmpl
+from smile.algebra.scalars import SCALARS, resolve
+from smile.algebra.coercions import can_cast
+from smile.algebra.types import BOOL, FLOAT, INT, SUM_OF_INTS, TIME, TIMESTAMP, DataType, decimal_type, relation_type
+from smile.errors import error, nearest
+from smile.source import Span
+
+WINDOW_COLUMNS = ("window_start", "window_end")
+
+
+@dataclass(frozen=True)
+class Heading:
+    """`hidden` are key columns that no query named; `tick` are the key columns that say when a row happened, if any.
+
+    A total relation has a row for every value of its key: a group nobody has heard of has its default row.
+    """
+
+    columns: Mapping[str, DataType]
+    key: tuple[str, ...]
+    hidden: frozenset[str] = frozenset()
+    tick: tuple[str, ...] = ()
+    total: bool = False
+
+    @property
+    def visible(self) -> tuple[str, ...]:
+        return tuple(c for c in self.columns if c not in self.hidden)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The visible columns that are not key."""
+        return tuple(c for c in self.visible if c not in self.key)
+
+
+def stream_heading(stream: mmpl.StreamDef) -> Heading:
+    return Heading({stream.tick: TIME, **dict(stream.columns)}, (stream.tick,), tick=(stream.tick,))
+
+
+def whole_key_equated(heading: Heading, joined: Iterable[str]) -> bool:
+    return set(heading.key) <= set(joined)
+
+
+class Headings:
+    """Headings of all the relational expressions of one program, each computed once."""
+
+    def __init__(self, relations: Mapping[str, Heading] | None = None) -> None:
+        self.relations = dict(relations or {})
+        self._known: dict[mmpl.Rel, Heading] = {}
+
+    @classmethod
+    def of_program(cls, program: mmpl.Program) -> "Headings":
+        headings = cls({s.name: stream_heading(s) for s in program.streams})
+        for stream in program.streams:
+            for check in stream.checks:
+                expect(check, BOOL, headings.relations[stream.name].columns)
+        for view in program.views:
+            headings.relations[view.name] = headings.of(view.body)
+        return headings
+
+    def of(self, rel: mmpl.Rel) -> Heading:
+        heading = self._known.get(rel)
+        if heading is None:
+            heading = self._known[rel] = self._compute(rel)
+        return heading
+
+    @singledispatchmethod
+    def _compute(self, rel: mmpl.Rel) -> Heading:
+        raise AssertionError(rel)
+
+    @_compute.register
+    def _(self, rel: mmpl.Ref) -> Heading:
+        if rel.name not in self.relations:
+            raise error("E021", f"there is no stream or view {rel.name}", rel.span, nearest(rel.name, self.relations))
+        return self.relations[rel.name]
+
+    @_compute.register
+    def _(self, rel: mmpl.Restrict) -> Heading:
+        heading = self.of(rel.input)
+        expect(rel.predicate, BOOL, heading.columns)
+        return replace(heading, total=False)
+
+    @_compute.register
+    def _(self, rel: mmpl.Project) -> Heading:
+        heading = self.of(rel.input)
+        _unique(rel.columns, rel.span)
+        _exist(rel.columns, heading, rel.span)
+        hidden = [c for c in heading.key if c not in rel.columns]
+        columns = {c: heading.columns[c] for c in (*rel.columns, *hidden)}
+        return replace(heading, columns=columns, hidden=frozenset(hidden))
+
+    @_compute.register
+    def _(self, rel: mmpl.Extend) -> Heading:
+        heading = self.of(rel.input)
+        new = {name: type_of(e, heading.columns) for name, e in rel.assignments}
+        _unique((*heading.columns, *(name for name, _ in rel.assignments)), rel.span)
+        return replace(heading, columns={**heading.columns, **new})
+
+    @_compute.register
+    def _(self, rel: mmpl.Rename) -> Heading:
+        heading = self.of(rel.input)
+        _exist((old for old, _ in rel.pairs), heading, rel.span)
+        new = dict(rel.pairs)
+        names = tuple(new.get(c, c) for c in heading.columns)
+        _unique(names, rel.span)
+        return Heading(
+            dict(zip(names, heading.columns.values(), strict=True)),
+            tuple(new.get(c, c) for c in heading.key),
+            frozenset(new.get(c, c) for c in heading.hidden),
+            tuple(new.get(c, c) for c in heading.tick),
+            heading.total,
+        )
+
+    @_compute.register
+    def _(self, rel: mmpl.Join) -> Heading:
+        left, right = self.of(rel.left), self.of(rel.right)
+        _check_pairs(rel.on, left, right, rel.span)
+        both = {**right.columns, **left.columns}
+        if rel.when is not None:
+            expect(rel.when, BOOL, both)
+        if rel.kind in ("semi", "anti"):
+            return replace(left, total=False)
+        if rel.kind == "match":
+            assert rel.mark is not None
+            _unique((*left.columns, rel.mark), rel.span)
+            return replace(left, columns={**left.columns, rel.mark: BOOL}, total=False)
+        merged = [r for a, r in rel.on if a == r]
+        _unique((*left.columns, *(c for c in right.columns if c not in merged)), rel.span)
+        key, tick = _join_key(rel, left, right)
+        left_whole = whole_key_equated(left, (a for a, _ in rel.on))
+        right_whole = whole_key_equated(right, (b for _, b in rel.on))
+        total = left.total and right.total and left_whole and right_whole and rel.when is None
+        columns = {**left.columns, **{c: t for c, t in right.columns.items() if c not in merged}}
+        hidden = (left.hidden | right.hidden) - (set(left.visible) | set(right.visible))
+        dropped = hidden - set(key)
+        columns = {c: t for c, t in columns.items() if c not in dropped}
+        return Heading(columns, key, hidden - dropped, tick, total)
+
+    @_compute.register
+    def _(self, rel: mmpl.Asof) -> Heading:
+        left, right = self.of(rel.left), self.of(rel.right)
+        _check_pairs((*rel.on, rel.at), left, right, rel.span)
+        for side, column in ((left, rel.at[0]), (right, rel.at[1])):
+            if side.columns[column] not in (TIME, TIMESTAMP):
+                raise error("E043", f"ASOF JOIN needs a time, {column} is {side.columns[column]}", rel.span)
+        if right.tick[:1] != (rel.at[1],):
+            raise error("E043", f"{rel.at[1]} is not the tick of the joined relation", rel.span)
+        merged = [r for a, r in (*rel.on, rel.at) if a == r]
+        kept = {c: t for c, t in right.columns.items() if c not in merged and c not in right.hidden}
+        _unique((*left.columns, *kept), rel.span)
+        return replace(left, columns={**left.columns, **kept}, total=False)
+
+    @_compute.register
+    def _(self, rel: mmpl.Summarize) -> Heading:
+        heading = self.of(rel.input)
+        _exist(rel.per, heading, rel.span)
+        _unique((*rel.per, *(name for name, _ in rel.aggregates)), rel.span)
+        columns = {c: heading.columns[c] for c in rel.per}
+        columns |= {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
+        tick = heading.tick if set(heading.tick) <= set(rel.per) else ()
+        return Heading(columns, rel.per, tick=tick, total=True)
+
+    @_compute.register
+    def _(self, rel: mmpl.Distinct) -> Heading:
+        heading = self.of(rel.input)
+        visible = heading.visible
+        tick = heading.tick if set(heading.tick) <= set(visible) else ()
+        return Heading({c: heading.columns[c] for c in visible}, visible, tick=tick)
+
+    @_compute.register
+    def _(self, rel: mmpl.Best) -> Heading:
+        heading = self.of(rel.input)
+        _exist(rel.per, heading, rel.span)
+        for e, _ in rel.by:
+            t = type_of(e, heading.columns)
+            if not t.is_ordered:
+                raise error("E031", f"rows cannot be ordered by a {t.name}", e.span)
+        return replace(heading, total=False)
+
+    @_compute.register
+    def _(self, rel: mmpl.Window) -> Heading:
+        heading = self.of(rel.input)
+        _exist((rel.on,), heading, rel.span)
+        on_type = heading.columns[rel.on]
+        if on_type not in (TIME, TIMESTAMP):
+            raise error("E046", f"a window needs a time or a timestamp, {rel.on} is {on_type}", rel.span)
+        if rel.size <= 0 or (rel.slide is not None and rel.slide <= 0):
+            raise error("E046", "a window's size and slide must be above zero", rel.span)
+        if rel.kind == "last":
+            if heading.tick[:1] != (rel.on,):
+                raise error("E043", f"LAST needs the tick of the relation, {rel.on} is not", rel.span)
+            return replace(heading, total=False)
+        _unique((*heading.columns, *WINDOW_COLUMNS), rel.span)
+        columns = {**heading.columns, **dict.fromkeys(WINDOW_COLUMNS, on_type)}
+        key = (*heading.key, "window_start") if rel.kind == "hop" else heading.key
+        return replace(heading, columns=columns, key=key, total=False)
+
+    @_compute.register
+    def _(self, rel: mmpl.Over) -> Heading:
+        heading = self.of(rel.input)
+        _exist((*rel.per, rel.by), heading, rel.span)
+        if heading.tick[:1] != (rel.by,):
+            raise error("E043", f"OVER must be ordered by the tick of the relation, {rel.by} is not", rel.span)
+        new = {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
+        _unique((*heading.columns, *(name for name, _ in rel.aggregates)), rel.span)
+        return replace(heading, columns={**heading.columns, **new}, total=False)
+
+    @_compute.register
+    def _(self, rel: mmpl.Silence) -> Heading:
+        heading = self.of(rel.input)
+        _exist((*rel.per, rel.tick), heading, rel.span)
+        if heading.key != (rel.tick,) or heading.tick != heading.key:
+            raise error("E043", f"SILENCE needs rows keyed by one tick, {rel.tick} is not their key", rel.span)
+        _unique((*heading.columns, rel.name), rel.span)
+        return replace(heading, columns={**heading.columns, rel.name: BOOL}, total=False)
+
+    @_compute.register
+    def _(self, rel: mmpl.Merge) -> Heading:
+        headings = [self.of(i) for i in rel.inputs]
+        for heading, node in zip(headings, rel.inputs, strict=True):
+            if len(heading.key) != 1 or heading.tick != heading.key:
+                raise error("E043", "MERGE needs relations keyed by one tick each", node.span or rel.span)
+        first = _same_visible("MERGE", headings, rel.span)
+        if any(h.key != first.key for h in headings):
+            raise error("E044", "MERGE needs the tick in the same column of each relation", rel.span)
+        if first.key[0] in first.hidden:
+            raise error("E043", "MERGE needs the tick to be selected", rel.span)
+        _unique((*first.visible, "source"), rel.span)
+        tick = (first.key[0], "source")
+        columns = {tick[0]: TIME, "source": INT, **{c: first.columns[c] for c in first.visible}}
+        return Heading(columns, tick, tick=tick)
+
+    @_compute.register
+    def _(self, rel: mmpl.Union) -> Heading:
+        headings = [self.of(i) for i in rel.inputs]
+        first = _same_visible("UNION", headings, rel.span)
+        columns = {c: first.columns[c] for c in first.visible}
+        hidden = {"branch": INT}
+        for heading in headings:
+            for c in sorted(heading.hidden):
+                if c in columns or hidden.get(c, heading.columns[c]) != heading.columns[c]:
+                    raise error("E044", f"the hidden key column {c} clashes in UNION", rel.span)
+                hidden[c] = heading.columns[c]
+        _unique((*columns, "branch"), rel.span)
+        keys = [c for c in columns if any(c in h.key for h in headings)]
+        return Heading({**columns, **hidden}, ("branch", *keys, *(c for c in hidden if c != "branch")), frozenset(hidden))
+
+
+def aggregate_type(aggregate: mmpl.Aggregate, heading: Heading, span: Span | None) -> DataType:
+    where = aggregate.span or span
+    if aggregate.function == "group":
+        _exist(aggregate.columns, heading, where)
+        return relation_type(tuple((c, heading.columns[c]) for c in aggregate.columns))
+    arg = type_of(aggregate.arg, heading.columns) if aggregate.arg is not None else None
+    if aggregate.function in ("count", "count_distinct"):
+        return INT
+    assert arg is not None
+    name = aggregate.function.upper()
+    if aggregate.function == "latest":
+        if not heading.tick:
+            raise error(
+                "E043",
+                "LATEST needs rows with one tick, and these have none",
+                where,
+                "Take LATEST of a stream, or group so that the tick stays in the key.",
+            )
+        return arg
+    if aggregate.function in ("min", "max"):
+        if not arg.is_ordered:
+            raise error("E031", f"{name} of a {arg.name} has no meaning", where)
+        return arg
+    if arg.name == "interval":
+        return arg
+    if not arg.is_number:
+        raise error("E031", f"{name} needs a number or an interval, not {arg}", where)
+    if aggregate.function == "avg":
+        return FLOAT
+    if arg.name == "decimal":
+        assert arg.scale is not None
+        return decimal_type(38, arg.scale)
+    return SUM_OF_INTS if arg == INT else FLOAT
+
+
+def type_of(expr: mmpl.Expr, columns: Mapping[str, DataType]) -> DataType:
+    """The data type of an expression whose coercions are all explicit, or the error in it."""
+    match expr:
+        case mmpl.Column(name):
+            if name not in columns:
+                raise error("E022", f"there is no column {name}", expr.span, nearest(name, columns))
+            return columns[name]
+        case mmpl.Constant():
+            return expr.type
+        case mmpl.Call(function, args):
+            if function not in SCALARS:
+                raise error("E026", f"there is no function {function}", expr.span, nearest(function, SCALARS))
+            types = tuple(type_of(a, columns) for a in args)
+            signature = resolve(function, types)
+            if signature is None or signature.args != types:
+                given = ", ".join(map(str, types))
+                raise error("E031", f"{function} cannot be applied to ({given})", expr.span)
+            return signature.result
+        case mmpl.Cast(arg, target):
+            source = type_of(arg, columns)
+            if not can_cast(source, target):
+                raise error("E031", f"{source} cannot be cast to {target}", expr.span)
+            return target
+        case mmpl.Case(branches, otherwise):
+            result = type_of(otherwise, columns)
+            for condition, value in branches:
+                expect(condition, BOOL, columns)
+                expect(value, result, columns)
+            return result
+    raise AssertionError(expr)
+
+
+def expect(expr: mmpl.Expr, wanted: DataType, columns: Mapping[str, DataType]) -> None:
+    found = type_of(expr, columns)
+    if found != wanted:
+        raise error("E031", f"expected {wanted}, found {found}", expr.span)
+
+
+def _check_pairs(
+    on: Iterable[tuple[str, str]], left: Heading, right: Heading, span: Span | None
+) -> None:
+    for a, b in on:
+        _exist((a,), left, span)
+        _exist((b,), right, span)
+        if left.columns[a] != right.columns[b]:
+            raise error("E030", f"{a} is {left.columns[a]}, but {b} is {right.columns[b]}", span)
+
+
+def _join_key(rel: mmpl.Join, left: Heading, right: Heading) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A side whose whole key is equated adds nothing to the key, provided that the other side is always there."""
+    left_whole = whole_key_equated(left, (a for a, _ in rel.on))
+    right_whole = whole_key_equated(right, (b for _, b in rel.on))
+    if right_whole and (rel.kind in ("inner", "left") or (left_whole and all(a == b for a, b in rel.on))):
+        return left.key, left.tick
+    if left_whole and rel.kind == "right":
+        return right.key, right.tick
+    return (*left.key, *(c for c in right.key if c not in left.key)), ()
+
+
+def _same_visible(what: str, headings: list[Heading], span: Span | None) -> Heading:
+    first = headings[0]
+    for h in headings[1:]:
+        if h.visible != first.visible or any(h.columns[c] != first.columns[c] for c in h.visible):
+            raise error("E044", f"{what} needs the same columns of the same types in each relation", span)
+    return first
+
+
+def _exist(names: Iterable[str], heading: Heading, span: Span | None) -> None:
+    for name in names:
+        if name not in heading.columns:
+            raise error("E022", f"there is no column {name}", span, nearest(name, heading.columns))
+
+
+def _unique(names: Iterable[str], span: Span | None) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise error("E020", f"there are two columns named {name}", span, "Rename one of them.")
+        seen.add(name)

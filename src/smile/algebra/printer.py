@@ -1,0 +1,302 @@
+"""MMPL as text. What is printed parses to an equal tree, span aside: no parenthesis too few, none too many.
+
+Nothing here recurses over the tree, however deep it is: printing a node gives the pieces it consists of, text and
+smaller nodes, and a stack turns those into text.
+"""
+
+import re
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+from smile.algebra import mmpl
+from smile.algebra.coercions import interval_text, literal_text
+from smile.algebra.types import BOOL, INT, INTERVAL, NULL, STRING, DataType
+
+GRAMMAR: Final = files("smile.algebra").joinpath("mmpl.lark").read_text("utf-8")
+KEYWORDS: Final = frozenset(re.findall(r'"([A-Z]+)"', GRAMMAR))
+_BARE_NAME: Final = re.compile(re.findall(r"^NAME: /(.*)/$", GRAMMAR, re.MULTILINE)[0])
+
+
+class _Part(NamedTuple):
+    """An expression where the grammar wants one that binds at least as tightly as `level`."""
+
+    expr: mmpl.Expr
+    level: int = 0
+
+
+class _Pipeline(NamedTuple):
+    """A relation whose lines after the first start at `indent`."""
+
+    rel: mmpl.Rel
+    indent: int
+
+
+_Piece = str | _Part | _Pipeline
+
+
+class _Infix(NamedTuple):
+    """An operator's binding strength and what it asks of its operands: SQL's, in PostgreSQL's order."""
+
+    symbol: str
+    level: int
+    left: int
+    right: int
+
+
+_NOT, _IS, _COMPARISON, _NEG, _PRIMARY = 3, 4, 5, 10, 11
+_INFIX: Final[dict[str, _Infix]] = {
+    "or": _Infix("OR", 1, 2, 2),
+    "and": _Infix("AND", 2, 3, 3),
+    "is distinct from": _Infix("IS DISTINCT FROM", _IS, _IS, _COMPARISON),
+    "is not distinct from": _Infix("IS NOT DISTINCT FROM", _IS, _IS, _COMPARISON),
+    **{op: _Infix(op, _COMPARISON, 6, 6) for op in ("=", "<>", "<", "<=", ">", ">=")},
+    "like": _Infix("LIKE", 6, 7, 7),
+    "ilike": _Infix("ILIKE", 6, 7, 7),
+    "||": _Infix("||", 7, 7, 8),
+    **{op: _Infix(op, 8, 8, 9) for op in ("+", "-")},
+    **{op: _Infix(op, 9, 9, _NEG) for op in ("*", "/", "%")},
+}
+_POSTFIX: Final = {"is null": "IS NULL", "is not null": "IS NOT NULL"}
+
+JOINS: Final[dict[mmpl.JoinKind, str]] = {
+    "inner": "JOIN",
+    "left": "LEFT JOIN",
+    "right": "RIGHT JOIN",
+    "full": "FULL JOIN",
+    "semi": "SEMIJOIN",
+    "anti": "ANTIJOIN",
+    "match": "MATCH",
+}
+
+
+def print_program(program: mmpl.Program) -> str:
+    statements = [_stream(s) for s in program.streams] + [_view(v) for v in program.views]
+    if program.subscriptions:
+        statements.append(["SUBSCRIBE ", ", ".join(map(name_text, program.subscriptions))])
+    return "\n".join(_render([*statement, ";\n"]) for statement in statements)
+
+
+def print_relation(rel: mmpl.Rel) -> str:
+    return _render([_Pipeline(rel, 0)])
+
+
+def print_expression(expr: mmpl.Expr) -> str:
+    return _render([_Part(expr)])
+
+
+def name_text(name: str) -> str:
+    if _BARE_NAME.fullmatch(name) and name not in KEYWORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def type_text(data_type: DataType) -> str:
+    if data_type.name != "relation":
+        return str(data_type)
+    return "relation{" + _fields(data_type.columns) + "}"
+
+
+def _render(pieces: list[_Piece]) -> str:
+    out: list[str] = []
+    stack = pieces[::-1]
+    while stack:
+        match stack.pop():
+            case str(text):
+                out.append(text)
+            case _Part(expr, level):
+                stack.extend(reversed(_expression(expr, level)))
+            case _Pipeline(rel, indent):
+                stack.extend(reversed(_pipeline(rel, indent)))
+    return "".join(out)
+
+
+def _listed(items: Iterable[list[_Piece]], separator: str = ", ") -> list[_Piece]:
+    pieces: list[_Piece] = []
+    for item in items:
+        if pieces:
+            pieces.append(separator)
+        pieces += item
+    return pieces
+
+
+def _names(names: Iterable[str]) -> str:
+    return "{" + ", ".join(map(name_text, names)) + "}"
+
+
+def _fields(fields: Iterable[tuple[str, DataType]]) -> str:
+    return ", ".join(f"{name_text(name)}: {type_text(data_type)}" for name, data_type in fields)
+
+
+# ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _stream(stream: mmpl.StreamDef) -> list[_Piece]:
+    columns = f" -> {_fields(stream.columns)}" if stream.columns else ""
+    pieces: list[_Piece] = [f"STREAM {name_text(stream.name)} ({name_text(stream.tick)}: time{columns})"]
+    if stream.publisher_timed:
+        pieces.append(" TICKS PUBLISHER")
+    for check in stream.checks:
+        pieces += ["\n  CHECK ", _Part(check)]
+    return pieces
+
+
+def _view(view: mmpl.ViewDef) -> list[_Piece]:
+    heading = f"{'LET' if view.shared else 'VIEW'} {name_text(view.name)} :="
+    if isinstance(view.body, mmpl.Ref):
+        return [heading, " ", name_text(view.body.name)]
+    return [heading, _line(1), _Pipeline(view.body, 1)]
+
+
+# ── relations ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _line(indent: int) -> str:
+    return "\n" + "  " * indent
+
+
+def _pipeline(rel: mmpl.Rel, indent: int) -> list[_Piece]:
+    operators: list[list[_Piece]] = []
+    while not isinstance(rel, mmpl.Ref | mmpl.Merge | mmpl.Union):
+        operators.append([_line(indent), *_operator(rel, indent)])
+        rel = mmpl.inputs_of(rel)[0]
+    return [piece for part in (_head(rel, indent), *reversed(operators)) for piece in part]
+
+
+def _head(rel: mmpl.Ref | mmpl.Merge | mmpl.Union, indent: int) -> list[_Piece]:
+    if isinstance(rel, mmpl.Ref):
+        return [name_text(rel.name)]
+    keyword = "MERGE" if isinstance(rel, mmpl.Merge) else "UNION"
+    inputs = _listed(([_line(indent + 1), _Pipeline(i, indent + 1)] for i in rel.inputs), ",")
+    return [f"{keyword} {{", *inputs, _line(indent), "}"]
+
+
+def _operator(rel: mmpl.Rel, indent: int) -> list[_Piece]:
+    """The operator's own line, without what it is applied to."""
+    match rel:
+        case mmpl.Restrict(_, predicate):
+            return ["WHERE ", _Part(predicate)]
+        case mmpl.Project(_, columns):
+            return [f"PROJECT {_names(columns)}"]
+        case mmpl.Extend(_, assignments):
+            return ["EXTEND {", *_listed([f"{name_text(n)} := ", _Part(e)] for n, e in assignments), "}"]
+        case mmpl.Rename(_, pairs):
+            return ["RENAME {" + ", ".join(f"{name_text(old)} AS {name_text(new)}" for old, new in pairs) + "}"]
+        case mmpl.Join():
+            return _join(rel, indent)
+        case mmpl.Asof(kind, _, right, on, (at_left, at_right)):
+            keyword = "ASOF JOIN " if kind == "inner" else "ASOF LEFT JOIN "
+            at = f" AT {name_text(at_left)} >= {name_text(at_right)}"
+            return [keyword, *_operand(right, indent), _on(on), at]
+        case mmpl.Summarize(_, per, aggregates):
+            return [f"SUMMARIZE PER {_names(per)} ADD ", *_aggregates(aggregates)]
+        case mmpl.Distinct():
+            return ["DISTINCT"]
+        case mmpl.Best(_, k, by, per):
+            order = _listed([_Part(e), " DESC" if descending else ""] for e, descending in by)
+            return [f"BEST {k} BY ", *order, f" PER {_names(per)}"]
+        case mmpl.Window(kind, _, on_column, size, slide):
+            sliding = "" if slide is None else f" SLIDE {interval_text(slide)}"
+            return [f"{kind.upper()} {name_text(on_column)}{sliding} SIZE {interval_text(size)}"]
+        case mmpl.Over(_, per, by_column, extent, aggregates):
+            reach = "UNBOUNDED" if extent is None else interval_text(extent)
+            return [f"OVER PER {_names(per)} BY {name_text(by_column)} RANGE {reach} ADD ", *_aggregates(aggregates)]
+        case mmpl.Silence(_, name, tick, per, longer_than):
+            kept = f"{name_text(name)} := {name_text(tick)} PER {_names(per)} > {interval_text(longer_than)}"
+            return [f"SILENCE {{{kept}}}"]
+    raise AssertionError(type(rel))
+
+
+def _join(join: mmpl.Join, indent: int) -> list[_Piece]:
+    pieces = [f"{JOINS[join.kind]} ", *_operand(join.right, indent), _on(join.on)]
+    if join.null_aware:
+        pieces.append(" NULL AWARE")
+    if join.when is not None:
+        pieces += [" WHEN ", _Part(join.when)]
+    if join.mark is not None:
+        pieces.append(f" AS {name_text(join.mark)}")
+    return pieces
+
+
+def _operand(rel: mmpl.Rel, indent: int) -> list[_Piece]:
+    if isinstance(rel, mmpl.Ref):
+        return [name_text(rel.name)]
+    return ["(", _line(indent + 1), _Pipeline(rel, indent + 1), _line(indent), ")"]
+
+
+def _on(pairs: tuple[tuple[str, str], ...]) -> str:
+    shown = (name_text(a) if a == b else f"{name_text(a)} = {name_text(b)}" for a, b in pairs)
+    return " ON {" + ", ".join(shown) + "}"
+
+
+def _aggregates(aggregates: tuple[tuple[str, mmpl.Aggregate], ...]) -> list[_Piece]:
+    return ["{", *_listed([f"{name_text(name)} := ", *_aggregate(a)] for name, a in aggregates), "}"]
+
+
+def _aggregate(aggregate: mmpl.Aggregate) -> list[_Piece]:
+    if aggregate.function == "group":
+        return [f"GROUP {_names(aggregate.columns)}"]
+    if aggregate.arg is None:
+        return ["COUNT()"]
+    if aggregate.function == "count_distinct":
+        return ["COUNT(DISTINCT ", _Part(aggregate.arg), ")"]
+    return [f"{aggregate.function.upper()}(", _Part(aggregate.arg), ")"]
+
+
+# ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _expression(expr: mmpl.Expr, level: int) -> list[_Piece]:
+    own, pieces = _unparenthesised(expr)
+    return pieces if own >= level else ["(", *pieces, ")"]
+
+
+def _unparenthesised(expr: mmpl.Expr) -> tuple[int, list[_Piece]]:
+    """How tightly the expression binds, and its pieces."""
+    match expr:
+        case mmpl.Column(name):
+            return _PRIMARY, [name_text(name)]
+        case mmpl.Constant():
+            # An integer binds like a negation, so that the negation of 5 is -(5), and -5 is the constant.
+            is_integer = expr.type == INT and expr.value is not None
+            return (_NEG if is_integer else _PRIMARY), [_constant(expr)]
+        case mmpl.Call():
+            return _call(expr)
+        case mmpl.Cast(arg, data_type):
+            return _PRIMARY, ["CAST(", _Part(arg), f" AS {type_text(data_type)})"]
+        case mmpl.Case(branches, otherwise):
+            pieces: list[_Piece] = ["CASE"]
+            for condition, value in branches:
+                pieces += [" WHEN ", _Part(condition), " THEN ", _Part(value)]
+            return _PRIMARY, [*pieces, " ELSE ", _Part(otherwise), " END"]
+    raise AssertionError(type(expr))
+
+
+def _call(call: mmpl.Call) -> tuple[int, list[_Piece]]:
+    match call.args:
+        case (left, right) if call.function in _INFIX:
+            infix = _INFIX[call.function]
+            return infix.level, [_Part(left, infix.left), f" {infix.symbol} ", _Part(right, infix.right)]
+        case (_, _, *_) if call.function in ("and", "or"):
+            infix = _INFIX[call.function]
+            return infix.level, _listed(([_Part(a, infix.left)] for a in call.args), f" {infix.symbol} ")
+        case (arg,) if call.function in _POSTFIX:
+            return _IS, [_Part(arg, _IS), f" {_POSTFIX[call.function]}"]
+        case (arg,) if call.function == "not":
+            return _NOT, ["NOT ", _Part(arg, _NOT)]
+        case (arg,) if call.function == "neg":
+            return _NEG, ["-", _Part(arg, _PRIMARY)]
+    return _PRIMARY, [f"{name_text(call.function)}(", *_listed([_Part(a)] for a in call.args), ")"]
+
+
+def _constant(constant: mmpl.Constant) -> str:
+    value, data_type = constant.value, constant.type
+    if value is None:
+        return "NULL" if data_type == NULL else f"NULL {type_text(data_type)}"
+    text = literal_text(value, data_type)
+    if data_type == BOOL:
+        return text.upper()
+    if data_type in (INT, INTERVAL):
+        return text
+    quoted = "'" + text.replace("'", "''") + "'"
+    return quoted if data_type == STRING else f"{str(data_type).upper()} {quoted}"

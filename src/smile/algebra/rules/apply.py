@@ -1,0 +1,45 @@
+"""How rules are applied: to every relational or scalar expression of a program."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from smile.algebra import mmpl
+from smile.algebra.heading import Headings, stream_heading
+
+RelChange = Callable[[mmpl.Rel, Headings], mmpl.Rel]
+
+
+def to_bodies(program: mmpl.Program, change: RelChange) -> mmpl.Program:
+    """Change whole view bodies. Headings of the relations a body reads are those after their own change."""
+    headings = Headings({s.name: stream_heading(s) for s in program.streams})
+    views = []
+    for view in program.views:
+        body = change(view.body, headings)
+        headings.relations[view.name] = headings.of(body)
+        views.append(replace(view, body=body))
+    return replace(program, views=tuple(views))
+
+
+def to_relations(program: mmpl.Program, change: RelChange) -> mmpl.Program:
+    """Change every relational expression, inputs first."""
+    return to_bodies(program, lambda body, headings: mmpl.rebuild(body, lambda rel: change(rel, headings)))
+
+
+def map_expressions(rel: mmpl.Rel, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Rel:
+    """The operator with each of its scalar expressions changed."""
+
+    def aggregates(pairs: tuple[tuple[str, mmpl.Aggregate], ...]) -> tuple[tuple[str, mmpl.Aggregate], ...]:
+        return tuple((n, a if a.arg is None else replace(a, arg=change(a.arg))) for n, a in pairs)
+
+    match rel:
+        case mmpl.Restrict():
+            return replace(rel, predicate=change(rel.predicate))
+        case mmpl.Extend():
+            return replace(rel, assignments=tuple((n, change(e)) for n, e in rel.assignments))
+        case mmpl.Join() if rel.when is not None:
+            return replace(rel, when=change(rel.when))
+        case mmpl.Best():
+            return replace(rel, by=tuple((change(e), descending) for e, descending in rel.by))
+        case mmpl.Summarize() | mmpl.Over():
+            return replace(rel, aggregates=aggregates(rel.aggregates))
+    return rel

@@ -1,0 +1,16 @@
+"""Restrictions that follow each other are one: a row is masked once."""
+
+from smile.algebra import mmpl
+from smile.algebra.heading import Headings
+from smile.algebra.rules.apply import to_relations
+
+
+def merge_restricts(program: mmpl.Program) -> mmpl.Program:
+    return to_relations(program, _merge)
+
+
+def _merge(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
+    if not (isinstance(rel, mmpl.Restrict) and isinstance(rel.input, mmpl.Restrict)):
+        return rel
+    predicates = dict.fromkeys((*mmpl.conjuncts(rel.input.predicate), *mmpl.conjuncts(rel.predicate)))
+    return mmpl.Restrict(rel.input.input, mmpl.conjunction(tuple(predicates)), span=rel.input.span)

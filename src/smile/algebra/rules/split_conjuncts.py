@@ -1,0 +1,18 @@
+"""Conjunct splitting: WHERE a AND b is WHERE a, WHERE b, so that each can move by itself."""
+
+from smile.algebra import mmpl
+from smile.algebra.heading import Headings
+from smile.algebra.rules.apply import to_relations
+
+
+def split_conjuncts(program: mmpl.Program) -> mmpl.Program:
+    return to_relations(program, _split)
+
+
+def _split(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
+    if not isinstance(rel, mmpl.Restrict):
+        return rel
+    result = rel.input
+    for predicate in mmpl.conjuncts(rel.predicate):
+        result = mmpl.Restrict(result, predicate, span=predicate.span or rel.span)
+    return result

@@ -1,0 +1,109 @@
+"""The catalogue of scalar operators and functions: each name has one entry, and each entry one meaning, PostgreSQL's.
+
+NULL, overflow (of 64 bits, of 38 digits, of a float) and division by zero give NULL; nothing here raises on a value.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from smile.algebra import functions_arithmetic, functions_logic, functions_text, functions_time
+from smile.algebra.coercions import can_cast, cast
+from smile.algebra.functions_base import DOWN, EITHER, NEITHER, UP, Growth, Scalar, Signature
+from smile.algebra.functions_logic import COMPARISONS
+from smile.algebra.mmpl import Call, Case, Cast, Column, Constant, Expr
+from smile.algebra.types import BOOL, DataType, Value
+
+__all__ = [
+    "COMPARISONS",
+    "DOWN",
+    "EITHER",
+    "NEITHER",
+    "SCALARS",
+    "UP",
+    "Growth",
+    "Scalar",
+    "Signature",
+    "arity_of",
+    "evaluate",
+    "evaluate_expr",
+    "resolve",
+    "type_of",
+]
+
+SCALARS: Final[dict[str, Scalar]] = {
+    f.name: f
+    for module in (functions_arithmetic, functions_logic, functions_text, functions_time)
+    for f in module.FUNCTIONS
+}
+
+
+def arity_of(name: str) -> tuple[int, int | None]:
+    """The least and the greatest number of arguments; None is any number."""
+    return SCALARS[name].arity
+
+
+@lru_cache(maxsize=4096)
+def resolve(name: str, arg_types: tuple[DataType, ...]) -> Signature | None:
+    """What `name` makes of these types, or None if they, or their number, do not fit."""
+    scalar = SCALARS[name]
+    least, greatest = scalar.arity
+    if len(arg_types) < least or (greatest is not None and len(arg_types) > greatest):
+        return None
+    return scalar.fit(arg_types)
+
+
+def evaluate(name: str, values: tuple[Value, ...], signature: Signature) -> Value:
+    """The result for values that are of the signature's types already."""
+    scalar = SCALARS[name]
+    return None if scalar.strict and None in values else scalar.apply(values, signature)
+
+
+def type_of(expr: Expr, types: Mapping[str, DataType]) -> DataType:
+    """The type of a well-typed expression; TypeError where a coercion is missing."""
+    match expr:
+        case Column():
+            return types[expr.name]
+        case Constant():
+            return expr.type
+        case Call():
+            return signature_of(expr, types).result
+        case Cast():
+            source = type_of(expr.arg, types)
+            if not can_cast(source, expr.type):
+                raise TypeError(f"{source} cannot be cast to {expr.type}")
+            return expr.type
+        case Case():
+            results = {type_of(result, types) for _, result in expr.branches} | {type_of(expr.otherwise, types)}
+            if len(results) > 1 or any(type_of(condition, types) != BOOL for condition, _ in expr.branches):
+                raise TypeError(f"the branches of a CASE differ: {', '.join(sorted(map(str, results)))}")
+            return results.pop()
+    raise TypeError(f"{type(expr).__name__} is not a scalar expression")
+
+
+def signature_of(call: Call, types: Mapping[str, DataType]) -> Signature:
+    arg_types = tuple(type_of(a, types) for a in call.args)
+    signature = resolve(call.function, arg_types) if call.function in SCALARS else None
+    if signature is None or signature.args != arg_types:
+        raise TypeError(f"{call.function} does not take {', '.join(map(str, arg_types))} as they are")
+    return signature
+
+
+def evaluate_expr(expr: Expr, row: Mapping[str, Value], types: Mapping[str, DataType]) -> Value:
+    """The value of an expression on a plain row."""
+    match expr:
+        case Column():
+            return row[expr.name]
+        case Constant():
+            return expr.value
+        case Call():
+            values = tuple(evaluate_expr(a, row, types) for a in expr.args)
+            return evaluate(expr.function, values, signature_of(expr, types))
+        case Cast():
+            return cast(evaluate_expr(expr.arg, row, types), type_of(expr.arg, types), expr.type)
+        case Case():
+            for condition, result in expr.branches:
+                if evaluate_expr(condition, row, types) is True:
+                    return evaluate_expr(result, row, types)
+            return evaluate_expr(expr.otherwise, row, types)
+    raise TypeError(f"{type(expr).__name__} is not a scalar expression")

@@ -1,0 +1,300 @@
+"""Scalar expressions of SQL to MMPL's: names resolved, every coercion an explicit CAST."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from sqlglot import exp
+
+from smile import lang
+from smile.algebra import mmpl
+from smile.algebra.coercions import can_cast, common_type, parse_interval, parse_literal
+from smile.algebra.scalars import SCALARS, arity_of, resolve
+from smile.algebra.translate.scope import Scope
+from smile.algebra.translate.typenames import base_type
+from smile.algebra.types import (
+    BOOL, BYTES, FLOAT, INT, INT_MAX, INT_MIN, INTERVAL, NULL, STRING, TIME, DataType, decimal_type,
+)
+from smile.errors import error, nearest
+from smile.lang import span_of
+from smile.source import Span
+from smile import limits
+
+
+@dataclass(frozen=True)
+class Typed:
+    expr: mmpl.Expr
+    type: DataType
+
+
+BINARY: dict[type[exp.Expression], str] = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.DPipe: "||",
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.Like: "like", exp.ILike: "ilike",
+    exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from",
+}  # fmt: skip
+COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">=", "is distinct from", "is not distinct from"})
+SYNONYMS = {
+    "ceiling": "ceil", "pow": "power", "char_length": "length", "character_length": "length", "len": "length",
+    "substr": "substring", "strpos": "position", "ucase": "upper", "lcase": "lower", "mod": "%", "ifnull": "coalesce",
+    "btrim": "trim",
+}  # fmt: skip
+
+
+def interval_ticks(node: exp.Expr, hint: str = "Write INTERVAL '3' MINUTE.") -> int:
+    if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
+        raise error("E046", "an interval is needed here", span_of(node), hint)
+    unit = node.args.get("unit")
+    try:
+        return parse_interval(node.this.name, unit.name if unit is not None else None)
+    except ValueError as reason:
+        raise error("E033", str(reason), span_of(node)) from None
+
+
+@dataclass
+class Expressions:
+    """Translates against a scope whose columns have the types `type_of` gives.
+
+    `lifted` are nodes that were computed beforehand (aggregates, windows, subqueries, silences), by identity; `alias`
+    finds a name that no scope has, such as one of the select list.
+    """
+
+    scope: Scope
+    type_of: Callable[[str, Span | None], DataType]
+    lifted: dict[int, Typed] = field(default_factory=dict)
+    alias: Callable[[exp.Column], str | None] = lambda _: None
+    aliases: Sequence[str] = ()
+
+    def predicate(self, node: exp.Expr) -> mmpl.Expr:
+        return self.coerce(self.translate(node), BOOL, span_of(node))
+
+    def translate(self, node: exp.Expr) -> Typed:
+        if id(node) in self.lifted:
+            return self.lifted[id(node)]
+        binary = BINARY.get(type(node))
+        if binary is not None:
+            return self.call(binary, [node.this, node.expression], span_of(node))
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise error("E013", f"{type(node).__name__} is not supported here", span_of(node))
+        typed: Typed = method(node)
+        return typed
+
+    def column(self, node: exp.Column) -> str:
+        """The MMPL column that a name means: of this FROM, of the select list, or of an outer query."""
+        table = node.args.get("table")
+        name, quoted = node.this.name, bool(node.this.args.get("quoted"))
+        span = span_of(node)
+        scope: Scope | None = self.scope
+        while scope is not None:
+            table_quoted = bool(table.args.get("quoted")) if table is not None else False
+            found = scope.find(table.name if table is not None else None, name, quoted, span, table_quoted)
+            if found is None and table is None and scope is self.scope:
+                found = self.alias(node)
+            if found is not None:
+                return found
+            scope = scope.outer
+        raise self.scope.unknown_column(table.name if table is not None else None, name, span, self.aliases)
+
+    # ── leaves ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _column(self, node: exp.Column) -> Typed:
+        name, span = self.column(node), span_of(node)
+        return Typed(mmpl.Column(name, span=span), self.type_of(name, span))
+
+    def _literal(self, node: exp.Literal) -> Typed:
+        if node.is_string:
+            return self._constant(node.name, STRING, span_of(node))
+        return self._number(node.name, span_of(node))
+
+    def _number(self, text: str, span: Span | None) -> Typed:
+        if re.fullmatch(r"[0-9]+", text):
+            value = int(text)
+            if value <= INT_MAX:
+                return self._constant(value, INT, span)
+        try:
+            decimal = Decimal(text)
+        except ArithmeticError:
+            raise error("E033", f"{text} is not a number", span) from None
+        sign, digits, exponent = decimal.as_tuple()
+        assert isinstance(exponent, int)
+        scale = max(0, -exponent)
+        width = max(len(digits) + max(0, exponent), scale)
+        if width > limits.decimal_digits_max:
+            raise error("E033", f"a number has at most {limits.decimal_digits_max} digits", span)
+        return self._constant(decimal.quantize(Decimal(1).scaleb(-scale)), decimal_type(width, scale), span)
+
+    def _constant(self, value: object, type: DataType, span: Span | None) -> Typed:
+        return Typed(mmpl.Constant(value, type, span=span), type)  # type: ignore[arg-type]
+
+    def _null(self, node: exp.Null) -> Typed:
+        return self._constant(None, NULL, span_of(node))
+
+    def _boolean(self, node: exp.Boolean) -> Typed:
+        return self._constant(bool(node.this), BOOL, span_of(node))
+
+    def _hexstring(self, node: exp.HexString) -> Typed:
+        try:
+            return self._constant(parse_literal(node.name, BYTES), BYTES, span_of(node))
+        except ValueError as reason:
+            raise error("E033", str(reason), span_of(node)) from None
+
+    def _interval(self, node: exp.Interval) -> Typed:
+        return self._constant(interval_ticks(node), INTERVAL, span_of(node))
+
+    # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _paren(self, node: exp.Paren) -> Typed:
+        return self.translate(node.this)
+
+    def _neg(self, node: exp.Neg) -> Typed:
+        if isinstance(node.this, exp.Literal) and not node.this.is_string and node.this.name == str(-INT_MIN):
+            return self._constant(INT_MIN, INT, span_of(node))
+        inner = self.translate(node.this)
+        if isinstance(inner.expr, mmpl.Constant) and inner.type.is_number and inner.expr.value is not None:
+            return self._constant(-inner.expr.value, inner.type, span_of(node))  # type: ignore[operator]
+        return self.apply("neg", [inner], span_of(node))
+
+    def _not(self, node: exp.Not) -> Typed:
+        inner = node.this.unnest() if isinstance(node.this, exp.Paren) else node.this
+        if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
+            return self.call("is not null", [inner.this], span_of(node))
+        return self.apply("not", [Typed(self.predicate(node.this), BOOL)], span_of(node))
+
+    def _and(self, node: exp.And) -> Typed:
+        return self._connective("and", node)
+
+    def _or(self, node: exp.Or) -> Typed:
+        return self._connective("or", node)
+
+    def _connective(self, name: str, node: exp.Connector) -> Typed:
+        """A chain of ANDs leans to the left, as deep as it is long: it is not walked by recursion."""
+        operands: list[exp.Expr] = []
+        rest: exp.Expr = node
+        while type(rest) is type(node) and id(rest) not in self.lifted:
+            operands.append(rest.expression)
+            rest = rest.this
+        predicates = [self.predicate(operand) for operand in (rest, *reversed(operands))]
+        return Typed(mmpl.Call(name, tuple(predicates), span=span_of(node)), BOOL)
+
+    def _is(self, node: exp.Is) -> Typed:
+        what = node.expression
+        if isinstance(what, exp.Null):
+            return self.call("is null", [node.this], span_of(node))
+        return self.call("is not distinct from", [node.this, what], span_of(node))
+
+    def _between(self, node: exp.Between) -> Typed:
+        span = span_of(node)
+        low = self.call(">=", [node.this, node.args["low"]], span)
+        high = self.call("<=", [node.this, node.args["high"]], span)
+        return Typed(mmpl.Call("and", (low.expr, high.expr), span=span), BOOL)
+
+    def _in(self, node: exp.In) -> Typed:
+        span = span_of(node)
+        tests = [self.call("=", [node.this, value], span_of(value) or span).expr for value in node.expressions]
+        return Typed(mmpl.Call("or", tuple(tests), span=span) if len(tests) > 1 else tests[0], BOOL)
+
+    def _cast(self, node: exp.Cast) -> Typed:
+        arg, span = self.translate(node.this), span_of(node)
+        target = base_type(node.args["to"], span)
+        if isinstance(arg.expr, mmpl.Constant) and arg.type == STRING and target != STRING:
+            return self._adapted(arg, target)
+        return Typed(self.coerce(arg, target, span, explicit=True), target)
+
+    def _case(self, node: exp.Case) -> Typed:
+        subject = node.this
+        conditions: list[mmpl.Expr] = []
+        values: list[Typed] = []
+        for branch in node.args["ifs"]:
+            if subject is None:
+                conditions.append(self.predicate(branch.this))
+            else:
+                conditions.append(self.call("=", [subject, branch.this], span_of(branch.this)).expr)
+            values.append(self.translate(branch.args["true"]))
+        default = node.args.get("default")
+        values.append(self.translate(default) if default is not None else Typed(mmpl.Constant(None, NULL), NULL))
+        target = self._common(values, span_of(node))
+        exprs = [self.coerce(v, target, v.expr.span) for v in values]
+        pairs = tuple(zip(conditions, exprs[:-1], strict=True))
+        return Typed(mmpl.Case(pairs, exprs[-1], span=span_of(node)), target)
+
+    def _extract(self, node: exp.Extract) -> Typed:
+        return self.call(f"extract_{node.name.lower()}", [node.expression], span_of(node))
+
+    def _anonymous(self, node: exp.Anonymous) -> Typed:
+        name = str(node.this).lower()
+        return self.call(SYNONYMS.get(name, name), node.expressions, span_of(node))
+
+    def _silence(self, node: lang.Silence) -> Typed:
+        raise error(
+            "E045", "SILENCE may only be compared with an interval in WHERE", span_of(node),
+            "Write WHERE SILENCE(t) > INTERVAL '3' MINUTE.",
+        )  # fmt: skip
+
+    # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def call(self, name: str, args: Sequence[exp.Expr], span: Span | None) -> Typed:
+        if name not in SCALARS:
+            raise error("E026", f"there is no function {name}", span, nearest(name, SCALARS))
+        least, most = arity_of(name)
+        if len(args) < least or (most is not None and len(args) > most):
+            wanted = f"{least}" if most == least else f"at least {least}" if most is None else f"{least} to {most}"
+            raise error("E032", f"{name} takes {wanted} argument{'s' * (wanted != '1')}, not {len(args)}", span)
+        return self.apply(name, [self.translate(a) for a in args], span)
+
+    def apply(self, name: str, args: list[Typed], span: Span | None) -> Typed:
+        signature = resolve(name, tuple(a.type for a in args))
+        if signature is None and len(args) >= 2:
+            args = self._adapt_literals(args)
+            signature = resolve(name, tuple(a.type for a in args))
+        if signature is None:
+            types = [str(a.type) for a in args]
+            if name in COMPARISONS:
+                raise error("E030", f"{types[0]} cannot be compared with {types[1]}", span)
+            raise error("E031", f"{name} cannot be applied to {' and '.join(types)}", span)
+        coerced = tuple(self.coerce(a, t, a.expr.span) for a, t in zip(args, signature.args, strict=True))
+        return Typed(mmpl.Call(name, coerced, span=span), signature.result)
+
+    def _adapt_literals(self, args: list[Typed]) -> list[Typed]:
+        """A quoted literal takes the type it stands beside, and a whole number beside a time is a tick."""
+        others = [a.type for a in args if not isinstance(a.expr, mmpl.Constant) and a.type not in (STRING, NULL)]
+        others += [a.type for a in args if isinstance(a.expr, mmpl.Constant) and a.type not in (STRING, INT, NULL)]
+        if not others:
+            return args
+        return [self._adapted(a, others[0]) for a in args]
+
+    def _adapted(self, arg: Typed, target: DataType) -> Typed:
+        constant = arg.expr
+        if not isinstance(constant, mmpl.Constant):
+            return arg
+        if arg.type == INT and target == TIME:
+            return self._constant(constant.value, TIME, constant.span)
+        if arg.type == STRING and target != STRING:
+            try:
+                return self._constant(parse_literal(str(constant.value), target), target, constant.span)
+            except ValueError:
+                message = f"'{constant.value}' is not a {target.name}"
+                raise error("E033", message, constant.span) from None
+        return arg
+
+    def _common(self, values: Sequence[Typed], span: Span | None) -> DataType:
+        result = NULL
+        for value in values:
+            common = common_type(result, value.type)
+            if common is None:
+                raise error("E030", f"{result} and {value.type} cannot both be a value here", value.expr.span or span)
+            result = common
+        return STRING if result == NULL else result
+
+    def coerce(self, arg: Typed, target: DataType, span: Span | None, explicit: bool = False) -> mmpl.Expr:
+        if arg.type == target:
+            return arg.expr
+        if isinstance(arg.expr, mmpl.Constant) and arg.expr.value is None:
+            return mmpl.Constant(None, target, span=arg.expr.span)
+        implicit = common_type(arg.type, target) == target
+        if not implicit and not (explicit and can_cast(arg.type, target)):
+            if explicit:
+                raise error("E031", f"{arg.type} cannot be cast to {target}", span)
+            raise error("E031", f"expected {target}, found {arg.type}", span)
+        return mmpl.Cast(arg.expr, target, span=arg.expr.span)

@@ -1,0 +1,42 @@
+"""SILENCE(t) in a predicate: each comparison of it with an interval becomes a Boolean column, computed beforehand."""
+
+from sqlglot import exp
+
+from smile import lang
+from smile.algebra import mmpl
+from smile.algebra.translate.expressions import Expressions, Typed, interval_ticks
+from smile.algebra.translate.pipeline import Pipeline
+from smile.algebra.translate.scope import free_name
+from smile.algebra.types import BOOL
+from smile.errors import error
+from smile.lang import span_of
+
+FLIPPED = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+
+
+def lift_silences(pipeline: Pipeline, node: exp.Expr, expressions: Expressions) -> None:
+    for found in list(node.walk(prune=lambda n: isinstance(n, exp.Query))):
+        if type(found) in FLIPPED and found.find(lang.Silence) is not None:
+            expressions.lifted[id(found)] = _comparison(pipeline, found, expressions)
+
+
+def _comparison(pipeline: Pipeline, node: exp.Expr, expressions: Expressions) -> Typed:
+    silence, bound, comparison = node.this, node.expression, type(node)
+    if not isinstance(silence, lang.Silence):
+        silence, bound, comparison = bound, silence, FLIPPED[comparison]
+    if not isinstance(silence, lang.Silence):
+        raise error("E045", "SILENCE must stand alone on one side of the comparison", span_of(node))
+    if len(pipeline.scope.items) != 1 or not isinstance(silence.this, exp.Column):
+        hint = "Make a view of the one relation first."
+        raise error("E045", "SILENCE needs a FROM of one relation, and its tick", span_of(silence), hint)
+    ticks = interval_ticks(bound)
+    tick = expressions.column(silence.this)
+    per = tuple(expressions.column(c) for c in silence.per)
+    # Distances are whole ticks: at least d is more than d - 1; at most d is not more than d.
+    longer_than = ticks - 1 if comparison in (exp.GTE, exp.LT) else ticks
+    name = free_name("silent", pipeline.heading.columns)
+    pipeline.rel = mmpl.Silence(pipeline.rel, name, tick, per, longer_than, span=span_of(node))
+    column: mmpl.Expr = mmpl.Column(name, span=span_of(node))
+    if comparison in (exp.LT, exp.LTE):
+        column = mmpl.Call("not", (column,), span=span_of(node))
+    return Typed(column, BOOL)

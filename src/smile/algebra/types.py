@@ -1,0 +1,64 @@
+"""Data types: what a value is, once it is known. How it becomes known is `knowledge`'s matter.
+
+Values in Python: bool, int, float, Decimal, str, bytes; a time is its tick; an interval is a number of ticks
+(1,024 to the microsecond, always); a timestamp is microseconds, a date days, since 1970-01-01 UTC. NULL is None.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+Value = bool | int | float | Decimal | str | bytes | None
+
+TICKS_PER_MICROSECOND: Final = 1024
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class DataType:
+    """`digits` and `scale` belong to decimals; `columns` to relations (name and type of each column)."""
+
+    name: str
+    digits: int | None = None
+    scale: int | None = None
+    columns: tuple[tuple[str, "DataType"], ...] = ()
+
+    def __str__(self) -> str:
+        if self.name == "decimal":
+            return f"decimal({self.digits}, {self.scale})"
+        if self.name == "relation":
+            return "relation{" + ", ".join(f"{n}: {t}" for n, t in self.columns) + "}"
+        return self.name
+
+    @property
+    def is_number(self) -> bool:
+        return self.name in ("int", "decimal", "float")
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.name not in ("relation", "null")
+
+
+def decimal_type(digits: int, scale: int) -> DataType:
+    return DataType("decimal", digits, scale)
+
+
+def relation_type(columns: tuple[tuple[str, DataType], ...]) -> DataType:
+    return DataType("relation", columns=columns)
+
+
+BOOL: Final = DataType("bool")
+INT: Final = DataType("int")
+FLOAT: Final = DataType("float")
+STRING: Final = DataType("string")
+TIME: Final = DataType("time")
+INTERVAL: Final = DataType("interval")
+TIMESTAMP: Final = DataType("timestamp")
+DATE: Final = DataType("date")
+BYTES: Final = DataType("bytes")
+NULL: Final = DataType("null")
+"""The type of a bare NULL, which becomes any other."""
+SUM_OF_INTS: Final = decimal_type(38, 0)
+
+SIMPLE_TYPES: Final = {t.name: t for t in (BOOL, INT, FLOAT, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES)}

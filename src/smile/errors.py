@@ -1,0 +1,120 @@
+"""The catalogue of errors. Every code is stable: it is never reused, and its meaning never changes.
+
+A message is in lower case without a full stop; a hint is a sentence. A diagnostic always has a code and,
+where it is about a program's text, a span in it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from smile import limits
+from smile.source import Source, Span
+
+CATALOGUE: dict[str, str] = {
+    # E00x: the file
+    "E001": "the program cannot be read",
+    "E002": "the program is not text",
+    "E003": "the program is too large",
+    "E004": "the program is empty",
+    # E01x: syntax
+    "E010": "syntax error",
+    "E011": "unterminated string or comment",
+    "E012": "nested too deeply",
+    "E013": "not supported",
+    # E02x: names
+    "E020": "duplicate name",
+    "E021": "unknown relation",
+    "E022": "unknown column",
+    "E023": "ambiguous column",
+    "E024": "views refer to each other in a circle",
+    "E025": "unknown type or domain",
+    "E026": "unknown function",
+    # E03x: types of data
+    "E030": "incomparable types",
+    "E031": "wrong type",
+    "E032": "wrong number of arguments",
+    "E033": "wrong literal",
+    # E04x: relations
+    "E040": "no key",
+    "E041": "the GROUP BY loses the key",
+    "E042": "aggregate in the wrong place",
+    "E043": "no tick",
+    "E044": "column lists do not match",
+    "E045": "SILENCE in the wrong place",
+    "E046": "wrong window",
+    "E047": "wrong subquery",
+    # E05x: knowledge
+    "E050": "contradictory knowledge",
+    # E06x: the machine
+    "E060": "no Java",
+    # W: warnings
+    "W001": "state without bound",
+    "W002": "predicate decided by the types alone",
+}
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    code: str
+    message: str
+    span: Span | None = None
+    hint: str | None = None
+
+    @property
+    def is_warning(self) -> bool:
+        return self.code.startswith("W")
+
+
+class SmileError(Exception):
+    """One or more diagnostics that stop a program from being accepted."""
+
+    def __init__(self, diagnostics: Diagnostic | Sequence[Diagnostic]) -> None:
+        self.diagnostics = [diagnostics] if isinstance(diagnostics, Diagnostic) else list(diagnostics)
+        super().__init__("; ".join(d.message for d in self.diagnostics))
+
+
+def error(code: str, message: str, span: Span | None = None, hint: str | None = None) -> SmileError:
+    assert code in CATALOGUE, code
+    return SmileError(Diagnostic(code, message, span, hint))
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """A hint naming the candidate most like `name`, or None if nothing is like it."""
+    folded = {c.casefold(): c for c in candidates}
+    found = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    return f"Did you mean {folded[found[0]]}?" if found else None
+
+
+def render(diagnostics: Sequence[Diagnostic], source: Source) -> str:
+    """Every diagnostic with `file:line:col`, the offending line and a caret, in the order of the text."""
+    ordered = sorted(diagnostics, key=lambda d: (d.is_warning, d.span.start if d.span else 0))
+    shown = [_render_one(d, source) for d in ordered[: limits.errors_shown_max]]
+    if len(ordered) > limits.errors_shown_max:
+        shown.append(f"… and {len(ordered) - limits.errors_shown_max} more")
+    return "\n".join(shown)
+
+
+def _render_one(d: Diagnostic, source: Source) -> str:
+    severity = "warning" if d.is_warning else "error"
+    if d.span is None:
+        lines = [f"{source.name}: {severity} {d.code}: {d.message}"]
+    else:
+        line_number, col = source.line_col(d.span.start)
+        lines = [f"{source.name}:{line_number}:{col}: {severity} {d.code}: {d.message}"]
+        text = source.line(line_number)
+        width = max(1, min(d.span.end - d.span.start, len(text) - col + 1))
+        lines += _excerpt(text, col - 1, width)
+    if d.hint:
+        lines.append(f"  hint: {d.hint}")
+    return "\n".join(lines)
+
+
+def _excerpt(text: str, at: int, width: int) -> list[str]:
+    """The line and a row of carets under it; a long line is cut to a window around the caret."""
+    first = max(0, at - limits.excerpt_chars_max // 2) if len(text) > limits.excerpt_chars_max else 0
+    window = text[first : first + limits.excerpt_chars_max]
+    width = min(width, max(1, len(window) - (at - first)))
+    pad = "".join("\t" if c == "\t" else " " for c in window[: at - first])
+    printable = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in window)
+    return [f"  {printable}", f"  {pad}{'^' * width}"]

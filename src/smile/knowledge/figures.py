@@ -1,0 +1,86 @@
+"""The papers' pictures of monotonic domains, made from the domains themselves: an edge goes up, and none is implied."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from smile.algebra.types import INT
+from smile.knowledge.aggregates import Member, aggregate
+from smile.knowledge.known import Known
+from smile.knowledge.mask import T
+from smile.knowledge.once import Once
+from smile.knowledge.range import Range
+
+P = TypeVar("P", bound=Known)
+
+
+@dataclass(frozen=True)
+class Figure:
+    labels: tuple[str, ...]
+    edges: frozenset[tuple[str, str]]
+
+
+def hasse(points: Sequence[P]) -> list[tuple[P, P]]:
+    """Pairs of points, the second of which the first evolves to with none in between."""
+    above = {i: [j for j, q in enumerate(points) if j != i and p.evolves_to(q)] for i, p in enumerate(points)}
+    return [
+        (points[i], points[j])
+        for i, over in above.items()
+        for j in over
+        if not any(j in above[k] for k in over if k != j)
+    ]
+
+
+def _figure(points: Sequence[P], label: Callable[[P], str]) -> Figure:
+    return Figure(tuple(map(label, points)), frozenset((label(p), label(q)) for p, q in hasse(points)))
+
+
+def once_figure(lo: int, hi: int) -> Figure:
+    """A column of a base relation."""
+    return _figure([Once.bottom(lo, hi), Once.silence(), *map(Once.exactly, range(lo, hi + 1))], Once.show)
+
+
+def max_figure(lo: int, hi: int) -> Figure:
+    """MAX of such a column: all that a group may know, by its greatest member and whether it is sealed."""
+    groups = [[], *([Member(T, Range.exactly(v))] for v in range(lo, hi + 1))]
+    points: list[Range] = []
+    for group in groups:
+        for sealed in (False, True):
+            point = aggregate("max", group, sealed, lo, hi, INT)
+            assert isinstance(point, Range)
+            if point not in points:
+                points.append(point)
+
+    def label(p: Range) -> str:
+        """The upper end stands still, so it goes without saying; no member at all is silence."""
+        if p.is_final:
+            return "S" if p.now is None else p.show()
+        return "?" if p.is_unknown else f"≥{p.lo}"
+
+    return _figure(points, label)
+
+
+def count_figure(rows: int) -> Figure:
+    """COUNT of a known number of rows: from the rows that are there to those that may be."""
+    points = [Range.between(a, b) for a in range(rows + 1) for b in range(a, rows + 1)]
+    return _figure(points, lambda p: f"[{p.lo}..{p.hi}]")
+
+
+def mask_figure(initial: bool, steps: int, finals: frozenset[bool]) -> Figure:
+    """A mask that flips at most so often and ends as one of `finals`. After its last step it is final; a letter met
+    again on the way carries the number of flips."""
+
+    def label(value: bool, flips: int) -> str:
+        return ("t" if value else "f") + (str(flips) if flips > 1 else "")
+
+    edges = set()
+    value = initial
+    for flips in range(steps):
+        if value in finals:
+            edges.add((label(value, flips), "T" if value else "F"))
+        if flips + 1 < steps:
+            edges.add((label(value, flips), label(not value, flips + 1)))
+        elif (not value) in finals:
+            edges.add((label(value, flips), "F" if value else "T"))
+        value = not value
+    return Figure(tuple(sorted({name for edge in edges for name in edge})), frozenset(edges))

@@ -1,0 +1,193 @@
+"""The types of joins. A total relation joined on its whole key adds columns and never hides a row."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from smile.algebra import mmpl
+from smile.algebra.heading import Heading, whole_key_equated
+from smile.algebra.types import BOOL, TIME, TIMESTAMP
+from smile.knowledge.expression_types import both, either, negated
+from smile.knowledge.ranges import ties_in
+from smile.knowledge.seals import Seal, Ties
+from smile.knowledge.symbolic import ONE, ZERO, Bound, Interval
+from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
+
+Seals = Mapping[str, Seal]
+
+
+def join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
+    if rel.kind in ("semi", "anti", "match"):
+        return _tested(rel, left, right, heading)
+    if rel.kind == "inner" or (rel.kind == "left" and _is_total(rel, right, "right")):
+        return _inner(rel, left, right, heading)
+    return _outer(rel, left, right, heading)
+
+
+def _is_total(rel: mmpl.Join, side: RelationType, which: str) -> bool:
+    joined = [b if which == "right" else a for a, b in rel.on]
+    return side.heading.total and whole_key_equated(side.heading, joined) and rel.when is None
+
+
+def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
+    left_total, right_total = _is_total(rel, left, "left"), _is_total(rel, right, "right")
+    if left_total and right_total:
+        mask = either([left.mask, right.mask])
+    elif right_total:
+        mask = left.mask
+    elif left_total:
+        mask = right.mask
+    else:
+        mask = both([left.mask, right.mask])
+    if _moving(rel.on, left, right):
+        mask = MaskType(Course.EITHER, left.steps + right.steps)
+    defaults = {**(_with_default(right) if right_total else right.columns)}
+    columns = {**defaults, **(_with_default(left) if left_total else left.columns)}
+    ties = _ties(rel, left, right)
+    kept = [c for c in heading.columns if not columns[c].evolves]
+    seals = _latest(_express(left.seals, ties, kept), _express(right.seals, ties, kept))
+    if whole_key_equated(right.heading, (b for _, b in rel.on)):
+        once = whole_key_equated(left.heading, (a for a, _ in rel.on))
+        rows, events = left.rows, left.events + (right.events if once else left.rows * right.steps)
+    else:
+        rows = left.rows * right.rows
+        events = left.events * right.rows + left.rows * right.events
+    return RelationType(
+        heading, _as_keys(columns, heading), mask, rows, left.steps + right.steps, events, seals, ties.of(kept)
+    )
+
+
+def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
+    """Rows of the preserved side without a match have NULLs, which may yet become values."""
+    preserved = {"left": (left,), "right": (right,), "full": (left, right)}[rel.kind]
+    columns = dict(right.columns) | dict(left.columns)
+    for name in columns:
+        own = name in left.columns and name in right.columns
+        if not own and not any(name in side.columns for side in preserved if len(preserved) == 1):
+            columns[name] = _may_be_null(columns[name])
+    ties = _ties(rel, left, right)
+    kept = [c for c in heading.columns if not columns[c].evolves]
+    seals: Seals = {}
+    for side, other in ((left, right), (right, left)):
+        if any(side is p for p in preserved):
+            fixed = [c for c in side.columns if c in kept]
+            seals = _latest(seals, _latest(_express(side.seals, ties, fixed), _express(other.seals, ties, fixed)))
+    one_row = len(heading.key) == len(preserved[0].heading.key) and rel.kind != "full"
+    if one_row:
+        mask, rows = preserved[0].mask, preserved[0].rows
+    else:
+        mask = MaskType(Course.EITHER, left.events + right.events + ONE)
+        rows = left.rows * right.rows + left.rows + right.rows
+    events = left.events * right.rows + left.rows * right.events + left.events + right.events
+    return RelationType(
+        heading, _as_keys(columns, heading), mask, rows, left.steps + right.events, events, seals, ties.of(kept)
+    )
+
+
+def _tested(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
+    """Left rows by whether a match exists. A match that stays decides for good; its absence, once the seal is reached."""
+    fixed = [c for c, t in left.columns.items() if not t.evolves]
+    seals = _latest(left.seals, _express(right.seals, _ties(rel, left, right), fixed))
+    named = mmpl.columns_in(rel.when) if rel.when is not None else frozenset()
+    moving = _moving(rel.on, left, right) or any(
+        side.columns[c].evolves for c in named for side in (left, right) if c in side.columns
+    )
+    stays = right.never_leaves and not moving
+    exists = MaskType(Course.RISES, ONE) if stays else MaskType(Course.EITHER, right.events + ONE)
+    sealed = not any(s.is_never for s in seals.values())
+    steps = left.steps + right.events
+    if rel.kind == "match":
+        mark = ColumnType(BOOL, "mask", None, exists.steps, Direction.FIXED, True, rel.null_aware, rel.null_aware, exists)
+        assert rel.mark is not None
+        columns = {**left.columns, rel.mark: mark}
+        return replace(left, heading=heading, columns=columns, seals=seals, steps=steps)
+    test = exists if rel.kind == "semi" else replace(negated(exists), final_true=sealed)
+    return replace(left, heading=heading, mask=both([left.mask, test]), seals=seals, steps=steps)
+
+
+def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
+    """The match may change until the right side is known up to the left tick."""
+    columns = dict(left.columns)
+    for name in heading.columns:
+        if name not in columns:
+            domain = "range" if right.columns[name].evolves or not right.never_leaves else "latest"
+            columns[name] = replace(
+                _may_be_null(right.columns[name]), domain=domain, nullable=right.columns[name].nullable or rel.kind == "left"
+            )
+    ties = left.ties.and_(right.ties).with_(_equal(rel.on, left, right)).with_([(rel.at[1], rel.at[0], 0)])
+    fixed = [c for c, t in left.columns.items() if not t.evolves]
+    seals = _latest(left.seals, _express(right.seals, ties, fixed))
+    found = MaskType(Course.RISES, ONE) if right.never_leaves else MaskType(Course.EITHER, right.events)
+    mask = both([left.mask, found]) if rel.kind == "inner" else left.mask
+    return replace(
+        left, heading=heading, columns=columns, mask=mask, seals=seals,
+        steps=left.steps + right.events, events=left.events + left.rows * right.events,
+    )  # fmt: skip
+
+
+# ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _moving(on: Iterable[tuple[str, str]], left: RelationType, right: RelationType) -> bool:
+    return any(left.columns[a].evolves or right.columns[b].evolves for a, b in on)
+
+
+def _with_default(side: RelationType) -> dict[str, ColumnType]:
+    """A group nobody has heard of has sum and count 0; its other aggregates are unknown, and may stay NULL."""
+    return {
+        n: c if n in side.heading.key or (c.domain == "range" and not c.nullable and _holds_zero(c.range))
+        else replace(c, nullable=True, null_evolves=True)
+        for n, c in side.columns.items()
+    }  # fmt: skip
+
+
+def _holds_zero(range_: Interval | None) -> bool:
+    lo, hi = (range_.lo.limit, range_.hi.limit) if range_ is not None else (None, None)
+    return lo is not None and hi is not None and lo <= 0 <= hi
+
+
+def _may_be_null(column: ColumnType) -> ColumnType:
+    domain = "once" if column.domain == "key" else column.domain
+    return replace(
+        column, domain=domain, steps=column.steps + ONE, direction=Direction.EITHER, evolves=True,
+        nullable=True, null_evolves=True,
+    )  # fmt: skip
+
+
+def _as_keys(columns: Mapping[str, ColumnType], heading: Heading) -> dict[str, ColumnType]:
+    """The heading's columns in its order; what is no longer key is a column like others."""
+    result = {}
+    for name in heading.columns:
+        column = columns[name]
+        if name in heading.key:
+            column = replace(column, domain="key", evolves=False, direction=Direction.FIXED)
+        elif column.domain == "key":
+            column = replace(column, domain="once")
+        result[name] = column
+    return result
+
+
+def _equal(on: Iterable[tuple[str, str]], left: RelationType, right: RelationType) -> list[tuple[str, str, int]]:
+    pairs = [(a, b) for a, b in on if a != b and left.columns[a].data in (TIME, TIMESTAMP)]
+    fixed = [(a, b) for a, b in pairs if not left.columns[a].evolves and not right.columns[b].evolves]
+    return [tie for a, b in fixed for tie in ((a, b, 0), (b, a, 0))]
+
+
+def _ties(rel: mmpl.Join, left: RelationType, right: RelationType) -> Ties:
+    ties = left.ties.and_(right.ties).with_(_equal(rel.on, left, right))
+    if rel.when is None:
+        return ties
+    columns = {**right.columns, **left.columns}
+    types = {n: c.data for n, c in columns.items()}
+    fixed = {"", *(n for n, c in columns.items() if not c.evolves)}
+    return ties.with_(t for t in ties_in(rel.when, types) if {t[0], t[1]} <= fixed)
+
+
+def _express(seals: Seals, ties: Ties, columns: Iterable[str]) -> Seals:
+    columns = list(columns)
+    return {stream: ties.express(seal, columns) for stream, seal in seals.items()}
+
+
+def _latest(a: Seals, b: Seals) -> Seals:
+    return {s: a[s].latest(b[s]) if s in a and s in b else a.get(s) or b[s] for s in {**a, **b}}
+
+

@@ -1,0 +1,143 @@
+"""A range: a final value in lo..hi, or NULL where that is possible. An absent end is no bound; ends only close in.
+
+It serves counts and sums, and MAX and MIN too: theirs are ranges one end of which stands still.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from smile.algebra.types import Value
+from smile.knowledge.known import Contradiction, Wire, text_of
+
+
+class Nulls(Enum):
+    """Whether the final value may be NULL."""
+
+    NEVER = "never"
+    MAYBE = "maybe"
+    ONLY = "only"
+
+
+NEVER, MAYBE, ONLY = Nulls
+End = Any  # a value of an ordered type, or None: the ends of one range are of one type
+
+
+@dataclass(frozen=True)
+class Range:
+    lo: End = None
+    hi: End = None
+    nulls: Nulls = NEVER
+    now: Value = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.nulls is ONLY:
+            self._set(lo=None, hi=None, now=None)
+        elif self.lo is not None and self.hi is not None:
+            if self.hi < self.lo:
+                raise Contradiction(f"no value lies in {text_of(self.lo)}..{text_of(self.hi)}")
+            if self.is_final and (self.now is None or self.now != self.lo):
+                self._set(now=self.lo)
+
+    def _set(self, **values: Value) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @staticmethod
+    def exactly(value: Value) -> "Range":
+        return Range(nulls=ONLY) if value is None else Range(value, value, NEVER, value)
+
+    @staticmethod
+    def bottom(lo: End = None, hi: End = None, now: Value = None) -> "Range":
+        """All that is known is the domain: any value of it, or none."""
+        return Range(lo, hi, MAYBE, now)
+
+    @staticmethod
+    def at_least(lo: End, now: Value = None) -> "Range":
+        return Range(lo, None, NEVER, lo if now is None else now)
+
+    @staticmethod
+    def at_most(hi: End, now: Value = None) -> "Range":
+        return Range(None, hi, NEVER, hi if now is None else now)
+
+    @staticmethod
+    def between(lo: End, hi: End, now: Value = None) -> "Range":
+        return Range(lo, hi, NEVER, now)
+
+    @property
+    def is_final(self) -> bool:
+        return self.nulls is ONLY or (self.nulls is NEVER and self.lo is not None and self.lo == self.hi)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether there is nothing a client could be told; that NULL is not excluded leaves no bound true."""
+        return self.nulls is MAYBE or (self.nulls is NEVER and self.lo is None and self.hi is None)
+
+    def contains(self, value: Value) -> bool:
+        if value is None:
+            return self.nulls is not NEVER
+        return self.nulls is not ONLY and starts_by(self.lo, value) and ends_by(self.hi, value)
+
+    def evolves_to(self, other: object) -> bool:
+        if not isinstance(other, Range):
+            return False
+        if other.nulls is not NEVER and self.nulls is NEVER:
+            return False
+        if other.nulls is ONLY:
+            return True
+        return self.nulls is not ONLY and starts_by(self.lo, other.lo) and ends_by(self.hi, other.hi)
+
+    def merge(self, other: "Range") -> "Range":
+        may_be_null = self.nulls is not NEVER and other.nulls is not NEVER
+        lo, hi = later(self.lo, other.lo), earlier(self.hi, other.hi)
+        no_value = ONLY in (self.nulls, other.nulls) or (lo is not None and hi is not None and hi < lo)
+        if no_value and not may_be_null:
+            raise Contradiction(f"{self.show()} and {other.show()} cannot both be true")
+        return Range(lo, hi, ONLY if no_value else MAYBE if may_be_null else NEVER, self.now)
+
+    def show(self) -> str:
+        if self.is_final:
+            return f"={text_of(None if self.nulls is ONLY else self.lo)}"
+        if self.is_unknown:
+            return "?"
+        if self.hi is None:
+            return f"≥{text_of(self.lo)}"
+        return f"≤{text_of(self.hi)}" if self.lo is None else f"[{text_of(self.lo)}..{text_of(self.hi)}]"
+
+    def wire(self) -> Wire:
+        if self.is_final:
+            return {"exactly": None if self.nulls is ONLY else self.lo}
+        if self.is_unknown:
+            return {"unknown": True}
+        if self.hi is None:
+            return {"at_least": self.lo}
+        return {"at_most": self.hi} if self.lo is None else {"between": [self.lo, self.hi]}
+
+
+def starts_by(lo: End, value: End) -> bool:
+    """Whether a range that starts at `lo` has started by `value`, which may be a start itself."""
+    return lo is None or (value is not None and bool(lo <= value))
+
+
+def ends_by(hi: End, value: End) -> bool:
+    return hi is None or (value is not None and bool(value <= hi))
+
+
+def later(a: End, b: End) -> End:
+    """The start of what two ranges share."""
+    return b if a is None else a if b is None else max(a, b)
+
+
+def earlier(a: End, b: End) -> End:
+    """The end of what two ranges share."""
+    return b if a is None else a if b is None else min(a, b)
+
+
+def hull(ranges: "list[Range]", now: Value = None) -> Range:
+    """The least range that contains all of these; there is at least one."""
+    valued = [r for r in ranges if r.nulls is not ONLY]
+    if not valued:
+        return Range.exactly(None)
+    lo = None if any(r.lo is None for r in valued) else min(r.lo for r in valued)
+    hi = None if any(r.hi is None for r in valued) else max(r.hi for r in valued)
+    return Range(lo, hi, NEVER if all(r.nulls is NEVER for r in ranges) else MAYBE, now)

@@ -1,0 +1,86 @@
+"""What a stream's checks, and a query's predicates, say of single columns and of the distances between time columns."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from smile.algebra import mmpl
+from smile.algebra.types import TICKS_PER_MICROSECOND, TIME, TIMESTAMP, DataType
+from smile.knowledge.expression_types import MEASURED
+from smile.knowledge.seals import START
+from smile.knowledge.symbolic import MAXTIME, ZERO, Bound, Interval, end_symbol, greatest, least
+
+FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+Tie = tuple[str, str, int]
+
+
+def column_range(column: str, data: DataType, checks: Iterable[mmpl.Expr]) -> Interval | None:
+    """A stream column's range: what its checks leave, and symbols for the ends that they leave open."""
+    if data.name not in MEASURED:
+        return None
+    lo: Bound | None = None
+    hi: Bound | None = None
+    for check in checks:
+        for function, bound in _bounds(check, column):
+            if function in (">", ">=", "="):
+                edge = bound + Bound.of(1) if function == ">" and data.name in ("int", "time") else bound
+                lo = edge if lo is None else greatest(lo, edge)
+            if function in ("<", "<=", "="):
+                edge = bound - Bound.of(1) if function == "<" and data.name in ("int", "time") else bound
+                hi = edge if hi is None else least(hi, edge)
+    if data == TIME:
+        return Interval(ZERO if lo is None else lo, Bound.symbol(MAXTIME) if hi is None else hi)
+    return Interval(
+        end_symbol("MIN", column) if lo is None else lo,
+        end_symbol("MAX", column) if hi is None else hi,
+    )
+
+
+def _bounds(check: mmpl.Expr, column: str) -> Iterator[tuple[str, Bound]]:
+    for part in mmpl.conjuncts(check):
+        if not (isinstance(part, mmpl.Call) and part.function in FLIPPED):
+            continue
+        for function, a, b in ((part.function, *part.args), (FLIPPED[part.function], *reversed(part.args))):
+            named = a.arg if isinstance(a, mmpl.Cast) else a
+            if named == mmpl.Column(column) and isinstance(b, mmpl.Constant) and b.value is not None:
+                if not isinstance(b.value, str | bytes):
+                    yield function, Bound.of(b.value)
+
+
+def ties_in(predicate: mmpl.Expr, types: Mapping[str, DataType]) -> Iterator[Tie]:
+    """Ties a ≤ b + d that hold in every row for which the predicate is true, in ticks."""
+    for part in mmpl.conjuncts(predicate):
+        if not (isinstance(part, mmpl.Call) and part.function in FLIPPED):
+            continue
+        a, b = (_moment(e, types) for e in part.args)
+        if a is None or b is None:
+            continue
+        (left, x), (right, y) = a, b
+        if left == right:
+            continue
+        if part.function in ("<", "<=", "="):
+            yield left, right, y - x - (part.function == "<")
+        if part.function in (">", ">=", "="):
+            yield right, left, x - y - (part.function == ">")
+
+
+def _moment(expr: mmpl.Expr, types: Mapping[str, DataType]) -> tuple[str, int] | None:
+    """An expression as a time column and a distance from it in ticks; START is the column of a constant."""
+    match expr:
+        case mmpl.Column(name) if types[name] in (TIME, TIMESTAMP):
+            return name, 0
+        case mmpl.Constant(int() as value, type) if type == TIME:
+            return START, value
+        case mmpl.Constant(int() as value, type) if type == TIMESTAMP:
+            return START, value * TICKS_PER_MICROSECOND
+        case mmpl.Cast(mmpl.Column(name), type) if type == TIME and types[name] == TIMESTAMP:
+            return name, 0
+        case mmpl.Call("+", (moment, mmpl.Constant(int() as ticks, interval))) if interval.name == "interval":
+            return _moved(_moment(moment, types), ticks)
+        case mmpl.Call("+", (mmpl.Constant(int() as ticks, interval), moment)) if interval.name == "interval":
+            return _moved(_moment(moment, types), ticks)
+        case mmpl.Call("-", (moment, mmpl.Constant(int() as ticks, interval))) if interval.name == "interval":
+            return _moved(_moment(moment, types), -ticks)
+    return None
+
+
+def _moved(moment: tuple[str, int] | None, ticks: int) -> tuple[str, int] | None:
+    return None if moment is None else (moment[0], moment[1] + ticks)

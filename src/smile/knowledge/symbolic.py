@@ -1,0 +1,189 @@
+"""Bounds of types: polynomials in symbols such as MAXTIME, or infinite. A symbol is a bound that exists but that no
+domain gives: MAX… is as great, MIN… as small, as it likes, so numbers never outgrow them."""
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+Number = int | Fraction
+Monomial = tuple[str, ...]
+MAXTIME = "MAXTIME"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A polynomial (symbols of each monomial in order; no zero coefficients), or `infinite` with its sign."""
+
+    terms: tuple[tuple[Monomial, Number], ...] = ()
+    infinite: int = 0
+
+    @staticmethod
+    def of(value: object) -> "Bound":
+        """A number of any kind, exactly."""
+        number = Fraction(value)  # type: ignore[arg-type]
+        whole: Number = int(number) if number.denominator == 1 else number
+        return Bound((((), whole),)) if whole else Bound()
+
+    @staticmethod
+    def symbol(name: str) -> "Bound":
+        return Bound((((name,), 1),))
+
+    @property
+    def number(self) -> Number | None:
+        """Its value, if it is a number and nothing else."""
+        if self.infinite or any(m for m, _ in self.terms):
+            return None
+        return self.terms[0][1] if self.terms else 0
+
+    @property
+    def limit(self) -> float | Number | None:
+        """Its value once every symbol has gone to its end of the line; None if symbols pull both ways."""
+        if self.infinite:
+            return self.infinite * math.inf
+        signs = {_sign(m) * (1 if c > 0 else -1) for m, c in self.terms if m}
+        if len(signs) > 1:
+            return None
+        return signs.pop() * math.inf if signs else self.number
+
+    @property
+    def is_finite(self) -> bool:
+        return self.number is not None
+
+    def __add__(self, other: "Bound") -> "Bound":
+        if self.infinite or other.infinite:
+            return Bound(infinite=self.infinite or other.infinite)
+        terms = dict(self.terms)
+        for monomial, coefficient in other.terms:
+            terms[monomial] = terms.get(monomial, 0) + coefficient
+        return _polynomial(terms)
+
+    def __neg__(self) -> "Bound":
+        return Bound(tuple((m, -c) for m, c in self.terms), -self.infinite)
+
+    def __sub__(self, other: "Bound") -> "Bound":
+        return self + -other
+
+    def __mul__(self, other: "Bound") -> "Bound":
+        if not (self.terms or self.infinite) or not (other.terms or other.infinite):
+            return ZERO
+        if self.infinite or other.infinite:
+            a, b = self.limit, other.limit
+            return Bound(infinite=1 if (a is None or a > 0) == (b is None or b > 0) else -1)
+        terms: dict[Monomial, Number] = {}
+        for m, c in self.terms:
+            for n, d in other.terms:
+                product = tuple(sorted(m + n))
+                terms[product] = terms.get(product, 0) + c * d
+        return _polynomial(terms)
+
+    def __str__(self) -> str:
+        if self.infinite:
+            return "∞" if self.infinite > 0 else "-∞"
+        text = ""
+        for monomial, coefficient in sorted(self.terms, key=lambda t: (-len(t[0]), t[0])):
+            text += _term(monomial, coefficient, first=not text)
+        return text or "0"
+
+
+ZERO = Bound()
+ONE = Bound.of(1)
+INFINITE = Bound(infinite=1)
+
+
+def _polynomial(terms: dict[Monomial, Number]) -> Bound:
+    return Bound(tuple(sorted((m, c) for m, c in terms.items() if c)))
+
+
+def _sign(monomial: Monomial) -> int:
+    return -1 if sum(s.startswith("MIN") for s in monomial) % 2 else 1
+
+
+def _term(monomial: Monomial, coefficient: Number, first: bool) -> str:
+    size = abs(coefficient)
+    shown = str(size) if isinstance(size, int) else repr(float(size))
+    factors = [*([shown] if size != 1 or not monomial else []), *monomial]
+    sign = ("-" if first else " - ") if coefficient < 0 else ("" if first else " + ")
+    return sign + "*".join(factors)
+
+
+def least(a: Bound, b: Bound) -> Bound:
+    """The lesser of two, or minus infinity where symbols leave it open."""
+    order = _compare(a, b)
+    return Bound(infinite=-1) if order is None else a if order <= 0 else b
+
+
+def greatest(a: Bound, b: Bound) -> Bound:
+    return -least(-a, -b)
+
+
+def at_most(a: Bound, b: Bound) -> Bound:
+    """The lesser of two limits both of which hold; where symbols leave open which, either will do."""
+    order = _compare(a, b)
+    return a if order is None or order <= 0 else b
+
+
+def _compare(a: Bound, b: Bound) -> int | None:
+    if a == b:
+        return 0
+    difference = (a - b).limit if not (a.infinite and b.infinite) else a.infinite - b.infinite
+    if difference is None:
+        return None
+    return (difference > 0) - (difference < 0)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Every value lies in [lo..hi]."""
+
+    lo: Bound
+    hi: Bound
+
+    @staticmethod
+    def exactly(value: object) -> "Interval":
+        return Interval(Bound.of(value), Bound.of(value))
+
+    @property
+    def is_nonnegative(self) -> bool:
+        limit = self.lo.limit
+        return limit is not None and limit >= 0
+
+    @property
+    def is_nonpositive(self) -> bool:
+        limit = self.hi.limit
+        return limit is not None and limit <= 0
+
+    @property
+    def size(self) -> Bound:
+        """How many whole numbers it holds."""
+        return self.hi - self.lo + ONE
+
+    def __add__(self, other: "Interval") -> "Interval":
+        return Interval(self.lo + other.lo, self.hi + other.hi)
+
+    def __neg__(self) -> "Interval":
+        return Interval(-self.hi, -self.lo)
+
+    def __sub__(self, other: "Interval") -> "Interval":
+        return self + -other
+
+    def __mul__(self, other: "Interval") -> "Interval":
+        corners = [a * b for a in (self.lo, self.hi) for b in (other.lo, other.hi)]
+        lo, hi = corners[0], corners[0]
+        for corner in corners[1:]:
+            lo, hi = least(lo, corner), greatest(hi, corner)
+        return Interval(lo, hi)
+
+    def hull(self, other: "Interval") -> "Interval":
+        return Interval(least(self.lo, other.lo), greatest(self.hi, other.hi))
+
+    def __str__(self) -> str:
+        return f"[{self.lo}..{self.hi}]"
+
+
+UNBOUNDED = Interval(Bound(infinite=-1), INFINITE)
+
+
+def end_symbol(end: str, column: str) -> Bound:
+    """The symbol for a bound that a column's domain does not give: MAXBID is the greatest #bid."""
+    return Bound.symbol(end + (re.sub(r"[\W_]", "", column).upper() or "VALUE"))

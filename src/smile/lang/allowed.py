@@ -1,0 +1,363 @@
+"""What SmileSQL has of SQL. A tree that passes `check` holds only nodes and clauses listed here.
+
+The list says what is allowed, not what is refused, so that whatever else sqlglot reads is an error, and never ignored.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from smile.errors import SmileError, error
+from smile.lang.lexer import span_of_token
+from smile.lang.nodes import Best, Latest, NestedGroup, Silence, StreamFunction
+from smile.lang.spans import span_of
+
+_USE_VIEWS = "Name the inner query as a view, or use WITH."
+_NO_CLOCK = "A view depends on events only; LAST(s, t, INTERVAL …) gives the last hour as of now."
+
+REFUSED_WORDS: dict[TokenType, tuple[str, str | None]] = {
+    TokenType.AMP: ("the operator &", None),
+    TokenType.ANTI: ("ANTI JOIN", "Use NOT EXISTS or NOT IN."),
+    TokenType.ANY: ("ANY", "Use IN or EXISTS."),
+    TokenType.ARROW: ("the operator ->", "It stands in CREATE STREAM only, after the tick."),
+    TokenType.CARET: ("the operator ^", "Use POWER(a, b)."),
+    TokenType.COLLATE: ("COLLATE", "Strings are ordered by their characters."),
+    TokenType.CUBE: ("CUBE", "Write a view for each GROUP BY."),
+    TokenType.CURRENT_DATE: ("CURRENT_DATE", _NO_CLOCK),
+    TokenType.CURRENT_TIME: ("CURRENT_TIME", _NO_CLOCK),
+    TokenType.CURRENT_TIMESTAMP: ("CURRENT_TIMESTAMP", _NO_CLOCK),
+    TokenType.CURRENT_USER: ("CURRENT_USER", None),
+    TokenType.EXCEPT: ("EXCEPT", "Use NOT EXISTS."),
+    TokenType.FETCH: ("FETCH", "Use LIMIT."),
+    TokenType.GROUPING_SETS: ("GROUPING SETS", "Write a view for each GROUP BY."),
+    TokenType.INTERSECT: ("INTERSECT", "Use EXISTS."),
+    TokenType.INTO: ("INTO", "A view keeps its rows by itself."),
+    TokenType.L_BRACKET: ("an array", None),
+    TokenType.LATERAL: ("LATERAL", "Use a JOIN."),
+    TokenType.LOCALTIME: ("LOCALTIME", _NO_CLOCK),
+    TokenType.LOCALTIMESTAMP: ("LOCALTIMESTAMP", _NO_CLOCK),
+    TokenType.MATCH_RECOGNIZE: ("MATCH_RECOGNIZE", "Use joins, ASOF JOIN and SILENCE."),
+    TokenType.OFFSET: ("OFFSET", 'Use LIMIT alone; a column of that name is written "offset".'),
+    TokenType.PIPE: ("the operator |", "Strings are joined by ||."),
+    TokenType.PIVOT: ("PIVOT", "Use CASE inside aggregates."),
+    TokenType.QUALIFY: ("QUALIFY", "Use WHERE around a subquery."),
+    TokenType.RECURSIVE: ("WITH RECURSIVE", None),
+    TokenType.RLIKE: ("the operator ~", "Use LIKE."),
+    TokenType.ROLLUP: ("ROLLUP", "Write a view for each GROUP BY."),
+    TokenType.SEMI: ("SEMI JOIN", "Use EXISTS or IN."),
+    TokenType.SIMILAR_TO: ("SIMILAR TO", "Use LIKE."),
+    TokenType.SOME: ("SOME", "Use IN or EXISTS."),
+    TokenType.TABLE_SAMPLE: ("TABLESAMPLE", None),
+    TokenType.UNNEST: ("UNNEST", None),
+    TokenType.UNPIVOT: ("UNPIVOT", "Use UNION ALL."),
+    TokenType.VALUES: ("VALUES", "Rows come from streams."),
+    TokenType.WINDOW: ("WINDOW", "Write the window out after each OVER."),
+}
+
+_COMPARISONS = (TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE)
+
+_BINARY = {"this", "expression"}
+_ONE = {"this"}
+_ALLOWED: dict[type[exp.Expr], set[str]] = {
+    # queries
+    exp.Select: {
+        "with_",
+        "expressions",
+        "distinct",
+        "from_",
+        "joins",
+        "where",
+        "group",
+        "having",
+        "order",
+        "limit",
+        "best",
+    },
+    exp.Union: {"with_", "this", "expression", "distinct", "order", "limit"},
+    exp.Subquery: {"this", "alias"},
+    exp.With: {"expressions"},
+    exp.CTE: {"this", "alias"},
+    exp.From: _ONE,
+    exp.Join: {"this", "on", "using", "method", "side", "kind"},
+    exp.Where: _ONE,
+    exp.Having: _ONE,
+    exp.Group: {"expressions"},
+    exp.Order: {"expressions"},
+    exp.Ordered: {"this", "desc", "nulls_first"},
+    exp.Limit: {"expression"},
+    exp.Distinct: {"expressions"},
+    exp.Table: {"this", "alias"},
+    exp.TableAlias: {"this", "columns"},
+    exp.Alias: {"this", "alias"},
+    Best: {"this", "by", "per"},
+    StreamFunction: {"this", "relations", "column", "intervals", "alias"},
+    # names and values
+    exp.Identifier: {"this", "quoted"},
+    exp.Column: {"this", "table"},
+    exp.Star: set(),
+    exp.Literal: {"this", "is_string"},
+    exp.HexString: _ONE,
+    exp.Boolean: _ONE,
+    exp.Null: set(),
+    exp.Interval: {"this", "unit"},
+    exp.Var: _ONE,
+    exp.DataType: {"this", "kind"},
+    # operators
+    exp.Paren: _ONE,
+    exp.Neg: _ONE,
+    exp.Not: _ONE,
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.And, exp.Or, exp.EQ, exp.NEQ), _BINARY),
+    **dict.fromkeys((exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Escape), _BINARY),
+    exp.Div: {*_BINARY, "typed", "safe"},
+    exp.DPipe: {*_BINARY, "safe"},
+    exp.Is: {*_BINARY, "negate"},
+    exp.Like: {*_BINARY, "negate"},
+    exp.ILike: {*_BINARY, "negate"},
+    exp.Between: {"this", "low", "high"},
+    exp.In: {"this", "expressions", "query"},
+    exp.Exists: _ONE,
+    exp.Case: {"this", "ifs", "default"},
+    exp.If: {"this", "true"},
+    exp.Cast: {"this", "to"},
+    exp.Extract: _BINARY,
+    # functions
+    exp.Anonymous: {"this", "expressions"},
+    **dict.fromkeys((exp.Sum, exp.Min, exp.Max, exp.Avg, Latest), _ONE),
+    exp.Count: {"this", "big_int"},
+    NestedGroup: {"expressions"},
+    Silence: {"this", "per"},
+    exp.Window: {"this", "partition_by", "order", "spec", "over"},
+    exp.WindowSpec: {"kind", "start", "start_side", "end", "end_side"},
+}
+
+_NAMES: dict[type[exp.Expr], tuple[str, str | None]] = {
+    exp.Tuple: ("a list of values", "Use EXISTS, or compare the columns one by one."),
+    exp.Concat: ("a string in two parts", "Use || between them."),
+    exp.Filter: ("FILTER", "Use CASE inside the aggregate."),
+    exp.Dot: ("a name of more than two parts", "Relations have no schema."),
+    exp.WithinGroup: ("WITHIN GROUP", None),
+    exp.IgnoreNulls: ("IGNORE NULLS", None),
+    exp.AtTimeZone: ("AT TIME ZONE", None),
+    exp.CastToStrType: ("CAST with a format", None),
+}
+
+_ARGS: dict[tuple[type[exp.Expr], str], tuple[str, str | None]] = {
+    (exp.Select, "offset"): ("OFFSET", "Use LIMIT alone."),
+    (exp.Group, "all"): ("GROUP BY ALL or DISTINCT", "List the columns."),
+    (exp.Limit, "limit_options"): ("LIMIT with options", "Use LIMIT alone."),
+    (exp.Union, "by_name"): ("UNION by name", "List the columns in the same order."),
+    (exp.Select, "kind"): ("SELECT AS", None),
+    (exp.Column, "db"): ("a name of more than two parts", "Relations have no schema."),
+    (exp.Table, "db"): ("a qualified relation", "Relations have no schema."),
+    (exp.Table, "joins"): ("a join in parentheses", _USE_VIEWS),
+    (exp.Subquery, "order"): ("ORDER BY after a parenthesis", _USE_VIEWS),
+    (exp.Subquery, "limit"): ("LIMIT after a parenthesis", _USE_VIEWS),
+    (exp.Subquery, "joins"): ("a join in parentheses", _USE_VIEWS),
+    (exp.WindowSpec, "exclude"): ("EXCLUDE", None),
+    (exp.Star, "except_"): ("* EXCEPT", "List the columns."),
+    (exp.Star, "replace"): ("* REPLACE", "List the columns."),
+    (exp.Star, "rename"): ("* RENAME", "List the columns."),
+    (exp.Ordered, "with_fill"): ("WITH FILL", None),
+    (exp.CTE, "materialized"): ("MATERIALIZED", "Every view keeps its rows."),
+    (exp.Window, "alias"): ("a named window", "Write the window out after OVER."),
+}
+
+
+def refuse_words(tokens: Sequence[Token]) -> None:
+    """A refused word stops a query before it is read."""
+    types = [token.token_type for token in tokens]
+    for i, token in enumerate(tokens):
+        refused = REFUSED_WORDS.get(token.token_type)
+        following = types[i + 1] if i + 1 < len(types) else None
+        if token.token_type == TokenType.FOR and following and tokens[i + 1].text.upper() in ("UPDATE", "SHARE"):
+            refused = "FOR UPDATE", "Nothing here is locked."
+        elif token.token_type == TokenType.DISTINCT and following == TokenType.ON:
+            refused = "DISTINCT ON", "Use BEST 1 BY … PER …."
+        elif token.token_type == TokenType.ALL and following == TokenType.L_PAREN and types[i - 1] in _COMPARISONS:
+            refused = "ALL", "Use NOT EXISTS."
+        if refused:
+            raise error("E013", f"{refused[0]} is not supported", span_of_token(token), refused[1])
+
+
+def check(root: exp.Expr, text: str) -> None:
+    """Raises E013 (or the error of a clause left empty) at the first node that SmileSQL does not have."""
+    for node in root.walk(bfs=False):
+        kind = type(node)
+        if kind not in _ALLOWED:
+            raise _refusal(node, *_NAMES.get(kind, (_quoted(node, text), None)))
+        for key, value in node.args.items():
+            if key not in _ALLOWED[kind] and not (value is None or value == []):
+                raise _refusal(node, *_ARGS.get((kind, key), (_quoted(node, text), None)))
+        if rule := _RULES.get(kind):
+            rule(node)
+
+
+def _quoted(node: exp.Expr, text: str) -> str:
+    span = span_of(node)
+    words = " ".join(text[span.start : span.end].split()) if span else node.key
+    return f"`{words}`" if len(words) <= 40 else f"`{words[:39]}…`"
+
+
+def _refusal(node: exp.Expr, what: str, hint: str | None = None) -> SmileError:
+    return error("E013", f"{what} is not supported", span_of(node), hint)
+
+
+def _select(node: exp.Expr) -> None:
+    if not node.expressions:
+        raise error("E010", "expected a column after SELECT", span_of(node))
+    if not node.args.get("from_"):
+        raise _refusal(node, "SELECT without FROM", "Every row of a view comes from streams.")
+
+    _in_order(node)
+
+
+def _in_order(node: exp.Expr) -> None:
+    """sqlglot takes the clauses in any order."""
+    clauses = ["WHERE", "GROUP", "HAVING", "BEST", "ORDER", "LIMIT"]
+    present = [
+        (clause, span) for clause in clauses if (part := node.args.get(clause.lower())) and (span := span_of(part))
+    ]
+    for (earlier, before), (later, after) in pairwise(present):
+        if after.start < before.start:
+            by = {"GROUP": "GROUP BY", "ORDER": "ORDER BY"}
+            raise error("E010", f"{by.get(earlier, earlier)} must come before {by.get(later, later)}", before)
+
+
+def _group(node: exp.Expr) -> None:
+    if not node.expressions:
+        raise error("E010", "expected a column after GROUP BY", span_of(node))
+
+
+def _union(node: exp.Expr) -> None:
+    for side in (node.this, node.expression):
+        if isinstance(side, exp.Select) and (side.args.get("order") or side.args.get("limit")):
+            raise _refusal(side, "ORDER BY or LIMIT inside UNION", "Put that query in parentheses.")
+    _in_order(node)
+
+
+def _limit(node: exp.Expr) -> None:
+    k = node.this if isinstance(node, Best) else node.expression
+    if not isinstance(k, exp.Literal) or k.is_string or not k.name.isdecimal():
+        raise error("E033", f"{node.key.upper()} takes a whole number", span_of(k))
+    if isinstance(node, Best):
+        _columns_only(node)
+
+
+def _subquery(node: exp.Expr) -> None:
+    if isinstance(node.this, exp.Table | StreamFunction) and not node.this.args.get("joins"):
+        raise _refusal(node, "a relation in parentheses", "Leave the parentheses out.")
+
+
+def _join(node: exp.Expr) -> None:
+    words = {node.args.get(key) for key in ("method", "side", "kind")} - {None, ""}
+    if not words <= {"ASOF", "NATURAL", "LEFT", "RIGHT", "FULL", "INNER", "OUTER", "CROSS"}:
+        raise _refusal(node, f"{' '.join(sorted(str(w) for w in words))} JOIN")
+    if "NATURAL" in words:
+        raise _refusal(node, "NATURAL JOIN", "Name the columns with USING.")
+    if "ASOF" in words and words & {"RIGHT", "FULL", "CROSS"}:
+        raise _refusal(node, "this ASOF JOIN", "Use ASOF JOIN or ASOF LEFT JOIN.")
+    if "OUTER" in words and not words & {"LEFT", "RIGHT", "FULL"}:
+        raise error("E010", "expected LEFT, RIGHT or FULL before OUTER", span_of(node))
+
+
+def _ordered(node: exp.Expr) -> None:
+    if bool(node.args.get("nulls_first")) != bool(node.args.get("desc")):
+        raise _refusal(node, "NULLS FIRST or LAST", "NULL comes last, and first with DESC.")
+
+
+def _distinct(node: exp.Expr) -> None:
+    if isinstance(node.parent, exp.Select):
+        return
+    if not isinstance(node.parent, exp.Count):
+        raise _refusal(node, "DISTINCT outside COUNT", "Aggregate over a view that is DISTINCT.")
+    if len(node.expressions) != 1:
+        raise _refusal(node, "COUNT(DISTINCT) of several columns", "Count the rows of a view that is DISTINCT.")
+
+
+def _table(node: exp.Expr) -> None:
+    if not isinstance(node.this, exp.Identifier):
+        name = node.this.name if isinstance(node.this, exp.Anonymous) else "this relation"
+        hint = "The functions of streams are TUMBLE, HOP, LAST and MERGE."
+        raise _refusal(node, f"{name} in FROM", hint)
+
+
+def _alias(node: exp.Expr) -> None:
+    if not isinstance(node.parent, exp.Select):
+        raise error("E010", "AS stands in a select list only", span_of(node))
+
+
+def _star(node: exp.Expr) -> None:
+    above = node.parent
+    if isinstance(above, exp.Column):
+        above = above.parent if isinstance(above.parent, exp.Select) else None
+    if not isinstance(above, exp.Select | exp.Count):
+        raise error("E010", "* stands in a select list or in COUNT only", span_of(node))
+
+
+def _is(node: exp.Expr) -> None:
+    if not isinstance(node.expression, exp.Null | exp.Boolean):
+        raise error("E010", "expected NULL, TRUE, FALSE or DISTINCT FROM after IS", span_of(node))
+
+
+def _call(node: exp.Expr) -> None:
+    if not isinstance(node.this, str):
+        raise _refusal(node, "a function with a quoted name")
+    if node.this.upper() == "EXISTS":
+        raise error("E010", "EXISTS takes a query", span_of(node), "Write EXISTS (SELECT …).")
+
+
+def _columns_only(node: exp.Expr) -> None:
+    parts = [*node.expressions, *(node.args.get("per") or ())]
+    if isinstance(node, Silence):
+        parts.append(node.this)
+    for part in parts:
+        if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
+            raise error("E010", "expected a column", span_of(part))
+    if isinstance(node, NestedGroup) and not parts:
+        raise error("E032", "GROUP takes at least one column", span_of(node))
+
+
+def _stream_function(node: exp.Expr) -> None:
+    if isinstance(node, StreamFunction) and node.kind == "merge" and len(node.relations) < 2:
+        raise error("E032", "MERGE takes at least two relations", span_of(node))
+
+
+def _window(node: exp.Expr) -> None:
+    if not isinstance(node.this, exp.AggFunc):
+        raise _refusal(node, "this function OVER a window", "OVER takes SUM, COUNT, MIN, MAX, AVG or LATEST.")
+
+
+def _window_spec(node: exp.Expr) -> None:
+    args = node.args
+    proper = (
+        str(args.get("kind")).upper() == "RANGE"
+        and str(args.get("start_side")).upper() == "PRECEDING"
+        and args.get("end") in (None, "CURRENT ROW")
+    )
+    if not proper:
+        raise _refusal(node, "this frame", "Use RANGE INTERVAL … PRECEDING or RANGE UNBOUNDED PRECEDING.")
+
+
+_RULES: dict[type[exp.Expr], Callable[[exp.Expr], None]] = {
+    exp.Select: _select,
+    exp.Group: _group,
+    exp.Union: _union,
+    exp.Limit: _limit,
+    exp.Subquery: _subquery,
+    exp.Join: _join,
+    exp.Ordered: _ordered,
+    exp.Distinct: _distinct,
+    exp.Table: _table,
+    exp.Alias: _alias,
+    exp.Star: _star,
+    exp.Is: _is,
+    exp.Anonymous: _call,
+    exp.Window: _window,
+    exp.WindowSpec: _window_spec,
+    Best: _limit,
+    Silence: _columns_only,
+    NestedGroup: _columns_only,
+    StreamFunction: _stream_function,
+}

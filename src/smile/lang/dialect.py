@@ -1,0 +1,218 @@
+"""The grammar of queries, on that of expressions: what sqlglot's has, BEST, and functions of streams in FROM."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.tokenizer_core import Token, TokenType
+
+from smile.errors import error
+from smile.lang.expressions import Expected, ExpressionParser
+from smile.lang.lexer import span_of_token
+from smile.lang.nodes import Best, StreamFunction
+from smile.lang.spans import widen
+from smile.source import Span
+
+_WINDOWS = {"TUMBLE": 1, "HOP": 2, "LAST": 1}
+"""Functions from a stream to its windows, with the number of their intervals."""
+
+
+class SmileParser(ExpressionParser):
+    def reset(self) -> None:
+        super().reset()
+        self._selects: list[Token] = []
+
+    def expression(self, instance: Any, token: Token | None = None, comments: list[str] | None = None) -> Any:
+        node = super().expression(instance, token, comments)
+        if isinstance(node, exp.Select):
+            widen(node, span_of_token(self._selects[-1]))
+        return node
+
+    def _parse_statement(self) -> exp.Expr | None:
+        return self._parse_ddl_select()
+
+    def _parse_select_query(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        self.expect(self._curr.token_type != TokenType.FROM, "SELECT")
+        self._selects.append(self._curr)
+        node = super()._parse_select_query(*args, **kwargs)
+        self._selects.pop()
+        return node
+
+    def _parse_query_modifiers(self, this: Any) -> Any:
+        this = super()._parse_query_modifiers(this)
+        if isinstance(this, exp.Select) and self._at_best():
+            this.set("best", self._parse_best())
+            if self._match_set(self.QUERY_MODIFIER_PARSERS, advance=False) or self._at_best():
+                raise error(
+                    "E010",
+                    f"{self._curr.text.upper()} cannot follow BEST",
+                    span_of_token(self._curr),
+                    "BEST is a query's last clause; read from a subquery to go on.",
+                )
+            widen(this, span_of_token(self._prev))
+        return this
+
+    def _at_best(self) -> bool:
+        return (
+            self._curr.token_type == TokenType.VAR
+            and self._curr.text.upper() == "BEST"
+            and self._next.token_type == TokenType.NUMBER
+        )
+
+    def _parse_best(self) -> exp.Expr:
+        first = self._curr
+        self._advance()
+        k = self._parse_number()
+        self.expect(self._match_text_seq("BY"), "BY")
+        by = self._parse_csv(self._parse_ordered)
+        self.expect(by, "an expression")
+        per = []
+        if self._match_text_seq("PER"):
+            per = self._parse_csv(self._parse_column)
+            self.expect(per, "a column")
+        best: exp.Expr = self.expression(Best(this=k, by=by, per=per or None))
+        widen(best, span_of_token(first))
+        return best
+
+    def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        function = self._parse_stream_function()
+        if function is None:
+            first = self._index
+            node = super()._parse_table(*args, **kwargs)
+            stars = [t for t in self._tokens[first : self._index] if t.token_type == TokenType.STAR]
+            if stars and isinstance(node, exp.Table):  # which sqlglot overlooks after a table's name
+                raise Expected(None, stars[0])
+            return node
+        if alias := self._parse_table_alias():
+            function.set("alias", alias)
+        return function
+
+    def _parse_table_alias(self, alias_tokens: Any = None) -> exp.TableAlias | None:
+        self._expect_name_after_as()
+        return None if self._at_best() else super()._parse_table_alias(alias_tokens)
+
+    def _parse_cte(self) -> Any:
+        cte = super()._parse_cte()
+        if cte is None:  # and it has gone back to the name
+            raise Expected("AS", self._next or None)
+        return cte
+
+    def _parse_string_as_identifier(self) -> None:
+        return None
+
+    def _parse_function_parameter(self) -> exp.Expr | None:
+        return self._parse_id_var(any_token=False)
+
+    def _parse_stream_function(self) -> exp.Expr | None:
+        if self._next.token_type != TokenType.L_PAREN or self._curr.token_type != TokenType.VAR:
+            return None
+        name = self._curr.text.upper()
+        if name == "TABLE":
+            self._advance(2)
+            function = self._parse_stream_function()
+            self.expect(function, "TUMBLE or HOP")
+            self._match_r_paren()
+            return function
+        if name != "MERGE" and name not in _WINDOWS:
+            return None
+        first = self._curr
+        self._advance(2)
+        node = self._parse_merge_call() if name == "MERGE" else self._parse_window_call(name, first)
+        self._match_r_paren()
+        widen(node, Span(first.start, self._prev.end + 1))
+        return node
+
+    def _parse_merge_call(self) -> exp.Expr:
+        node: exp.Expr = self.expression(StreamFunction(this="merge", relations=self._parse_csv(self._parse_relation)))
+        return node
+
+    def _parse_window_call(self, name: str, first: Token) -> exp.Expr:
+        relation = self._parse_relation()
+        self.expect(self._match(TokenType.COMMA), ",")
+        described = self._match_text_seq("DESCRIPTOR")
+        column = self._parse_wrapped(self._parse_column, optional=not described)
+        self.expect(isinstance(column, exp.Column), "a column")
+        self.expect(self._match(TokenType.COMMA), ",")
+        intervals = self._parse_csv(self._parse_bitwise)
+        if len(intervals) != _WINDOWS[name]:
+            takes = "two intervals, slide and size" if name == "HOP" else "one interval"
+            last = self._curr if self._curr.token_type == TokenType.R_PAREN else self._prev
+            raise error("E032", f"{name} takes {takes}", Span(first.start, last.end + 1))
+        node: exp.Expr = self.expression(
+            StreamFunction(this=name.lower(), relations=[relation], column=column, intervals=intervals)
+        )
+        return node
+
+    def _parse_relation(self) -> exp.Expr | None:
+        """A relation as an argument: `s`, `TABLE s`, `(SELECT …)` or another function of streams."""
+        if function := self._parse_stream_function():
+            return function
+        if self._curr.token_type == TokenType.L_PAREN:
+            first = self._curr
+            query = self._parse_wrapped(self._parse_ddl_select)
+            self.expect(query is not None, "SELECT")
+            subquery: exp.Expr = self.expression(exp.Subquery(this=query))
+            widen(subquery, span_of_token(first))
+            return subquery
+        if self._next.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
+            self._match_text_seq("TABLE")
+        table = self._parse_table_parts(fast=True)
+        self.expect(table is not None, "a stream or view")
+        return table
+
+    def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+        first = self._curr
+        if self._match(TokenType.COMMA):
+            table = self._parse_table()
+            self.expect(table is not None, "a stream or view")
+            comma: exp.Join = self.expression(exp.Join(this=table))
+            return comma
+        index = self._index
+        words = self._parse_join_parts()
+        if not self._match(TokenType.JOIN):
+            self._retreat(index)
+            return None
+        parts: dict[str, Any] = {
+            key: word.text.upper() for key, word in zip(("method", "side", "kind"), words, strict=True) if word
+        }
+        parts["this"] = self._parse_table()
+        self.expect(parts["this"] is not None, "a stream or view")
+        if self._match(TokenType.ON):
+            parts["on"] = self._parse_disjunction()
+            self.expect(parts["on"] is not None, "a condition")
+        elif self._match(TokenType.USING):
+            parts["using"] = self._parse_wrapped_csv(lambda: self._parse_id_var(any_token=False))
+            self.expect(parts["using"], "a column")
+        elif parts.get("kind") != "CROSS" and parts.get("method") != "NATURAL":
+            raise Expected("ON or USING", self._curr or None)
+        join: exp.Join = self.expression(exp.Join(**parts))
+        widen(join, span_of_token(first))
+        return join
+
+
+def _traced(parse: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(parse)
+    def tracing(self: SmileParser, *args: Any, **kwargs: Any) -> Any:
+        first = self._index
+        node = parse(self, *args, **kwargs)
+        if isinstance(node, exp.Expr) and self._index > first:
+            widen(node, Span(self._tokens[first].start, self._prev.end + 1))
+        return node
+
+    return tracing
+
+
+_TRACED = """
+    _parse_select _parse_with _parse_cte _parse_from _parse_table _parse_table_alias
+    _parse_where _parse_group _parse_having _parse_order _parse_ordered _parse_limit
+    _parse_range _parse_in _parse_unary _parse_primary _parse_paren _parse_case
+    _parse_column _parse_function _parse_id_var _parse_lambda
+"""
+for _name in _TRACED.split():
+    setattr(SmileParser, _name, _traced(getattr(SmileParser, _name)))
+
+
+class SmileSQL(Postgres):
+    Parser = SmileParser

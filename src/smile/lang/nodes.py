@@ -1,0 +1,85 @@
+"""What SmileSQL adds to SQL's syntax tree. Equal meanings have equal nodes, whichever spelling was used.
+
+Every ordinary function call is `exp.Anonymous` (`this` is the name as written, `expressions` the arguments), so that
+only the catalogue of functions decides which exist. The exceptions are the aggregates (`exp.Sum`, `exp.Count`,
+`exp.Min`, `exp.Max`, `exp.Avg`, `Latest`, `NestedGroup`), `exp.Cast`, `exp.Extract`, `exp.Case`, `exp.Exists` and
+`Silence`. SQL's wordy calls become plain ones: SUBSTRING(s FROM a FOR n) is SUBSTRING(s, a, n), TRIM(LEADING c FROM s)
+is LTRIM(s, c), POSITION(a IN s) is STRPOS(s, a).
+"""
+
+from typing import ClassVar, cast
+
+from sqlglot import exp
+
+
+class Best(exp.Expression):
+    """`BEST k BY expr [DESC], … [PER column, …]`; a SELECT has it as `args["best"]`."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "by": True, "per": False}
+
+    @property
+    def k(self) -> exp.Literal:
+        return cast(exp.Literal, self.args["this"])
+
+    @property
+    def by(self) -> list[exp.Ordered]:
+        return cast(list[exp.Ordered], self.args["by"])
+
+    @property
+    def per(self) -> list[exp.Column]:
+        return self.args.get("per") or []
+
+
+class Silence(exp.Expression, exp.Condition):
+    """`SILENCE(tick [PER column, …])`: the distance to the next event."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "per": False}
+
+    @property
+    def per(self) -> list[exp.Column]:
+        return self.args.get("per") or []
+
+
+class Latest(exp.Expression, exp.AggFunc):
+    """`LATEST(expr)`."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
+
+class NestedGroup(exp.Expression, exp.AggFunc):
+    """`GROUP(a, b) AS x`: the members' columns as a relation within the row."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
+    is_var_len_args = True
+
+
+class StreamFunction(exp.Expression):
+    """TUMBLE, HOP, LAST or MERGE where a relation may stand: in FROM and JOIN, and as another's relation.
+
+    `kind` is its name in lower case. A relation is an `exp.Table`, an `exp.Subquery` or a `StreamFunction`. MERGE has
+    relations only; the others have one relation, a column, and their intervals in the order (slide, size) for HOP.
+    """
+
+    arg_types: ClassVar[dict[str, bool]] = {
+        "this": True,
+        "relations": True,
+        "column": False,
+        "intervals": False,
+        "alias": False,
+    }
+
+    @property
+    def kind(self) -> str:
+        return cast(str, self.args["this"])
+
+    @property
+    def relations(self) -> list[exp.Expr]:
+        return cast(list[exp.Expr], self.args["relations"])
+
+    @property
+    def column(self) -> exp.Column | None:
+        return self.args.get("column")
+
+    @property
+    def intervals(self) -> list[exp.Expr]:
+        return self.args.get("intervals") or []

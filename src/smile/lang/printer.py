@@ -1,0 +1,110 @@
+"""Statements as text in one canonical form: reading the text gives equal statements, printing them the same text."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel
+from sqlglot.generator import Generator
+
+from smile.lang.dialect import SmileSQL
+from smile.lang.nodes import Best, Latest, NestedGroup, Silence, StreamFunction
+from smile.lang.statements import ColumnDecl, CreateDomain, CreateStream, CreateView, Name, Statement, Subscribe
+
+
+def print_statements(statements: Iterable[Statement]) -> str:
+    """One statement a line."""
+    return "".join(f"{print_statement(s)};\n" for s in statements)
+
+
+def print_statement(statement: Statement) -> str:
+    match statement:
+        case CreateDomain(name=name, base=base, check=check, not_null=not_null):
+            checks = () if check is None else (check,)
+            return f"CREATE DOMAIN {_name(name)} AS {base}{_constraints(not_null, checks)}"
+        case CreateStream():
+            return _stream(statement)
+        case CreateView(name=name, columns=columns, query=query):
+            listed = f" ({', '.join(map(_name, columns))})" if columns else ""
+            return f"CREATE VIEW {_name(name)}{listed} AS {print_expression(query)}"
+        case Subscribe(names=names):
+            return f"SUBSCRIBE {', '.join(map(_name, names))}"
+
+
+def print_expression(node: exp.Expr) -> str:
+    """A query, a condition or any part of one."""
+    return _SmileGenerator(dialect=SmileSQL, comments=False, unsupported_level=ErrorLevel.IGNORE).generate(node)
+
+
+def _stream(stream: CreateStream) -> str:
+    parts = [f"{_column(stream.tick, ' TIME KEY')}"]
+    parts += [_column(column, "") for column in stream.columns]
+    parts += [f"CHECK ({print_expression(check)})" for check in stream.checks]
+    ticks = " WITH (TICKS = PUBLISHER)" if stream.publisher_timed else ""
+    return f"CREATE STREAM {_name(stream.name)} ({', '.join(parts)}){ticks}"
+
+
+def _column(column: ColumnDecl, key: str) -> str:
+    return f"{_name(column.name)} {column.type_name}{key}{_constraints(column.not_null, column.checks)}"
+
+
+def _constraints(not_null: bool, checks: Iterable[exp.Expr]) -> str:
+    return " NOT NULL" * not_null + "".join(f" CHECK ({print_expression(check)})" for check in checks)
+
+
+def _name(name: Name) -> str:
+    return '"' + name.text.replace('"', '""') + '"' if name.quoted else name.text
+
+
+class _SmileGenerator(Generator):
+    AFTER_HAVING_MODIFIER_TRANSFORMS: ClassVar[dict[str, Callable[..., str]]] = {
+        "best": lambda self, select: self.seg(self.sql(select, "best")) if select.args.get("best") else "",
+    }
+    EXPRESSION_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()
+    TRANSFORMS: ClassVar[dict[type[exp.Expr], Callable[..., str]]] = {
+        **Generator.TRANSFORMS,
+        Best: lambda self, node: self.best_sql(node),
+        Silence: lambda self, node: self.silence_sql(node),
+        Latest: lambda self, node: f"LATEST({self.sql(node, 'this')})",
+        NestedGroup: lambda self, node: f"GROUP({self._list(node.expressions)})",
+        StreamFunction: lambda self, node: self.streamfunction_sql(node),
+    }
+
+    def best_sql(self, best: Best) -> str:
+        per = f" PER {self._list(best.per)}" if best.per else ""
+        return f"BEST {self.sql(best.k)} BY {self._list(best.by)}{per}"
+
+    def silence_sql(self, silence: Silence) -> str:
+        per = f" PER {self._list(silence.per)}" if silence.per else ""
+        return f"SILENCE({self.sql(silence, 'this')}{per})"
+
+    def streamfunction_sql(self, function: StreamFunction) -> str:
+        parts = [*function.relations, *([function.column] if function.column else []), *function.intervals]
+        alias = function.args.get("alias")
+        return f"{function.kind.upper()}({self._list(parts)})" + (f" AS {self.sql(alias)}" if alias else "")
+
+    def interval_sql(self, interval: exp.Interval) -> str:
+        unit = interval.args.get("unit")
+        return f"INTERVAL {self.sql(interval, 'this')}" + (f" {self.sql(unit)}" if unit else "")
+
+    def hexstring_sql(self, literal: exp.HexString, binary_function_repr: str | None = None) -> str:
+        return f"x'{literal.name.lower()}'"
+
+    def windowspec_sql(self, spec: exp.WindowSpec) -> str:
+        return f"RANGE {self.sql(spec, 'start')} PRECEDING"
+
+    def anonymous_sql(self, call: exp.Anonymous) -> str:
+        return f"{call.name.upper()}({self._list(call.expressions)})"
+
+    def cast_sql(self, cast: exp.Cast, safe_prefix: str | None = None) -> str:
+        inner, to = self.sql(cast, "this"), self.sql(cast, "to")
+        return f"{inner}::{to}" if isinstance(cast.this, exp.Cast) else f"CAST({inner} AS {to})"
+
+    def datatype_sql(self, type_: exp.DataType) -> str:
+        return str(type_.args["kind"])
+
+    def literal_sql(self, literal: exp.Literal) -> str:
+        return "'" + literal.name.replace("'", "''") + "'" if literal.is_string else literal.name
+
+    def _list(self, nodes: Iterable[Any]) -> str:
+        return ", ".join(self.sql(node) for node in nodes)

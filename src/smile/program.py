@@ -1,0 +1,78 @@
+"""A program compiled: every step from its text to its knowledge graph. A `Compiled` has no errors, only warnings."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from smile import lang, limits
+from smile.algebra import mmpl
+from smile.algebra.check import checked
+from smile.algebra.parser import parse_program
+from smile.algebra.rules import rewrite
+from smile.algebra.translate import translate
+from smile.errors import Diagnostic, SmileError, error
+from smile.knowledge.analysis import Analysis
+from smile.source import Source
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """`written` is the program as its author meant it, `rewritten` as it will run."""
+
+    source: Source
+    written: mmpl.Program
+    rewritten: mmpl.Program
+    analysis: Analysis
+    warnings: tuple[Diagnostic, ...]
+
+
+def read_source(path: str) -> Source:
+    """The text of a program file, or of standard input for `-`."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as problem:
+        raise error("E001", f"{path} cannot be read: {problem.strerror or problem}") from None
+    if len(data) > limits.program_bytes_max:
+        raise error("E003", f"{path} has {len(data):,} bytes, the most is {limits.program_bytes_max:,}")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        message = f"{path} is not UTF-8 text: byte {data[problem.start]:#04x} at offset {problem.start}"
+        raise error("E002", message) from None
+    return Source(path, text)
+
+
+def compile_program(source: Source) -> Compiled:
+    with _deep_recursion():
+        try:
+            written = _read(source)
+            rewritten = rewrite(written)
+            return Compiled(source, written, rewritten, Analysis(rewritten), ())
+        except RecursionError:
+            raise error("E012", "the program is nested too deeply") from None
+
+
+def _read(source: Source) -> mmpl.Program:
+    if source.name.endswith(".mmpl"):
+        program = checked(parse_program(source))
+        if not program.streams:
+            raise error("E004", "the program is empty")
+        return program
+    statements, problems = lang.parse(source)
+    program, more = translate(statements)
+    if problems or more:
+        raise SmileError([*problems, *more])
+    return program
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Room for expressions of some hundred operators in a chain; what is deeper is refused, not crashed on."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, limits.recursion_max))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)

@@ -1,0 +1,154 @@
+"""Random knowledge for properties: of an operand, a point, a later point it evolves to, and a value possible in both."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import product
+from random import Random
+from typing import Any
+
+from hypothesis import settings, strategies as st
+
+from smile.algebra.coercions import DATE_MAX, DATE_MIN, EXACT, TIMESTAMP_MAX, TIMESTAMP_MIN
+from smile.algebra.scalars import SCALARS, Signature, resolve
+from smile.algebra.types import (
+    BOOL,
+    BYTES,
+    DATE,
+    FLOAT,
+    INT,
+    INT_MAX,
+    INT_MIN,
+    INTERVAL,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    Value,
+    decimal_type,
+)
+from smile.knowledge.known import Known
+from smile.knowledge.latest import Latest
+from smile.knowledge.mask import Mask
+from smile.knowledge.once import Once
+from smile.knowledge.range import MAYBE, NEVER, ONLY, Range
+
+MONEY = decimal_type(6, 2)
+WIDEST = decimal_type(38, 0)
+POOL = (BOOL, INT, FLOAT, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES, MONEY, WIDEST)
+RANDOMS = st.integers(0, 2**64 - 1).map(Random)
+"""Cheaper by far than drawing each value, and thousands of cases find more than shrinking explains."""
+WORDS = ("", "a", "b", "ab", "ba", "aab", "%", "a%", "_b", "\\", "day", "hour", "week")
+
+
+def repeatable(cases: int) -> settings:
+    """A failure prints the line that repeats it."""
+    return settings(max_examples=cases, deadline=None, database=None, derandomize=False, print_blob=True)
+
+
+def signatures_of(name: str) -> list[Signature]:
+    """Every way to call the function with arguments that need no coercion."""
+    least, greatest = SCALARS[name].arity
+    found = []
+    for count in range(least, min(greatest or 3, 3) + 1):
+        for types in product(POOL, repeat=count):
+            signature = resolve(name, types)
+            if signature is not None and signature.args == types:
+                found.append(signature)
+    return found
+
+
+@dataclass(frozen=True)
+class Chain:
+    """`before` evolves to `after`; `value` is possible in both."""
+
+    before: Known
+    after: Known
+    value: Value
+
+
+def _ordinary(random: Random, type: DataType) -> Any:
+    match type.name:
+        case "float":
+            return random.choice([-20.0, -2.5, -1.0, -0.5, -0.0, 0.0, 1e-3, 0.1, 0.5, 1.0, 1.5, 3.0, 20.0])
+        case "decimal":
+            places = type.scale or 0
+            return Decimal(random.randint(-20 * 10**places, 20 * 10**places)).scaleb(-places)
+        case "string":
+            return random.choice(WORDS)
+        case "bytes":
+            return random.choice([b"", b"a", b"ab", b"b"])
+        case "timestamp":
+            return random.randint(-(10**14), 10**14)
+    return random.randint(-20, 20)
+
+
+def _extreme(random: Random, type: DataType) -> Any:
+    """Values where arithmetic overflows."""
+    match type.name:
+        case "float":
+            edge = random.choice([5e-324, 1e-200, 1.0, 1e155, 1.7976931348623157e308])
+            return random.choice([-1, 0, 1]) * random.choice([edge, random.uniform(0, 10)])
+        case "decimal":
+            top = 10 ** (type.digits or 38) - 1
+            units = random.choice([-top, -top + 1, -1, 0, 1, top - 1, top, random.randint(-top, top)])
+            return Decimal(units).scaleb(-(type.scale or 0), EXACT)
+        case "string" | "bytes":
+            return _ordinary(random, type)
+    least, greatest = {"timestamp": (TIMESTAMP_MIN, TIMESTAMP_MAX), "date": (DATE_MIN, DATE_MAX)}.get(
+        type.name, (INT_MIN, INT_MAX)
+    )
+    return random.choice([least, least + 1, -1, 0, 1, greatest - 1, greatest, random.randint(least, greatest)])
+
+
+def chain(random: Random, type: DataType, unbounded: bool = True) -> Chain:
+    """With `unbounded`, ordinary values in ranges that may lack an end; else extreme values in bounded ranges."""
+    if type == BOOL:
+        return mask_chain(random)
+    draw = _ordinary if unbounded else _extreme
+    a, b, value, c, d = sorted(draw(random, type) for _ in range(5))
+    if random.random() < 0.5:
+        b = c = value
+    before, after = [a, d], [b, c]
+    for end in (0, 1):
+        if unbounded and random.random() < 0.4:
+            before[end] = None
+            after[end] = None if b != c and random.random() < 0.5 else after[end]
+    possible: list[Value] = [a, b, value, c, d]
+    nulls_before = nulls_after = NEVER
+    if random.random() < 0.25:
+        nulls_before, possible = MAYBE, [*possible, None]
+        nulls_after = random.choice([MAYBE, NEVER, ONLY])
+    before_range = Range(*before, nulls_before, random.choice(possible))
+    after_range = Range(*after, nulls_after, value)
+    concrete = None if nulls_after is ONLY or (nulls_after is MAYBE and random.random() < 0.5) else value
+    if unbounded and after_range.is_final and random.random() < 0.25:
+        return Chain(*_other_domain(random, concrete), concrete)
+    return Chain(before_range, after_range, concrete)
+
+
+def _other_domain(random: Random, value: Value) -> tuple[Known, Known]:
+    pairs: list[tuple[Known, Known]] = [
+        (Once.bottom(), Once.exactly(value)),
+        (Latest(value, (3, 1)), Latest.exactly(value, (3, 1))),
+        (Latest(value, (2, 1)), Latest.exactly(value, (3, 1))),
+    ]
+    return random.choice(pairs)
+
+
+def mask_chain(random: Random) -> Chain:
+    truths = (True, False, None)
+    value = random.choice(truths)
+    after = {value} | {v for v in truths if random.random() < 0.4}
+    before = after | {v for v in truths if random.random() < 0.5}
+    nows = [random.choice(sorted(possible, key=str)) for possible in (before, after)]
+    return Chain(Mask.of(before, nows[0]), Mask.of(after, nows[1]), value)
+
+
+def contains(known: Known, value: Value) -> bool:
+    """Whether the value is possible."""
+    if isinstance(known, Mask):
+        return value in known.possible
+    if isinstance(known, Latest):
+        return not known.sealed or known.value == value
+    assert isinstance(known, Range | Once)
+    return (known if isinstance(known, Range) else known.range()).contains(value)

@@ -1,0 +1,207 @@
+"""Every aggregate: as members evolve, are decided, appear, and the group is sealed, the result evolves and stays true."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from random import Random
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+
+from smile.algebra.mmpl import AggregateName
+from smile.algebra.types import FLOAT, INT, INTERVAL, STRING, DataType, Value
+from smile.knowledge.aggregates import Member, aggregate
+from smile.knowledge.known import Known
+from smile.knowledge.latest import Latest
+from smile.knowledge.mask import F, Mask, T
+from smile.knowledge.nested import Nested, Row
+from smile.knowledge.range import Range
+from tests.knowledge.chains import MONEY, RANDOMS, chain, contains, mask_chain, repeatable
+
+FUNCTIONS: tuple[AggregateName, ...] = get_args(AggregateName)
+TYPES = {name: [INT, FLOAT, MONEY] for name in FUNCTIONS} | {
+    "sum": [INT, FLOAT, MONEY, INTERVAL],
+    "min": [INT, FLOAT, MONEY, STRING],
+    "max": [INT, FLOAT, MONEY, STRING],
+    "count_distinct": [INT, STRING],
+    "latest": [INT, STRING],
+}
+
+
+@dataclass(frozen=True)
+class Story:
+    """One group at three moments, and what its members came to in the end: (shown, value, tick)."""
+
+    before: tuple[list[Member], bool]
+    after: tuple[list[Member], bool]
+    end: list[tuple[bool, Value, tuple[int, int]]]
+    lo: Any
+    hi: Any
+
+
+def story(random: Random, type: DataType, rows: bool) -> Story:
+    domains: list[tuple[Any, Any]] = [(None, None), (0, None), (None, 0), (-15, 15), (0, 0)]
+    lo, hi = random.choice(domains) if type != STRING else (None, None)
+    sealed_after = random.random() < 0.5
+    sealed_before = sealed_after and random.random() < 0.5
+    before, after, end = [], [], []
+    for key in range(random.randint(0, 4)):
+        mask, tick = mask_chain(random), (random.randint(0, 3) * 10 + key, 1)
+        while not _within((cell := chain(random, type)).before, lo, hi):
+            pass
+        values: tuple[Known, Known] = (cell.before, cell.after)
+        if rows:
+            values = (Row({"a": cell.before}), Row({"a": cell.after}))
+        # Until its group is sealed, a member may not have been heard of.
+        heard_before = sealed_before or random.random() < 0.5
+        heard_after = sealed_after or heard_before or random.random() < 0.5
+        assert isinstance(mask.before, Mask)
+        assert isinstance(mask.after, Mask)
+        if heard_before:
+            before.append(Member(mask.before, values[0], tick, (key,)))
+        if heard_after:
+            after.append(Member(mask.after, values[1], tick, (key,)))
+        end.append((mask.value is True, cell.value, tick))
+    return Story((before, sealed_before), (after, sealed_after), end, lo, hi)
+
+
+def _within(known: Known, lo: Any, hi: Any) -> bool:
+    """Members keep to the domain of their column; of a column without one, anything is known."""
+    if not isinstance(known, Range):
+        return (lo, hi) == (None, None)
+    return (lo is None or (known.lo is not None and known.lo >= lo)) and (
+        hi is None or (known.hi is not None and known.hi <= hi)
+    )
+
+
+def plain(function: str, end: list[tuple[bool, Value, tuple[int, int]]], type: DataType) -> Value:
+    """SQL, on what the members came to."""
+    shown = sorted(((tick, v) for there, v, tick in end if there), key=lambda pair: pair[0])
+    values: list[Any] = [v for _, v in shown if v is not None]
+    match function:
+        case "count":
+            return len(values)
+        case "count_distinct":
+            return len(set(values))
+        case "min" | "max":
+            return {"min": min, "max": max}[function](values, default=None)  # type: ignore[operator,no-any-return]
+        case "latest":
+            return shown[-1][1] if shown else None
+        case "sum":
+            total = sum(map(Fraction, values), Fraction(0))
+            return float(total) if type == FLOAT else Decimal(total.numerator) / Decimal(total.denominator)
+        case "avg":
+            return float(sum(map(Fraction, values), Fraction(0)) / len(values)) if values else None
+    raise AssertionError(function)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_aggregate(function: AggregateName) -> None:
+    @repeatable(400)
+    @given(RANDOMS)
+    def holds(random: Random) -> None:
+        type = random.choice(TYPES[function])
+        told = story(random, type, rows=function == "group")
+        before = aggregate(function, *told.before, told.lo, told.hi, type)
+        after = aggregate(function, *told.after, told.lo, told.hi, type)
+        assert before.evolves_to(after), (before, after)
+        if function == "group":
+            assert isinstance(after, Nested)
+            for key, (there, _, _) in enumerate(told.end):
+                row = after.rows.get((key,))
+                assert row is None or (there in row.mask.possible)
+                assert not (there and told.after[1] and row is None)
+            return
+        result = plain(function, told.end, type)
+        assert contains(before, result), (before, result)
+        assert contains(after, result), (after, result)
+        current = [(m.mask.now is True, m.value.now, m.tick) for m in told.after[0] if m.value and m.tick]
+        assert after.now == plain(function, current, type)
+
+    holds()
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_all_decided_and_sealed_is_final(function: AggregateName) -> None:
+    value = Row({"a": Range.exactly(3)}) if function == "group" else Range.exactly(3)
+    members = [Member(T, value, (1, 1), (1,)), Member(F, value, (2, 1), (2,)), Member(T, value, (3, 1), (3,))]
+    assert aggregate(function, members, True, 0, 9, INT).is_final
+    assert aggregate(function, [], True, 0, 9, INT).is_final
+    assert not aggregate(function, members, False, 0, 9, INT).is_final
+
+
+MAYBE_SHOWN, MAYBE_HIDDEN = Mask.of((True, False), True), Mask.of((True, False), False)
+
+
+def of(*values: int, mask: Mask = T) -> list[Member]:
+    return [Member(mask, Range.exactly(v), (i, 1), (i,)) for i, v in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("function", "members", "sealed", "domain", "expected", "now"),
+    [
+        ("count", [], False, (None, None), "≥0", 0),
+        ("count", of(1, 1, 1), False, (None, None), "≥3", 3),
+        ("count", of(1) + of(1, mask=MAYBE_SHOWN) + of(1, mask=MAYBE_HIDDEN), True, (None, None), "[1..3]", 2),
+        ("count_distinct", of(1, 1, 2), False, (None, None), "≥2", 2),
+        ("count_distinct", of(1, 2) + of(2, 3, mask=MAYBE_SHOWN), True, (None, None), "[2..3]", 3),
+        ("sum", [], False, (0, None), "≥0", 0),
+        ("sum", of(100, 200), False, (0, None), "≥300", 300),
+        ("sum", of(100, 200), False, (None, None), "?", 300),
+        ("sum", of(-1), False, (None, 0), "≤-1", -1),
+        ("sum", of(5) + of(3, mask=MAYBE_SHOWN) + of(-2, mask=MAYBE_HIDDEN), True, (None, None), "[3..8]", 8),
+        ("max", [], False, (0, 3), "?", None),
+        ("max", of(80, 70), False, (None, None), "≥80", 80),
+        ("max", of(3), False, (0, 3), "=3", 3),
+        ("max", of(7) + of(9, mask=MAYBE_SHOWN), True, (None, None), "[7..9]", 9),
+        ("max", of(9, mask=MAYBE_SHOWN), True, (None, None), "?", 9),
+        ("min", of(80, 70), False, (None, None), "≤70", 70),
+        ("min", of(70), True, (None, None), "=70", 70),
+        ("avg", of(1, 2), True, (None, None), "=1.5", 1.5),
+        ("avg", of(1, 2), False, (0, 10), "[0.0..10.0]", 1.5),
+        ("avg", of(1, 2) + of(9, mask=MAYBE_HIDDEN), True, (0, 10), "[1.0..9.0]", 1.5),
+        ("latest", of(80, 85), False, (None, None), "85@1", 85),
+        ("latest", of(80, 85), True, (None, None), "=85", 85),
+        ("latest", [], True, (None, None), "=NULL", None),
+    ],
+)
+def test_examples(
+    function: AggregateName, members: list[Member], sealed: bool, domain: tuple[Any, Any], expected: str, now: Any
+) -> None:
+    result = aggregate(function, members, sealed, *domain, INT)
+    assert (result.show(), result.now) == (expected, now)
+
+
+def test_sum_of_ints_is_exact_beyond_64_bits() -> None:
+    result = aggregate("sum", of(*[2**63 - 1] * 5), True, None, None, INT)
+    assert result.now == Decimal(5 * (2**63 - 1))
+    assert isinstance(result.now, Decimal)
+
+
+@repeatable(200)
+@given(RANDOMS)
+def test_sums_of_floats_do_not_depend_on_order(random: Random) -> None:
+    values = [random.choice([1e16, -1e16, 1.0, 0.1, -0.3]) * random.random() for _ in range(8)]
+    shuffled = random.sample(values, len(values))
+    for function in ("sum", "avg"):
+        results = [
+            aggregate(function, [Member(T, Range.exactly(v)) for v in order], True, None, None, FLOAT).now  # type: ignore[arg-type]
+            for order in (values, shuffled)
+        ]
+        assert repr(results[0]) == repr(results[1])
+
+
+def test_a_sum_beyond_all_floats_is_null() -> None:
+    huge = [Member(T, Range.exactly(1.7e308))] * 2
+    assert aggregate("sum", huge, True, None, None, FLOAT) == Range.exactly(None)
+    assert aggregate("avg", huge, True, None, None, FLOAT) == Range.exactly(1.7e308)
+
+
+def test_latest_is_bounded_by_what_stays() -> None:
+    passing = Member(MAYBE_SHOWN, Range.exactly(90), (7, 1))
+    result = aggregate("latest", [Member(T, Range.exactly(80), (5, 1)), passing], False, None, None, INT)
+    assert result == Latest(80, (5, 1))
+    assert result.now == 90
+    with pytest.raises(ValueError, match="tick"):
+        aggregate("latest", [Member(T, Range.exactly(1))], False, None, None, INT)

@@ -1,0 +1,171 @@
+"""The laws of a monotonic domain, on every domain, exhaustively over a small part of it that merging does not leave."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from smile.knowledge.known import Contradiction
+from smile.knowledge.latest import Latest
+from smile.knowledge.mask import Mask
+from smile.knowledge.masked import Masked
+from smile.knowledge.nested import Nested, Row
+from smile.knowledge.once import Once
+from smile.knowledge.range import MAYBE, NEVER, Range
+
+ENDS = (None, 0, 1, 2)
+EVENTS = ((0, (1, 1)), (1, (1, 2)), (0, (2, 1)), (None, (2, 2)), (1, (3, 1)))  # no two share a tick and a source
+RANGES = [Range.exactly(None)] + [
+    Range(lo, hi, nulls, now=1)
+    for lo, hi in product(ENDS, ENDS)
+    if lo is None or hi is None or lo <= hi
+    for nulls in (NEVER, MAYBE)
+]
+FEW_RANGES = [Range.bottom(), Range.bottom(0, 1), Range(0, 1), *map(Range.exactly, (0, 1, None))]
+MASKS = [Mask.of(p) for p in ({True}, {False}, {None}, {True, False}, {True, None}, {False, None}, {True, False, None})]
+MASKED = [Masked.nothing()] + [
+    Masked(Mask.of(m, True), inner) for m in ({True}, {True, False}) for inner in FEW_RANGES
+]
+ROWS = [Row({"a": a, "b": b}) for a, b in product(FEW_RANGES[:4], FEW_RANGES[:4])]
+CELLS = [None, Masked.nothing(), Masked.exactly(Range.exactly(0)), Masked.exactly(Range.bottom()), Masked.bottom(Range.exactly(0)), Masked.bottom(Range.bottom())]
+NESTED: list[Nested] = []
+for first, second, sealed in product(CELLS, CELLS, (False, True)):
+    nested = Nested({(k,): c for k, c in ((1, first), (2, second)) if c is not None}, sealed)
+    if nested not in NESTED:
+        NESTED.append(nested)
+
+DOMAINS: dict[str, tuple[Any, list[Any]]] = {
+    "range": (Range.bottom(), RANGES),
+    "once": (Once.bottom(0, 3), [Once.bottom(0, 3), Once.silence(), *map(Once.exactly, (0, 1, 2, 3, None))]),
+    "latest": (
+        Latest.bottom(),
+        [Latest.bottom(), Latest.exactly(None)]
+        + [Latest(v, at, done) for (v, at), done in product(EVENTS, (False, True))],
+    ),
+    "mask": (Mask.bottom(), MASKS),
+    "masked": (Masked.bottom(Range.bottom()), MASKED),
+    "row": (Row({"a": Range.bottom(), "b": Range.bottom()}), ROWS),
+    "nested": (Nested.bottom(), NESTED),
+}
+each_domain = pytest.mark.parametrize(("bottom", "points"), DOMAINS.values(), ids=DOMAINS)
+
+
+def merged(*points: Any) -> Any:
+    result = points[0]
+    try:
+        for p in points[1:]:
+            result = result.merge(p)
+    except Contradiction:
+        return None
+    return result
+
+
+@each_domain
+def test_order(bottom: Any, points: list[Any]) -> None:
+    above = [[p.evolves_to(q) for q in points] for p in points]
+    size = range(len(points))
+    assert all(above[i][i] for i in size)
+    assert all(points[i] == points[j] for i in size for j in size if above[i][j] and above[j][i])
+    assert all(above[i][k] for i in size for j in size if above[i][j] for k in size if above[j][k])
+    assert bottom in points
+    assert all(bottom.evolves_to(p) for p in points)
+    assert [p for p in points if all(p.evolves_to(q) for q in points)] == [bottom]
+
+
+@each_domain
+def test_final_means_nothing_further(bottom: Any, points: list[Any]) -> None:
+    assert any(p.is_final for p in points)
+    for p in points:
+        assert p.is_final == all(q == p for q in points if p.evolves_to(q)), p
+        if not isinstance(p, Masked):  # on the wire a cell may be exact although its row's mask is not decided
+            assert p.is_final == ("exactly" in p.wire()), p
+
+
+@each_domain
+def test_merge_is_the_least_upper_bound(bottom: Any, points: list[Any]) -> None:
+    for a, b in product(points, points):
+        upper = [c for c in points if a.evolves_to(c) and b.evolves_to(c)]
+        both = merged(a, b)
+        assert (both is None) == (not upper), (a, b)
+        if both is not None:
+            assert both in upper
+            assert all(both.evolves_to(c) for c in upper), (a, b)
+
+
+@each_domain
+def test_merge_laws(bottom: Any, points: list[Any]) -> None:
+    few = points[:: max(1, len(points) // 22)]
+    for a, b in product(points, points):
+        assert merged(a, b) == merged(b, a)
+    for a, b, c in product(few, few, few):
+        left, right = merged(a, b, c), merged(b, c)
+        assert left == (None if right is None else merged(a, right))
+    for a in points:
+        assert merged(a, a) == a
+        assert merged(a, bottom) == a
+
+
+@each_domain
+def test_another_domain_is_never_reached(bottom: Any, points: list[Any]) -> None:
+    assert not any(p.evolves_to("x") for p in points)
+
+
+def test_merge_keeps_the_current_value_until_it_is_exact() -> None:
+    assert Range.at_least(3, 5).merge(Range.at_most(9, 7)).now == 5
+    assert Range.at_least(3, 5).merge(Range.at_most(3, 7)).now == 3
+    assert Mask.of((True, False), True).merge(Mask.bottom()).now is True
+    assert Latest(1, (1, 1), now=7).merge(Latest(2, (2, 1))).now == 7
+    assert Latest(1, (1, 1), now=7).merge(Latest.exactly(2, (2, 1))).now == 2
+
+
+def test_contradictions_have_a_code() -> None:
+    for a, b in ((Range.exactly(1), Range.exactly(2)), (Mask.exactly(True), Mask.exactly(None))):
+        with pytest.raises(Contradiction) as caught:
+            a.merge(b)  # type: ignore[arg-type]
+        assert caught.value.diagnostics[0].code == "E050"
+    with pytest.raises(Contradiction):
+        Latest(0, (1, 1)).merge(Latest(1, (1, 1)))
+    with pytest.raises(Contradiction):
+        Range(3, 2)
+    with pytest.raises(Contradiction):
+        Mask.of(())
+    with pytest.raises(Contradiction):
+        Once.bottom(0, 1).merge(Once.bottom(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("known", "shown", "wire"),
+    [
+        (Range.bottom(), "?", {"unknown": True}),
+        (Range.bottom(0, 3), "?", {"unknown": True}),
+        (Range.at_least(3), "≥3", {"at_least": 3}),
+        (Range.at_most(7), "≤7", {"at_most": 7}),
+        (Range.between(2, 5), "[2..5]", {"between": [2, 5]}),
+        (Range.exactly(4), "=4", {"exactly": 4}),
+        (Range.exactly(None), "=NULL", {"exactly": None}),
+        (Once.bottom(), "?", {"unknown": True}),
+        (Once.exactly("IBM"), "IBM", {"exactly": "IBM"}),
+        (Once.silence(), "S", {"exactly": None}),
+        (Latest.bottom(), "?", {"unknown": True}),
+        (Latest(80, (17, 1)), "80@17", {"latest": 80, "at": 17}),
+        (Latest.exactly(80, (17, 1)), "=80", {"exactly": 80}),
+        (Mask.of((True, False), True), "t", {"unknown": True}),
+        (Mask.of((True, None), None), "f", {"unknown": True}),
+        (Mask.of((False, None), None), "F", {"unknown": True}),
+        (Mask.exactly(True), "T", {"exactly": True}),
+        (Masked.bottom(Range.at_least(3)), "?", {"unknown": True}),
+        (Masked.exactly(Range.at_least(3)), "≥3", {"at_least": 3}),
+        (Masked.nothing(), "?", {"exactly": None}),
+        (Nested.exactly({(1,): Row({"a": Range.exactly(2)})}), "={(1,): {a: =2}}", {"exactly": [((1,), {"a": 2})]}),
+        (Nested.bottom(), "≥{}", {"unknown": True}),
+    ],
+)
+def test_show_and_wire(known: Any, shown: str, wire: dict[str, Any]) -> None:
+    assert (known.show(), known.wire()) == (shown, wire)
+
+
+def test_hidden_columns_keep_their_knowledge() -> None:
+    hidden = Masked(Mask.of((True, False), False), Range.at_least(3))
+    assert hidden.now is None
+    assert Masked(Mask.of((True, False), True), hidden.inner).now == 3
+    assert hidden.merge(Masked.exactly(Range.at_most(9))).inner == Range.between(3, 9)

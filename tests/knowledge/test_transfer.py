@@ -1,0 +1,217 @@
+"""Every operator of the catalogue, every cast and CASE: the less is possible, the less results, and never too little."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from smile.algebra.coercions import can_cast
+from smile.algebra.mmpl import Call, Case, Cast, Column, Constant, Expr
+from smile.algebra.scalars import SCALARS, evaluate_expr, type_of
+from smile.algebra.types import BOOL, INT, STRING, TIMESTAMP, DataType
+from smile.knowledge.known import Known
+from smile.knowledge.latest import Latest
+from smile.knowledge.mask import F, Mask, T
+from smile.knowledge.masked import Masked
+from smile.knowledge.nested import Nested
+from smile.knowledge.range import MAYBE, NEVER, Range
+from smile.knowledge.transfer import know
+from tests.knowledge.chains import POOL, RANDOMS, Chain, chain, contains, repeatable, signatures_of
+
+X, Y = Column("x"), Column("y")
+INTS = {"x": INT, "y": INT}
+
+
+def check(expr: Expr, types: dict[str, DataType], row: dict[str, Chain]) -> None:
+    before = know(expr, {n: c.before for n, c in row.items()}, types)
+    after = know(expr, {n: c.after for n, c in row.items()}, types)
+    result = evaluate_expr(expr, {n: c.value for n, c in row.items()}, types)
+    assert before.evolves_to(after), (before, after)
+    assert contains(before, result), (before, result)
+    assert contains(after, result), (after, result)
+    assert before.now == evaluate_expr(expr, {n: c.before.now for n, c in row.items()}, types)
+
+
+@pytest.mark.parametrize("unbounded", [True, False], ids=["ordinary", "extreme"])
+@pytest.mark.parametrize("name", SCALARS)
+def test_operator(name: str, unbounded: bool) -> None:
+    found = signatures_of(name)
+    assert found
+
+    @repeatable(50)
+    @given(RANDOMS)
+    def holds(random: Random) -> None:
+        signature = random.choice(found)
+        names = [f"x{i}" for i in range(len(signature.args))]
+        types = dict(zip(names, signature.args, strict=True))
+        row = {n: chain(random, t, unbounded) for n, t in types.items()}
+        check(Call(name, tuple(map(Column, names))), types, row)
+
+    holds()
+
+
+CASTS = [(a, b) for a in POOL for b in POOL if can_cast(a, b)]
+
+
+@repeatable(1000)
+@given(RANDOMS)
+def test_cast(random: Random) -> None:
+    source, target = random.choice(CASTS)
+    check(Cast(X, target), {"x": source}, {"x": chain(random, source, random.random() < 0.5)})
+
+
+@repeatable(500)
+@given(RANDOMS)
+def test_case(random: Random) -> None:
+    type = random.choice(POOL)
+    types = {"p": BOOL, "q": BOOL, "x": type, "y": type, "z": type}
+    expr = Case(((Column("p"), Column("x")), (Column("q"), Column("y"))), Column("z"))
+    check(expr, types, {n: chain(random, t) for n, t in types.items()})
+
+
+def tree(random: Random, depth: int) -> Expr:
+    if depth == 0 or random.random() < 0.2:
+        return random.choice([Column("x"), Column("y"), Column("z"), Constant(2, INT), Constant(None, INT)])
+    function = random.choice(["+", "-", "*", "/", "least", "nullif"])
+    return Call(function, (tree(random, depth - 1), tree(random, depth - 1)))
+
+
+@repeatable(500)
+@given(RANDOMS)
+def test_expressions_in_expressions(random: Random) -> None:
+    expr = tree(random, 3)
+    if random.random() < 0.5:
+        expr = Call(random.choice(["<", "=", ">=", "<>"]), (expr, tree(random, 2)))
+    types = {"x": INT, "y": INT, "z": INT}
+    check(expr, types, {n: chain(random, INT) for n in types})
+
+
+def shown(expr: Expr, types: dict[str, DataType] | None = None, **row: Known) -> str:
+    return know(expr, row, types or INTS).show()
+
+
+def call(name: str, *args: Any) -> Call:
+    return Call(name, tuple(Constant(a, INT) if isinstance(a, int) else a for a in args))
+
+
+@pytest.mark.parametrize(
+    ("expr", "x", "y", "expected"),
+    [
+        (call("+", X, Y), Range.at_least(3), Range.exactly(4), "≥7"),
+        (call("-", X, Y), Range.exactly(300), Range.at_least(100), "≤200"),
+        (call("-", X, Y), Range.at_least(1), Range.at_least(1), "?"),
+        (call("*", X, Y), Range.between(-2, 3), Range.between(4, 5), "[-10..15]"),
+        (call("*", X, Y), Range.at_least(0), Range.exactly(5), "≥0"),
+        (call("*", X, Y), Range.at_least(0), Range.exactly(-5), "≤0"),
+        (call("/", X, Y), Range.between(10, 20), Range.between(2, 5), "[2..10]"),
+        (call("/", X, Y), Range.at_least(10), Range.exactly(2), "≥5"),
+        (call("/", X, Y), Range.exactly(10), Range.between(-1, 1), "?"),
+        (call("abs", X), Range.between(-3, 2), Range.exactly(0), "[0..3]"),
+        (call("neg", X), Range.at_least(3), Range.exactly(0), "≤-3"),
+        (call("greatest", X, Y), Range.at_least(3), Range.between(5, 7), "≥5"),
+        (call("least", X, Y), Range.at_least(3), Range.between(5, 7), "[3..7]"),
+        (call("coalesce", X, Y), Range.bottom(0, 3), Range.exactly(5), "[0..5]"),
+        (call("coalesce", X, Y), Range.exactly(None), Range.between(5, 7), "[5..7]"),
+        (call("nullif", X, Y), Range.between(1, 3), Range.exactly(9), "[1..3]"),
+        (call("sign", X), Range.at_least(1), Range.exactly(0), "=1"),
+        (call("+", X, Y), Range.between(0, 2**63 - 1), Range.exactly(1), "?"),
+        (call("+", X, Y), Latest(80, (5, 1)), Range.exactly(1), "?"),
+        (call("+", X, Y), Latest.exactly(80, (5, 1)), Range.exactly(1), "=81"),
+        (call(">", X, 0), Range.at_most(5, 5), Range.exactly(0), "t"),
+        (call(">", X, 0), Range.at_most(0, 0), Range.exactly(0), "F"),
+        (call(">=", X, 3), Range.at_least(3), Range.exactly(0), "T"),
+        (call("<", X, Y), Range.between(1, 4, 1), Range.between(4, 9, 9), "t"),
+        (call("<", X, Y), Range.between(1, 3), Range.between(4, 9), "T"),
+        (call("<", X, Y), Range.between(4, 6), Range.between(1, 4), "F"),
+        (call("=", X, Y), Range.between(1, 3), Range.between(4, 9), "F"),
+        (call("=", X, Y), Range.exactly(4), Range.exactly(4), "T"),
+        (call("=", X, Y), Range.exactly(None), Range.at_least(4), "F"),
+        (call("=", X, Y), Range.bottom(), Range.exactly(4), "f"),
+        (call("is null", X), Range.between(1, 3), Range.exactly(0), "F"),
+        (call("is null", X), Range.bottom(), Range.exactly(0), "t"),
+        (call("is distinct from", X, Y), Range.exactly(None), Range.between(1, 2), "T"),
+        (Cast(X, STRING), Range.exactly(4), Range.exactly(0), "=4"),
+        (Case(((call(">", X, 0), X),), Constant(0, INT)), Range.at_least(2), Range.exactly(0), "≥2"),
+        (Case(((call(">", X, 5), X),), Constant(0, INT)), Range.between(2, 9, 4), Range.exactly(0), "[0..9]"),
+    ],
+)
+def test_examples(expr: Expr, x: Known, y: Known, expected: str) -> None:
+    assert shown(expr, x=x, y=y) == expected
+
+
+def test_current_branch() -> None:
+    expr = Case(((call(">", X, 5), X),), Constant(0, INT))
+    assert know(expr, {"x": Range.between(2, 9, 4)}, INTS).now == 0
+    assert know(expr, {"x": Range.between(2, 9, 6)}, INTS).now == 6
+
+
+TRUTHS: dict[str, Mask] = {"f": Mask.of((True, False), False), "t": Mask.of((True, False), True), "F": F, "T": T}
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        ("f and t", "f"),
+        ("t and t", "t"),
+        ("F and t", "F"),
+        ("T and T", "T"),
+        ("T and t", "t"),
+        ("T or f", "T"),
+        ("F or f", "f"),
+        ("F or F", "F"),
+        ("t or f", "t"),
+    ],
+)
+def test_kleene(expr: str, expected: str) -> None:
+    a, name, b = expr.split()
+    row = {"x": TRUTHS[a], "y": TRUTHS[b]}
+    assert know(Call(name, (X, Y)), row, {"x": BOOL, "y": BOOL}).show() == expected
+
+
+def test_null_is_neither_true_nor_false_under_not() -> None:
+    null = Mask.exactly(None)
+    bools = {"x": BOOL, "y": BOOL}
+    assert know(Call("not", (X,)), {"x": null}, bools) == null
+    assert know(Call("or", (X, Y)), {"x": null, "y": T}, bools) == T
+    assert know(Call("and", (X, Y)), {"x": null, "y": F}, bools) == F
+    assert null.show() == "F"
+
+
+def test_many_truths_are_not_multiplied_out() -> None:
+    names = [f"x{i}" for i in range(60)]
+    row: dict[str, Known] = dict.fromkeys(names, Mask.bottom())
+    types = dict.fromkeys(names, BOOL)
+    for function in ("and", "or", "coalesce"):
+        assert know(Call(function, tuple(map(Column, names))), row, types) == Mask.bottom()
+
+
+def test_masked_columns_mask_the_result() -> None:
+    hidden = Masked(Mask.of((True, False), False), Range.at_least(3))
+    result = know(call("+", X, 1), {"x": hidden}, INTS)
+    assert isinstance(result, Masked)
+    assert (result.show(), result.inner.show()) == ("?", "≥4")
+    assert know(call("+", X, Y), {"x": Masked.nothing(), "y": hidden}, INTS) == Masked.nothing()
+    later = know(call("+", X, 1), {"x": Masked.nothing()}, INTS)
+    assert result.evolves_to(later)
+
+
+def test_a_relation_is_not_null() -> None:
+    assert know(Call("is null", (X,)), {"x": Nested.bottom()}, {"x": DataType("relation")}) == F
+
+
+def test_an_absent_end_does_not_overflow_but_a_finite_one_does() -> None:
+    open_end = know(call("+", X, 1), {"x": Range.at_least(3)}, INTS)
+    assert isinstance(open_end, Range)
+    assert open_end.nulls is NEVER
+    edge = know(call("+", X, 1), {"x": Range.between(3, 2**63 - 1)}, INTS)
+    assert isinstance(edge, Range)
+    assert edge.nulls is MAYBE
+
+
+def test_type_errors_are_refused() -> None:
+    with pytest.raises(TypeError):
+        know(Call("+", (X, Y)), {"x": Range.bottom(), "y": Range.bottom()}, {"x": INT, "y": TIMESTAMP})
+    with pytest.raises(TypeError):
+        type_of(Case(((X, X),), Constant("a", STRING)), {"x": INT})
+

