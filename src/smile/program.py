@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from smile import lang, limits
@@ -13,7 +14,11 @@ from smile.algebra.parser import parse_program
 from smile.algebra.rules import rewrite
 from smile.algebra.translate import translate
 from smile.errors import Diagnostic, SmileError, error
+from smile.graph.build import build
+from smile.graph.objects import Graph
+from smile.graph.stages import Stage, cut
 from smile.knowledge.analysis import Analysis
+from smile.knowledge.warnings import warnings
 from smile.source import Source
 
 
@@ -26,6 +31,14 @@ class Compiled:
     rewritten: mmpl.Program
     analysis: Analysis
     warnings: tuple[Diagnostic, ...]
+
+    @cached_property
+    def graph(self) -> Graph:
+        return build(self.rewritten, self.analysis)
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        return cut(self.graph)
 
 
 def read_source(path: str) -> Source:
@@ -49,7 +62,9 @@ def compile_program(source: Source) -> Compiled:
         try:
             written = _read(source)
             rewritten = rewrite(written)
-            return Compiled(source, written, rewritten, Analysis(rewritten), ())
+            analysis = Analysis(rewritten)
+            compiled = Compiled(source, written, rewritten, analysis, warnings(rewritten, analysis))
+            return compiled
         except RecursionError:
             raise error("E012", "the program is nested too deeply") from None
 

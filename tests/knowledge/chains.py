@@ -66,7 +66,7 @@ class Chain:
     value: Value
 
 
-def _ordinary(random: Random, type: DataType) -> Any:
+def ordinary(random: Random, type: DataType) -> Any:
     match type.name:
         case "float":
             return random.choice([-20.0, -2.5, -1.0, -0.5, -0.0, 0.0, 1e-3, 0.1, 0.5, 1.0, 1.5, 3.0, 20.0])
@@ -82,7 +82,7 @@ def _ordinary(random: Random, type: DataType) -> Any:
     return random.randint(-20, 20)
 
 
-def _extreme(random: Random, type: DataType) -> Any:
+def extreme(random: Random, type: DataType) -> Any:
     """Values where arithmetic overflows."""
     match type.name:
         case "float":
@@ -93,7 +93,7 @@ def _extreme(random: Random, type: DataType) -> Any:
             units = random.choice([-top, -top + 1, -1, 0, 1, top - 1, top, random.randint(-top, top)])
             return Decimal(units).scaleb(-(type.scale or 0), EXACT)
         case "string" | "bytes":
-            return _ordinary(random, type)
+            return ordinary(random, type)
     least, greatest = {"timestamp": (TIMESTAMP_MIN, TIMESTAMP_MAX), "date": (DATE_MIN, DATE_MAX)}.get(
         type.name, (INT_MIN, INT_MAX)
     )
@@ -104,7 +104,7 @@ def chain(random: Random, type: DataType, unbounded: bool = True) -> Chain:
     """With `unbounded`, ordinary values in ranges that may lack an end; else extreme values in bounded ranges."""
     if type == BOOL:
         return mask_chain(random)
-    draw = _ordinary if unbounded else _extreme
+    draw = ordinary if unbounded else extreme
     a, b, value, c, d = sorted(draw(random, type) for _ in range(5))
     if random.random() < 0.5:
         b = c = value

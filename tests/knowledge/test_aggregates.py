@@ -17,7 +17,7 @@ from smile.knowledge.latest import Latest
 from smile.knowledge.mask import F, Mask, T
 from smile.knowledge.nested import Nested, Row
 from smile.knowledge.range import Range
-from tests.knowledge.chains import MONEY, RANDOMS, chain, contains, mask_chain, repeatable
+from tests.knowledge.chains import MONEY, RANDOMS, Chain, chain, contains, mask_chain, repeatable
 
 FUNCTIONS: tuple[AggregateName, ...] = get_args(AggregateName)
 TYPES = {name: [INT, FLOAT, MONEY] for name in FUNCTIONS} | {
@@ -48,8 +48,10 @@ def story(random: Random, type: DataType, rows: bool) -> Story:
     before, after, end = [], [], []
     for key in range(random.randint(0, 4)):
         mask, tick = mask_chain(random), (random.randint(0, 3) * 10 + key, 1)
-        while not _within((cell := chain(random, type)).before, lo, hi):
-            pass
+        cell = chain(random, type)
+        if not _within(cell.before, lo, hi):
+            value: Any = next(v for v in (lo, hi) if v is not None) * (1.0 if type == FLOAT else 1)
+            cell = Chain(Range.bottom(lo, hi), Range.exactly(value), value)
         values: tuple[Known, Known] = (cell.before, cell.after)
         if rows:
             values = (Row({"a": cell.before}), Row({"a": cell.after}))

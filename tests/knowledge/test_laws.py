@@ -23,11 +23,16 @@ RANGES = [Range.exactly(None)] + [
 ]
 FEW_RANGES = [Range.bottom(), Range.bottom(0, 1), Range(0, 1), *map(Range.exactly, (0, 1, None))]
 MASKS = [Mask.of(p) for p in ({True}, {False}, {None}, {True, False}, {True, None}, {False, None}, {True, False, None})]
-MASKED = [Masked.nothing()] + [
-    Masked(Mask.of(m, True), inner) for m in ({True}, {True, False}) for inner in FEW_RANGES
-]
+MASKED = [Masked.nothing()] + [Masked(Mask.of(m, True), inner) for m in ({True}, {True, False}) for inner in FEW_RANGES]
 ROWS = [Row({"a": a, "b": b}) for a, b in product(FEW_RANGES[:4], FEW_RANGES[:4])]
-CELLS = [None, Masked.nothing(), Masked.exactly(Range.exactly(0)), Masked.exactly(Range.bottom()), Masked.bottom(Range.exactly(0)), Masked.bottom(Range.bottom())]
+CELLS = [
+    None,
+    Masked.nothing(),
+    Masked.exactly(Range.exactly(0)),
+    Masked.exactly(Range.bottom()),
+    Masked.bottom(Range.exactly(0)),
+    Masked.bottom(Range.bottom()),
+]
 NESTED: list[Nested] = []
 for first, second, sealed in product(CELLS, CELLS, (False, True)):
     nested = Nested({(k,): c for k, c in ((1, first), (2, second)) if c is not None}, sealed)

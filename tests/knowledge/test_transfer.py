@@ -214,4 +214,3 @@ def test_type_errors_are_refused() -> None:
         know(Call("+", (X, Y)), {"x": Range.bottom(), "y": Range.bottom()}, {"x": INT, "y": TIMESTAMP})
     with pytest.raises(TypeError):
         type_of(Case(((X, X),), Constant("a", STRING)), {"x": INT})
-

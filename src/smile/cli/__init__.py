@@ -1,0 +1,1 @@
+"""The command line. Results go to standard output, everything else to standard error."""

@@ -13,7 +13,7 @@ from smile.knowledge import join_types
 from smile.knowledge.aggregate_types import aggregate_column, membership, values_of
 from smile.knowledge.expression_types import both, expression_type, predicate_mask
 from smile.knowledge.ranges import column_range, ties_in
-from smile.knowledge.seals import Seal, Ties
+from smile.knowledge.seals import Seal, Ties, furthest
 from smile.knowledge.symbolic import ONE, Bound, Interval, at_most
 from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
 
@@ -33,7 +33,10 @@ def stream_type(stream: mmpl.StreamDef) -> RelationType:
     last = columns[stream.tick].range
     if last is not None and isinstance(last.hi.number, int):
         ties = ties.with_([(stream.tick, "", last.hi.number)])
-    return RelationType(heading, columns, MaskType(), ticks, ONE, ticks, {stream.name: Seal.of(stream.tick)}, ties)
+    reach = ties.extend({stream.name: {stream.tick: 0}}, columns)
+    return RelationType(
+        heading, columns, MaskType(), ticks, ONE, ticks, {stream.name: Seal.of(stream.tick)}, ties, reach
+    )
 
 
 class Analysis:
@@ -70,7 +73,8 @@ class Analysis:
         mask = both([source.mask, predicate])
         sealed = not any(s.is_never for s in source.seals.values())
         final = source.mask.final_true and (sealed or predicate.course in (Course.DECIDED, Course.RISES))
-        return replace(source, heading=heading, ties=ties, mask=replace(mask, final_true=final))
+        reach = ties.extend(source.reach, fixed)
+        return replace(source, heading=heading, ties=ties, mask=replace(mask, final_true=final), reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Project) -> RelationType:
@@ -83,7 +87,8 @@ class Analysis:
         types = {n: c.data for n, c in columns.items()}
         equal = [mmpl.Call("=", (mmpl.Column(n), e)) for n, e in rel.assignments if not columns[n].evolves]
         ties = source.ties.with_(t for e in equal for t in ties_in(e, types))
-        return replace(source, heading=self.headings.of(rel), columns=columns, ties=ties)
+        reach = ties.extend(source.reach, columns)
+        return replace(source, heading=self.headings.of(rel), columns=columns, ties=ties, reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Rename) -> RelationType:
@@ -94,6 +99,7 @@ class Analysis:
             columns={new.get(n, n): c for n, c in source.columns.items()},
             seals={s: seal.renamed(new) for s, seal in source.seals.items()},
             ties=source.ties.renamed(new),
+            reach={s: {new.get(c, c): d for c, d in known.items()} for s, known in source.reach.items()},
         )
 
     @_compute.register
@@ -134,8 +140,8 @@ class Analysis:
         rows = at_most(rows, source.rows)
         fixed = [c for c in per if not source.columns[c].evolves]
         seals = {s: source.ties.express(seal, fixed) for s, seal in source.seals.items()}
-        ties = source.ties.of(fixed)
-        return RelationType(self.headings.of(rel), columns, mask, rows, group.steps, source.events, seals, ties)
+        ties, reach = source.ties.of(fixed), source.ties.extend(source.reach, fixed)
+        return RelationType(self.headings.of(rel), columns, mask, rows, group.steps, source.events, seals, ties, reach)
 
     @_compute.register
     def _(self, rel: mmpl.Best) -> RelationType:
@@ -147,7 +153,8 @@ class Analysis:
         seals = {s: seal.latest(source.ties.express(seal, fixed)) for s, seal in source.seals.items()}
         sealed = not any(s.is_never for s in seals.values())
         mask = replace(both([source.mask, rank]), final_true=source.mask.final_true and sealed)
-        return replace(source, heading=self.headings.of(rel), mask=mask, seals=seals)
+        reach = source.ties.extend(source.reach, fixed)
+        return replace(source, heading=self.headings.of(rel), mask=mask, seals=seals, reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Window) -> RelationType:
@@ -175,7 +182,7 @@ class Analysis:
         copies = ONE if rel.slide is None else Bound.of(-(-rel.size // rel.slide))
         return replace(
             source, heading=heading, columns={**source.columns, **bounds}, ties=ties,
-            rows=source.rows * copies, events=source.events * copies,
+            rows=source.rows * copies, events=source.events * copies, reach=ties.extend(source.reach, heading.columns),
         )  # fmt: skip
 
     @_compute.register
@@ -186,7 +193,11 @@ class Analysis:
         group = replace(peers, members=reach, steps=at_most(reach * source.steps, source.events), single=False)
         columns = {**source.columns, **{n: aggregate_column(a, source, group) for n, a in rel.aggregates}}
         seals = {s: seal.latest(source.ties.express(seal, [rel.by])) for s, seal in source.seals.items()}
-        return replace(source, heading=self.headings.of(rel), columns=columns, seals=seals, steps=group.steps)
+        # An event affects the rows after it as far as the window goes back.
+        by = source.ties.extend(source.reach, [rel.by])
+        reach = {s: {c: d + rel.range for c, d in known.items()} if rel.range is not None else {} for s, known in by.items()}
+        heading = self.headings.of(rel)
+        return replace(source, heading=heading, columns=columns, seals=seals, steps=group.steps, reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Silence) -> RelationType:
@@ -197,7 +208,8 @@ class Analysis:
         quiet = ColumnType(BOOL, "mask", None, ONE, Direction.FIXED, True, False, False, mask)
         seals = {s: seal.latest(Seal.of(rel.tick, rel.longer_than)) for s, seal in source.seals.items()}
         columns = {**source.columns, rel.name: quiet}
-        return replace(source, heading=self.headings.of(rel), columns=columns, seals=seals)
+        reach = source.ties.extend(source.reach, [rel.tick])
+        return replace(source, heading=self.headings.of(rel), columns=columns, seals=seals, reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Merge) -> RelationType:
@@ -233,7 +245,10 @@ class Analysis:
             for pair in first.ties.at_most
             if all(pair in s.ties.at_most for s in sources)
         }
-        return RelationType(heading, columns, mask, rows, steps, events, seals, Ties(ties))
+        reach = first.reach
+        for source in sources[1:]:
+            reach = furthest(reach, source.reach)
+        return RelationType(heading, columns, mask, rows, steps, events, seals, Ties(ties), reach)
 
 
 def _kept(source: RelationType, columns: Iterable[str], headings: Headings, rel: mmpl.Rel) -> RelationType:
@@ -241,7 +256,8 @@ def _kept(source: RelationType, columns: Iterable[str], headings: Headings, rel:
     kept = {c: source.columns[c] for c in columns}
     fixed = [c for c, t in kept.items() if not t.evolves]
     seals = {s: source.ties.express(seal, fixed) for s, seal in source.seals.items()}
-    return replace(source, heading=headings.of(rel), columns=kept, seals=seals, ties=source.ties.of(fixed))
+    ties, reach = source.ties.of(fixed), source.ties.extend(source.reach, fixed)
+    return replace(source, heading=headings.of(rel), columns=kept, seals=seals, ties=ties, reach=reach)
 
 
 def _keys(source: RelationType, per: tuple[str, ...]) -> dict[str, ColumnType]:

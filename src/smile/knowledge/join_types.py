@@ -8,7 +8,7 @@ from smile.algebra.heading import Heading, whole_key_equated
 from smile.algebra.types import BOOL, TIME, TIMESTAMP
 from smile.knowledge.expression_types import both, either, negated
 from smile.knowledge.ranges import ties_in
-from smile.knowledge.seals import Seal, Ties
+from smile.knowledge.seals import Seal, Ties, furthest
 from smile.knowledge.symbolic import ONE, ZERO, Bound, Interval
 from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
 
@@ -42,7 +42,7 @@ def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         mask = MaskType(Course.EITHER, left.steps + right.steps)
     defaults = {**(_with_default(right) if right_total else right.columns)}
     columns = {**defaults, **(_with_default(left) if left_total else left.columns)}
-    ties = _ties(rel, left, right)
+    ties = match_ties(rel, left, right)
     kept = [c for c in heading.columns if not columns[c].evolves]
     seals = _latest(_express(left.seals, ties, kept), _express(right.seals, ties, kept))
     if whole_key_equated(right.heading, (b for _, b in rel.on)):
@@ -51,8 +51,10 @@ def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
     else:
         rows = left.rows * right.rows
         events = left.events * right.rows + left.rows * right.events
+    reach = furthest(ties.extend(left.reach, kept), ties.extend(right.reach, kept))
+    steps = left.steps + right.steps
     return RelationType(
-        heading, _as_keys(columns, heading), mask, rows, left.steps + right.steps, events, seals, ties.of(kept)
+        heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach
     )
 
 
@@ -64,7 +66,7 @@ def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         own = name in left.columns and name in right.columns
         if not own and not any(name in side.columns for side in preserved if len(preserved) == 1):
             columns[name] = _may_be_null(columns[name])
-    ties = _ties(rel, left, right)
+    ties = match_ties(rel, left, right)
     kept = [c for c in heading.columns if not columns[c].evolves]
     seals: Seals = {}
     for side, other in ((left, right), (right, left)):
@@ -78,15 +80,19 @@ def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         mask = MaskType(Course.EITHER, left.events + right.events + ONE)
         rows = left.rows * right.rows + left.rows + right.rows
     events = left.events * right.rows + left.rows * right.events + left.events + right.events
+    reach = furthest(ties.extend(left.reach, kept), ties.extend(right.reach, kept))
+    steps = left.steps + right.events
     return RelationType(
-        heading, _as_keys(columns, heading), mask, rows, left.steps + right.events, events, seals, ties.of(kept)
+        heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach
     )
 
 
 def _tested(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
     """Left rows by whether a match exists. A match that stays decides for good; its absence, once the seal is reached."""
     fixed = [c for c, t in left.columns.items() if not t.evolves]
-    seals = _latest(left.seals, _express(right.seals, _ties(rel, left, right), fixed))
+    ties = match_ties(rel, left, right)
+    seals = _latest(left.seals, _express(right.seals, ties, fixed))
+    reach = furthest(left.reach, ties.extend(right.reach, fixed))
     named = mmpl.columns_in(rel.when) if rel.when is not None else frozenset()
     moving = _moving(rel.on, left, right) or any(
         side.columns[c].evolves for c in named for side in (left, right) if c in side.columns
@@ -99,9 +105,10 @@ def _tested(rel: mmpl.Join, left: RelationType, right: RelationType, heading: He
         mark = ColumnType(BOOL, "mask", None, exists.steps, Direction.FIXED, True, rel.null_aware, rel.null_aware, exists)
         assert rel.mark is not None
         columns = {**left.columns, rel.mark: mark}
-        return replace(left, heading=heading, columns=columns, seals=seals, steps=steps)
+        return replace(left, heading=heading, columns=columns, seals=seals, steps=steps, reach=reach)
     test = exists if rel.kind == "semi" else replace(negated(exists), final_true=sealed)
-    return replace(left, heading=heading, mask=both([left.mask, test]), seals=seals, steps=steps)
+    mask = both([left.mask, test])
+    return replace(left, heading=heading, mask=mask, seals=seals, steps=steps, reach=reach)
 
 
 def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
@@ -118,9 +125,11 @@ def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: 
     seals = _latest(left.seals, _express(right.seals, ties, fixed))
     found = MaskType(Course.RISES, ONE) if right.never_leaves else MaskType(Course.EITHER, right.events)
     mask = both([left.mask, found]) if rel.kind == "inner" else left.mask
+    # A right row stays the match of every later left row until another replaces it: no bound.
+    reach = furthest(left.reach, dict.fromkeys(right.reach, {}))
     return replace(
         left, heading=heading, columns=columns, mask=mask, seals=seals,
-        steps=left.steps + right.events, events=left.events + left.rows * right.events,
+        steps=left.steps + right.events, events=left.events + left.rows * right.events, reach=reach,
     )  # fmt: skip
 
 
@@ -172,7 +181,7 @@ def _equal(on: Iterable[tuple[str, str]], left: RelationType, right: RelationTyp
     return [tie for a, b in fixed for tie in ((a, b, 0), (b, a, 0))]
 
 
-def _ties(rel: mmpl.Join, left: RelationType, right: RelationType) -> Ties:
+def match_ties(rel: mmpl.Join, left: RelationType, right: RelationType) -> Ties:
     ties = left.ties.and_(right.ties).with_(_equal(rel.on, left, right))
     if rel.when is None:
         return ties

@@ -71,6 +71,10 @@ def _sum(column: str, offset: int) -> str:
     return f"{column} {sign} {size}"
 
 
+Reach = Mapping[str, Mapping[str, int]]
+"""Stream → column → d: the column of a row lies at most d above the tick of any event that affects the row."""
+
+
 @dataclass(frozen=True)
 class Ties:
     """(a, b) → d: a ≤ b + d in every row where neither is NULL. Closed: what follows from two ties is one too."""
@@ -115,6 +119,20 @@ class Ties:
             result = Seal(frozenset([term])) if result is None else result.latest(Seal(frozenset([term])))
         return result or Seal.NEVER
 
+    def extend(self, reach: Reach, columns: Iterable[str]) -> Reach:
+        """How far events reach, said of all `columns` that ties connect with those it is said of."""
+        wanted = list(columns)
+        result = {}
+        for stream, known in reach.items():
+            further: dict[str, int] = {}
+            for column in wanted:
+                found = [d + self.at_most[column, c] for c, d in known.items() if (column, c) in self.at_most]
+                found += [known[column]] if column in known else []
+                if found:
+                    further[column] = min(found)
+            result[stream] = further
+        return result
+
     def _bounded(self, column: str, offset: int, allowed: set[str]) -> tuple[str, int] | None:
         if column in allowed or column == START:
             return column, offset
@@ -124,3 +142,12 @@ class Ties:
         # A constant is the last choice; else the nearest column, which for a window is its end.
         bound, distance = min(found, key=lambda f: (f[0] == START, f[1], f[0]))
         return bound, distance + offset
+
+
+def furthest(a: Reach, b: Reach) -> Reach:
+    """How far events of either of two relations reach, in rows that both can affect."""
+    result = dict(a)
+    for stream, known in b.items():
+        own = result.get(stream)
+        result[stream] = known if own is None else {c: max(own[c], d) for c, d in known.items() if c in own}
+    return result

@@ -7,7 +7,7 @@ from enum import Enum
 
 from smile.algebra.heading import Heading
 from smile.algebra.types import DataType
-from smile.knowledge.seals import Seal, Ties
+from smile.knowledge.seals import Reach, Seal, Ties
 from smile.knowledge.symbolic import ONE, Bound, Interval
 
 
@@ -82,7 +82,8 @@ class RelationType:
     """`rows` is how many rows there can be, `steps` how many events one can absorb, `events` all of them together.
 
     `seals` has, of each stream that can affect a row, the last tick that can. `ties` are what is known of the distances
-    between time columns.
+    between time columns. `reach` says of each stream how far a row's column can lie above the tick of an event that
+    affects the row; a column that is not there can lie anywhere.
     """
 
     heading: Heading
@@ -93,6 +94,7 @@ class RelationType:
     events: Bound
     seals: Mapping[str, Seal] = field(default_factory=dict)
     ties: Ties = field(default_factory=lambda: Ties())
+    reach: Reach = field(default_factory=dict)
 
     @property
     def never_leaves(self) -> bool:

@@ -331,12 +331,7 @@ def _window(node: exp.Expr) -> None:
 
 def _window_spec(node: exp.Expr) -> None:
     args = node.args
-    proper = (
-        str(args.get("kind")).upper() == "RANGE"
-        and str(args.get("start_side")).upper() == "PRECEDING"
-        and args.get("end") in (None, "CURRENT ROW")
-    )
-    if not proper:
+    if args.get("kind") != "RANGE" or args.get("start_side") != "PRECEDING" or args.get("end"):
         raise _refusal(node, "this frame", "Use RANGE INTERVAL … PRECEDING or RANGE UNBOUNDED PRECEDING.")
 
 

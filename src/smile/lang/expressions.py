@@ -176,6 +176,7 @@ class ExpressionParser(PostgresParser):
             self._retreat(index)
             return None
         node: exp.Expr = self.expression(exp.DataType(this=exp.DType.USERDEFINED, kind=text))
+        widen(node, span_of_token(self._tokens[index]))
         return node
 
     def _parse_interval(self, *args: Any, **kwargs: Any) -> Any:
@@ -262,7 +263,12 @@ class ExpressionParser(PostgresParser):
             widen(this, span_of_token(self._prev))
             if not isinstance(this, exp.Case):
                 self.expect(self._prev.token_type == TokenType.R_PAREN, ")")
-        return super()._parse_window(this, alias)
+        if self._curr.token_type == TokenType.OVER and self._next.token_type not in _NAMES | {TokenType.L_PAREN}:
+            raise Expected("(", self._next or None)
+        node = super()._parse_window(this, alias)
+        if node is not None and isinstance(spec := node.args.get("spec"), exp.WindowSpec):
+            _normalise(spec)
+        return node
 
     def _parse_per(self, this: exp.Expr | None) -> exp.Expr | None:
         return this
@@ -304,6 +310,14 @@ class ExpressionParser(PostgresParser):
         self.expect(all(a is not None for a in args), "an expression")
         call: exp.Expr = self.expression(exp.Anonymous(this=name, expressions=args))
         return call
+
+
+def _normalise(spec: exp.WindowSpec) -> None:
+    """A frame that ends at the current row does so whether it says it or not."""
+    if spec.args.get("end") == "CURRENT ROW":
+        spec.set("end", None)
+    for word in ("kind", "start_side"):
+        spec.set(word, str(spec.args.get(word)).upper())
 
 
 def type_text(tokens: list[Token], index: int) -> tuple[str, int]:

@@ -103,6 +103,19 @@ class _SmileGenerator(Generator):
     def datatype_sql(self, type_: exp.DataType) -> str:
         return str(type_.args["kind"])
 
+    def not_sql(self, negation: exp.Not) -> str:
+        """`a NOT IN (…)` binds tighter than `NOT a IN (…)`: it may be an operand as it is.
+
+        `a IS NOT TRUE` is a NOT too, while `a IS NOT NULL` is an `exp.Is` of its own.
+        """
+        inner = negation.this
+        left = self.sql(inner, "this")
+        if isinstance(inner, exp.In | exp.Between):
+            return f"{left} NOT{self.sql(inner)[len(left) :]}"
+        if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Boolean):
+            return f"{left} IS NOT {self.sql(inner, 'expression')}"
+        return f"NOT {self.sql(inner)}"
+
     def literal_sql(self, literal: exp.Literal) -> str:
         return "'" + literal.name.replace("'", "''") + "'" if literal.is_string else literal.name
 

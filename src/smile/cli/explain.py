@@ -1,0 +1,260 @@
+"""The steps of compilation as text, as JSON and as pictures. Text and JSON say the same."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from smile.algebra import mmpl
+from smile.algebra.printer import print_program
+from smile.cli.pictures import dot, mermaid
+from smile.graph.objects import Graph, RelationObject, TransformObject
+from smile.graph.stages import Stage
+from smile.knowledge.log_needs import log_needs
+from smile.knowledge.symbolic import Bound, Interval
+from smile.knowledge.types import ColumnType, Course, MaskType, RelationType
+from smile.program import Compiled
+
+
+def explain_mmpl(compiled: Compiled, view: str | None, form: str) -> str:
+    rewritten = _part(compiled.rewritten, compiled.graph, view)
+    if form == "json":
+        return _json({"written": print_program(compiled.written), "rewritten": print_program(rewritten)})
+    return print_program(rewritten).rstrip("\n")
+
+
+def _part(program: mmpl.Program, graph: Graph, view: str | None) -> mmpl.Program:
+    """What a view is made from, as a program of its own."""
+    if view is None:
+        return program
+    needed = set(graph.path_to(view))
+    return mmpl.Program(
+        tuple(s for s in program.streams if s.name in needed),
+        tuple(v for v in program.views if v.name in needed),
+        (view,),
+    )
+
+
+# ── types ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def explain_types(compiled: Compiled, view: str | None, form: str) -> str:
+    graph = compiled.graph
+    shown = [graph.relations[n] for n in _named(graph, view)]
+    needs = [n for n in log_needs(compiled.rewritten, compiled.analysis) if view is None or n.stream in _named(graph, view)]
+    if form == "json":
+        relations = {r.name: _relation_json(r) | {"remembers": _remembered(r.name, graph, True)} for r in shown}
+        return _json({"relations": relations, "log": {n.stream: str(n) for n in needs}})
+    parts = [_relation_text(r, _remembered(r.name, graph, False)) for r in shown]
+    logs = _table([("  " + n.stream, str(n)) for n in needs])
+    return "\n\n".join([*parts, "LOG that can still be needed\n" + logs, *_symbols(shown)])
+
+
+def _named(graph: Graph, view: str | None) -> list[str]:
+    names = graph.path_to(view) if view is not None else list(graph.relations)
+    return [n for n in names if graph.relations[n].kind != "between"]
+
+
+def _relation_text(relation: RelationObject, remembered: list[Any]) -> str:
+    type_ = relation.type
+    heading = type_.heading
+    key = ", ".join(heading.key) or "none: always one row"
+    notes = ["total"] if heading.total else []
+    notes += ["subscribed"] if relation.subscribed else []
+    title = f"{relation.kind.upper()} {relation.name}  key {key}" + (f"  ({', '.join(notes)})" if notes else "")
+    rows = [("  column", "type", "domain", "range", "steps", "direction")]
+    for name, column in type_.columns.items():
+        hidden = " (hidden)" if name in heading.hidden else ""
+        rows.append(
+            (
+                f"  {name}{hidden}",
+                str(column.data),
+                domain_of(column, type_),
+                str(column.range) if column.range is not None else "",
+                str(column.steps) if column.domain != "key" else "",
+                column.direction.value if column.evolves else "",
+            )
+        )
+    facts = [("  rows", mask_text(type_.mask)), ("  steps", f"a row absorbs at most {type_.steps} events")]
+    facts += [("  sealed", ", ".join(f"{s} at {seal}" if not seal.is_never else f"{s} never" for s, seal in type_.seals.items()))]
+    facts += [("  remembers", text) for text in remembered]
+    return "\n".join([title, _table(rows), _table(facts)])
+
+
+def domain_of(column: ColumnType, relation: RelationType) -> str:
+    """The domain's name; columns of rows that can be hidden again are masked."""
+    masked = column.domain != "key" and relation.mask.course is not Course.DECIDED
+    return f"masked {column.domain}" if masked else column.domain
+
+
+def mask_text(mask: MaskType) -> str:
+    if mask.course is Course.DECIDED:
+        return "shown or not from the start, for good"
+    finals = "T or F" if mask.final_true else "F; T only at the end of time"
+    limit = f"at most {mask.steps} step{'s' * (str(mask.steps) != '1')}"
+    return f"mask: begins f, {mask.course.value}, {limit}, final {finals}"
+
+
+def _remembered(name: str, graph: Graph, as_json: bool) -> list[Any]:
+    """What the transforms remember that end in this relation, nearest the streams first."""
+    own = [t for t in graph.transforms if t.output == name or t.output.startswith(f"{name}.")]
+    own = [t for t in own if t.output == name or graph.relations[t.output].kind == "between"]
+    memories = [m for t in own for m in t.remembers]
+    if as_json:
+        return [{"what": m.what, "until": m.until, "endless": m.endless and list(m.endless)} for m in memories]
+    return [f"{m.what}, until {m.until}" + (f" (state without bound: {m.endless[1]})" if m.endless else "") for m in memories]
+
+
+def _symbols(relations: Iterable[RelationObject]) -> list[str]:
+    """What the symbols mean that occur in the ranges shown."""
+    found: dict[str, str] = {}
+    for relation in relations:
+        for name, column in relation.type.columns.items():
+            for end in (column.range.lo, column.range.hi) if column.range is not None else ():
+                for monomial, _ in end.terms:
+                    for symbol in monomial:
+                        word = "greatest" if symbol.startswith("MAX") else "least"
+                        own = relation.kind == "stream" and len(monomial) == 1
+                        if symbol == "MAXTIME":
+                            found[symbol] = "the last tick, and so the number of ticks: no domain bounds it"
+                        elif own:
+                            found.setdefault(symbol, f"the {word} {name}: no domain bounds it")
+    return ["SYMBOLS\n" + _table([("  " + s, text) for s, text in sorted(found.items())])] if found else []
+
+
+def _relation_json(relation: RelationObject) -> dict[str, Any]:
+    type_ = relation.type
+    return {
+        "kind": relation.kind,
+        "subscribed": relation.subscribed,
+        "key": list(type_.heading.key),
+        "hidden": sorted(type_.heading.hidden),
+        "total": type_.heading.total,
+        "columns": {n: _column_json(c, type_) for n, c in type_.columns.items()},
+        "mask": {
+            "initial": "f",
+            "course": type_.mask.course.value,
+            "steps": _bound_json(type_.mask.steps),
+            "final": ["F", "T"] if type_.mask.final_true else ["F"],
+        },
+        "steps": _bound_json(type_.steps),
+        "seals": {s: None if seal.is_never else str(seal) for s, seal in type_.seals.items()},
+    }
+
+
+def _column_json(column: ColumnType, relation: RelationType) -> dict[str, Any]:
+    return {
+        "type": str(column.data),
+        "domain": domain_of(column, relation),
+        "range": _range_json(column.range),
+        "steps": _bound_json(column.steps),
+        "direction": column.direction.value,
+        "evolves": column.evolves,
+        "nullable": column.nullable,
+    }
+
+
+def _range_json(range_: Interval | None) -> list[Any] | None:
+    return None if range_ is None else [_bound_json(range_.lo), _bound_json(range_.hi)]
+
+
+def _bound_json(bound: Bound) -> int | float | str:
+    number = bound.number
+    return str(bound) if number is None else number if isinstance(number, int) else float(number)
+
+
+# ── graph and stages ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def explain_graph(compiled: Compiled, view: str | None, form: str) -> str:
+    graph = _subgraph(compiled.graph, view)
+    if form == "dot":
+        return dot(graph)
+    if form == "mermaid":
+        return mermaid(graph)
+    if form == "json":
+        return _json(
+            {
+                "relations": [
+                    {"name": r.name, "kind": r.kind, "subscribed": r.subscribed, "stored": r.why_stored}
+                    for r in graph.relations.values()
+                ],
+                "transforms": [_transform_json(t) for t in graph.transforms],
+                "subscriptions": list(graph.subscriptions),
+            }
+        )
+    stored = [(f"  {r.name}", r.kind, r.why_stored or "passes through") for r in graph.relations.values()]
+    lines = [(f"  {t.output}", "←", ", ".join(t.inputs), t.operator) for t in graph.transforms]
+    return "\n".join(["RELATIONS", _table(stored), "", "TRANSFORMS", _table(lines)])
+
+
+def _subgraph(graph: Graph, view: str | None) -> Graph:
+    if view is None:
+        return graph
+    needed = set(graph.path_to(view))
+    return Graph(
+        {n: r for n, r in graph.relations.items() if n in needed},
+        tuple(t for t in graph.transforms if t.output in needed),
+        tuple(s for s in graph.subscriptions if s in needed),
+    )
+
+
+def _transform_json(transform: TransformObject) -> dict[str, Any]:
+    return {
+        "output": transform.output,
+        "inputs": list(transform.inputs),
+        "operator": transform.operator,
+        "remembers": [{"what": m.what, "until": m.until} for m in transform.remembers],
+    }
+
+
+def explain_stages(compiled: Compiled, view: str | None, form: str) -> str:
+    graph, stages = compiled.graph, compiled.stages
+    shown = set(graph.path_to(view)) if view is not None else set(graph.relations)
+    paths = {v: _path(v, graph, stages) for v in graph.subscriptions if v in shown}
+    if form == "json":
+        return _json({"stages": [_stage_json(s, shown) for s in stages], "paths": paths})
+    parts = []
+    for stage in stages:
+        arriving = [(f"  ⇒ {e.relation}", f"by {_columns(e.by)}") for e in stage.exchanges if e.reader in shown]
+        lines = [
+            (f"  {t.output}", str(stage.partitionings[t.output]), t.operator) for t in stage.transforms if t.output in shown
+        ]
+        if lines:
+            title = f"STAGE {stage.number}  by {' | '.join(stage.keys)}"
+            parts.append("\n".join(x for x in (title, _table(arriving), _table(lines)) if x))
+    routes = [(f"  {v}", " → ".join(steps)) for v, steps in paths.items()]
+    return "\n\n".join([*parts, *(["PATHS\n" + _table(routes)] if routes else [])])
+
+
+def _path(view: str, graph: Graph, stages: Sequence[Stage]) -> list[str]:
+    """The streams, the stages passed through, and the view."""
+    needed = set(graph.path_to(view))
+    streams = [n for n in graph.relations if n in needed and graph.relations[n].kind == "stream"]
+    passed = [f"stage {s.number}" for s in stages if any(t.output in needed for t in s.transforms)]
+    return [", ".join(streams), *passed, view]
+
+
+def _stage_json(stage: Stage, shown: set[str]) -> dict[str, Any]:
+    return {
+        "stage": stage.number,
+        "by": stage.keys,
+        "exchanges": [{"relation": e.relation, "by": list(e.by)} for e in stage.exchanges if e.reader in shown],
+        "transforms": [
+            _transform_json(t) | {"by": str(stage.partitionings[t.output])} for t in stage.transforms if t.output in shown
+        ],
+    }
+
+
+def _columns(by: Sequence[str]) -> str:
+    return ", ".join(by) or "one partition"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell, two spaces between them."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,0 +1,146 @@
+"""`smile`: every command ends with exit code 0 (done), 1 (the program is wrong) or 2 (the command was misused), and
+never with a traceback."""
+
+import os
+import sys
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from smile import __version__
+from smile.cli.explain import explain_graph, explain_mmpl, explain_stages, explain_types
+from smile.errors import SmileError, render
+from smile.program import Compiled, compile_program, read_source
+from smile.source import Source
+
+app = typer.Typer(
+    name="smile",
+    help="SMILE: publish events to streams, subscribe to views that are never false.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ProgramArgument = Annotated[
+    str, typer.Argument(metavar="PROGRAM", help="A SmileSQL program, or MMPL if its name ends in .mmpl; - for standard input.")
+]
+
+
+class Step(str, Enum):
+    mmpl = "mmpl"
+    types = "types"
+    graph = "graph"
+    stages = "stages"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"smile {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def smile(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """SMILE: publish events to streams, subscribe to views that are never false."""
+
+
+@app.command()
+def check(program: ProgramArgument) -> None:
+    """Parse and type a program, and report what is wrong with it.
+
+    Exit code 0 if it can be run (there may be warnings), 1 if not.
+
+    Example: smile check programs/tradefloor.smile
+    """
+    compiled = _compiled(program)
+    written = compiled.written
+    counts = [
+        _count(len(written.streams), "stream"),
+        _count(len(written.views), "view"),
+        _count(len(written.subscriptions), "subscription"),
+        _count(len(compiled.stages), "stage"),
+    ]
+    if compiled.warnings:
+        counts.append(_count(len(compiled.warnings), "warning"))
+    print(f"{compiled.source.name}: ok: {', '.join(counts)}")
+
+
+@app.command()
+def explain(
+    program: ProgramArgument,
+    view: Annotated[str | None, typer.Option("--view", metavar="V", help="Only this view, and what it is made from.")] = None,
+    step: Annotated[
+        Step,
+        typer.Option(
+            "--as",
+            help="mmpl: the program in relational algebra, as it will run. types: key, domain, range, steps and seal of "
+            "every column. graph: relation and transform objects. stages: how they are cut into the pipeline.",
+        ),
+    ] = Step.types,
+    json: Annotated[bool, typer.Option("--json", help="For programs to read.")] = False,
+    dot: Annotated[bool, typer.Option("--dot", help="The graph for Graphviz.")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="The graph for Mermaid.")] = False,
+) -> None:
+    """Show what SMILE has understood of a program, step by step.
+
+    Example: smile explain programs/tradefloor.smile --as stages
+    """
+    if (dot or mermaid) and step is not Step.graph:
+        raise typer.BadParameter("--dot and --mermaid are for --as graph")
+    if json + dot + mermaid > 1:
+        raise typer.BadParameter("choose one of --json, --dot and --mermaid")
+    compiled = _compiled(program)
+    if view is not None:
+        view = _view_named(view, compiled)
+    form = "json" if json else "dot" if dot else "mermaid" if mermaid else "text"
+    explained = {Step.mmpl: explain_mmpl, Step.types: explain_types, Step.graph: explain_graph, Step.stages: explain_stages}
+    print(explained[step](compiled, view, form))
+
+
+def _compiled(path: str) -> Compiled:
+    """The program, its warnings reported; or its errors, and the end."""
+    source = Source(path, "")
+    try:
+        source = read_source(path)
+        compiled = compile_program(source)
+    except SmileError as problem:
+        print(render(problem.diagnostics, source), file=sys.stderr)
+        raise typer.Exit(1) from None
+    if compiled.warnings:
+        print(render(compiled.warnings, source), file=sys.stderr)
+    return compiled
+
+
+def _view_named(view: str, compiled: Compiled) -> str:
+    names = [n for n, r in compiled.graph.relations.items() if r.kind != "between"]
+    found = [n for n in names if n == view] or [n for n in names if n.casefold() == view.casefold()]
+    if not found:
+        raise typer.BadParameter(f"there is no stream or view {view}; there are {', '.join(names)}")
+    return found[0]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def main() -> None:
+    try:
+        app()
+    except BrokenPipeError:
+        # Whoever read our output has had enough; nothing more may be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as problem:
+        if os.environ.get("SMILE_DEBUG"):
+            raise
+        print(f"smile: internal error: {type(problem).__name__}: {problem}", file=sys.stderr)
+        print("  hint: This is a fault of SMILE's, not yours. SMILE_DEBUG=1 shows where.", file=sys.stderr)
+        sys.exit(70)
+
+
+if __name__ == "__main__":
+    main()

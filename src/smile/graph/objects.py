@@ -1,0 +1,57 @@
+"""The knowledge graph: relation objects, and transform objects that keep one relation up to date from others.
+
+Every transform reads relations that stand before it. Equal expressions of all views are one transform.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from smile.algebra import mmpl
+from smile.knowledge.memory import Memory
+from smile.knowledge.types import RelationType
+
+
+@dataclass(frozen=True)
+class RelationObject:
+    """`why_stored` says what needs its rows to be at hand; None if changes only pass through."""
+
+    name: str
+    kind: Literal["stream", "view", "shared", "between"]
+    type: RelationType
+    subscribed: bool
+    why_stored: str | None
+
+
+@dataclass(frozen=True)
+class TransformObject:
+    """`operator` is its line of MMPL; `rel` the same with its inputs by name."""
+
+    output: str
+    inputs: tuple[str, ...]
+    rel: mmpl.Rel
+    operator: str
+    remembers: tuple[Memory, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """`transforms` stand in an order in which each comes after those it reads from; each has its output's name."""
+
+    relations: dict[str, RelationObject]
+    transforms: tuple[TransformObject, ...]
+    subscriptions: tuple[str, ...]
+
+    @cached_property
+    def transform_of(self) -> Mapping[str, TransformObject]:
+        """By the relation it keeps; streams have none."""
+        return {t.output: t for t in self.transforms}
+
+    def path_to(self, relation: str) -> list[str]:
+        """The relations that a relation's changes come through, streams first, itself last."""
+        needed = {relation}
+        for transform in reversed(self.transforms):
+            if transform.output in needed:
+                needed.update(transform.inputs)
+        return [name for name in self.relations if name in needed]

@@ -1,0 +1,186 @@
+"""Stages: what runs between two exchanges. Within a stage every transform finds the rows it needs in its partition.
+
+The first stage reads the log and routes events by whatever columns it needs, a stream twice if two transforms want it
+by different ones: that is no exchange.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from smile.algebra import mmpl
+from smile.graph.objects import Graph, TransformObject
+
+Columns = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """`by` are the columns that decide the partition, each with all the names it has; none is one partition for all.
+
+    `free`: rows come from the log through transforms without state, so any columns can still be chosen. `lost`: the
+    columns are no longer there, and whoever needs them by any must exchange.
+    """
+
+    by: tuple[frozenset[str], ...] = ()
+    free: bool = False
+    lost: bool = False
+
+    def within(self, wanted: Iterable[str]) -> bool:
+        """Whether rows that agree on `wanted` are in one partition."""
+        names = set(wanted)
+        return not self.free and not self.lost and all(column & names for column in self.by)
+
+    def __str__(self) -> str:
+        if self.free or self.lost:
+            return "any"
+        return ", ".join(sorted(c)[0] for c in self.by) or "one partition"
+
+
+FREE = Partitioning(free=True)
+LOST = Partitioning(lost=True)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A relation's changes go to another partition, by these columns, to reach a transform of the next stage."""
+
+    relation: str
+    by: Columns
+    reader: str
+
+
+@dataclass
+class Stage:
+    number: int
+    transforms: list[TransformObject] = field(default_factory=list)
+    partitionings: dict[str, Partitioning] = field(default_factory=dict)
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    @property
+    def keys(self) -> list[str]:
+        """The different ways in which the stage is partitioned."""
+        return list(dict.fromkeys(str(p) for p in self.partitionings.values() if not p.free)) or ["any"]
+
+
+def cut(graph: Graph) -> list[Stage]:
+    return _Cut(graph).stages()
+
+
+class _Cut:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.readers: dict[str, list[TransformObject]] = {}
+        for transform in graph.transforms:
+            for name in transform.inputs:
+                self.readers.setdefault(name, []).append(transform)
+        self.partitioning = {n: FREE for n, r in graph.relations.items() if r.kind == "stream"}
+        self.stage = dict.fromkeys(self.partitioning, 1)
+        self.exchanges: dict[int, list[Exchange]] = {}
+
+    def stages(self) -> list[Stage]:
+        found: dict[int, Stage] = {}
+        for transform in self.graph.transforms:
+            number = self._place(transform)
+            stage = found.setdefault(number, Stage(number))
+            stage.transforms.append(transform)
+            stage.partitionings[transform.output] = self.partitioning[transform.output]
+        for number, stage in found.items():
+            stage.exchanges = self.exchanges.get(number, [])
+        return [found[n] for n in sorted(found)]
+
+    def _place(self, transform: TransformObject) -> int:
+        wanted = needs(transform.rel, self._key_of(transform))
+        if wanted is None:
+            number = max(self.stage[i] for i in transform.inputs)
+            self.partitioning[transform.output] = self._carried(transform)
+        else:
+            chosen = self._choose(transform, wanted)
+            number = 1
+            for index, name in enumerate(transform.inputs):
+                by = tuple(pair[index] for pair in chosen)
+                number = max(number, self.stage[name] + (not self._in_place(name, by)))
+            for index, name in enumerate(transform.inputs):
+                by = tuple(pair[index] for pair in chosen)
+                if self.stage[name] < number:
+                    self.exchanges.setdefault(number, []).append(Exchange(name, by, transform.output))
+            self.partitioning[transform.output] = self._result(transform, chosen)
+        self.stage[transform.output] = number
+        return number
+
+    def _key_of(self, transform: TransformObject) -> Columns:
+        return self.graph.relations[transform.output].type.heading.key
+
+    def _in_place(self, name: str, by: Columns) -> bool:
+        """Whether rows are, or can be routed, where a reader by these columns expects them."""
+        partitioning = self.partitioning[name]
+        if partitioning.free:
+            return True
+        exactly = len(partitioning.by) == len(by) and all(c in col for c, col in zip(by, partitioning.by, strict=True))
+        return exactly and not partitioning.lost
+
+    def _choose(self, transform: TransformObject, wanted: list[Columns]) -> list[Columns]:
+        """The columns to partition by: those that an input is partitioned by already, else those that also serve the
+        readers, else all."""
+        for index, name in enumerate(transform.inputs):
+            partitioning = self.partitioning[name]
+            if not partitioning.free and partitioning.within(pair[index] for pair in wanted):
+                chosen = [next((p for p in wanted if p[index] in column), None) for column in partitioning.by]
+                return [c for c in chosen if c is not None]
+        served = self._served(transform.output, {pair[0]: pair for pair in wanted})
+        return [wanted_pair for wanted_pair in wanted if wanted_pair[0] in served] if served else wanted
+
+    def _served(self, name: str, own: Mapping[str, Columns]) -> set[str]:
+        """Of the columns that could be chosen, those that every reader with a wish of its own could use too."""
+        common = set(own)
+        for reader in self.readers.get(name, []):
+            wish = needs(reader.rel, self._key_of(reader))
+            if wish is None:
+                common &= self._served_through(reader, own) or common
+                continue
+            index = reader.inputs.index(name)
+            useful = {pair[index] for pair in wish} & common
+            common = useful or common
+        return common
+
+    def _served_through(self, reader: TransformObject, own: Mapping[str, Columns]) -> set[str]:
+        new = dict(reader.rel.pairs) if isinstance(reader.rel, mmpl.Rename) else {}
+        renamed = {new.get(c, c): pair for c, pair in own.items()}
+        back = {new.get(c, c): c for c in own}
+        return {back[c] for c in self._served(reader.output, renamed)}
+
+    def _carried(self, transform: TransformObject) -> Partitioning:
+        """A transform without needs leaves rows where they are."""
+        first = self.partitioning[transform.inputs[0]]
+        if any(self.partitioning[i] != first for i in transform.inputs):
+            return LOST
+        if first.free or first.lost:
+            return first
+        new = dict(transform.rel.pairs) if isinstance(transform.rel, mmpl.Rename) else {}
+        present = set(self.graph.relations[transform.output].type.heading.columns)
+        by = tuple(frozenset(new.get(c, c) for c in column) & present for column in first.by)
+        return Partitioning(by) if all(by) else LOST
+
+    def _result(self, transform: TransformObject, chosen: list[Columns]) -> Partitioning:
+        present = set(self.graph.relations[transform.output].type.heading.columns)
+        rel = transform.rel
+        both_sides = isinstance(rel, mmpl.Join) and rel.kind == "inner"
+        side = 1 if isinstance(rel, mmpl.Join) and rel.kind == "right" else 0
+        if isinstance(rel, mmpl.Join) and rel.kind == "full" and any(a != b for a, b in rel.on):
+            return LOST
+        by = tuple(frozenset(pair if both_sides else [pair[side]]) & present for pair in chosen)
+        return Partitioning(by) if all(by) else LOST
+
+
+def needs(rel: mmpl.Rel, key: Columns) -> list[Columns] | None:
+    """The columns that rows must agree on to meet: for each, its name in every input. None: rows need not meet."""
+    match rel:
+        case mmpl.Summarize() | mmpl.Best() | mmpl.Over() | mmpl.Silence():
+            return [(c,) for c in rel.per]
+        case mmpl.Distinct():
+            return [(c,) for c in key]
+        case mmpl.Join(null_aware=True):
+            # A NULL on the right side concerns every row of the left.
+            return []
+        case mmpl.Join() | mmpl.Asof():
+            return list(rel.on)
+    return None

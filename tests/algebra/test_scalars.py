@@ -1,0 +1,348 @@
+"""The catalogue against PostgreSQL's answers; growth as declared; nothing raises, whatever the values."""
+
+from decimal import Decimal, localcontext
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from smile.algebra.coercions import can_cast, fit
+from smile.algebra.mmpl import Call, Case, Cast, Column, Constant
+from smile.algebra.scalars import DOWN, SCALARS, UP, arity_of, evaluate, evaluate_expr, resolve, type_of
+from smile.algebra.types import (
+    BOOL,
+    BYTES,
+    DATE,
+    FLOAT,
+    INT,
+    INT_MAX,
+    INT_MIN,
+    INTERVAL,
+    NULL,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    Value,
+    decimal_type,
+    relation_type,
+)
+from tests.knowledge.chains import POOL, RANDOMS, extreme, ordinary, repeatable, signatures_of
+
+D = Decimal
+MONEY, RATE, WIDE = decimal_type(6, 2), decimal_type(4, 3), decimal_type(38, 0)
+SECOND = 1_024_000_000
+NOON = 1_709_208_000_123_456  # 2024-02-29 12:00:00.123456, a Thursday
+
+
+def type_of_value(value: Value) -> DataType:
+    match value:
+        case None:
+            return NULL
+        case bool():
+            return BOOL
+        case int():
+            return INT
+        case float():
+            return FLOAT
+        case Decimal():
+            return MONEY
+        case bytes():
+            return BYTES
+    return STRING
+
+
+EXAMPLES: dict[str, list[tuple[tuple[Value, ...], Value]]] = {
+    "+": [((2, 3), 5), ((INT_MAX, 1), None), ((1.5, 1), 2.5), ((D("1.10"), 2), D("3.10")), ((None, 1), None)],
+    "-": [((2, 3), -1), ((INT_MIN, 1), None), ((D("1.10"), D("0.10")), D("1.00"))],
+    "*": [((4, -3), -12), ((2**62, 2), None), ((D("1.10"), D("1.10")), D("1.2100")), ((1e200, 1e200), None)],
+    "/": [((7, 2), 3), ((-7, 2), -3), ((7, -2), -3), ((1, 0), None), ((INT_MIN, -1), None), ((1.0, 4.0), 0.25)],
+    "%": [((7, 3), 1), ((-7, 3), -1), ((7, -3), 1), ((7, 0), None), ((D("5.50"), D("2.00")), D("1.50"))],
+    "neg": [((3,), -3), ((INT_MIN,), None), ((D("1.50"),), D("-1.50"))],
+    "=": [((1, 1), True), ((1, 1.0), True), (("a", "b"), False), ((None, None), None)],
+    "<>": [((1, 2), True), ((D("1.50"), 1.5), False)],
+    "<": [((1, 2), True), (("a", "B"), False), ((False, True), True)],
+    "<=": [((2, 2), True)],
+    ">": [((2, 2), False)],
+    ">=": [((2, None), None)],
+    "and": [((True, None), None), ((False, None), False), ((True, True, False), False), ((True, True), True)],
+    "or": [((True, None), True), ((False, None), None), ((False, False), False)],
+    "not": [((True,), False), ((None,), None)],
+    "is null": [((None,), True), ((0,), False)],
+    "is not null": [((None,), False), (("",), True)],
+    "is distinct from": [((None, None), False), ((1, None), True), ((1, 2), True), ((1, 1), False)],
+    "is not distinct from": [((None, None), True), ((1, None), False)],
+    "coalesce": [((None, 2, 3), 2), ((None, None), None)],
+    "nullif": [((1, 1), None), ((1, 2), 1), ((None, 1), None), ((1, None), 1)],
+    "greatest": [((1, None, 3), 3), ((None, None), None), (("a", "b"), "b")],
+    "least": [((1, None, 3), 1)],
+    "||": [(("a", "b"), "ab"), (("a", 1), "a1"), ((b"a", b"b"), b"ab"), (("a", None), None)],
+    "concat": [(("a", None, 1, True), "a1true")],
+    "like": [
+        (("abc", "a%"), True),
+        (("abc", "_b_"), True),
+        (("abc", "b"), False),
+        (("a%c", "a\\%c"), True),
+        (("abc", "a\\%c"), False),
+        (("a\nb", "a%b"), True),
+        (("", "%"), True),
+        (("abc", "a\\"), None),
+        (("a%c", "a!%c", "!"), True),
+        (("aaab", "%a%ab"), True),
+        (("ABC", "abc"), False),
+    ],
+    "ilike": [(("ABC", "a%"), True)],
+    "abs": [((-3,), 3), ((INT_MIN,), None), ((D("-1.50"),), D("1.50"))],
+    "sign": [((-3,), -1), ((0.0,), 0.0), ((D("2.00"),), D(1))],
+    "round": [
+        ((2.5,), 2.0),
+        ((3.5,), 4.0),
+        ((D("2.50"),), D(3)),
+        ((D("-2.50"),), D(-3)),
+        ((D("12.35"), 1), D("12.40")),
+        ((D("55.00"), -1), D("60.00")),
+        ((D("12.35"), 9), D("12.35")),
+        ((7,), 7),
+    ],
+    "floor": [((-1.5,), -2.0), ((D("-1.50"),), D(-2)), ((1e300,), 1e300)],
+    "ceil": [((-1.5,), -1.0), ((D("1.10"),), D(2))],
+    "trunc": [((-1.5,), -1.0), ((D("1.90"),), D(1))],
+    "sqrt": [((4.0,), 2.0), ((-1.0,), None), ((2,), 1.4142135623730951)],
+    "exp": [((1.0,), 2.718281828459045), ((1000,), None), ((-1000,), 0.0)],
+    "ln": [((1.0,), 0.0), ((0,), None), ((10,), 2.302585092994046)],
+    "log10": [((1000,), 3.0), ((-1,), None)],
+    "power": [((2, 10), 1024.0), ((0, 0), 1.0), ((0, -1), None), ((-8, 0.5), None), ((-2, 3), -8.0), ((10, 400), None)],
+    "lower": [(("AbÉ",), "abé")],
+    "upper": [(("abc",), "ABC")],
+    "length": [(("héllo",), 5), ((b"\x00\x01",), 2)],
+    "substring": [
+        (("hello", 2), "ello"),
+        (("hello", 2, 3), "ell"),
+        (("hello", 0, 2), "h"),
+        (("hello", -5, 2), ""),
+        (("hello", 2, -1), None),
+    ],
+    "left": [(("hello", 2), "he"), (("hello", -2), "hel")],
+    "right": [(("hello", 2), "lo"), (("hello", -2), "llo"), (("hello", 0), ""), (("hello", 9), "hello")],
+    "trim": [(("  a b ",), "a b"), (("xxaxx", "x"), "a"), (("\ta",), "\ta")],
+    "ltrim": [(("  a ",), "a ")],
+    "rtrim": [(("  a ",), "  a")],
+    "replace": [(("banana", "an", "o"), "booa"), (("abc", "", "x"), "abc")],
+    "position": [(("na", "banana"), 3), (("x", "banana"), 0), (("", "a"), 1)],
+    "starts_with": [(("banana", "ba"), True)],
+    "reverse": [(("abc",), "cba")],
+    "split_part": [(("a,b,c", ",", 2), "b"), (("a,b,c", ",", -1), "c"), (("a", ",", 9), ""), (("a", ",", 0), None)],
+}
+MOMENTS: dict[str, Value] = {
+    "extract_year": 2024,
+    "extract_quarter": 1,
+    "extract_month": 2,
+    "extract_week": 9,
+    "extract_day": 29,
+    "extract_doy": 60,
+    "extract_dow": 4,
+    "extract_hour": 12,
+    "extract_minute": 0,
+    "extract_second": D("0.123456"),
+    "extract_epoch": D("1709208000.123456"),
+}
+
+
+def run(name: str, values: tuple[Value, ...], types: tuple[DataType, ...]) -> Value:
+    """As the translator does it: arguments are cast to what the signature asks for."""
+    signature = resolve(name, types)
+    assert signature is not None, (name, types)
+    args = tuple(Cast(Constant(v, t), a) for v, t, a in zip(values, types, signature.args, strict=True))
+    assert type_of(Call(name, args), {}) == signature.result
+    return evaluate_expr(Call(name, args), {}, {})
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples(name: str) -> None:
+    for values, expected in EXAMPLES[name]:
+        result = run(name, values, tuple(map(type_of_value, values)))
+        assert (result, type(result)) == (expected, type(expected)), (values, result)
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_parts_of_moments(name: str) -> None:
+    assert run(name, (NOON,), (TIMESTAMP,)) == MOMENTS[name]
+    assert run(name, (NOON * 1024 + 5,), (TIME,)) == MOMENTS[name]
+    assert resolve(name, (INT,)) is None
+
+
+def test_every_entry_has_an_example() -> None:
+    assert SCALARS.keys() == EXAMPLES.keys() | MOMENTS.keys() | {"date_trunc"}
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("hour", "2024-02-29 12:00:00"),
+        ("day", "2024-02-29 00:00:00"),
+        ("WEEK", "2024-02-26 00:00:00"),
+        ("month", "2024-02-01 00:00:00"),
+        ("quarter", "2024-01-01 00:00:00"),
+        ("year", "2024-01-01 00:00:00"),
+        ("millisecond", "2024-02-29 12:00:00.123"),
+    ],
+)
+def test_date_trunc(unit: str, expected: str) -> None:
+    moment = Call("date_trunc", (Constant(unit, STRING), Constant(NOON, TIMESTAMP)))
+    assert evaluate_expr(Cast(moment, STRING), {}, {}) == expected
+    assert run("date_trunc", ("fortnight", 0), (STRING, TIMESTAMP)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "result", "values", "expected"),
+    [
+        ("+", TIME, INTERVAL, TIME, (5, 7), 12),
+        ("+", INTERVAL, TIME, TIME, (5, 7), 12),
+        ("-", TIME, INTERVAL, TIME, (5, 7), -2),
+        ("-", TIME, TIME, INTERVAL, (12, 5), 7),
+        ("+", TIMESTAMP, INTERVAL, TIMESTAMP, (1, 2 * SECOND), 2_000_001),
+        ("-", TIMESTAMP, TIMESTAMP, INTERVAL, (3, 1), 2048),
+        ("-", TIME, TIMESTAMP, INTERVAL, (2048, 1), 1024),
+        ("+", DATE, INTERVAL, TIMESTAMP, (1, SECOND), 86_401_000_000),
+        ("-", DATE, INTERVAL, TIMESTAMP, (1, SECOND), 86_399_000_000),
+        ("-", DATE, DATE, INT, (10, 3), 7),
+        ("+", DATE, INT, DATE, (10, 3), 13),
+        ("+", INTERVAL, INTERVAL, INTERVAL, (1, 2), 3),
+        ("*", INTERVAL, INT, INTERVAL, (10, 3), 30),
+        ("*", FLOAT, INTERVAL, INTERVAL, (1.5, 10), 15),
+        ("/", INTERVAL, INT, INTERVAL, (-7, 2), -3),
+        ("/", INTERVAL, INT, INTERVAL, (7, 0), None),
+        ("+", TIME, INTERVAL, TIME, (INT_MAX, 1), None),
+        ("+", TIMESTAMP, INTERVAL, TIMESTAMP, (253_402_300_799_999_999, SECOND), None),
+        ("/", WIDE, WIDE, decimal_type(38, 16), (D(1), D(3)), D("0.3333333333333333")),
+        ("/", WIDE, WIDE, decimal_type(38, 16), (D(-2), D(3)), D("-0.6666666666666667")),
+        ("*", WIDE, WIDE, WIDE, (D(10**20), D(10**20)), None),
+        ("+", WIDE, WIDE, WIDE, (D(10**38 - 1), D(1)), None),
+        ("+", WIDE, WIDE, WIDE, (D(10**38 - 2), D(1)), D(10**38 - 1)),
+        ("+", MONEY, RATE, decimal_type(8, 3), (D("1.10"), D("0.001")), D("1.101")),
+        ("*", MONEY, RATE, decimal_type(10, 5), (D("1.10"), D("0.001")), D("0.00110")),
+        ("+", INT, MONEY, decimal_type(22, 2), (1, D("0.10")), D("1.10")),
+        ("-", NULL, INT, INT, (None, 1), None),
+    ],
+)
+def test_typed_arithmetic(
+    name: str, a: DataType, b: DataType, result: DataType, values: tuple[Value, ...], expected: Value
+) -> None:
+    signature = resolve(name, (a, b))
+    assert signature is not None
+    assert signature.result == result
+    assert run(name, values, (a, b)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("+", (TIME, TIME)),
+        ("+", (TIME, INT)),
+        ("+", (STRING, INT)),
+        ("+", (BOOL, BOOL)),
+        ("-", (INTERVAL, TIME)),
+        ("*", (TIME, INT)),
+        ("%", (FLOAT, INT)),
+        ("=", (INT, TIME)),
+        ("=", (STRING, INT)),
+        ("=", (relation_type(()), relation_type(()))),
+        ("and", (INT, BOOL)),
+        ("lower", (INT,)),
+        ("||", (INT, INT)),
+        ("||", (BYTES, STRING, INT)),
+        ("round", (FLOAT, INT)),
+        ("coalesce", (INT, STRING)),
+        ("abs", ()),
+        ("not", (BOOL, BOOL)),
+    ],
+)
+def test_types_that_do_not_fit(name: str, types: tuple[DataType, ...]) -> None:
+    assert resolve(name, types) is None
+
+
+def drawn(random: Random, type: DataType, draw: Any) -> Value:
+    return random.choice([True, False]) if type == BOOL else draw(random, type)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_signatures(name: str) -> None:
+    """Arguments can be cast to what is asked for, asking again changes nothing, and results are of their type."""
+    least, greatest = arity_of(name)
+    assert least >= 1
+    assert greatest is None or greatest >= least
+    signatures = signatures_of(name)
+
+    @repeatable(60)
+    @given(RANDOMS)
+    def holds(random: Random) -> None:
+        types = tuple(random.choice([*POOL, NULL]) for _ in range(random.randint(least, greatest or 3)))
+        signature = resolve(name, types)
+        if signature is not None:
+            assert all(can_cast(t, a) for t, a in zip(types, signature.args, strict=True))
+            assert resolve(name, signature.args) == signature
+        signature = random.choice(signatures)
+        draw = random.choice([ordinary, extreme])
+        values = [drawn(random, t, draw) for t in signature.args]
+        result: Any = evaluate(name, tuple(values), signature)
+        if result is not None and signature.result.name in ("int", "float", "decimal", "time", "interval"):
+            assert fit(result, signature.result) == result
+        if isinstance(result, Decimal):
+            assert -result.as_tuple().exponent == (signature.result.scale or 0)  # type: ignore[operator]
+        if SCALARS[name].strict:
+            values[random.randrange(len(values))] = None
+            assert evaluate(name, tuple(values), signature) is None
+
+    holds()
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_growth(name: str) -> None:
+    """In an argument that is said to push one way, a greater value never pushes the other."""
+    scalar = SCALARS[name]
+    signatures = signatures_of(name)
+
+    @repeatable(60)
+    @given(RANDOMS)
+    def holds(random: Random) -> None:
+        signature = random.choice(signatures)
+        draw = random.choice([ordinary, extreme])
+        values = [drawn(random, t, draw) for t in signature.args]
+        at = random.randrange(len(values))
+        ends: list[Any] = sorted(drawn(random, signature.args[at], draw) for _ in range(2))
+        results: list[Any] = [evaluate(name, (*values[:at], v, *values[at + 1 :]), signature) for v in ends]
+        if None in results:
+            return
+        if scalar.growth_in(at) is UP:
+            assert results[0] <= results[1]
+        if scalar.growth_in(at) is DOWN:
+            assert results[0] >= results[1]
+
+    holds()
+
+
+def test_decimals_do_not_depend_on_the_ambient_context() -> None:
+    with localcontext() as context:
+        context.prec = 5
+        assert run("+", (D(10**37 + 1), D(1)), (WIDE, WIDE)) == 10**37 + 2
+        assert run("*", (D("1234.56"), D("1.234")), (MONEY, RATE)) == D("1523.44704")
+        assert run("neg", (D(10**37 + 1),), (WIDE,)) == -(10**37) - 1
+
+
+def test_patterns_take_no_longer_than_their_length() -> None:
+    assert run("like", ("a" * 3000, "%a" * 40 + "b"), (STRING, STRING)) is False
+
+
+def test_expressions_on_rows() -> None:
+    types = {"x": INT, "y": INT}
+    x, y = Column("x"), Column("y")
+    case = Case(((Call(">", (x, y)), x), (Call("is null", (x,)), Constant(0, INT))), y)
+    assert type_of(case, types) == INT
+    assert [evaluate_expr(case, {"x": a, "y": 5}, types) for a in (7, None, 3)] == [7, 0, 5]
+    with pytest.raises(TypeError):
+        type_of(Call("+", (x, Constant(1.0, FLOAT))), types)
+    with pytest.raises(TypeError):
+        type_of(Case(((x, x),), x), types)
+    with pytest.raises(TypeError):
+        type_of(Cast(x, INTERVAL), types)
