@@ -27,7 +27,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "algebra": BASE | {"lang"},
     "knowledge": BASE | {"algebra"},
     "graph": BASE | {"algebra", "knowledge"},
-    "cli": BASE | {"java", "lang", "algebra", "knowledge", "graph"},
+    "program": BASE | {"lang", "algebra", "knowledge", "graph"},
+    "reference": BASE | {"algebra", "knowledge"},
+    "cli": BASE | {"java", "lang", "algebra", "knowledge", "graph", "program"},
 }
 """For each folder or module right under src/smile, the others it may import: data flows down this table."""
 

@@ -35,5 +35,5 @@ frames_max: Final = 30_000
 statements_broken_max: Final = 100
 """Reading stops after so many errors: the text is something else than a program."""
 
-recursion_max: Final = 6000
-"""Python frames while compiling: some hundred operators in one chain, well within a thread's stack."""
+combinations_max: Final = 3**6
+"""So many values of a function's operands are tried one by one; only a function of seven Booleans goes beyond."""

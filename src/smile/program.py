@@ -1,8 +1,6 @@
 """A program compiled: every step from its text to its knowledge graph. A `Compiled` has no errors, only warnings."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -58,15 +56,14 @@ def read_source(path: str) -> Source:
 
 
 def compile_program(source: Source) -> Compiled:
-    with _deep_recursion():
-        try:
-            written = _read(source)
-            rewritten = rewrite(written)
-            analysis = Analysis(rewritten)
-            compiled = Compiled(source, written, rewritten, analysis, warnings(rewritten, analysis))
-            return compiled
-        except RecursionError:
-            raise error("E012", "the program is nested too deeply") from None
+    """Every error that is found, at once; `lang` has made room to recurse over trees as deep as it lets through."""
+    try:
+        written = _read(source)
+        rewritten = rewrite(written)
+        analysis = Analysis(rewritten)
+        return Compiled(source, written, rewritten, analysis, warnings(rewritten, analysis))
+    except RecursionError:
+        raise error("E012", "the program is nested too deeply") from None
 
 
 def _read(source: Source) -> mmpl.Program:
@@ -80,14 +77,3 @@ def _read(source: Source) -> mmpl.Program:
     if problems or more:
         raise SmileError([*problems, *more])
     return program
-
-
-@contextmanager
-def _deep_recursion() -> Iterator[None]:
-    """Room for expressions of some hundred operators in a chain; what is deeper is refused, not crashed on."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, limits.recursion_max))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)

@@ -100,7 +100,7 @@ def test_common_type(a: DataType, b: DataType, expected: DataType | None) -> Non
         ("9223372036854775808", STRING, INT, None),
         ("1e400", STRING, FLOAT, None),
         ("NaN", STRING, FLOAT, None),
-        ("1e2", STRING, MONEY, Decimal("100")),
+        ("1e2", STRING, MONEY, Decimal(100)),
         ("yes", STRING, BOOL, True),
         ("of", STRING, BOOL, False),
         ("o", STRING, BOOL, None),

@@ -1,4 +1,4 @@
-"""Random knowledge for properties: of an operand, a point, a later point it evolves to, and a value possible in both."""
+"""Random knowledge for properties: a point, a later point it evolves to, and a value possible in both."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -118,8 +118,8 @@ def chain(random: Random, type: DataType, unbounded: bool = True) -> Chain:
     if random.random() < 0.25:
         nulls_before, possible = MAYBE, [*possible, None]
         nulls_after = random.choice([MAYBE, NEVER, ONLY])
-    before_range = Range(*before, nulls_before, random.choice(possible))
-    after_range = Range(*after, nulls_after, value)
+    before_range = Range(before[0], before[1], nulls_before, random.choice(possible))
+    after_range = Range(after[0], after[1], nulls_after, value)
     concrete = None if nulls_after is ONLY or (nulls_after is MAYBE and random.random() < 0.5) else value
     if unbounded and after_range.is_final and random.random() < 0.25:
         return Chain(*_other_domain(random, concrete), concrete)

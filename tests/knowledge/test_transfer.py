@@ -1,4 +1,4 @@
-"""Every operator of the catalogue, every cast and CASE: the less is possible, the less results, and never too little."""
+"""Every operator, every cast and CASE: the less is possible of operands, the less of results, and never too little."""
 
 from random import Random
 from typing import Any
@@ -10,6 +10,7 @@ from smile.algebra.coercions import can_cast
 from smile.algebra.mmpl import Call, Case, Cast, Column, Constant, Expr
 from smile.algebra.scalars import SCALARS, evaluate_expr, type_of
 from smile.algebra.types import BOOL, INT, STRING, TIMESTAMP, DataType
+from smile.errors import SmileError
 from smile.knowledge.known import Known
 from smile.knowledge.latest import Latest
 from smile.knowledge.mask import F, Mask, T
@@ -210,7 +211,7 @@ def test_an_absent_end_does_not_overflow_but_a_finite_one_does() -> None:
 
 
 def test_type_errors_are_refused() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(SmileError):
         know(Call("+", (X, Y)), {"x": Range.bottom(), "y": Range.bottom()}, {"x": INT, "y": TIMESTAMP})
-    with pytest.raises(TypeError):
+    with pytest.raises(SmileError):
         type_of(Case(((X, X),), Constant("a", STRING)), {"x": INT})

@@ -89,10 +89,14 @@ STATEMENTS = [
         "CREATE STREAM s (t time TIME KEY, a string, b shares NOT NULL, CHECK (b > 0)) WITH (TICKS = PUBLISHER)",
     ),
     (
-        "CREATE STREAM s (t TIME KEY, a string NOT NULL, b decimal(10,2) CHECK (b > 0) CHECK (b < 9), "
-        "CHECK (ts BETWEEN t - INTERVAL '5' MINUTE AND t)) WITH (ticks = broker)",
-        "CREATE STREAM s (t TIME TIME KEY, a string NOT NULL, b decimal(10, 2) CHECK (b > 0) CHECK (b < 9), "
-        "CHECK (ts BETWEEN t - INTERVAL '5' MINUTE AND t))",
+        (
+            "CREATE STREAM s (t TIME KEY, a string NOT NULL, b decimal(10,2) CHECK (b > 0) CHECK (b < 9), "
+            "CHECK (ts BETWEEN t - INTERVAL '5' MINUTE AND t)) WITH (ticks = broker)"
+        ),
+        (
+            "CREATE STREAM s (t TIME TIME KEY, a string NOT NULL, b decimal(10, 2) CHECK (b > 0) CHECK (b < 9), "
+            "CHECK (ts BETWEEN t - INTERVAL '5' MINUTE AND t))"
+        ),
     ),
     (
         'CREATE STREAM "S s" (a double precision, t "My tick" NOT NULL TIME KEY, z timestamp with time zone)',

@@ -1,22 +1,23 @@
 """Any text gives statements or diagnostics in it, never an exception; whatever is read is printed and read again."""
 
-from tests.lang.corpus import EXAMPLES, QUERIES
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from smile.errors import CATALOGUE, render
 from smile.lang import CreateView, parse, print_statements, span_of
 from smile.source import Source
+from tests.lang.corpus import EXAMPLES, QUERIES
 
-FAST = settings(max_examples=600, database=None, derandomize=False, print_blob=True, deadline=None)
+EXAMPLES_EACH = 800
+FAST = settings(max_examples=EXAMPLES_EACH, database=None, derandomize=False, print_blob=True, deadline=None)
 
-WORDS = (
-    "CREATE STREAM VIEW DOMAIN SUBSCRIBE subscriptions AS SELECT FROM WHERE GROUP BY ORDER LIMIT HAVING JOIN ON USING "
-    "BEST PER SILENCE TUMBLE HOP LAST MERGE TABLE DESCRIPTOR LATEST SUM COUNT CASE WHEN THEN ELSE END CAST INTERVAL "
-    "'1' HOUR NOT NULL AND OR IN IS BETWEEN LIKE EXISTS DISTINCT UNION ALL ASOF LEFT OVER PARTITION RANGE PRECEDING "
-    "UNBOUNDED WITH TIME KEY CHECK TICKS PUBLISHER DATE EXTRACT TRIM SUBSTRING POSITION FOR VALUES OFFSET FILTER TRUE "
-    "( ) ( ) , , ; : :: -> . * + - / % = < > <= <> || a b s t #bid größe \"Q q\" 1 2.5 .5 x'00' [ ] ' \" -- /* */"
-).split(" ")
+VOCABULARY = r"""
+    CREATE STREAM VIEW DOMAIN SUBSCRIBE subscriptions AS SELECT FROM WHERE GROUP BY ORDER LIMIT HAVING JOIN ON USING
+    BEST PER SILENCE TUMBLE HOP LAST MERGE TABLE DESCRIPTOR LATEST SUM COUNT CASE WHEN THEN ELSE END CAST INTERVAL
+    '1' HOUR NOT NULL AND OR IN IS BETWEEN LIKE EXISTS DISTINCT UNION ALL ASOF LEFT OVER PARTITION RANGE PRECEDING
+    UNBOUNDED WITH TIME KEY CHECK TICKS PUBLISHER DATE EXTRACT TRIM SUBSTRING POSITION FOR VALUES OFFSET FILTER TRUE
+    ( ) ( ) , , ; : :: -> . * + - / % = < > <= <> || a b s t #bid größe "Q" 1 2.5 .5 x'00' [ ] ' " -- /* */
+"""
+WORDS = VOCABULARY.split()
 
 token_soup = st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join)
 programs = st.sampled_from([*EXAMPLES.values(), *(f"CREATE VIEW v AS {q};" for q in QUERIES)])
@@ -55,19 +56,19 @@ def check_answer(text: str) -> None:
     assert more == [] and print_statements(again) == printed
 
 
-@settings(FAST, max_examples=1500)
+@FAST
 @given(token_soup)
 def test_token_soup(text: str) -> None:
     check_answer(text)
 
 
-@settings(FAST, max_examples=1000)
+@FAST
 @given(token_soup)
 def test_token_soup_in_a_query(text: str) -> None:
     check_answer(f"CREATE VIEW v AS SELECT a FROM s {text}")
 
 
-@settings(FAST, max_examples=1000)
+@FAST
 @given(token_soup)
 def test_token_soup_in_an_expression(text: str) -> None:
     check_answer(f"CREATE VIEW v AS SELECT {text} FROM s")
@@ -81,7 +82,7 @@ def test_any_text(text: str) -> None:
     check_answer(text)
 
 
-@settings(FAST, max_examples=1500)
+@FAST
 @given(mutated())
 def test_mutated_programs(text: str) -> None:
     check_answer(text)
@@ -92,7 +93,24 @@ literals = st.sampled_from(["1", "2.5", "'x'", "NULL", "TRUE", "INTERVAL '1' HOU
 
 
 def compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    operators = "+ - * / % || = <> < <= > >= AND OR LIKE".split() + ["IS DISTINCT FROM"]
+    operators = [
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "||",
+        "=",
+        "<>",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "AND",
+        "OR",
+        "LIKE",
+        "IS DISTINCT FROM",
+    ]
     return st.one_of(
         st.tuples(inner, st.sampled_from(operators), inner).map(" ".join),
         st.tuples(st.sampled_from(["NOT", "-", "+"]), inner).map(" ".join),
@@ -107,7 +125,7 @@ def compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-@settings(FAST, max_examples=1000)
+@FAST
 @given(st.recursive(names | literals, compound, max_leaves=12))
 def test_expressions(expression: str) -> None:
     """Reading, printing and reading again keeps the tree, so no parenthesis is lost."""

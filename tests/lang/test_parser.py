@@ -1,7 +1,6 @@
 """What statements hold, and what each error says and where."""
 
 import pytest
-from tests.lang.corpus import FIG_2
 from sqlglot import exp
 
 from smile.errors import render
@@ -18,6 +17,7 @@ from smile.lang import (
     parse,
 )
 from smile.source import Source
+from tests.lang.corpus import FIG_2
 
 
 def query(text: str) -> exp.Expr:

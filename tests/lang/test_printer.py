@@ -1,10 +1,10 @@
 """Printing and reading are each other's inverse, and every spelling has one canonical form."""
 
 import pytest
-from tests.lang.corpus import EXAMPLES, QUERIES, SPELLINGS, STATEMENTS
 
 from smile.lang import CreateDomain, CreateStream, CreateView, Statement, Subscribe, parse, print_statements
 from smile.source import Source
+from tests.lang.corpus import EXAMPLES, QUERIES, SPELLINGS, STATEMENTS
 
 
 def read(text: str) -> list[Statement]:

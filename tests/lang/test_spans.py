@@ -1,11 +1,11 @@
 """Every node knows the words it was read from."""
 
 import pytest
-from tests.lang.corpus import EXAMPLES, QUERIES, SPELLINGS
 from sqlglot import exp
 
 from smile.lang import Best, CreateView, NestedGroup, Silence, StreamFunction, parse, span_of
 from smile.source import Source
+from tests.lang.corpus import EXAMPLES, QUERIES, SPELLINGS
 
 
 def nodes_of(text: str) -> list[exp.Expr]:

@@ -109,11 +109,11 @@ def cast(value: Value, source: DataType, target: DataType) -> Value:
     if target.name == "bool":
         return value != 0
     if target.is_number:
-        return fit(_number(value, source, target), target)
+        return fit(_number(value, target), target)
     return fit(_moment(value, source, target), target)
 
 
-def _number(value: Value, source: DataType, target: DataType) -> int | float | Decimal | None:
+def _number(value: Value, target: DataType) -> int | float | Decimal | None:
     assert isinstance(value, int | float | Decimal)
     if target.name == "float":
         return float(value)
@@ -144,7 +144,7 @@ def to_decimal(value: Value) -> Decimal:
 def round_half_away(value: Decimal, scale: int) -> Decimal:
     """To `scale` digits behind the point, ties away from zero; there is no negative zero. The result must fit EXACT."""
     rounded = value.quantize(Decimal((0, (1,), -scale)), context=EXACT)
-    return rounded if rounded else rounded.copy_abs()
+    return rounded or rounded.copy_abs()
 
 
 def fit(value: int | float | Decimal | None, type: DataType) -> int | float | Decimal | None:
@@ -296,12 +296,24 @@ UNITS: Final = {
 """Ticks of each unit, the largest first."""
 
 _SHORT: Final = {
-    **{"D": "DAY", "H": "HOUR", "HR": "HOUR", "M": "MINUTE", "MIN": "MINUTE", "S": "SECOND", "SEC": "SECOND"},
-    **{"MS": "MILLISECOND", "MSEC": "MILLISECOND", "US": "MICROSECOND", "USEC": "MICROSECOND", "W": "WEEK"},
+    "D": "DAY",
+    "H": "HOUR",
+    "HR": "HOUR",
+    "M": "MINUTE",
+    "MIN": "MINUTE",
+    "S": "SECOND",
+    "SEC": "SECOND",
+    "MS": "MILLISECOND",
+    "MSEC": "MILLISECOND",
+    "US": "MICROSECOND",
+    "USEC": "MICROSECOND",
+    "W": "WEEK",
 }
 _NOT_FIXED: Final = ("MON", "MONTH", "QUARTER", "Y", "YR", "YEAR", "DECADE", "CENTURY", "MILLENNIUM")
 _LITERAL: Final = re.compile(r"(?i)\s*(?:INTERVAL\b)?\s*'([^']*)'\s*([a-z][a-z ]*)?")
-_PART: Final = re.compile(r"([+-]?)(?:(\d+(?::\d+){1,2}(?:\.\d*)?)|(\d+\.?\d*|\.\d+)\s*([a-z]+)?)", re.I | re.A)
+_PART: Final = re.compile(
+    r"([+-]?)(?:(\d+(?::\d+){1,2}(?:\.\d*)?)|(\d+\.?\d*|\.\d+)\s*([a-z]+)?)", re.IGNORECASE | re.ASCII
+)
 _CLOCK: Final = ("HOUR", "MINUTE", "SECOND")
 
 

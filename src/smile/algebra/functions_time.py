@@ -56,7 +56,8 @@ def _fit_trunc(types: tuple[DataType, ...]) -> Signature | None:
 
 def _trunc(values: tuple[Value, ...], signature: Signature) -> Value:
     unit, value = values
-    assert isinstance(unit, str) and isinstance(value, int)
+    assert isinstance(unit, str)
+    assert isinstance(value, int)
     unit = unit.lower()
     if unit in _TRUNCATED:
         return value - value % _TRUNCATED[unit]

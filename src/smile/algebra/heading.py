@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
 from smile.algebra import mmpl
-from smile.algebra.scalars import SCALARS, resolve
-from smile.algebra.coercions import can_cast
+from smile.algebra.scalars import expect, type_of
 from smile.algebra.types import BOOL, FLOAT, INT, SUM_OF_INTS, TIME, TIMESTAMP, DataType, decimal_type, relation_type
 from smile.errors import error, nearest
 from smile.source import Span
@@ -248,7 +247,9 @@ class Headings:
                 hidden[c] = heading.columns[c]
         _unique((*columns, "branch"), rel.span)
         keys = [c for c in columns if any(c in h.key for h in headings)]
-        return Heading({**columns, **hidden}, ("branch", *keys, *(c for c in hidden if c != "branch")), frozenset(hidden))
+        return Heading(
+            {**columns, **hidden}, ("branch", *keys, *(c for c in hidden if c != "branch")), frozenset(hidden)
+        )
 
 
 def aggregate_type(aggregate: mmpl.Aggregate, heading: Heading, span: Span | None) -> DataType:
@@ -286,47 +287,7 @@ def aggregate_type(aggregate: mmpl.Aggregate, heading: Heading, span: Span | Non
     return SUM_OF_INTS if arg == INT else FLOAT
 
 
-def type_of(expr: mmpl.Expr, columns: Mapping[str, DataType]) -> DataType:
-    """The data type of an expression whose coercions are all explicit, or the error in it."""
-    match expr:
-        case mmpl.Column(name):
-            if name not in columns:
-                raise error("E022", f"there is no column {name}", expr.span, nearest(name, columns))
-            return columns[name]
-        case mmpl.Constant():
-            return expr.type
-        case mmpl.Call(function, args):
-            if function not in SCALARS:
-                raise error("E026", f"there is no function {function}", expr.span, nearest(function, SCALARS))
-            types = tuple(type_of(a, columns) for a in args)
-            signature = resolve(function, types)
-            if signature is None or signature.args != types:
-                given = ", ".join(map(str, types))
-                raise error("E031", f"{function} cannot be applied to ({given})", expr.span)
-            return signature.result
-        case mmpl.Cast(arg, target):
-            source = type_of(arg, columns)
-            if not can_cast(source, target):
-                raise error("E031", f"{source} cannot be cast to {target}", expr.span)
-            return target
-        case mmpl.Case(branches, otherwise):
-            result = type_of(otherwise, columns)
-            for condition, value in branches:
-                expect(condition, BOOL, columns)
-                expect(value, result, columns)
-            return result
-    raise AssertionError(expr)
-
-
-def expect(expr: mmpl.Expr, wanted: DataType, columns: Mapping[str, DataType]) -> None:
-    found = type_of(expr, columns)
-    if found != wanted:
-        raise error("E031", f"expected {wanted}, found {found}", expr.span)
-
-
-def _check_pairs(
-    on: Iterable[tuple[str, str]], left: Heading, right: Heading, span: Span | None
-) -> None:
+def _check_pairs(on: Iterable[tuple[str, str]], left: Heading, right: Heading, span: Span | None) -> None:
     for a, b in on:
         _exist((a,), left, span)
         _exist((b,), right, span)

@@ -6,10 +6,16 @@ takes no part in comparison. Names are exact: case has been settled by then.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Literal as OneOf
 
 from smile.algebra.types import DataType, Value
 from smile.source import Span
+
+
+@cache
+def _compared(node: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(node) if f.compare)
 
 
 @dataclass(frozen=True)
@@ -26,17 +32,18 @@ class Node:
 
     def _content(self) -> tuple[object, ...]:
         """What makes two nodes of one class the same."""
-        return tuple(getattr(self, f.name) for f in fields(self) if f.compare)
+        return tuple([getattr(self, name) for name in _compared(type(self))])
 
     def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined,no-any-return]
+        cached: int = self.__dict__["_hash"]
+        return cached
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         if type(self) is not type(other) or hash(self) != hash(other):
             return False
-        return self._content() == other._content()  # type: ignore[attr-defined,no-any-return]
+        return self._content() == other._content()
 
 
 # ── scalar expressions ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -254,25 +261,29 @@ class Union(Rel):
 
 
 @dataclass(frozen=True)
-class StreamDef(Node):
-    """Keyed by `tick`. Each check is a predicate that publishing enforces; NULL passes it, as in SQL."""
+class Definition(Node):
+    """What gives a relation its name."""
 
     name: str
-    tick: str
-    columns: tuple[tuple[str, DataType], ...]
-    checks: tuple[Expr, ...] = ()
-    publisher_timed: bool = False
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)
-class ViewDef(Node):
+class StreamDef(Definition):
+    """Keyed by `tick`. Each check is a predicate that publishing enforces; NULL passes it, as in SQL."""
+
+    tick: str
+    columns: tuple[tuple[str, DataType], ...]
+    checks: tuple[Expr, ...] = ()
+    publisher_timed: bool = False
+
+
+@dataclass(frozen=True)
+class ViewDef(Definition):
     """`shared`: not the user's, but made by a rewrite for what several views have in common (printed as LET)."""
 
-    name: str
     body: Rel
     shared: bool = False
-    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from smile.algebra.functions_base import DOWN, EITHER, NEITHER, UP, Growth, Scal
 from smile.algebra.functions_logic import COMPARISONS
 from smile.algebra.mmpl import Call, Case, Cast, Column, Constant, Expr
 from smile.algebra.types import BOOL, DataType, Value
+from smile.errors import error, nearest
 
 __all__ = [
     "COMPARISONS",
@@ -27,6 +28,7 @@ __all__ = [
     "arity_of",
     "evaluate",
     "evaluate_expr",
+    "expect",
     "resolve",
     "type_of",
 ]
@@ -60,10 +62,12 @@ def evaluate(name: str, values: tuple[Value, ...], signature: Signature) -> Valu
 
 
 def type_of(expr: Expr, types: Mapping[str, DataType]) -> DataType:
-    """The type of a well-typed expression; TypeError where a coercion is missing."""
+    """The type of an expression whose coercions are all explicit, or the error in it."""
     match expr:
-        case Column():
-            return types[expr.name]
+        case Column(name):
+            if name not in types:
+                raise error("E022", f"there is no column {name}", expr.span, nearest(name, types))
+            return types[name]
         case Constant():
             return expr.type
         case Call():
@@ -71,21 +75,31 @@ def type_of(expr: Expr, types: Mapping[str, DataType]) -> DataType:
         case Cast():
             source = type_of(expr.arg, types)
             if not can_cast(source, expr.type):
-                raise TypeError(f"{source} cannot be cast to {expr.type}")
+                raise error("E031", f"{source} cannot be cast to {expr.type}", expr.span)
             return expr.type
-        case Case():
-            results = {type_of(result, types) for _, result in expr.branches} | {type_of(expr.otherwise, types)}
-            if len(results) > 1 or any(type_of(condition, types) != BOOL for condition, _ in expr.branches):
-                raise TypeError(f"the branches of a CASE differ: {', '.join(sorted(map(str, results)))}")
-            return results.pop()
-    raise TypeError(f"{type(expr).__name__} is not a scalar expression")
+        case Case(branches, otherwise):
+            result = type_of(otherwise, types)
+            for condition, value in branches:
+                expect(condition, BOOL, types)
+                expect(value, result, types)
+            return result
+    raise AssertionError(expr)
+
+
+def expect(expr: Expr, wanted: DataType, types: Mapping[str, DataType]) -> None:
+    found = type_of(expr, types)
+    if found != wanted:
+        raise error("E031", f"expected {wanted}, found {found}", expr.span)
 
 
 def signature_of(call: Call, types: Mapping[str, DataType]) -> Signature:
+    if call.function not in SCALARS:
+        raise error("E026", f"there is no function {call.function}", call.span, nearest(call.function, SCALARS))
     arg_types = tuple(type_of(a, types) for a in call.args)
-    signature = resolve(call.function, arg_types) if call.function in SCALARS else None
+    signature = resolve(call.function, arg_types)
     if signature is None or signature.args != arg_types:
-        raise TypeError(f"{call.function} does not take {', '.join(map(str, arg_types))} as they are")
+        given = ", ".join(map(str, arg_types))
+        raise error("E031", f"{call.function} cannot be applied to ({given})", call.span)
     return signature
 
 
@@ -106,4 +120,4 @@ def evaluate_expr(expr: Expr, row: Mapping[str, Value], types: Mapping[str, Data
                 if evaluate_expr(condition, row, types) is True:
                     return evaluate_expr(result, row, types)
             return evaluate_expr(expr.otherwise, row, types)
-    raise TypeError(f"{type(expr).__name__} is not a scalar expression")
+    raise AssertionError(expr)

@@ -40,7 +40,9 @@ def _part(program: mmpl.Program, graph: Graph, view: str | None) -> mmpl.Program
 def explain_types(compiled: Compiled, view: str | None, form: str) -> str:
     graph = compiled.graph
     shown = [graph.relations[n] for n in _named(graph, view)]
-    needs = [n for n in log_needs(compiled.rewritten, compiled.analysis) if view is None or n.stream in _named(graph, view)]
+    needs = [
+        n for n in log_needs(compiled.rewritten, compiled.analysis) if view is None or n.stream in _named(graph, view)
+    ]
     if form == "json":
         relations = {r.name: _relation_json(r) | {"remembers": _remembered(r.name, graph, True)} for r in shown}
         return _json({"relations": relations, "log": {n.stream: str(n) for n in needs}})
@@ -74,8 +76,13 @@ def _relation_text(relation: RelationObject, remembered: list[Any]) -> str:
                 column.direction.value if column.evolves else "",
             )
         )
-    facts = [("  rows", mask_text(type_.mask)), ("  steps", f"a row absorbs at most {type_.steps} events")]
-    facts += [("  sealed", ", ".join(f"{s} at {seal}" if not seal.is_never else f"{s} never" for s, seal in type_.seals.items()))]
+    facts = [("  rows", mask_text(type_.mask)), ("  steps", f"a row absorbs at most {type_.steps} event{'s' * (str(type_.steps) != '1')}")]
+    facts += [
+        (
+            "  sealed",
+            ", ".join(f"{s} at {seal}" if not seal.is_never else f"{s} never" for s, seal in type_.seals.items()),
+        )
+    ]
     facts += [("  remembers", text) for text in remembered]
     return "\n".join([title, _table(rows), _table(facts)])
 
@@ -101,7 +108,10 @@ def _remembered(name: str, graph: Graph, as_json: bool) -> list[Any]:
     memories = [m for t in own for m in t.remembers]
     if as_json:
         return [{"what": m.what, "until": m.until, "endless": m.endless and list(m.endless)} for m in memories]
-    return [f"{m.what}, until {m.until}" + (f" (state without bound: {m.endless[1]})" if m.endless else "") for m in memories]
+    return [
+        f"{m.what}, until {m.until}" + (f" (state without bound: {m.endless[1]})" if m.endless else "")
+        for m in memories
+    ]
 
 
 def _symbols(relations: Iterable[RelationObject]) -> list[str]:
@@ -217,7 +227,9 @@ def explain_stages(compiled: Compiled, view: str | None, form: str) -> str:
     for stage in stages:
         arriving = [(f"  ⇒ {e.relation}", f"by {_columns(e.by)}") for e in stage.exchanges if e.reader in shown]
         lines = [
-            (f"  {t.output}", str(stage.partitionings[t.output]), t.operator) for t in stage.transforms if t.output in shown
+            (f"  {t.output}", str(stage.partitionings[t.output]), t.operator)
+            for t in stage.transforms
+            if t.output in shown
         ]
         if lines:
             title = f"STAGE {stage.number}  by {' | '.join(stage.keys)}"
@@ -240,7 +252,9 @@ def _stage_json(stage: Stage, shown: set[str]) -> dict[str, Any]:
         "by": stage.keys,
         "exchanges": [{"relation": e.relation, "by": list(e.by)} for e in stage.exchanges if e.reader in shown],
         "transforms": [
-            _transform_json(t) | {"by": str(stage.partitionings[t.output])} for t in stage.transforms if t.output in shown
+            _transform_json(t) | {"by": str(stage.partitionings[t.output])}
+            for t in stage.transforms
+            if t.output in shown
         ],
     }
 

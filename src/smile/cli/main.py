@@ -3,7 +3,7 @@ never with a traceback."""
 
 import os
 import sys
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -24,11 +24,14 @@ app = typer.Typer(
 )
 
 ProgramArgument = Annotated[
-    str, typer.Argument(metavar="PROGRAM", help="A SmileSQL program, or MMPL if its name ends in .mmpl; - for standard input.")
+    str,
+    typer.Argument(
+        metavar="PROGRAM", help="A SmileSQL program, or MMPL if its name ends in .mmpl; - for standard input."
+    ),
 ]
 
 
-class Step(str, Enum):
+class Step(StrEnum):
     mmpl = "mmpl"
     types = "types"
     graph = "graph"
@@ -43,7 +46,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def smile(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """SMILE: publish events to streams, subscribe to views that are never false."""
 
@@ -57,6 +62,8 @@ def check(program: ProgramArgument) -> None:
     Example: smile check programs/tradefloor.smile
     """
     compiled = _compiled(program)
+    if compiled.warnings:
+        print(render(compiled.warnings, compiled.source), file=sys.stderr)
     written = compiled.written
     counts = [
         _count(len(written.streams), "stream"),
@@ -72,13 +79,15 @@ def check(program: ProgramArgument) -> None:
 @app.command()
 def explain(
     program: ProgramArgument,
-    view: Annotated[str | None, typer.Option("--view", metavar="V", help="Only this view, and what it is made from.")] = None,
+    view: Annotated[
+        str | None, typer.Option("--view", metavar="V", help="Only this view, and what it is made from.")
+    ] = None,
     step: Annotated[
         Step,
         typer.Option(
             "--as",
-            help="mmpl: the program in relational algebra, as it will run. types: key, domain, range, steps and seal of "
-            "every column. graph: relation and transform objects. stages: how they are cut into the pipeline.",
+            help="mmpl: the program in relational algebra, as it will run. types: key, domain, range, steps and seal "
+            "of every column. graph: relation and transform objects. stages: how they are cut into the pipeline.",
         ),
     ] = Step.types,
     json: Annotated[bool, typer.Option("--json", help="For programs to read.")] = False,
@@ -97,22 +106,24 @@ def explain(
     if view is not None:
         view = _view_named(view, compiled)
     form = "json" if json else "dot" if dot else "mermaid" if mermaid else "text"
-    explained = {Step.mmpl: explain_mmpl, Step.types: explain_types, Step.graph: explain_graph, Step.stages: explain_stages}
+    explained = {
+        Step.mmpl: explain_mmpl,
+        Step.types: explain_types,
+        Step.graph: explain_graph,
+        Step.stages: explain_stages,
+    }
     print(explained[step](compiled, view, form))
 
 
 def _compiled(path: str) -> Compiled:
-    """The program, its warnings reported; or its errors, and the end."""
+    """The program; or its errors, and the end."""
     source = Source(path, "")
     try:
         source = read_source(path)
-        compiled = compile_program(source)
+        return compile_program(source)
     except SmileError as problem:
         print(render(problem.diagnostics, source), file=sys.stderr)
         raise typer.Exit(1) from None
-    if compiled.warnings:
-        print(render(compiled.warnings, source), file=sys.stderr)
-    return compiled
 
 
 def _view_named(view: str, compiled: Compiled) -> str:

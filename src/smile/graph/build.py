@@ -3,8 +3,6 @@
 A view's result has the view's name; a result in the middle of a view is named after it, numbered from the streams.
 """
 
-from collections.abc import Iterator
-
 from smile.algebra import mmpl
 from smile.algebra.printer import print_relation
 from smile.graph.objects import Graph, RelationObject, TransformObject
@@ -33,7 +31,9 @@ class _Builder:
         subscribed = set(self.program.subscriptions)
         for stream in self.program.streams:
             type_ = self.analysis.relations[stream.name]
-            relations[stream.name] = RelationObject(stream.name, "stream", type_, stream.name in subscribed, "the log")
+            read = why.get(stream.name)
+            stored = "the log" if read is None else f"the log, and {read}"
+            relations[stream.name] = RelationObject(stream.name, "stream", type_, stream.name in subscribed, stored)
         shared = {v.name: v.shared for v in self.program.views}
         for transform in self.transforms:
             name = transform.output
@@ -59,16 +59,14 @@ class _Builder:
         by_name = mmpl.with_inputs(rel, tuple(mmpl.Ref(i) for i in inputs)) if inputs else rel
         if isinstance(rel, mmpl.Ref):
             inputs = (rel.name,)
-        self.transforms.append(
-            TransformObject(name, inputs, by_name, _line(by_name), tuple(self.memories.of(rel)))
-        )
+        self.transforms.append(TransformObject(name, inputs, by_name, _line(by_name), tuple(self.memories.of(rel))))
 
     def _name(self, rel: mmpl.Rel) -> str:
         return rel.name if isinstance(rel, mmpl.Ref) else self.names[rel]
 
     def _why_stored(self) -> dict[str, str]:
         """Why a relation's rows are kept: the first reason found is enough."""
-        why: dict[str, str] = {name: "subscribers ask for it" for name in self.program.subscriptions}
+        why: dict[str, str] = dict.fromkeys(self.program.subscriptions, "subscribers ask for it")
         for transform in self.transforms:
             match transform.rel:
                 case mmpl.Join() | mmpl.Asof():
@@ -81,8 +79,14 @@ class _Builder:
         return why
 
 
-def _inputs_first(rel: mmpl.Rel) -> Iterator[mmpl.Rel]:
-    return reversed(list(mmpl.walk(rel)))
+def _inputs_first(rel: mmpl.Rel) -> list[mmpl.Rel]:
+    """The node after its inputs, each after its own, the left before the right."""
+    found: list[mmpl.Rel] = []
+    stack = [rel]
+    while stack:
+        found.append(stack.pop())
+        stack.extend(mmpl.inputs_of(found[-1]))
+    return found[::-1]
 
 
 def _line(rel: mmpl.Rel) -> str:

@@ -33,7 +33,7 @@ class Partitioning:
     def __str__(self) -> str:
         if self.free or self.lost:
             return "any"
-        return ", ".join(sorted(c)[0] for c in self.by) or "one partition"
+        return ", ".join(min(c) for c in self.by) or "one partition"
 
 
 FREE = Partitioning(free=True)

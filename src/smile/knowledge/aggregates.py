@@ -50,7 +50,7 @@ def aggregate(
     if function == "group":
         return Nested({m.key: Masked(m.mask, m.value or Row()) for m in members}, sealed)
     if function == "latest":
-        return _latest(members, sealed, type)
+        return _latest(members, sealed)
     parts = [p for m in members if (p := _part(m, type)) is not None]
     match function:
         case "count":
@@ -181,7 +181,7 @@ def _extent(parts: list[_Part], sealed: bool, lo: End, hi: End) -> Range:
     return Range(around.lo, around.hi, NEVER if any(p.sure for p in parts) else MAYBE)
 
 
-def _latest(members: Sequence[Member], sealed: bool, type: DataType) -> Latest:
+def _latest(members: Sequence[Member], sealed: bool) -> Latest:
     """The latest member that stays and whose value is settled is a bound: the final value is it, or a later one."""
     if any(m.tick is None for m in members):
         raise ValueError("the latest of rows without a tick")

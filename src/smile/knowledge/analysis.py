@@ -167,10 +167,10 @@ class Analysis:
         unit = 1 if on.data == TIME else TICKS_PER_MICROSECOND
         if on.evolves:
             raise error("E046", f"a window needs a column that does not change, and {rel.on} evolves", rel.span)
-        # A hop's first windows begin before tick 0, and the last one ends after the last tick.
-        reach = Bound.of(rel.size // unit)
-        range_ = Interval(on.range.lo - reach, on.range.hi + reach) if on.range is not None else None
-        bounds = {n: replace(on, domain="once", range=range_) for n in WINDOW_COLUMNS}
+        starts = _window_starts(on.range, rel.size // unit, rel.slide is not None)
+        length = Interval.exactly(rel.size // unit)
+        ranges = (starts, starts + length if starts is not None else None)
+        bounds = {n: replace(on, domain="once", range=r) for n, r in zip(WINDOW_COLUMNS, ranges, strict=True)}
         ties = source.ties.with_(
             [
                 (rel.on, "window_end", -unit),
@@ -188,14 +188,16 @@ class Analysis:
     @_compute.register
     def _(self, rel: mmpl.Over) -> RelationType:
         source = self.of(rel.input)
-        reach = source.rows if rel.range is None else at_most(Bound.of(rel.range + 1), source.rows)
-        peers = membership(source, (*rel.per, rel.by))
-        group = replace(peers, members=reach, steps=at_most(reach * source.steps, source.events), single=False)
+        peers = source.rows if rel.range is None else at_most(Bound.of(rel.range + 1), source.rows)
+        steps = at_most(peers * source.steps, source.events)
+        group = replace(membership(source, (*rel.per, rel.by)), members=peers, steps=steps, single=False)
         columns = {**source.columns, **{n: aggregate_column(a, source, group) for n, a in rel.aggregates}}
         seals = {s: seal.latest(source.ties.express(seal, [rel.by])) for s, seal in source.seals.items()}
         # An event affects the rows after it as far as the window goes back.
         by = source.ties.extend(source.reach, [rel.by])
-        reach = {s: {c: d + rel.range for c, d in known.items()} if rel.range is not None else {} for s, known in by.items()}
+        reach = {
+            s: {c: d + rel.range for c, d in known.items()} if rel.range is not None else {} for s, known in by.items()
+        }
         heading = self.headings.of(rel)
         return replace(source, heading=heading, columns=columns, seals=seals, steps=group.steps, reach=reach)
 
@@ -261,7 +263,19 @@ def _kept(source: RelationType, columns: Iterable[str], headings: Headings, rel:
 
 
 def _keys(source: RelationType, per: tuple[str, ...]) -> dict[str, ColumnType]:
-    return {c: replace(source.columns[c], domain="key", direction=Direction.FIXED, evolves=False, steps=ONE) for c in per}
+    return {
+        c: replace(source.columns[c], domain="key", direction=Direction.FIXED, evolves=False, steps=ONE) for c in per
+    }
+
+
+def _window_starts(times: Interval | None, size: int, hops: bool) -> Interval | None:
+    """Where windows that hold these times begin: those that do not overlap at multiples of their size."""
+    if times is None:
+        return None
+    first = times.lo.number
+    if hops or not isinstance(first, int):
+        return Interval(times.lo - Bound.of(size - 1), times.hi)
+    return Interval(Bound.of(first // size * size), times.hi)
 
 
 def _either_of(parts: list[ColumnType], missing: bool) -> ColumnType:

@@ -3,7 +3,6 @@ the columns' values become, the expression's value stays within its type."""
 
 from collections.abc import Mapping
 from decimal import Decimal
-from fractions import Fraction
 
 from smile.algebra import mmpl
 from smile.algebra.coercions import cast_is_monotone
@@ -41,10 +40,9 @@ def expression_type(expr: mmpl.Expr, columns: Columns) -> ColumnType:
 
 
 def _constant(value: object, data: DataType) -> ColumnType:
-    measured = data.name in MEASURED and isinstance(value, int | Fraction | Decimal | float)
     domain = "mask" if data == BOOL else "once"
     mask = MaskType() if data == BOOL else None
-    range_ = Interval.exactly(value) if measured else None
+    range_ = Interval.exactly(value) if isinstance(value, int | Decimal | float) and data.name in MEASURED else None
     return ColumnType(data, domain, range_, ZERO, nullable=value is None, mask=mask)
 
 
@@ -69,7 +67,7 @@ def _call(function: str, parts: list[ColumnType], data: DataType, expr: mmpl.Exp
     scalar = SCALARS[function]
     evolves, steps = _summary(expr, columns)
     direction = Direction.FIXED
-    for index, part in enumerate(parts):
+    for index in range(len(parts)):
         direction = direction.with_(_through(function, scalar.growth_in(index), index, parts))
     nullable = scalar.partial or not scalar.strict or any(p.nullable for p in parts)
     range_ = _range(function, [p.range for p in parts]) if data.name in MEASURED else None
@@ -141,7 +139,9 @@ def _cast(arg: ColumnType, target: DataType) -> ColumnType:
     if target == BOOL:
         mask = MaskType() if not arg.evolves else MaskType(Course.EITHER, arg.steps)
         return ColumnType(target, "mask", None, arg.steps, Direction.FIXED, arg.evolves, True, arg.null_evolves, mask)
-    range_ = (arg.range if same_unit and not _rounds(arg.data, target) else UNBOUNDED) if target.name in MEASURED else None
+    range_ = (
+        (arg.range if same_unit and not _rounds(arg.data, target) else UNBOUNDED) if target.name in MEASURED else None
+    )
     direction = arg.direction if monotone or arg.direction is Direction.FIXED else Direction.EITHER
     moves = arg.null_evolves or (arg.evolves and not same_unit)
     nullable = arg.nullable or not same_unit
@@ -150,9 +150,12 @@ def _cast(arg: ColumnType, target: DataType) -> ColumnType:
 
 def _rounds(source: DataType, target: DataType) -> bool:
     """Whether a cast between numbers may move a value, and so its bounds."""
-    return source.name == "float" or (target.name == "int" and source.name != "int") or (
-        source.name == target.name == "decimal" and (target.scale or 0) < (source.scale or 0)
-    ) or target.name == "float"
+    return (
+        source.name == "float"
+        or (target.name == "int" and source.name != "int")
+        or (source.name == target.name == "decimal" and (target.scale or 0) < (source.scale or 0))
+        or target.name == "float"
+    )
 
 
 def _case(expr: mmpl.Case, columns: Columns, data: DataType) -> ColumnType:
@@ -211,7 +214,9 @@ def predicate_mask(expr: mmpl.Expr, columns: Columns) -> MaskType:
         case mmpl.Call("not", (arg,)):
             return negated(predicate_mask(arg, columns))
         case mmpl.Call(function, (a, b)) if function in COMPARISONS:
-            return _comparison(function, expression_type(a, columns), expression_type(b, columns), steps_of(expr, columns))
+            return _comparison(
+                function, expression_type(a, columns), expression_type(b, columns), steps_of(expr, columns)
+            )
     return MaskType(Course.EITHER, steps_of(expr, columns))
 
 

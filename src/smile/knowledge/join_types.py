@@ -9,7 +9,7 @@ from smile.algebra.types import BOOL, TIME, TIMESTAMP
 from smile.knowledge.expression_types import both, either, negated
 from smile.knowledge.ranges import ties_in
 from smile.knowledge.seals import Seal, Ties, furthest
-from smile.knowledge.symbolic import ONE, ZERO, Bound, Interval
+from smile.knowledge.symbolic import ONE, Interval
 from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
 
 Seals = Mapping[str, Seal]
@@ -53,9 +53,7 @@ def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         events = left.events * right.rows + left.rows * right.events
     reach = furthest(ties.extend(left.reach, kept), ties.extend(right.reach, kept))
     steps = left.steps + right.steps
-    return RelationType(
-        heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach
-    )
+    return RelationType(heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach)
 
 
 def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
@@ -82,13 +80,11 @@ def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
     events = left.events * right.rows + left.rows * right.events + left.events + right.events
     reach = furthest(ties.extend(left.reach, kept), ties.extend(right.reach, kept))
     steps = left.steps + right.events
-    return RelationType(
-        heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach
-    )
+    return RelationType(heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach)
 
 
 def _tested(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
-    """Left rows by whether a match exists. A match that stays decides for good; its absence, once the seal is reached."""
+    """Left rows by whether a match exists. A match that stays decides for good; absence does once the row is sealed."""
     fixed = [c for c, t in left.columns.items() if not t.evolves]
     ties = match_ties(rel, left, right)
     seals = _latest(left.seals, _express(right.seals, ties, fixed))
@@ -102,7 +98,9 @@ def _tested(rel: mmpl.Join, left: RelationType, right: RelationType, heading: He
     sealed = not any(s.is_never for s in seals.values())
     steps = left.steps + right.events
     if rel.kind == "match":
-        mark = ColumnType(BOOL, "mask", None, exists.steps, Direction.FIXED, True, rel.null_aware, rel.null_aware, exists)
+        mark = ColumnType(
+            BOOL, "mask", None, exists.steps, Direction.FIXED, True, rel.null_aware, rel.null_aware, exists
+        )
         assert rel.mark is not None
         columns = {**left.columns, rel.mark: mark}
         return replace(left, heading=heading, columns=columns, seals=seals, steps=steps, reach=reach)
@@ -118,7 +116,9 @@ def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: 
         if name not in columns:
             domain = "range" if right.columns[name].evolves or not right.never_leaves else "latest"
             columns[name] = replace(
-                _may_be_null(right.columns[name]), domain=domain, nullable=right.columns[name].nullable or rel.kind == "left"
+                _may_be_null(right.columns[name]),
+                domain=domain,
+                nullable=right.columns[name].nullable or rel.kind == "left",
             )
     ties = left.ties.and_(right.ties).with_(_equal(rel.on, left, right)).with_([(rel.at[1], rel.at[0], 0)])
     fixed = [c for c, t in left.columns.items() if not t.evolves]
@@ -126,7 +126,7 @@ def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: 
     found = MaskType(Course.RISES, ONE) if right.never_leaves else MaskType(Course.EITHER, right.events)
     mask = both([left.mask, found]) if rel.kind == "inner" else left.mask
     # A right row stays the match of every later left row until another replaces it: no bound.
-    reach = furthest(left.reach, dict.fromkeys(right.reach, {}))
+    reach = furthest(left.reach, {stream: {} for stream in right.reach})
     return replace(
         left, heading=heading, columns=columns, mask=mask, seals=seals,
         steps=left.steps + right.events, events=left.events + left.rows * right.events, reach=reach,
@@ -198,5 +198,3 @@ def _express(seals: Seals, ties: Ties, columns: Iterable[str]) -> Seals:
 
 def _latest(a: Seals, b: Seals) -> Seals:
     return {s: a[s].latest(b[s]) if s in a and s in b else a.get(s) or b[s] for s in {**a, **b}}
-
-

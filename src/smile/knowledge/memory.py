@@ -61,7 +61,9 @@ class Memories:
                 return [Memory("each row", f"the horizon reaches {rel.on} + {interval_text(rel.size)}")]
             case mmpl.Silence():
                 per = f" of each {_columns(rel.per)}" if rel.per else ""
-                return [Memory(f"the last row{per}", f"the horizon reaches {rel.tick} + {interval_text(rel.longer_than)}")]
+                return [
+                    Memory(f"the last row{per}", f"the horizon reaches {rel.tick} + {interval_text(rel.longer_than)}")
+                ]
         return []
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,7 +174,9 @@ class Memories:
         streams = " and ".join(right.seals)
         lefts = Memory("each row of the left side", f"the horizon of {streams} reaches {rel.at[0]}")
         per = [b for _, b in rel.on]
-        what = "the latest row of the right side" + (f" for each {_columns(per)}" if per else "") + ", and those after it"
+        what = (
+            "the latest row of the right side" + (f" for each {_columns(per)}" if per else "") + ", and those after it"
+        )
         return [lefts, Memory(what, "the end", self._endless(right, per, " and ".join(left.seals)))]
 
     def _over(self, rel: mmpl.Over) -> Memory:

@@ -91,10 +91,12 @@ class Nested:
         rows = {}
         for key in self.rows.keys() | other.rows.keys():
             mine, yours = self.rows.get(key), other.rows.get(key)
-            mine = mine or (Masked.nothing() if self.sealed else yours)
-            yours = yours or (Masked.nothing() if other.sealed else mine)
-            assert mine and yours
-            rows[key] = mine.merge(yours)
+            if mine and yours:
+                rows[key] = mine.merge(yours)
+            elif mine:
+                rows[key] = mine.merge(Masked.nothing()) if other.sealed else mine
+            elif yours:
+                rows[key] = yours.merge(Masked.nothing()) if self.sealed else yours
         return Nested(rows, self.sealed or other.sealed)
 
     def show(self) -> str:

@@ -1,6 +1,7 @@
 """What a stream's checks, and a query's predicates, say of single columns and of the distances between time columns."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 
 from smile.algebra import mmpl
 from smile.algebra.types import TICKS_PER_MICROSECOND, TIME, TIMESTAMP, DataType
@@ -38,11 +39,12 @@ def _bounds(check: mmpl.Expr, column: str) -> Iterator[tuple[str, Bound]]:
     for part in mmpl.conjuncts(check):
         if not (isinstance(part, mmpl.Call) and part.function in FLIPPED):
             continue
-        for function, a, b in ((part.function, *part.args), (FLIPPED[part.function], *reversed(part.args))):
+        left, right = part.args
+        for function, a, b in ((part.function, left, right), (FLIPPED[part.function], right, left)):
             named = a.arg if isinstance(a, mmpl.Cast) else a
-            if named == mmpl.Column(column) and isinstance(b, mmpl.Constant) and b.value is not None:
-                if not isinstance(b.value, str | bytes):
-                    yield function, Bound.of(b.value)
+            constant = b.value if isinstance(b, mmpl.Constant) else None
+            if named == mmpl.Column(column) and isinstance(constant, int | float | Decimal):
+                yield function, Bound.of(constant)
 
 
 def ties_in(predicate: mmpl.Expr, types: Mapping[str, DataType]) -> Iterator[Tie]:

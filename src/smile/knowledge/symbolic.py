@@ -4,6 +4,7 @@ domain gives: MAX… is as great, MIN… as small, as it likes, so numbers never
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 Number = int | Fraction
@@ -19,9 +20,9 @@ class Bound:
     infinite: int = 0
 
     @staticmethod
-    def of(value: object) -> "Bound":
+    def of(value: int | float | Decimal | Fraction) -> "Bound":
         """A number of any kind, exactly."""
-        number = Fraction(value)  # type: ignore[arg-type]
+        number = Fraction(value)
         whole: Number = int(number) if number.denominator == 1 else number
         return Bound((((), whole),)) if whole else Bound()
 
@@ -100,7 +101,7 @@ def _sign(monomial: Monomial) -> int:
 
 
 def _term(monomial: Monomial, coefficient: Number, first: bool) -> str:
-    size = abs(coefficient)
+    size = -coefficient if coefficient < 0 else coefficient
     shown = str(size) if isinstance(size, int) else repr(float(size))
     factors = [*([shown] if size != 1 or not monomial else []), *monomial]
     sign = ("-" if first else " - ") if coefficient < 0 else ("" if first else " + ")
@@ -140,7 +141,7 @@ class Interval:
     hi: Bound
 
     @staticmethod
-    def exactly(value: object) -> "Interval":
+    def exactly(value: int | float | Decimal | Fraction) -> "Interval":
         return Interval(Bound.of(value), Bound.of(value))
 
     @property

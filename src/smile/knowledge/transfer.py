@@ -10,6 +10,7 @@ from functools import reduce
 from itertools import product
 from math import prod
 
+from smile import limits
 from smile.algebra.coercions import cast, cast_is_monotone
 from smile.algebra.mmpl import Call, Case, Cast, Column, Constant, Expr, columns_in
 from smile.algebra.scalars import COMPARISONS, SCALARS, evaluate, signature_of, type_of
@@ -22,9 +23,6 @@ from smile.knowledge.mask import Mask, image
 from smile.knowledge.masked import Masked
 from smile.knowledge.once import Once
 from smile.knowledge.range import MAYBE, NEVER, ONLY, Range, earlier, hull, later
-
-COMBINATIONS_MAX = 3**6
-"""So many values are tried one by one; it is reached only by functions of seven Booleans."""
 
 Operand = Range | Mask
 
@@ -53,7 +51,7 @@ def _know(expr: Expr, row: Mapping[str, Known], types: Mapping[str, DataType]) -
             return _cast(operand(_know(expr.arg, row, types), source), source, expr.type)
         case Case():
             return _case(expr, row, types)
-    raise TypeError(f"{type(expr).__name__} is not a scalar expression")
+    raise AssertionError(expr)
 
 
 def exactly(value: Value, type: DataType) -> Operand:
@@ -115,7 +113,7 @@ def _call(call: Call, row: Mapping[str, Known], types: Mapping[str, DataType]) -
         masks = [o for o in operands if isinstance(o, Mask)]
         return reduce(lambda a, b: image(lambda x, y: evaluate(name, (x, y), signature), a, b), masks)  # type: ignore[arg-type,return-value]
     possible = [p for o in operands if (p := values_of(o)) is not None]
-    if len(possible) == len(operands) and prod(map(len, possible)) <= COMBINATIONS_MAX:
+    if len(possible) == len(operands) and prod(map(len, possible)) <= limits.combinations_max:
         results = frozenset(evaluate(name, values, signature) for values in product(*possible))
         return collected(results, signature.result, now)
     ranges = [o for o in operands if isinstance(o, Range)]

@@ -93,7 +93,7 @@ class RelationType:
     steps: Bound
     events: Bound
     seals: Mapping[str, Seal] = field(default_factory=dict)
-    ties: Ties = field(default_factory=lambda: Ties())
+    ties: Ties = field(default_factory=Ties)
     reach: Reach = field(default_factory=dict)
 
     @property

@@ -48,10 +48,8 @@ def _answer(predicate: mmpl.Expr, columns: Columns) -> bool | None:
     a, b = (expression_type(e, columns) for e in predicate.args)
     if a.range is None or b.range is None or a.nullable or b.nullable:
         return None
-    if predicate.function in (">", ">="):
-        a, b = b, a
-    assert a.range is not None and b.range is not None
-    below, above = (a.range.hi - b.range.lo).limit, (a.range.lo - b.range.hi).limit
+    lower, upper = (b.range, a.range) if predicate.function in (">", ">=") else (a.range, b.range)
+    below, above = (lower.hi - upper.lo).limit, (lower.lo - upper.hi).limit
     if below is None or above is None:
         return None
     strict = predicate.function in ("<", ">")

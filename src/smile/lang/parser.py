@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 
 from sqlglot.errors import SqlglotError
@@ -16,6 +17,9 @@ from smile.lang.lexer import Piece, cut, span_of_token, too_deep
 from smile.lang.statements import Statement
 from smile.source import Source, Span
 
+# Once, and not for each call: the limit is the whole process's, and others watch it while they run.
+sys.setrecursionlimit(max(sys.getrecursionlimit(), limits.frames_max))
+
 _COMMON_WORDS = """
     SELECT DISTINCT FROM WHERE GROUP ORDER HAVING LIMIT JOIN USING BETWEEN UNION SUBSCRIBE CREATE STREAM DOMAIN VIEW
     CHECK INTERVAL CASE WHEN THEN ELSE BEST
@@ -25,7 +29,6 @@ _WORDS = _COMMON_WORDS.split()
 
 def parse(source: Source) -> tuple[list[Statement], list[Diagnostic]]:
     """The statements that could be read, and one diagnostic for each that could not, both in the text's order."""
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), limits.frames_max))
     statements: list[Statement] = []
     problems: list[Diagnostic] = []
     empty = True
@@ -42,7 +45,12 @@ def parse(source: Source) -> tuple[list[Statement], list[Diagnostic]]:
     if empty:
         hint = "A program has streams, views over them, and subscriptions to views."
         problems.append(Diagnostic("E004", "the program is empty", Span(0, 0), hint))
-    return statements, problems
+    return statements, [replace(problem, message=_printable(problem.message)) for problem in problems]
+
+
+def _printable(message: str) -> str:
+    """A message may quote the program, which may hold anything."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
 
 
 def _parts(text: str) -> Iterator[tuple[Piece, Diagnostic | None]]:

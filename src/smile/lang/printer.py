@@ -109,11 +109,11 @@ class _SmileGenerator(Generator):
         `a IS NOT TRUE` is a NOT too, while `a IS NOT NULL` is an `exp.Is` of its own.
         """
         inner = negation.this
-        left = self.sql(inner, "this")
         if isinstance(inner, exp.In | exp.Between):
+            left = self.sql(inner, "this")
             return f"{left} NOT{self.sql(inner)[len(left) :]}"
         if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Boolean):
-            return f"{left} IS NOT {self.sql(inner, 'expression')}"
+            return f"{self.sql(inner, 'this')} IS NOT {self.sql(inner, 'expression')}"
         return f"NOT {self.sql(inner)}"
 
     def literal_sql(self, literal: exp.Literal) -> str:

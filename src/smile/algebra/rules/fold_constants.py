@@ -62,5 +62,3 @@ def _case(expr: mmpl.Expr, branches: tuple[tuple[mmpl.Expr, mmpl.Expr], ...], ot
             break
         kept.append((condition, value))
     return mmpl.Case(tuple(kept), otherwise, span=expr.span) if kept else otherwise
-
-

@@ -9,7 +9,7 @@ def merge_restricts(program: mmpl.Program) -> mmpl.Program:
     return to_relations(program, _merge)
 
 
-def _merge(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
+def _merge(rel: mmpl.Rel, _: Headings) -> mmpl.Rel:
     if not (isinstance(rel, mmpl.Restrict) and isinstance(rel.input, mmpl.Restrict)):
         return rel
     predicates = dict.fromkeys((*mmpl.conjuncts(rel.input.predicate), *mmpl.conjuncts(rel.predicate)))

@@ -18,7 +18,8 @@ def _prune(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
         case mmpl.Ref():
             return rel
         case mmpl.Project():
-            columns = tuple(c for c in rel.columns if c in needed)
+            key = headings.of(rel).key
+            columns = tuple(c for c in rel.columns if c in needed or c in key)
             source = _prune(rel.input, needed & set(rel.columns), headings)
             return source if columns == headings.of(source).visible else replace(rel, input=source, columns=columns)
         case mmpl.Extend():
@@ -86,10 +87,8 @@ def _join(rel: mmpl.Join | mmpl.Asof, needed: set[str], headings: Headings) -> m
     left = (needed | when) & set(headings.of(rel.left).columns) | {a for a, _ in pairs}
     right = (needed | when) & set(headings.of(rel.right).columns) | {b for _, b in pairs}
     if isinstance(rel, mmpl.Join) and rel.kind in ("semi", "anti", "match"):
-        right = (when & set(headings.of(rel.right).columns)) | {b for _, b in pairs}
-    return replace(
-        rel, left=_narrowed(rel.left, left, headings), right=_narrowed(rel.right, right, headings)
-    )
+        right = {b for _, b in pairs} | (when & set(headings.of(rel.right).columns))
+    return replace(rel, left=_narrowed(rel.left, left, headings), right=_narrowed(rel.right, right, headings))
 
 
 def _narrowed(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:

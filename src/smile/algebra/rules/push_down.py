@@ -16,7 +16,9 @@ from smile.algebra.types import Value
 
 
 def push_down(program: mmpl.Program) -> mmpl.Program:
-    return to_relations(program, _push)
+    """Repeated until nothing moves: a relation that is no longer total lets through what it held up before."""
+    pushed = to_relations(program, _push)
+    return program if pushed == program else push_down(pushed)
 
 
 def _push(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
@@ -102,5 +104,5 @@ def _may_hold_of_default(predicate: mmpl.Expr, heading: Heading) -> bool:
 
 
 def _zero(heading: Heading, name: str) -> Value:
-    data = heading.columns[name]
-    return {"int": 0, "interval": 0, "float": 0.0, "decimal": Decimal(0)}.get(data.name)
+    zeros: dict[str, Value] = {"int": 0, "interval": 0, "float": 0.0, "decimal": Decimal(0)}
+    return zeros.get(heading.columns[name].name)

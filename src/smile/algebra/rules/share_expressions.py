@@ -20,7 +20,7 @@ class _Sharing:
         self.readers: Counter[mmpl.Rel] = Counter()
         self.names: dict[mmpl.Rel, str] = {}
         self.views: list[mmpl.ViewDef] = []
-        self.taken = {d.name for d in (*program.streams, *program.views)}
+        self.taken = {s.name for s in program.streams} | {v.name for v in program.views}
         seen: set[mmpl.Rel] = set()
         for view in program.views:
             self.readers[view.body] += 1

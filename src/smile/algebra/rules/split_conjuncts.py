@@ -9,7 +9,7 @@ def split_conjuncts(program: mmpl.Program) -> mmpl.Program:
     return to_relations(program, _split)
 
 
-def _split(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
+def _split(rel: mmpl.Rel, _: Headings) -> mmpl.Rel:
     if not isinstance(rel, mmpl.Restrict):
         return rel
     result = rel.input

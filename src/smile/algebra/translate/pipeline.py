@@ -1,32 +1,46 @@
 """The MMPL relation that a query has become so far, with the names by which its columns can be written."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from smile.algebra import mmpl
 from smile.algebra.coercions import common_type
-from smile.algebra.heading import Heading, Headings, type_of
+from smile.algebra.heading import Heading, Headings
+from smile.algebra.scalars import type_of
 from smile.algebra.translate.expressions import Expressions, Typed
-from smile.algebra.translate.scope import Names, Scope, free_name
+from smile.algebra.translate.scope import Item, Names, Scope, free_name
 from smile.algebra.types import DataType
 from smile.errors import error
 from smile.source import Span
 
 
-@dataclass
+@dataclass(frozen=True)
 class Catalog:
-    """Streams, views and common table expressions by name. `broken` names views that have errors of their own."""
+    """Streams, views and common table expressions by name. `broken` are those whose errors are reported already.
+
+    `around` is the query around the one that is being translated, if that may not refer to it.
+    """
 
     relations: Names[mmpl.Rel]
     headings: Headings
-    broken: Names[None] = field(default_factory=Names)
+    broken: Names[None]
+    around: Scope | None = None
 
-    def with_relation(self, name: str, rel: mmpl.Rel) -> "Catalog":
-        relations = self.relations.copy()
-        relations.add(name, rel)
-        return Catalog(relations, self.headings, self.broken)
+    def with_relation(self, name: str, quoted: bool, rel: mmpl.Rel) -> "Catalog":
+        """One more, which hides whatever had its name."""
+        relations = self.relations.without(name, quoted)
+        relations.add(name, rel, quoted)
+        return replace(self, relations=relations, broken=self.broken.without(name, quoted))
+
+    def pipeline(self, rel: mmpl.Rel, alias: str) -> "Pipeline":
+        """A relation as the one entry of a FROM."""
+        heading = self.headings.of(rel)
+        item = Item(
+            alias, Names({c: c for c in heading.visible}), {c: c for c in heading.columns if c in heading.hidden}
+        )
+        return Pipeline(rel, Scope([item], outer=self.around, closed=True), self)
 
 
 class BrokenDependency(Exception):
@@ -35,9 +49,12 @@ class BrokenDependency(Exception):
 
 @dataclass
 class Pipeline:
+    """`computed` are the expressions that are columns of `rel` already."""
+
     rel: mmpl.Rel
     scope: Scope
     catalog: Catalog
+    computed: dict[mmpl.Expr, str] = field(default_factory=dict)
 
     @property
     def heading(self) -> Heading:
@@ -53,31 +70,59 @@ class Pipeline:
         if predicates:
             self.rel = mmpl.Restrict(self.rel, mmpl.conjunction(predicates), span=predicates[0].span)
 
-    def extend(self, wanted: str, typed: Typed) -> str:
-        """The column that holds an expression's value: itself if it is a column, else a new one named like `wanted`."""
-        if isinstance(typed.expr, mmpl.Column) and typed.expr.name in self.heading.columns:
-            return typed.expr.name
-        name = free_name(wanted, self.heading.columns)
-        if isinstance(self.rel, mmpl.Extend) and not (mmpl.columns_in(typed.expr) & {n for n, _ in self.rel.assignments}):
-            self.rel = mmpl.Extend(self.rel.input, (*self.rel.assignments, (name, typed.expr)), span=self.rel.span)
-        else:
-            self.rel = mmpl.Extend(self.rel, ((name, typed.expr),), span=typed.expr.span)
-        return name
+    def extend(self, wanted: str, typed: Typed, avoid: Iterable[str] = ()) -> str:
+        """The column that holds an expression's value: one that does already, else a new one named like `wanted`."""
+        return self.extend_all([(wanted, typed)], avoid)[0]
+
+    def extend_all(self, wanted: Sequence[tuple[str, Typed]], avoid: Iterable[str] = ()) -> list[str]:
+        columns = self.heading.columns
+        taken = {*columns, *avoid}
+        names: list[str] = []
+        new: list[tuple[str, mmpl.Expr]] = []
+        for name, typed in wanted:
+            expr = typed.expr
+            if isinstance(expr, mmpl.Column) and expr.name in columns:
+                names.append(expr.name)
+            elif expr in self.computed:
+                names.append(self.computed[expr])
+            else:
+                names.append(free_name(name, taken))
+                taken.add(names[-1])
+                new.append((names[-1], expr))
+                self.computed[expr] = names[-1]
+        last = self.rel
+        if new and isinstance(last, mmpl.Extend) and not _named(new) & {n for n, _ in last.assignments}:
+            self.rel = mmpl.Extend(last.input, (*last.assignments, *new), span=last.span)
+        elif new:
+            self.rel = mmpl.Extend(last, tuple(new), span=new[0][1].span)
+        return names
+
+    def copy(self, name: str, column: mmpl.Expr, span: Span | None) -> str:
+        """One more column with the value of one that is there."""
+        free = free_name(name, self.heading.columns)
+        self.rel = mmpl.Extend(self.rel, ((free, column),), span=span)
+        return free
 
     def rename(self, new: dict[str, str]) -> None:
         if new:
             self.rel = mmpl.Rename(self.rel, tuple(new.items()), span=self.rel.span)
             self.scope.rename(new)
+            self.computed.clear()
 
     def avoid(self, taken: Iterable[str]) -> None:
         """Rename what clashes with `taken`, so that both relations' columns can stand in one expression."""
-        used = set(taken) | set(self.heading.columns)
+        clashing = set(taken)
+        used = clashing | set(self.heading.columns)
         new = {}
         for column in self.heading.columns:
-            if column in taken:
+            if column in clashing:
                 new[column] = free_name(self.scope.qualified(column), used)
                 used.add(new[column])
         self.rename(new)
+
+
+def _named(assignments: Iterable[tuple[str, mmpl.Expr]]) -> set[str]:
+    return {c for _, e in assignments for c in mmpl.columns_in(e)}
 
 
 def conjuncts(node: exp.Expr) -> list[exp.Expr]:
@@ -96,17 +141,16 @@ def conjuncts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def equate(
-    left: Pipeline, right: Pipeline, predicates: Iterable[Typed | mmpl.Expr]
+    left: Pipeline, right: Pipeline, predicates: Iterable[mmpl.Expr]
 ) -> tuple[list[tuple[str, str]], list[mmpl.Expr]]:
     """Cut predicates over both sides into pairs of equal columns and the rest; computed sides become columns."""
     pairs: list[tuple[str, str]] = []
     rest: list[mmpl.Expr] = []
-    for item in predicates:
-        predicate = item.expr if isinstance(item, Typed) else item
+    for predicate in predicates:
         pair = _pair(left, right, predicate)
         if pair is None:
             rest.append(predicate)
-        else:
+        elif pair not in pairs:
             pairs.append(pair)
     return pairs, rest
 
@@ -114,15 +158,19 @@ def equate(
 def _pair(left: Pipeline, right: Pipeline, predicate: mmpl.Expr) -> tuple[str, str] | None:
     if not (isinstance(predicate, mmpl.Call) and predicate.function == "="):
         return None
-    on_left, on_right = set(left.heading.columns), set(right.heading.columns)
+    on_left, on_right = left.heading.columns, right.heading.columns
     a, b = predicate.args
     for first, second in ((a, b), (b, a)):
         named, other = mmpl.columns_in(first), mmpl.columns_in(second)
-        if named and other and named <= on_left and other <= on_right:
-            type_a, type_b = type_of(first, left.heading.columns), type_of(second, right.heading.columns)
-            assert type_a == type_b
-            return left.extend("joined", Typed(first, type_a)), right.extend("joined_right", Typed(second, type_b))
+        if named and other and named <= set(on_left) and other <= set(on_right):
+            return equal_columns(left, first, right, second)
     return None
+
+
+def equal_columns(left: Pipeline, a: mmpl.Expr, right: Pipeline, b: mmpl.Expr) -> tuple[str, str]:
+    """Values of both sides, of one type, as columns that a join equates."""
+    on_left = left.extend("joined", Typed(a, type_of(a, left.heading.columns)), right.heading.columns)
+    return on_left, right.extend("joined_right", Typed(b, type_of(b, right.heading.columns)), left.heading.columns)
 
 
 def same_type(left: Pipeline, a: str, right: Pipeline, b: str, span: Span | None) -> tuple[str, str]:

@@ -1,20 +1,21 @@
 """Statements to one MMPL program: domains become checks, views are put in the order in which they depend."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from smile import lang
 from smile.algebra import mmpl
-from smile.algebra.heading import Headings, stream_heading
+from smile.algebra.heading import Heading, Headings, stream_heading
 from smile.algebra.order import in_order
 from smile.algebra.translate.expressions import Expressions
 from smile.algebra.translate.pipeline import BrokenDependency, Catalog
-from smile.algebra.translate.queries import name_columns, translate_query
-from smile.algebra.translate.scope import Item, Names, Scope
+from smile.algebra.translate.queries import translate_query
+from smile.algebra.translate.scope import Item, Names, Scope, is_quoted, matches
 from smile.algebra.translate.typenames import DECIMALS, SPELLINGS, parse_type_name
-from smile.algebra.types import BOOL, INT, STRING, TIME, DataType
+from smile.algebra.types import INT, TIME, DataType
 from smile.errors import Diagnostic, SmileError, error, nearest
 from smile.lang import span_of
 from smile.source import Span
@@ -35,123 +36,140 @@ PREDEFINED = {"shares": _FROM_ZERO, "centspershare": _FROM_ZERO, "centspersshare
 """The domains of the paper's program, which a program may define otherwise."""
 
 
-def translate(statements: Sequence[lang.Statement]) -> tuple[mmpl.Program, list[Diagnostic]]:
-    """The program, as far as it has no errors, and the errors."""
-    translation = _Translation()
+def translate(
+    statements: Sequence[lang.Statement], unread: Iterable[str] = ()
+) -> tuple[mmpl.Program, list[Diagnostic]]:
+    """The program, as far as it has no errors, and the errors.
+
+    `unread` are the names of statements that could not be read: nothing is said of those, nor of what uses them.
+    """
+    translation = _Translation(unread)
     for statement in statements:
         if isinstance(statement, lang.CreateDomain):
-            translation.attempt(translation.domain, statement)
+            translation.domain(statement)
     for statement in statements:
         if isinstance(statement, lang.CreateStream):
-            translation.attempt(translation.stream, statement)
+            translation.stream(statement)
     translation.views([s for s in statements if isinstance(s, lang.CreateView)])
     for statement in statements:
         if isinstance(statement, lang.Subscribe):
-            translation.attempt(translation.subscribe, statement)
+            translation.subscribe(statement)
     return translation.program(), translation.problems
 
 
 class _Translation:
-    def __init__(self) -> None:
+    """`broken` are names of relations and domains whose errors are reported already."""
+
+    def __init__(self, unread: Iterable[str]) -> None:
         self.problems: list[Diagnostic] = []
         self.domains: Names[_Domain] = Names()
         self.streams: list[mmpl.StreamDef] = []
         self.view_defs: list[mmpl.ViewDef] = []
         self.subscriptions: dict[str, None] = {}
-        self.catalog = Catalog(Names(), Headings())
+        self.broken: Names[None] = Names(dict.fromkeys(unread))
+        self.catalog = Catalog(Names(), Headings(), self.broken)
 
     def program(self) -> mmpl.Program:
         return mmpl.Program(tuple(self.streams), tuple(self.view_defs), tuple(self.subscriptions))
 
-    def attempt(self, step, statement) -> bool:  # type: ignore[no-untyped-def]
+    @contextmanager
+    def _reporting(self, name: lang.Name, span: Span) -> Iterator[None]:
+        """Errors of one definition break it, and say no more."""
         try:
-            step(statement)
+            yield
+            return
         except SmileError as problem:
             self.problems += problem.diagnostics
-            return False
-        except BrokenDependency:
-            return False
         except RecursionError:
-            self.problems.append(Diagnostic("E012", "this statement is nested too deeply", statement.span))
-            return False
-        return True
+            self.problems.append(Diagnostic("E012", "this statement is nested too deeply", span))
+        except BrokenDependency:
+            pass
+        self.broken.add(name.text, None)
 
     # ── domains and streams ─────────────────────────────────────────────────────────────────────────────────────────
 
     def domain(self, statement: lang.CreateDomain) -> None:
         name = statement.name
-        if self.domains.find(name.text, name.quoted) is not None:
-            raise error("E020", f"there are two domains named {name.text}", name.span)
-        base = self._type(statement.base, statement.base_span)
-        checks = list(base.checks)
-        if statement.not_null:
-            checks.append(mmpl.Call("is not null", (mmpl.Column(VALUE),), span=statement.span))
-        if statement.check is not None:
-            checks += _predicates(statement.check, {VALUE: base.type})
-        self.domains.add(name.text, _Domain(base.type, tuple(checks)))
+        with self._reporting(name, statement.span):
+            if self.domains.clash(name.text, name.quoted) is not None:
+                raise error("E020", f"there are two domains named {name.text}", name.span)
+            base = self._type(statement.base, statement.base_span)
+            checks = list(base.checks)
+            if statement.not_null:
+                checks.append(mmpl.Call("is not null", (mmpl.Column(VALUE),), span=statement.span))
+            if statement.check is not None:
+                checks += _predicates(statement.check, {VALUE: base.type})
+            self.domains.add(name.text, _Domain(base.type, tuple(checks)), name.quoted)
 
     def _type(self, text: str, span: Span) -> _Domain:
-        defined = self.domains.find(text, False)
+        quoted = text.startswith('"')
+        written = text[1:-1].replace('""', '"') if quoted else text
+        defined = self.domains.find(written, quoted)
         if defined is not None:
             return self.domains[defined]
-        known = parse_type_name(text, span)
+        if self.broken.find(written, quoted) is not None:
+            raise BrokenDependency
+        known = None if quoted else parse_type_name(text, span)
         if known is not None:
             type, length = known
             if length is None:
                 return _Domain(type)
             measured = mmpl.Call("length", (mmpl.Column(VALUE),))
             return _Domain(type, (mmpl.Call("<=", (measured, mmpl.Constant(length, INT))),))
-        if text.casefold() in PREDEFINED:
+        if not quoted and text.casefold() in PREDEFINED:
             return PREDEFINED[text.casefold()]
-        hint = nearest(text, (*self.domains, *PREDEFINED, *SPELLINGS, *DECIMALS))
-        raise error("E025", f"there is no type or domain {text}", span, hint)
+        hint = nearest(written, (*self.domains, *PREDEFINED, *SPELLINGS, *DECIMALS))
+        raise error("E025", f"there is no type or domain {written}", span, hint)
 
     def stream(self, statement: lang.CreateStream) -> None:
-        self.catalog.broken.add(statement.name.text, None)
+        with self._reporting(statement.name, statement.span):
+            found = self.catalog.relations.clash(statement.name.text, statement.name.quoted)
+            if found is not None:
+                raise error("E020", f"there are two relations named {found}", statement.name.span)
+            columns, checks = self._columns(statement)
+            tick = statement.tick.name.text
+            others = tuple((n, t) for n, t in columns.items() if n != tick)
+            unique = tuple(dict.fromkeys(checks))
+            timed = statement.publisher_timed
+            stream = mmpl.StreamDef(statement.name.text, tick, others, unique, timed, span=statement.span)
+            self.streams.append(stream)
+            self._declare(statement.name, stream_heading(stream))
+
+    def _columns(self, statement: lang.CreateStream) -> tuple[dict[str, DataType], list[mmpl.Expr]]:
+        """The columns and the checks of a stream, or all the errors in them."""
         problems: list[Diagnostic] = []
         columns: dict[str, DataType] = {}
         checks: list[mmpl.Expr] = []
         declared: Names[None] = Names()
         for column in (statement.tick, *statement.columns):
+            name = column.name
             try:
-                if declared.find(column.name.text, column.name.quoted) is not None:
-                    raise error("E020", f"there are two columns named {column.name.text}", column.name.span)
-                declared.add(column.name.text, None)
+                if declared.clash(name.text, name.quoted) is not None:
+                    raise error("E020", f"there are two columns named {name.text}", name.span)
+                declared.add(name.text, None, name.quoted)
                 domain = self._type(column.type_name, column.type_span)
                 if column is statement.tick and domain.type != TIME:
-                    raise error("E040", f"the key of a stream is a time, {column.name.text} is {domain.type}",
-                                column.type_span)  # fmt: skip
-                columns[column.name.text] = domain.type
-                own = mmpl.Column(column.name.text, span=column.span)
+                    message = f"the key of a stream is a time, {name.text} is {domain.type}"
+                    raise error("E040", message, column.type_span, f"Write {name.text}: time.")
+                columns[name.text] = domain.type
                 if column.not_null and column is not statement.tick:
-                    checks.append(mmpl.Call("is not null", (own,), span=column.span))
-                checks += [mmpl.rename_columns(check, {VALUE: own.name}) for check in domain.checks]
+                    checks.append(mmpl.Call("is not null", (mmpl.Column(name.text),), span=column.span))
+                checks += [mmpl.rename_columns(check, {VALUE: name.text}) for check in domain.checks]
             except SmileError as problem:
                 problems += problem.diagnostics
-        if not problems:
-            for node in (*(c for d in (statement.tick, *statement.columns) for c in d.checks), *statement.checks):
-                try:
-                    checks += _predicates(node, columns)
-                except SmileError as problem:
-                    problems += problem.diagnostics
+        written = (*(c for d in (statement.tick, *statement.columns) for c in d.checks), *statement.checks)
+        for node in written if not problems else ():
+            try:
+                checks += _predicates(node, columns)
+            except SmileError as problem:
+                problems += problem.diagnostics
         if problems:
             raise SmileError(problems)
-        tick = statement.tick.name.text
-        others = tuple((n, t) for n, t in columns.items() if n != tick)
-        stream = mmpl.StreamDef(
-            statement.name.text, tick, others, tuple(dict.fromkeys(checks)), statement.publisher_timed,
-            span=statement.span,
-        )  # fmt: skip
-        self._declare(statement.name)
-        self.streams.append(stream)
-        self.catalog.headings.relations[stream.name] = stream_heading(stream)
+        return columns, checks
 
-    def _declare(self, name: lang.Name) -> None:
-        found = self.catalog.relations.find(name.text, name.quoted)
-        if found is not None:
-            raise error("E020", f"there are two relations named {found}", name.span)
-        self.catalog.relations.add(name.text, mmpl.Ref(name.text))
-        self.catalog.broken = Names({n: None for n in self.catalog.broken if n != name.text})
+    def _declare(self, name: lang.Name, heading: Heading) -> None:
+        self.catalog.relations.add(name.text, mmpl.Ref(name.text), name.quoted)
+        self.catalog.headings.relations[name.text] = heading
 
     # ── views ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,56 +178,72 @@ class _Translation:
         by_name: Names[lang.CreateView] = Names()
         for statement in statements:
             name = statement.name
-            if by_name.find(name.text, name.quoted) is not None or self.catalog.relations.find(name.text, name.quoted):
-                self.problems.append(Diagnostic("E020", f"there are two relations named {name.text}", name.span))
+            found = by_name.clash(name.text, name.quoted) or self.catalog.relations.clash(name.text, name.quoted)
+            if found is not None:
+                self.problems.append(Diagnostic("E020", f"there are two relations named {found}", name.span))
             else:
-                by_name.add(name.text, statement)
+                by_name.add(name.text, statement, name.quoted)
         reads = {name: _reads(by_name[name], by_name) for name in by_name}
-        for name in by_name:
-            self.catalog.broken.add(name, None)
 
         def circle(path: list[str]) -> None:
             message = f"views refer to each other in a circle: {' → '.join(path)}"
             self.problems.append(Diagnostic("E024", message, by_name[path[0]].name.span))
+            for view in path:
+                self.broken.add(view, None)
 
-        for name in in_order(reads, circle):
-            self.attempt(self.view, by_name[name])
+        for view in in_order(reads, circle):
+            if self.broken.find(view, quoted=True) is None:
+                with self._reporting(by_name[view].name, by_name[view].span):
+                    self._view(by_name[view])
 
-    def view(self, statement: lang.CreateView) -> None:
-        rel = translate_query(statement.query, self.catalog)
-        rel = name_columns(rel, [n.text for n in statement.columns], self.catalog, statement.name.span)
+    def _view(self, statement: lang.CreateView) -> None:
+        rel = translate_query(statement.query, self.catalog, [n.text for n in statement.columns])
         heading = self.catalog.headings.of(rel)
-        self._declare(statement.name)
-        self.catalog.headings.relations[statement.name.text] = heading
         self.view_defs.append(mmpl.ViewDef(statement.name.text, rel, span=statement.span))
+        self._declare(statement.name, heading)
 
     def subscribe(self, statement: lang.Subscribe) -> None:
         for name in statement.names:
-            if self.catalog.broken.find(name.text, name.quoted) is not None:
-                continue
             found = self.catalog.relations.find(name.text, name.quoted)
-            if found is None:
-                hint = nearest(name.text, self.catalog.relations)
-                self.problems += error("E021", f"there is no view {name.text}", name.span, hint).diagnostics
-            else:
+            if found is not None:
                 self.subscriptions[found] = None
+            elif self.broken.find(name.text, name.quoted) is None:
+                hint = nearest(name.text, self.catalog.relations)
+                self.problems.append(Diagnostic("E021", f"there is no view {name.text}", name.span, hint))
 
 
 def _predicates(node: exp.Expr, columns: dict[str, DataType]) -> list[mmpl.Expr]:
     """A CHECK as predicates over a stream's or a domain's own columns."""
     if node.find(exp.Query) is not None:
         raise error("E047", "a CHECK sees one event only: it cannot have a subquery", span_of(node))
-    scope = Scope([Item("", {c: c for c in columns})])
+    scope = Scope([Item("", Names({c: c for c in columns}))])
     return mmpl.conjuncts(Expressions(scope, lambda name, _: columns[name]).predicate(node))
 
 
 def _reads(statement: lang.CreateView, views: Names[lang.CreateView]) -> list[str]:
-    """The views that a view names; a common table expression of the same name hides one."""
-    hidden = Names({c.alias: None for c in statement.query.find_all(exp.CTE)})
+    """The views that a view names; where a common table expression of the same name is in sight, it is that."""
     found = []
     for table in statement.query.find_all(exp.Table):
-        quoted = bool(table.this.args.get("quoted"))
-        name = views.find(table.name, quoted)
-        if name is not None and hidden.find(table.name, quoted) is None:
+        name = views.find(table.name, is_quoted(table))
+        if name is not None and not _names_cte(table):
             found.append(name)
     return found
+
+
+def _names_cte(table: exp.Table) -> bool:
+    """Whether a WITH around this place, or an entry before it in the same WITH, has the name."""
+    child: exp.Expr = table
+    node = table.parent
+    skipped: exp.Expr | None = None
+    while node is not None:
+        with_ = node if isinstance(node, exp.With) else node.args.get("with_")
+        if isinstance(with_, exp.With) and with_ is not skipped:
+            for cte in with_.expressions:
+                if cte is child:
+                    break
+                alias = cte.args["alias"].this
+                if matches(alias.name, is_quoted(alias), table.name):
+                    return True
+            skipped = with_
+        child, node = node, node.parent
+    return False

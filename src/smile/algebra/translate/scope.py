@@ -1,6 +1,7 @@
 """What names mean at one place of a query. A scope maps the names a user may write to columns of one MMPL relation.
 
-Unquoted names match whatever their case; a quoted one matches exactly.
+Unquoted names match whatever their case, and prefer the spelling that is exactly their own; a quoted one matches
+exactly.
 """
 
 import unicodedata
@@ -8,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from smile.errors import error, nearest
+from sqlglot import exp
+
+from smile.errors import SmileError, error, nearest
 from smile.source import Span
 
 T = TypeVar("T")
@@ -22,108 +25,154 @@ def matches(written: str, quoted: bool, declared: str) -> bool:
     return written == declared or (not quoted and fold(written) == fold(declared))
 
 
+def is_quoted(node: exp.Expr) -> bool:
+    """Of a column, a table or an identifier: whether its name was written in quotes."""
+    identifier = node.this if isinstance(node, exp.Column | exp.Table) else node
+    return bool(identifier.args.get("quoted"))
+
+
 class Names(Generic[T]):
-    """Declared names and what each stands for. An unquoted name prefers the spelling that is exactly its own."""
+    """Declared names and what each stands for."""
 
     def __init__(self, items: Mapping[str, T] | None = None) -> None:
         self._exact: dict[str, T] = {}
         self._folded: dict[str, list[str]] = {}
+        self._quoted: set[str] = set()
         for name, item in (items or {}).items():
             self.add(name, item)
 
-    def add(self, name: str, item: T) -> None:
+    def add(self, name: str, item: T, quoted: bool = False) -> None:
+        if name not in self._exact:
+            self._folded.setdefault(fold(name), []).append(name)
         self._exact[name] = item
-        self._folded.setdefault(fold(name), []).append(name)
+        if quoted:
+            self._quoted.add(name)
+
+    def clash(self, name: str, quoted: bool) -> str | None:
+        """The name declared already that could be taken for this one: only quotes tell two cases apart."""
+        if name in self._exact:
+            return name
+        others = self._folded.get(fold(name), [])
+        return next((other for other in others if not (quoted and other in self._quoted)), None)
+
+    def spellings(self, written: str, quoted: bool) -> list[str]:
+        """The declared spellings that a written name may mean."""
+        if written in self._exact:
+            return [written]
+        return [] if quoted else self._folded.get(fold(written), [])
 
     def find(self, written: str, quoted: bool) -> str | None:
-        """The declared spelling that a written name means."""
-        if written in self._exact:
-            return written
-        spellings = [] if quoted else self._folded.get(fold(written), [])
-        return spellings[0] if spellings else None
+        return next(iter(self.spellings(written, quoted)), None)
+
+    def without(self, name: str, quoted: bool) -> "Names[T]":
+        """All but those that `name` hides."""
+        return Names({n: item for n, item in self._exact.items() if not matches(name, quoted, n)})
 
     def __getitem__(self, name: str) -> T:
         return self._exact[name]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._exact
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._exact)
 
-    def copy(self) -> "Names[T]":
-        return Names(self._exact)
+    def items(self) -> Iterable[tuple[str, T]]:
+        return self._exact.items()
+
+    def values(self) -> Iterable[T]:
+        return self._exact.values()
 
 
 @dataclass
 class Item:
-    """One entry of FROM: the name it goes by and its visible columns, each with its column of the MMPL relation."""
+    """One entry of FROM: the name it goes by, and the MMPL columns of its visible columns and of its hidden ones."""
 
     alias: str
-    columns: dict[str, str]
+    columns: Names[str]
+    hidden: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Merged:
+    """A column that USING made one of several: its name, its MMPL column, and the columns it stands for."""
+
+    name: str
+    column: str
+    parts: frozenset[tuple[str, str]]
 
 
 @dataclass
 class Scope:
-    """`merged` are the columns that USING made one of two, by the name they share."""
+    """`outer` is the query around this one. A closed scope belongs to a query that may not refer to it."""
 
     items: list[Item] = field(default_factory=list)
-    merged: dict[str, str] = field(default_factory=dict)
+    merged: list[Merged] = field(default_factory=list)
     outer: "Scope | None" = None
+    closed: bool = False
 
-    def find(self, table: str | None, name: str, quoted: bool, span: Span | None, table_quoted: bool = False) -> str | None:
+    def find(self, column: exp.Expr, span: Span | None) -> str | None:
         """The MMPL column of this scope that a name means; None if it means none; an error if it means several."""
-        if table is None:
-            merged = [c for n, c in self.merged.items() if matches(name, quoted, n)]
-            if merged:
-                return merged[0]
+        name, quoted = _name_of(column), is_quoted(column)
+        table = column.args.get("table")
         found: dict[str, str] = {}
+        covered: set[tuple[str, str]] = set()
+        if table is None:
+            for merged in self.merged:
+                if matches(name, quoted, merged.name):
+                    found[merged.name] = merged.column
+                    covered |= merged.parts
         for item in self.items:
-            if table is not None and not matches(table, table_quoted, item.alias):
+            if table is not None and not matches(table.name, is_quoted(table), item.alias):
                 continue
-            spellings = [n for n in item.columns if matches(name, quoted, n)]
-            if spellings:
-                chosen = name if name in spellings else spellings[0]
-                found[item.columns[chosen]] = f"{item.alias}.{chosen}"
+            for spelling in item.columns.spellings(name, quoted):
+                if (item.alias, spelling) not in covered:
+                    shown = spelling if matches(name, True, spelling) else f'"{spelling}"'
+                    found[f"{item.alias}.{shown}" if item.alias else shown] = item.columns[spelling]
         if len(found) > 1:
-            choices = " or ".join(found.values())
-            raise error("E023", f"column {name} is ambiguous", span, f"Write {choices}.")
-        return next(iter(found), None)
+            raise error("E023", f"column {name} is ambiguous", span, f"Write {' or '.join(found)}.")
+        return next(iter(found.values()), None)
 
     def has_table(self, table: str, quoted: bool) -> bool:
         return any(matches(table, quoted, i.alias) for i in self.items)
 
-    def unknown_column(self, table: str | None, name: str, span: Span | None, aliases: Iterable[str] = ()) -> Exception:
+    def unknown_column(self, column: exp.Expr, span: Span | None, aliases: Iterable[str] = ()) -> SmileError:
+        name, table = _name_of(column), column.args.get("table")
         scope: Scope | None = self
         tables: list[str] = []
         columns: list[str] = list(aliases)
         while scope is not None:
             tables += [i.alias for i in scope.items]
-            columns += [c for i in scope.items for c in i.columns if table is None or matches(table, False, i.alias)]
+            columns += [
+                c for i in scope.items for c in i.columns if table is None or matches(table.name, False, i.alias)
+            ]
             scope = scope.outer
-        if table is not None and not any(matches(table, False, t) for t in tables):
-            return error("E021", f"there is no relation {table} in this FROM", span, nearest(table, tables))
-        shown = f"{table}.{name}" if table else name
+        if table is not None and not any(matches(table.name, False, t) for t in tables):
+            return error("E021", f"there is no relation {table.name} in this FROM", span, nearest(table.name, tables))
+        shown = f"{table.name}.{name}" if table is not None else name
         return error("E022", f"there is no column {shown}", span, nearest(name, columns))
 
     def rename(self, new: Mapping[str, str]) -> None:
         """The MMPL relation's columns were renamed; what users write stays."""
         for item in self.items:
-            item.columns = {n: new.get(c, c) for n, c in item.columns.items()}
-        self.merged = {n: new.get(c, c) for n, c in self.merged.items()}
+            item.columns = Names({n: new.get(c, c) for n, c in item.columns.items()})
+            item.hidden = {n: new.get(c, c) for n, c in item.hidden.items()}
+        for merged in self.merged:
+            merged.column = new.get(merged.column, merged.column)
 
     def qualified(self, column: str) -> str:
         """A column's name with the entry of FROM it came from: what a clash of names is resolved to."""
         for item in self.items:
-            for name, c in item.columns.items():
-                if c == column:
+            for name, c in (*item.columns.items(), *item.hidden.items()):
+                if c == column and item.alias:
                     return f"{item.alias}.{name}"
         return column
 
 
+def _name_of(column: exp.Expr) -> str:
+    return str(column.this.name if isinstance(column, exp.Column) else column.name)
+
+
 def free_name(wanted: str, taken: Iterable[str]) -> str:
     """`wanted`, or with a number behind it that nobody has taken."""
-    used = set(taken)
+    used = taken if isinstance(taken, set | frozenset | dict) else set(taken)
     name, number = wanted, 2
     while name in used:
         name, number = f"{wanted}_{number}", number + 1

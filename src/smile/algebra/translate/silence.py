@@ -11,13 +11,13 @@ from smile.algebra.types import BOOL
 from smile.errors import error
 from smile.lang import span_of
 
-FLIPPED = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
 
 
 def lift_silences(pipeline: Pipeline, node: exp.Expr, expressions: Expressions) -> None:
-    for found in list(node.walk(prune=lambda n: isinstance(n, exp.Query))):
-        if type(found) in FLIPPED and found.find(lang.Silence) is not None:
-            expressions.lifted[id(found)] = _comparison(pipeline, found, expressions)
+    for found in node.walk(prune=_is_query):
+        if type(found) in FLIPPED and any(isinstance(n, lang.Silence) for n in found.walk(prune=_is_query)):
+            expressions.lift(found, _comparison(pipeline, found, expressions))
 
 
 def _comparison(pipeline: Pipeline, node: exp.Expr, expressions: Expressions) -> Typed:
@@ -25,11 +25,14 @@ def _comparison(pipeline: Pipeline, node: exp.Expr, expressions: Expressions) ->
     if not isinstance(silence, lang.Silence):
         silence, bound, comparison = bound, silence, FLIPPED[comparison]
     if not isinstance(silence, lang.Silence):
-        raise error("E045", "SILENCE must stand alone on one side of the comparison", span_of(node))
+        hint = "Write SILENCE(t) > INTERVAL '3' MINUTE."
+        raise error("E045", "SILENCE must stand alone on one side of the comparison", span_of(node), hint)
     if len(pipeline.scope.items) != 1 or not isinstance(silence.this, exp.Column):
         hint = "Make a view of the one relation first."
         raise error("E045", "SILENCE needs a FROM of one relation, and its tick", span_of(silence), hint)
     ticks = interval_ticks(bound)
+    if ticks <= 0:
+        raise error("E045", "SILENCE is compared with an interval above zero", span_of(bound))
     tick = expressions.column(silence.this)
     per = tuple(expressions.column(c) for c in silence.per)
     # Distances are whole ticks: at least d is more than d - 1; at most d is not more than d.
@@ -40,3 +43,7 @@ def _comparison(pipeline: Pipeline, node: exp.Expr, expressions: Expressions) ->
     if comparison in (exp.LT, exp.LTE):
         column = mmpl.Call("not", (column,), span=span_of(node))
     return Typed(column, BOOL)
+
+
+def _is_query(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Query)

@@ -1,26 +1,18 @@
-"""FROM and JOIN: relations by name, subqueries, windows and merges, joined into one pipeline."""
+"""Entries of FROM: relations by name, subqueries, windows and merges, each a pipeline of its own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from sqlglot import exp
 
 from smile import lang
 from smile.algebra import mmpl
-from smile.algebra.translate.expressions import Expressions, Typed, interval_ticks
-from smile.algebra.translate.pipeline import (
-    BrokenDependency,
-    Catalog,
-    Pipeline,
-    conjuncts,
-    equate,
-    same_type,
-)
-from smile.algebra.translate.scope import Item, Scope, fold, free_name, matches
+from smile.algebra.translate.alignment import aligned
+from smile.algebra.translate.expressions import interval_ticks
+from smile.algebra.translate.pipeline import BrokenDependency, Catalog, Pipeline
+from smile.algebra.translate.scope import Names, is_quoted
 from smile.errors import error, nearest
 from smile.lang import span_of
-from smile.source import Span
 
 Translate = Callable[[exp.Expr, Catalog], mmpl.Rel]
 """How a query inside another becomes MMPL."""
@@ -31,7 +23,7 @@ class Sources:
         self.catalog = catalog
         self.translate = translate
 
-    def pipeline(self, node: exp.Expr, outer: Scope | None = None) -> Pipeline:
+    def pipeline(self, node: exp.Expr) -> Pipeline:
         """One entry of FROM."""
         if isinstance(node, exp.Table):
             rel, name = self._named(node)
@@ -41,16 +33,16 @@ class Sources:
             rel, name = self._function(node)
         else:
             raise error("E013", f"{type(node).__name__} is not supported in FROM", span_of(node))
-        heading = self.catalog.headings.of(rel)
-        item = Item(node.alias or name, {c: c for c in heading.visible})
-        return Pipeline(rel, Scope([item], outer=outer), self.catalog)
+        pipeline = self.catalog.pipeline(rel, node.alias or name)
+        _name_columns(pipeline, node)
+        return pipeline
 
     def _named(self, node: exp.Table) -> tuple[mmpl.Rel, str]:
-        written, quoted = node.name, bool(node.this.args.get("quoted"))
-        if self.catalog.broken.find(written, quoted) is not None:
-            raise BrokenDependency
+        written, quoted = node.name, is_quoted(node)
         found = self.catalog.relations.find(written, quoted)
         if found is None:
+            if self.catalog.broken.find(written, quoted) is not None:
+                raise BrokenDependency
             hint = nearest(written, self.catalog.relations)
             raise error("E021", f"there is no stream or view {written}", span_of(node.this), hint)
         rel = self.catalog.relations[found]
@@ -58,7 +50,9 @@ class Sources:
 
     def _function(self, node: lang.StreamFunction) -> tuple[mmpl.Rel, str]:
         if node.kind == "merge":
-            return self._merge(node), "merge"
+            rels = [self.pipeline(r).rel for r in node.relations]
+            merged = aligned("MERGE", rels, [span_of(r) for r in node.relations], self.catalog)
+            return mmpl.Merge(merged, span=span_of(node)), ""
         source = self.pipeline(node.relations[0])
         assert node.column is not None
         on = source.expressions().column(node.column)
@@ -67,138 +61,21 @@ class Sources:
         slide, size = (sizes[0], sizes[1]) if kind == "hop" else (None, sizes[0])
         return mmpl.Window(kind, source.rel, on, size, slide, span=span_of(node)), source.scope.items[0].alias
 
-    def _merge(self, node: lang.StreamFunction) -> mmpl.Rel:
-        """The first relation names the columns; the others' take their names by position."""
-        rels = [self.pipeline(r).rel for r in node.relations]
-        names = self.catalog.headings.of(rels[0]).visible
-        aligned = []
-        for rel, written in zip(rels, node.relations, strict=True):
-            visible = self.catalog.headings.of(rel).visible
-            if len(visible) != len(names):
-                message = f"MERGE needs {len(names)} columns, this has {len(visible)}"
-                raise error("E044", message, span_of(written))
-            new = tuple((old, name) for old, name in zip(visible, names, strict=True) if old != name)
-            aligned.append(mmpl.Rename(rel, new, span=span_of(written)) if new else rel)
-        return mmpl.Merge(tuple(aligned), span=span_of(node))
 
-    # ── joins ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def join(self, left: Pipeline, node: exp.Join) -> None:
-        """Add one JOIN to the pipeline."""
-        right = self.pipeline(node.this)
-        alias = right.scope.items[0].alias
-        if alias and left.scope.has_table(alias, False):
-            hint = "Give one of them an alias."
-            raise error("E020", f"there are two relations named {alias} in this FROM", span_of(node.this), hint)
-        shared = self._shared(left, right, node)
-        pairs = self._name_apart(left, right, shared, merge=_merges(node, [s.name for s in shared]))
-        both = Scope([*left.scope.items, *right.scope.items], dict(left.scope.merged), left.scope.outer)
-        rest: list[mmpl.Expr] = []
-        if node.args.get("on") is not None:
-            types = {**right.heading.columns, **left.heading.columns}
-            translator = Expressions(both, lambda name, _: types[name])
-            more, rest = equate(left, right, [translator.predicate(c) for c in conjuncts(node.args["on"])])
-            pairs += more
-        if node.method == "ASOF":
-            self._asof(left, right, node, pairs, rest)
-        else:
-            self._plain(left, right, node, pairs, rest)
-        left.scope = both
-        self._merge_names(left, node, shared, pairs)
-
-    def _shared(self, left: Pipeline, right: Pipeline, node: exp.Join) -> list["_Shared"]:
-        """USING's columns, or NATURAL's."""
-        columns = right.scope.items[0].columns
-        if node.method == "NATURAL":
-            found = [(n, left.scope.find(None, n, False, span_of(node))) for n in columns]
-            shared = [_Shared(n, a, columns[n], span_of(node)) for n, a in found if a is not None]
-            if not shared:
-                raise error("E022", "NATURAL JOIN of relations that share no column", span_of(node))
-            return shared
-        shared = []
-        for column in node.args.get("using") or []:
-            identifier = column.this if isinstance(column, exp.Column) else column
-            written, quoted, span = identifier.name, bool(identifier.args.get("quoted")), span_of(column)
-            a = left.scope.find(None, written, quoted, span)
-            b = right.scope.find(None, written, quoted, span)
-            if a is None or b is None:
-                raise (left if a is None else right).scope.unknown_column(None, written, span)
-            shared.append(_Shared(next(n for n in columns if matches(written, quoted, n)), a, b, span))
-        return shared
-
-    def _name_apart(
-        self, left: Pipeline, right: Pipeline, shared: list["_Shared"], merge: bool
-    ) -> list[tuple[str, str]]:
-        """Rename the right side so that only merged columns have a name in common; the pairs of shared columns."""
-        cast = [same_type(left, s.left, right, s.right, s.span) for s in shared]
-        new = {b: a for a, b in cast} if merge else {}
-        used = set(left.heading.columns) | set(right.heading.columns)
-        for column in right.heading.columns:
-            if column in left.heading.columns and column not in new:
-                new[column] = free_name(right.scope.qualified(column), used)
-                used.add(new[column])
-        right.rename({old: name for old, name in new.items() if old != name})
-        return [(a, new.get(b, b)) for a, b in cast]
-
-    def _merge_names(
-        self, joined: Pipeline, node: exp.Join, shared: list["_Shared"], pairs: list[tuple[str, str]]
-    ) -> None:
-        """A shared name means the side that is always there; after a FULL JOIN, whichever is."""
-        for s, (a, b) in zip(shared, pairs, strict=False):
-            column = b if node.side == "RIGHT" else a
-            if node.side == "FULL" and a != b:
-                whichever = mmpl.Call("coalesce", (mmpl.Column(a), mmpl.Column(b)), span=s.span)
-                column = joined.extend(s.name, Typed(whichever, joined.heading.columns[a]))
-            joined.scope.merged[s.name] = column
-
-    def _plain(
-        self, left: Pipeline, right: Pipeline, node: exp.Join, pairs: list[tuple[str, str]], rest: list[mmpl.Expr]
-    ) -> None:
-        kind: mmpl.JoinKind = node.side.lower() or "inner"  # type: ignore[assignment]
-        span = span_of(node)
-        if kind == "inner":
-            left.rel = mmpl.Join(kind, left.rel, right.rel, tuple(pairs), span=span)
-            left.restrict(rest)
-            return
-        when = mmpl.conjunction(rest) if rest else None
-        left.rel = mmpl.Join(kind, left.rel, right.rel, tuple(pairs), when, span=span)
-
-    def _asof(
-        self, left: Pipeline, right: Pipeline, node: exp.Join, pairs: list[tuple[str, str]], rest: list[mmpl.Expr]
-    ) -> None:
-        at = _as_of(left, right, rest) if len(rest) == 1 else None
-        if at is None:
-            raise error(
-                "E046", "ASOF JOIN needs one comparison of ticks besides equalities", span_of(node),
-                "Write ASOF JOIN r ON l.k = r.k AND l.t >= r.t.",
-            )  # fmt: skip
-        kind: Literal["inner", "left"] = "left" if node.side == "LEFT" else "inner"
-        left.rel = mmpl.Asof(kind, left.rel, right.rel, tuple(pairs), at, span=span_of(node))
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """A name that USING gives to a column of each side."""
-
-    name: str
-    left: str
-    right: str
-    span: Span | None
-
-
-def _merges(node: exp.Join, names: list[str]) -> bool:
-    """Whether the sides' shared columns can be one: always if both rows are there, else if no query tells them apart."""
-    if not node.side:
-        return True
-    select = node.find_ancestor(exp.Select)
-    folded = {fold(n) for n in names}
-    return select is None or not any(c.table and fold(c.name) in folded for c in select.find_all(exp.Column))
-
-
-def _as_of(left: Pipeline, right: Pipeline, rest: list[mmpl.Expr]) -> tuple[str, str] | None:
-    """l.t >= r.t, whichever way round it is written."""
-    match rest[0]:
-        case mmpl.Call(">=", (mmpl.Column(a), mmpl.Column(b))) | mmpl.Call("<=", (mmpl.Column(b), mmpl.Column(a))):
-            if a in left.heading.columns and b in right.heading.columns:
-                return a, b
-    return None
+def _name_columns(pipeline: Pipeline, node: exp.Expr) -> None:
+    """`FROM s AS q (a, b)`: the first columns go by these names, the others by their own."""
+    alias = node.args.get("alias")
+    if not isinstance(alias, exp.TableAlias) or not alias.args.get("columns"):
+        return
+    given = alias.args["columns"]
+    item = pipeline.scope.items[0]
+    columns = list(item.columns.items())
+    if len(given) > len(columns):
+        raise error("E044", f"{len(given)} names for {len(columns)} columns", span_of(alias))
+    named: Names[str] = Names()
+    for position, (name, column) in enumerate(columns):
+        new, quoted = (given[position].name, is_quoted(given[position])) if position < len(given) else (name, True)
+        if named.clash(new, quoted) is not None:
+            raise error("E020", f"there are two columns named {new}", span_of(alias))
+        named.add(new, column, quoted)
+    item.columns = named

@@ -26,25 +26,31 @@ def parse_type_name(text: str, span: Span | None) -> tuple[DataType, int | None]
     if found is None:
         return None
     name, args = found[1].casefold(), found[2]
-    numbers = [int(n) for n in re.findall(r"\d+", args)] if args else []
+    name = name.removesuffix(" without time zone")
+    numbers = [int(n) for n in args.split(",")] if args else []
     if name in DECIMALS:
-        digits = numbers[0] if numbers else limits.decimal_digits_max
-        scale = numbers[1] if len(numbers) > 1 else (0 if numbers else limits.decimal_digits_max // 2)
-        if not (1 <= digits <= limits.decimal_digits_max and 0 <= scale <= digits):
-            raise error("E025", f"a decimal has at most {limits.decimal_digits_max} digits", span)
-        return decimal_type(digits, scale), None
+        return _decimal(numbers, span), None
     if name not in SPELLINGS:
         return None
-    return SPELLINGS[name], (numbers[0] if numbers and SPELLINGS[name] == STRING else None)
+    type = SPELLINGS[name]
+    if len(numbers) > 1 or (numbers and type not in (STRING, FLOAT, TIMESTAMP)):
+        raise error("E025", f"the type {name} has no such parameters", span)
+    return type, (numbers[0] if numbers and type == STRING else None)
+
+
+def _decimal(numbers: list[int], span: Span | None) -> DataType:
+    most = limits.decimal_digits_max
+    digits, scale = (*numbers, 0)[:2] if numbers else (most, most // 2)
+    if len(numbers) > 2 or not (1 <= digits <= most and 0 <= scale <= digits):
+        hint = f"Write decimal(digits, scale), with at most {most} digits of which scale are behind the point."
+        raise error("E025", f"there is no decimal({', '.join(map(str, numbers))})", span, hint)
+    return decimal_type(digits, scale)
 
 
 def base_type(node: exp.DataType, span: Span | None) -> DataType:
     """The type that a CAST names."""
-    text = node.sql(dialect="postgres").lower()
-    known = parse_type_name(_PRINTED.get(text, text), span)
+    text = str(node.args["kind"])
+    known = parse_type_name(text, span)
     if known is None:
         raise error("E025", f"there is no type {text}", span, nearest(text, (*SPELLINGS, *DECIMALS)))
     return known[0]
-
-
-_PRINTED = {"timestamp without time zone": "timestamp", "string": "string"}

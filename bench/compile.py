@@ -1,0 +1,85 @@
+"""How long checking a program takes, by its number of views: every step of it, and the command as a whole."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from rich.progress import track
+
+from bench.programs import program
+from bench.report import Report
+from smile import lang
+from smile.algebra.rules import rewrite
+from smile.algebra.translate import translate
+from smile.graph.build import build
+from smile.graph.stages import cut
+from smile.knowledge.analysis import Analysis
+from smile.knowledge.warnings import warnings
+from smile.source import Source
+
+SIZES = (10, 30, 100, 300, 1000)
+STEPS = ("parse", "translate", "rewrite", "type", "graph")
+TARGET_S = 5.0
+T = TypeVar("T")
+
+
+def run(report: Report) -> None:
+    rows = []
+    for views in track(SIZES, "checking programs"):
+        rows.append((views, *_steps(views), _command(views)))
+    report.table(
+        "Checking a program",
+        f"`smile check` on programs of {SIZES[0]} to {SIZES[-1]:,} views of ten kinds, every fifth subscribed. Seconds, by step, "
+        "and for the whole command with Python's own start. "
+        f"A program of {SIZES[-1]:,} views is to take under {TARGET_S:g} s: {_verdict(rows[-1][-1])}.",
+        ("views", *STEPS, "command", "ms a view"),
+        [(f"{r[0]:,}", *(f"{s:.2f}" for s in r[1:]), f"{r[-1] / r[0] * 1000:.1f}") for r in rows],
+    )
+    report.plot("compile", "views", "seconds", {"smile check": [(r[0], r[-1]) for r in rows]})
+
+
+def _verdict(seconds: float) -> str:
+    return "it does" if seconds < TARGET_S else "it does not"
+
+
+def _steps(views: int) -> list[float]:
+    source = Source("bench.smile", program(views))
+    seconds: list[float] = []
+
+    def timed(step: Callable[[], T]) -> T:
+        start = time.perf_counter()
+        result = step()
+        seconds.append(time.perf_counter() - start)
+        return result
+
+    statements, problems = timed(lambda: lang.parse(source))
+    written, more = timed(lambda: translate(statements))
+    assert not problems
+    assert not more
+    rewritten = timed(lambda: rewrite(written))
+
+    def analyse() -> Analysis:
+        analysis = Analysis(rewritten)
+        warnings(rewritten, analysis)
+        return analysis
+
+    analysis = timed(analyse)
+    timed(lambda: cut(build(rewritten, analysis)))
+    return seconds
+
+
+def _command(views: int) -> float:
+    """The least of three runs: what the machine does besides is not the command's."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "bench.smile")
+        path.write_text(program(views))
+        best = float("inf")
+        for _ in range(3):
+            start = time.perf_counter()
+            subprocess.run([Path(sys.executable).parent / "smile", "check", path], check=True, capture_output=True)
+            best = min(best, time.perf_counter() - start)
+    return best

@@ -1,0 +1,61 @@
+"""What the benchmarks found: printed as they run, and written to docs/performance.md with plots beside it."""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import matplotlib
+import sqlglot
+from rich.console import Console
+from rich.table import Table
+
+from smile import __version__
+
+matplotlib.use("svg")
+from matplotlib import pyplot  # noqa: E402
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+class Report:
+    def __init__(self) -> None:
+        self.console = Console()
+        self.sections: list[str] = []
+
+    def table(self, title: str, text: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        shown = Table(*columns, title=title)
+        for row in rows:
+            shown.add_row(*row)
+        self.console.print(shown)
+        self.console.print(text)
+        lines = [" | ".join(columns), " | ".join("---:" for _ in columns), *(" | ".join(row) for row in rows)]
+        self.sections.append(f"## {title}\n\n{text}\n\n" + "\n".join(f"| {line} |" for line in lines))
+
+    def plot(self, name: str, x: str, y: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+        figure, axes = pyplot.subplots(figsize=(7, 3.5))
+        for label, points in lines.items():
+            axes.plot([p[0] for p in points], [p[1] for p in points], marker="o", label=label)
+        axes.set(xlabel=x, ylabel=y, xscale="log", yscale="log")
+        axes.grid(visible=True, which="both", alpha=0.3)
+        axes.legend()
+        path = DOCS / "plots" / f"{name}.svg"
+        path.parent.mkdir(exist_ok=True)
+        figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+        self.sections.append(f"![{y} by {x}](plots/{name}.svg)")
+
+    def write(self) -> None:
+        machine = f"{platform.system()}, {platform.machine()}, {_cores()} cores"
+        versions = f"SMILE {__version__}, Python {platform.python_version()}, sqlglot {sqlglot.__version__}"
+        head = (
+            "# Performance\n\n"
+            "Made by `make bench`. Figures are of one run on one machine, which others may have been using: compare within a "
+            f"run, and trust ratios.\n\n{machine}; {versions}; {datetime.now(UTC):%Y-%m-%d}."
+        )
+        (DOCS / "performance.md").write_text("\n\n".join([head, *self.sections]) + "\n")
+        self.console.print("written to docs/performance.md")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))

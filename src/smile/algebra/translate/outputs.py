@@ -1,0 +1,116 @@
+"""The select list as columns: named, projected, and ordered by. What is not selected of the key stays, hidden."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from smile.algebra import mmpl
+from smile.algebra.translate.expressions import Expressions, Typed
+from smile.algebra.translate.pipeline import Pipeline
+from smile.algebra.translate.scope import Scope, free_name, is_quoted, matches
+from smile.algebra.types import INT_MAX
+from smile.errors import error
+from smile.lang import span_of
+from smile.source import Span
+
+
+@dataclass
+class Output:
+    name: str
+    typed: Typed
+    span: Span | None = None
+
+
+def projected(pipeline: Pipeline, outputs: Sequence[Output], span: Span | None) -> mmpl.Rel:
+    """The outputs as the visible columns. A key column that is not among them stays under its own name, or, where an
+    output has that, with its relation's name before it."""
+    names = pipeline.extend_all([(o.name, o.typed) for o in outputs])
+    columns: list[str] = []
+    new: dict[str, str] = {}
+    for name, output in zip(names, outputs, strict=True):
+        column = name if name not in columns else pipeline.copy(output.name, mmpl.Column(name), output.span)
+        columns.append(column)
+        if column != output.name:
+            new[column] = output.name
+    heading = pipeline.heading
+    shown = {o.name for o in outputs}
+    hidden = [c for c in heading.key if c not in columns]
+    for c in hidden:
+        if c in shown:
+            new[c] = free_name(pipeline.scope.qualified(c), {*shown, *hidden, *new.values()})
+    if tuple(columns) != heading.visible:
+        pipeline.rel = mmpl.Project(pipeline.rel, tuple(columns), span=span)
+    return mmpl.Rename(pipeline.rel, tuple(new.items()), span=span) if new else pipeline.rel
+
+
+def star_columns(scope: Scope, node: exp.Expr) -> list[tuple[str, str]]:
+    """What `*` or `s.*` stands for: names and MMPL columns; what USING made one comes first, and once."""
+    table = node.args.get("table")
+    if table is None:
+        covered = frozenset[tuple[str, str]]().union(*(m.parts for m in scope.merged))
+        pairs = [(m.name, m.column) for m in scope.merged]
+        for item in scope.items:
+            pairs += [(n, c) for n, c in item.columns.items() if (item.alias, n) not in covered]
+        return pairs
+    items = [i for i in scope.items if matches(table.name, is_quoted(table), i.alias)]
+    if not items:
+        raise scope.unknown_column(node, span_of(node))
+    return [pair for item in items for pair in item.columns.items()]
+
+
+# ── BEST and ORDER BY … LIMIT ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def limit(node: exp.Expr, pipeline: Pipeline, outputs: Sequence[Output], expressions: Expressions) -> None:
+    """ORDER BY … LIMIT k of a query whose outputs are columns already."""
+    order, limited = node.args.get("order"), node.args.get("limit")
+    if limited is None:
+        if order is not None:
+            hint = "Add LIMIT k to keep the first k rows, or take the ORDER BY away."
+            raise error("E013", "ORDER BY without LIMIT: a view's rows have no order", span_of(order), hint)
+        return
+    if order is None:
+        raise error("E013", "LIMIT without ORDER BY would keep any rows at all", span_of(limited), "Add ORDER BY.")
+    by = _ordering(order.expressions, expressions, outputs)
+    pipeline.rel = mmpl.Best(pipeline.rel, _count(limited.expression), by, (), span=span_of(limited))
+
+
+def best(node: exp.Expr, pipeline: Pipeline, outputs: Sequence[Output], expressions: Expressions) -> None:
+    """BEST k BY … PER …."""
+    per = [_translated(c, expressions, outputs) for c in node.args.get("per") or []]
+    by = _ordering(node.args["by"], expressions, outputs)
+    columns = pipeline.extend_all([("per", typed) for typed in per])
+    pipeline.rel = mmpl.Best(pipeline.rel, _count(node.this), by, tuple(dict.fromkeys(columns)), span=span_of(node))
+
+
+def _ordering(
+    nodes: Sequence[exp.Ordered], expressions: Expressions, outputs: Sequence[Output]
+) -> tuple[tuple[mmpl.Expr, bool], ...]:
+    by = []
+    for node in nodes:
+        typed = _translated(node.this, expressions, outputs)
+        if not typed.type.is_ordered:
+            raise error("E031", f"rows cannot be ordered by a {typed.type.name}", span_of(node))
+        by.append((typed.expr, bool(node.args.get("desc"))))
+    return tuple(by)
+
+
+def _translated(node: exp.Expr, expressions: Expressions, outputs: Sequence[Output]) -> Typed:
+    """What orders rows names outputs before columns, and may count them."""
+    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+        if not 1 <= int(node.name) <= len(outputs):
+            raise error("E022", f"there is no column number {node.name} in the select list", span_of(node))
+        return outputs[int(node.name) - 1].typed
+    if isinstance(node, exp.Column) and not node.table:
+        named = [o for o in outputs if matches(node.name, is_quoted(node), o.name)]
+        exact = [o for o in named if o.name == node.name] or named
+        if exact:
+            return exact[0].typed
+    return expressions.translate(node)
+
+
+def _count(node: exp.Expr) -> int:
+    if not 0 < int(node.name) <= INT_MAX:
+        raise error("E033", "the number of rows is a whole number above zero", span_of(node))
+    return int(node.name)

@@ -1,0 +1,75 @@
+"""A history: of every stream, all events at or below its horizon. Horizons never go back."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from smile.algebra import mmpl
+from smile.algebra.coercions import parse_literal
+from smile.algebra.types import INT_MAX, DataType, Value
+
+NOTHING = -1
+"""The horizon of a stream of which nothing has been heard."""
+
+END = INT_MAX
+"""The horizon of a stream that is finished."""
+
+Event = Mapping[str, Any]
+"""A line of a recorded history: an event, a silence of one stream, or a silence of all."""
+
+
+@dataclass
+class History:
+    """`events` has, of each stream, a row of plain values for each tick at which something happened."""
+
+    streams: Mapping[str, mmpl.StreamDef]
+    events: dict[str, dict[int, dict[str, Value]]] = field(default_factory=dict)
+    horizons: dict[str, int] = field(default_factory=dict)
+    last: int = NOTHING
+
+    @staticmethod
+    def of(program: mmpl.Program, lines: Iterable[Event] = ()) -> "History":
+        streams = {s.name: s for s in program.streams}
+        history = History(streams, {n: {} for n in streams}, dict.fromkeys(streams, NOTHING))
+        for line in lines:
+            history.add(line)
+        return history
+
+    def add(self, line: Event) -> None:
+        if "silence_to" in line:
+            for stream in [line["stream"]] if "stream" in line else list(self.streams):
+                self._know_to(stream, int(line["silence_to"]))
+            return
+        stream = self.streams[line["stream"]]
+        tick = int(line["at"]) if "at" in line else self.last + 1
+        given = line["event"]
+        row = {name: plain_value(given.get(name), data) for name, data in stream.columns}
+        self.events[stream.name][tick] = {stream.tick: tick, **row}
+        self.last = max(self.last, tick)
+        self._know_to(stream.name, tick)
+
+    def end(self) -> "History":
+        """The same history with every stream finished."""
+        return History(self.streams, {n: dict(e) for n, e in self.events.items()}, dict.fromkeys(self.streams, END))
+
+    def _know_to(self, stream: str, tick: int) -> None:
+        self.horizons[stream] = max(self.horizons[stream], tick)
+
+
+def read_events(text: str) -> list[Event]:
+    """NDJSON, with blank lines passed over. Decimals are read as they are written."""
+    return [json.loads(line, parse_float=str) for line in text.splitlines() if line.strip()]
+
+
+def plain_value(given: Any, data: DataType) -> Value:
+    """A value of JSON as one of its column's type. Ticks, dates and the like may be written as text."""
+    if given is None:
+        return None
+    if data.name in ("string", "bool"):
+        return given  # type: ignore[no-any-return]
+    if data.name in ("time", "interval", "timestamp", "date") and isinstance(given, int):
+        return given
+    if data.name == "time":
+        return int(given)
+    return parse_literal(str(given), data)

@@ -1,0 +1,181 @@
+"""Relations as dictionaries: of each key heard of, the row with its mask and what is known of every column.
+
+A cell is a Mask if its column is Boolean, else a Range, a Latest or a Nested; key columns are exact. Masks have no NULL.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import reduce
+from math import ceil, floor
+from typing import Any
+
+from smile.algebra.types import BOOL, TICKS_PER_MICROSECOND, TIMESTAMP, DataType, Value
+from smile.knowledge.comparison import compare, test_null
+from smile.knowledge.known import Known
+from smile.knowledge.latest import Latest
+from smile.knowledge.mask import F, Mask, T, Truth, image
+from smile.knowledge.nested import Nested
+from smile.knowledge.once import Once
+from smile.knowledge.range import MAYBE, Range, hull
+from smile.knowledge.seals import START, Seal
+from smile.knowledge.symbolic import Bound
+from smile.knowledge.types import ColumnType
+from smile.reference.history import END
+
+Key = tuple[Any, ...]
+Cells = Mapping[str, Known]
+Horizons = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Row:
+    """`steps` is the number of events it has absorbed."""
+
+    mask: Mask
+    cells: Cells
+    steps: int
+
+    @property
+    def shown(self) -> bool:
+        return self.mask.shown
+
+    @property
+    def is_final(self) -> bool:
+        return self.mask.gone or (self.mask.stays and all(c.is_final for c in self.cells.values()))
+
+
+Relation = dict[Key, Row]
+
+
+def key_of(cells: Cells, names: Iterable[str]) -> Key:
+    return tuple(cells[name].now for name in names)
+
+
+def orderable(key: Key) -> Key:
+    """The key as one that can be compared even where it has NULLs, which come last."""
+    return tuple((part is None, False if part is None else part) for part in key)
+
+
+# ── masks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+UNHEARD = Mask.of((True, False), False)
+"""Whether something nobody has heard of will turn out to be there."""
+
+
+def kleene_and(a: Truth, b: Truth) -> Truth:
+    return False if a is False or b is False else None if a is None or b is None else True
+
+
+def kleene_or(a: Truth, b: Truth) -> Truth:
+    return True if a is True or b is True else None if a is None or b is None else False
+
+
+def all_of(*masks: Mask) -> Mask:
+    return reduce(lambda a, b: image(kleene_and, a, b), masks, T)
+
+
+def any_of(masks: Iterable[Mask]) -> Mask:
+    return reduce(lambda a, b: image(kleene_or, a, b), masks, F)
+
+
+def none_of(mask: Mask) -> Mask:
+    return image(lambda a: None if a is None else not a, mask)
+
+
+# ── cells ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def range_of(known: Known) -> Range:
+    """What is known of a cell that is not a nested relation, as a range."""
+    if isinstance(known, Once | Latest | Mask):
+        return known.range()
+    assert isinstance(known, Range)
+    return known
+
+
+def equal(a: Known, b: Known) -> Mask:
+    """a = b, with NULL for NULL."""
+    x, y = range_of(a), range_of(b)
+    return Mask(compare("=", x, y), None if x.now is None or y.now is None else x.now == y.now)
+
+
+def at_most(a: Known, b: Known) -> Mask:
+    """a <= b, with NULL for NULL."""
+    x, y = range_of(a), range_of(b)
+    return Mask(compare("<=", x, y), None if x.now is None or y.now is None else x.now <= y.now)  # type: ignore[operator]
+
+
+def same(a: Known, b: Known) -> Mask:
+    """a IS NOT DISTINCT FROM b: NULLs group together."""
+    x, y = range_of(a), range_of(b)
+    return Mask(test_null("is not distinct from", [x, y]), x.now == y.now)
+
+
+def bottom(column: ColumnType) -> Known:
+    """A cell of a row nobody has heard of: any value of the column's domain, or NULL."""
+    if column.data == BOOL:
+        return Mask.bottom()
+    return Nested.bottom() if column.data.name == "relation" else Range.bottom(*domain(column))
+
+
+def null(data: DataType) -> Known:
+    return Mask.exactly(None) if data == BOOL else Range.exactly(None)
+
+
+def one_of(cells: Sequence[Known], now: Any) -> Known:
+    """The cell that will turn out to be one of these; `now` is what it is at present. There is at least one."""
+    if len(cells) == 1:
+        return cells[0]
+    if all(isinstance(c, Mask) for c in cells):
+        return Mask(frozenset[Truth]().union(*(c.possible for c in cells if isinstance(c, Mask))), now)
+    if any(isinstance(c, Nested) for c in cells):
+        return Range(None, None, MAYBE, now)
+    return hull([range_of(c) for c in cells], now)
+
+
+def domain(column: ColumnType) -> tuple[Any, Any]:
+    """The ends of a column's domain that are numbers; None where there is none."""
+    if column.range is None:
+        return None, None
+    return _end(column.range.lo, column.data, floor), _end(column.range.hi, column.data, ceil)
+
+
+def _end(bound: Bound, data: DataType, rounded: Any) -> Value:
+    number = bound.number
+    if number is None:
+        return None
+    if data.name == "decimal":
+        exact = Fraction(number)
+        return Decimal(exact.numerator) / Decimal(exact.denominator)
+    return float(number) if data.name == "float" else int(rounded(number))
+
+
+# ── seals ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_sealed(
+    seals: Mapping[str, Seal], cells: Cells, types: Mapping[str, DataType], horizons: Horizons
+) -> bool:
+    """Whether no event that is still possible can affect a row with these cells."""
+    return all(_is_reached(seal, cells, types, horizons[stream]) for stream, seal in seals.items())
+
+
+def _is_reached(seal: Seal, cells: Cells, types: Mapping[str, DataType], horizon: int) -> bool:
+    """Whether the horizon has reached the seal: at the end of time it has, even one that is never."""
+    if horizon >= END:
+        return True
+    ticks = [tick_of(cells, column, types) for column, _ in seal.at]
+    if seal.is_never or None in ticks:
+        return False
+    return all(tick + offset <= horizon for tick, (_, offset) in zip(ticks, seal.at, strict=True) if tick is not None)
+
+
+def tick_of(cells: Cells, column: str, types: Mapping[str, DataType]) -> int | None:
+    if column == START:
+        return 0
+    value = cells[column].now
+    if value is None:
+        return None
+    return int(value) * (TICKS_PER_MICROSECOND if types[column] == TIMESTAMP else 1)

@@ -1,0 +1,119 @@
+"""Rows as they travel: JSON objects, from which a subscriber's knowledge of a view is built. Equal knowledge has equal
+objects."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from smile.algebra import mmpl
+from smile.algebra.coercions import to_text
+from smile.algebra.types import DataType, Value
+from smile.knowledge.analysis import Analysis
+from smile.knowledge.known import Known
+from smile.knowledge.types import RelationType
+from smile.reference.evaluate import evaluate
+from smile.reference.history import Event, History
+from smile.reference.relation import Horizons, Key, Relation, Row, is_sealed
+from smile.knowledge.transfer import exactly
+
+JSON_INT_MAX = 2**53
+"""Beyond it, readers of JSON that have only floats lose digits: ticks travel as text."""
+
+Json = dict[str, Any]
+
+
+def wire(view: str, type_: RelationType, key: Key, row: Row) -> Json:
+    """What is told of a row that is, or was, shown."""
+    heading = type_.heading
+    message: Json = {"view": view, "key": _key(type_, key)}
+    if not row.shown:
+        return {**message, "deleted": True, "final": row.mask.gone, "steps": row.steps}
+    message["row"] = {c: _plain(row.cells[c].now, heading.columns[c]) for c in heading.values}
+    message["knowledge"] = {
+        c: _knowledge(row.cells[c], heading.columns[c]) for c in heading.values if type_.columns[c].evolves
+    }
+    message["final"] = row.is_final
+    if row.mask.stays and not row.is_final:
+        message["stays"] = True
+    return {**message, "steps": row.steps}
+
+
+def _key(type_: RelationType, key: Key) -> Json:
+    columns = type_.heading.columns
+    return {c: _plain(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
+
+
+def _knowledge(cell: Known, data: DataType) -> Json:
+    told = cell.wire()
+    return {
+        word: [_plain(v, data) for v in value] if word == "between"
+        else value if word == "unknown"
+        else _tick(value) if word == "at"
+        else _plain(value, data)
+        for word, value in told.items()
+    }  # fmt: skip
+
+
+def _plain(value: Any, data: DataType) -> Any:
+    """A value as JSON has it. Of a nested relation the rows, in the order of their keys."""
+    if value is None or isinstance(value, bool):
+        return value
+    if data.name == "relation":
+        columns = dict(data.columns)
+        return [{c: _plain(v, columns[c]) for c, v in row.items()} for _, row in value]
+    if data.name in ("time", "interval"):
+        return _tick(value)
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else _fraction(value)
+    return to_text(value, data) if data.name in ("timestamp", "date", "bytes") else value
+
+
+def _tick(value: int) -> int | str:
+    return value if abs(value) <= JSON_INT_MAX else str(value)
+
+
+def _fraction(value: Decimal) -> float | str:
+    """A number where a float shows just these digits, else text."""
+    return float(value) if Decimal(repr(float(value))) == value else str(value)
+
+
+# ── snapshots and changes ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def snapshot(view: str, type_: RelationType, relation: Relation) -> dict[Key, Json]:
+    """The rows shown."""
+    return {key: wire(view, type_, key, row) for key, row in relation.items() if row.shown}
+
+
+def changes(
+    view: str, type_: RelationType, before: dict[Key, Json], relation: Relation, horizons: Horizons
+) -> list[Json]:
+    """What a subscriber who was shown `before` has to be told."""
+    after = snapshot(view, type_, relation)
+    told = [message for key, message in after.items() if before.get(key) != message]
+    for key in before.keys() - after.keys():
+        row = relation.get(key)
+        told.append(wire(view, type_, key, row) if row is not None else _forgotten(view, type_, key, horizons))
+    return told
+
+
+def _forgotten(view: str, type_: RelationType, key: Key, horizons: Horizons) -> Json:
+    """A row of which nothing is left, such as a group all of whose members moved to others."""
+    columns = type_.heading.columns
+    cells = {c: exactly(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
+    final = is_sealed(type_.seals, cells, columns, horizons)
+    return {"view": view, "key": _key(type_, key), "deleted": True, "final": final, "steps": 0}
+
+
+def final_rows(program: mmpl.Program, events: Iterable[Event]) -> dict[str, dict[Key, dict[str, Value]]]:
+    """Of every view, the rows of plain SQL over all events: what it holds once all streams are finished."""
+    analysis = Analysis(program)
+    relations = evaluate(program, analysis, History.of(program, events).end())
+    return {
+        view.name: {
+            key: {c: row.cells[c].now for c in analysis.relations[view.name].heading.visible}
+            for key, row in relations[view.name].items()
+            if row.shown
+        }
+        for view in program.views
+    }

@@ -1,0 +1,238 @@
+"""The commands, as their user runs them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from smile import __version__
+from smile.cli.main import app
+
+SMILE = Path(sys.executable).parent / "smile"
+
+FLOOR = """\
+CREATE STREAM BuyBids (buyid: time -> issue: string, price: centspersshare, #bid: shares);
+CREATE STREAM SellBids (sellid: time -> issue: string, price: centspersshare, #bid: shares);
+CREATE STREAM Matches (t: time -> buyid: time, sellid: time, #traded: shares);
+CREATE VIEW BuySatisfied (SELECT buyid, SUM(#traded) AS total FROM Matches GROUP BY buyid);
+CREATE VIEW SellSatisfied (SELECT sellid, SUM(#traded) AS total FROM Matches GROUP BY sellid);
+CREATE VIEW RemainingBuy (SELECT buyid, issue, price, (#bid - total) as buyremaining
+  FROM BuyBids JOIN BuySatisfied USING(buyid) WHERE buyremaining > 0);
+CREATE VIEW RemainingSell (SELECT sellid, issue, price, (#bid - total) as sellremaining
+  FROM SellBids JOIN SellSatisfied USING(sellid) WHERE sellremaining > 0);
+CREATE VIEW Matchable (SELECT * FROM RemainingBuy JOIN RemainingSell USING(issue, price));
+subscriptions RemainingBuy, RemainingSell, Matchable;
+"""
+
+
+@pytest.fixture
+def floor(tmp_path: Path) -> str:
+    path = tmp_path / "floor.smile"
+    path.write_text(FLOOR)
+    return str(path)
+
+
+def smile(*args: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, args, input=stdin)
+
+
+def explained(*args: str) -> dict[str, object]:
+    result = smile("explain", *args, "--json")
+    assert result.exit_code == 0, result.stderr
+    parsed: dict[str, object] = json.loads(result.stdout)
+    return parsed
+
+
+# ── check ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_check_says_what_it_found(floor: str) -> None:
+    result = smile("check", floor)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == f"{floor}: ok: 3 streams, 5 views, 3 subscriptions, 2 stages\n"
+
+
+def test_check_reads_standard_input() -> None:
+    assert smile("check", "-", stdin=FLOOR).exit_code == 0
+
+
+def test_check_reads_mmpl(tmp_path: Path, floor: str) -> None:
+    path = tmp_path / "floor.mmpl"
+    path.write_text(smile("explain", floor, "--as", "mmpl").stdout)
+    assert "5 views, 3 subscriptions, 2 stages" in smile("check", str(path)).stdout
+    assert smile("explain", str(path), "--as", "stages").stdout == smile("explain", floor, "--as", "stages").stdout
+
+
+def test_a_warning_is_no_failure(tmp_path: Path) -> None:
+    path = tmp_path / "p.smile"
+    path.write_text(
+        "CREATE STREAM S (t: time -> k: string);\nCREATE VIEW V AS SELECT k, COUNT(*) AS n FROM S GROUP BY k;"
+    )
+    result = smile("check", str(path))
+    assert result.exit_code == 0
+    assert "1 warning" in result.stdout
+    assert "W001: V keeps n for each k for good" in result.stderr
+    assert "every new k: nothing says when S has had its last event for a k" in result.stderr
+
+
+def test_a_predicate_that_the_types_decide_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "p.smile"
+    path.write_text(
+        "CREATE STREAM S (t: time -> n: shares NOT NULL);\nCREATE VIEW V AS SELECT n FROM S WHERE n >= 0 AND n < 5;"
+    )
+    assert "2:40: warning W002: n >= 0 is always true" in smile("check", str(path)).stderr
+
+
+def test_errors_go_to_standard_error_with_exit_code_1(tmp_path: Path) -> None:
+    path = tmp_path / "p.smile"
+    path.write_text("CREATE STREAM S (t: time -> a: int);\nCREATE VIEW V AS SELECT b FROM S;\n")
+    result = smile("check", str(path))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"{path}:2:25: error E022: there is no column b\n")
+
+
+# ── explain ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_types_of_the_paper(floor: str) -> None:
+    relations = explained(floor, "--as", "types")["relations"]
+    assert isinstance(relations, dict)
+    total = relations["BuySatisfied"]["columns"]["total"]
+    assert (total["range"], total["steps"], total["direction"]) == ([0, "MAXTIME*MAXTRADED"], "MAXTIME", "up")
+    remaining = relations["RemainingBuy"]["columns"]["buyremaining"]
+    assert (remaining["domain"], remaining["steps"], remaining["direction"]) == ("masked range", "MAXTIME + 1", "down")
+    assert relations["RemainingBuy"]["mask"] == {
+        "initial": "f",
+        "course": "falls for good",
+        "steps": 2,
+        "final": ["F"],
+    }
+    assert relations["Matchable"]["key"] == ["buyid", "sellid"]
+    assert relations["Matchable"]["seals"] == {"BuyBids": "buyid", "SellBids": "sellid", "Matches": None}
+
+
+def test_stages_of_the_paper(floor: str) -> None:
+    found = explained(floor, "--as", "stages")
+    assert [stage["by"] for stage in found["stages"]] == [["buyid", "sellid"], ["issue, price"]]  # type: ignore[attr-defined]
+    assert found["paths"]["Matchable"] == ["BuyBids, SellBids, Matches", "stage 1", "stage 2", "Matchable"]  # type: ignore[index]
+
+
+def test_text_and_json_name_the_same(floor: str) -> None:
+    for step in ("types", "graph", "stages"):
+        text = smile("explain", floor, "--as", step).stdout
+        for name in ("BuySatisfied", "RemainingSell", "Matchable"):
+            assert name in text
+            assert name in json.dumps(explained(floor, "--as", step))
+
+
+def test_one_view_and_what_it_is_made_from(floor: str) -> None:
+    text = smile("explain", floor, "--as", "mmpl", "--view", "remainingbuy").stdout
+    assert "VIEW RemainingBuy" in text
+    assert "VIEW BuySatisfied" in text
+    assert "Sell" not in text.replace("sellid", "")
+    assert text.rstrip().endswith("SUBSCRIBE RemainingBuy;")
+
+
+def test_dot_is_a_graph_that_names_every_relation(floor: str) -> None:
+    text = smile("explain", floor, "--as", "graph", "--dot").stdout
+    assert text.startswith("digraph knowledge {")
+    assert '"Matches" -> "BuySatisfied" [label="SUMMARIZE PER {buyid} ADD {total := SUM(#traded)}"];' in text
+    assert text.count("->") == 15
+
+
+def test_mermaid_escapes_what_would_end_a_label(floor: str) -> None:
+    text = smile("explain", floor, "--as", "graph", "--mermaid").stdout
+    assert text.startswith("flowchart LR")
+    assert "SUM(#35;traded)" in text
+    assert "buyremaining #gt; DECIMAL" in text
+
+
+# ── misuse, and bad input ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("explain", "{floor}", "--as", "nonsense"),
+        ("explain", "{floor}", "--as", "types", "--dot"),
+        ("explain", "{floor}", "--as", "graph", "--dot", "--json"),
+        ("explain", "{floor}", "--view", "Nothing"),
+        ("check",),
+        ("nonsense",),
+    ],
+)
+def test_misuse_is_exit_code_2(args: tuple[str, ...], floor: str) -> None:
+    result = smile(*(a.format(floor=floor) for a in args))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", "E004"),
+        (b"-- only a comment\n", "E004"),
+        (bytes(range(256)), "E002"),
+        (b"\x7fELF\x02\x01\x01\x00" + bytes(100), None),
+        (b"CREATE STREAM S (t: time -> a: string); CREATE VIEW V AS SELECT 'abc FROM S;", "E011"),
+        (b"CREATE VIEW V AS SELECT " + b"(" * 10_000 + b"1" + b")" * 10_000 + b" FROM S;", "E012"),
+        (b"x" * (4 * 2**20 + 1), "E003"),
+        (b"a " * 2**19, None),
+        (b"CREATE VIEW A AS SELECT * FROM B; CREATE VIEW B AS SELECT * FROM A;", "E024"),
+        (b"CREATE VIEW A AS SELECT * FROM Nothing;", "E021"),
+        ("CREATE STREAM größe (zeit: time -> länge: int); CREATE VIEW V AS SELECT lange FROM größe;".encode(), "E022"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("suffix", [".smile", ".mmpl"])
+def test_bad_files_get_a_code_and_no_traceback(content: bytes, code: str | None, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"bad{suffix}"
+    path.write_bytes(content)
+    result = smile("check", str(path))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert isinstance(result.exception, SystemExit)
+    assert result.stderr.startswith(str(path))
+    assert "error E" in result.stderr
+    if suffix == ".smile" and code is not None:
+        assert f"error {code}:" in result.stderr
+    assert len(result.stderr) < 10_000
+
+
+def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing.smile", tmp_path):
+        result = smile("check", str(path))
+        assert result.exit_code == 1
+        assert "error E001" in result.stderr
+
+
+def test_a_hundred_errors_are_counted_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "p.smile"
+    path.write_text("".join(f"CREATE VIEW V{i} AS SELECT * FROM Nowhere;\n" for i in range(90)))
+    assert smile("check", str(path)).stderr.rstrip().endswith("… and 70 more")
+
+
+# ── as a process ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_version_and_help_teach() -> None:
+    assert smile("--version").stdout == f"smile {__version__}\n"
+    text = smile("explain", "--help").stdout
+    for word in ("mmpl", "types", "graph", "stages", "--json", "--dot", "--mermaid", "--view", "Example"):
+        assert word in text
+
+
+def test_a_reader_that_goes_away_is_no_error(floor: str) -> None:
+    command = f"{SMILE} explain {floor} --as types | head -n 1"
+    result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "STREAM BuyBids  key buyid\n"
+
+
+def test_an_internal_error_is_said_to_be_ours(floor: str) -> None:
+    broken = "import smile.cli.main as m; m.compile_program = lambda s: 1 / 0; import sys; sys.argv = ['smile', 'check', sys.argv[1]]; m.main()"
+    result = subprocess.run([sys.executable, "-c", broken, floor], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 70
+    assert result.stderr.startswith("smile: internal error: ZeroDivisionError")
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,99 @@
+"""Stages: where rows must move to meet, and only there."""
+
+import pytest
+
+from smile.algebra.check import checked
+from smile.algebra.parser import parse_program
+from smile.graph.build import build
+from smile.graph.objects import Graph
+from smile.graph.stages import Stage, cut
+from smile.knowledge.analysis import Analysis
+from smile.source import Source
+
+STREAMS = """
+STREAM S (t: time -> a: int, k: string, j: string);
+STREAM R (u: time -> b: int, k: string, ref: time);
+"""
+
+
+def stages(text: str) -> list[Stage]:
+    return cut(graph(text))
+
+
+def graph(text: str) -> Graph:
+    program = checked(parse_program(Source("test.mmpl", STREAMS + text)))
+    return build(program, Analysis(program))
+
+
+@pytest.mark.parametrize(
+    ("views", "keys"),
+    [
+        ("VIEW V := S WHERE a > 1;", [["any"]]),
+        ("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()};", [["k"]]),
+        ("VIEW V := S SUMMARIZE PER {} ADD {n := COUNT()};", [["one partition"]]),
+        # the same stream, routed by two columns as it is read
+        ("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()}; VIEW W := S SUMMARIZE PER {j} ADD {n := COUNT()};", [["k", "j"]]),
+        # partitioned by k from the start, because a reader wants it so
+        ("VIEW V := S SUMMARIZE PER {j, k} ADD {n := COUNT()} SUMMARIZE PER {k} ADD {m := MAX(n)};", [["k"]]),
+        ("VIEW V := S SUMMARIZE PER {j, k} ADD {n := COUNT()} RENAME {k AS x} WHERE n > 1 SUMMARIZE PER {x} ADD {m := MAX(n)};", [["k", "x"]]),
+        # a group's own value as the next key: rows have to move
+        ("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()};", [["k"], ["n"]]),
+        ("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {} ADD {m := SUM(n)};", [["k"], ["one partition"]]),
+        ("VIEW V := S JOIN R ON {k};", [["k"]]),
+        ("VIEW V := S JOIN (R SUMMARIZE PER {k} ADD {n := COUNT()}) ON {k};", [["k"]]),
+        ("VIEW V := S SUMMARIZE PER {j} ADD {n := COUNT()} JOIN (R RENAME {k AS j}) ON {j};", [["j"]]),
+        # one side is where it should be, the other is not
+        ("VIEW V := S SUMMARIZE PER {k, j} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()} JOIN (R RENAME {b AS n}) ON {n};", [["k, j"], ["n"]]),
+        # NOT IN: a NULL anywhere on the right concerns every left row
+        ("VIEW V := S ANTIJOIN (R PROJECT {u, k}) ON {k} NULL AWARE;", [["one partition"]]),
+        ("VIEW V := S ASOF JOIN (R RENAME {k AS i}) ON {k = i} AT t >= u;", [["k"]]),
+        ("VIEW V := S BEST 3 BY a PER {};", [["one partition"]]),
+        ("VIEW V := S SILENCE {q := t PER {k} > INTERVAL '1' HOUR};", [["k"]]),
+        ("VIEW V := UNION {S PROJECT {k}, R PROJECT {k}} DISTINCT;", [["k"]]),
+        # branches in different places
+        ("VIEW V := UNION {S SUMMARIZE PER {k} ADD {n := COUNT()} PROJECT {n}, S SUMMARIZE PER {j} ADD {n := COUNT()} PROJECT {n}} SUMMARIZE PER {n} ADD {m := COUNT()};", [["k", "j", "any"], ["n"]]),
+        # branches in the same places, though by another name
+        ("VIEW V := UNION {S SUMMARIZE PER {k} ADD {n := COUNT()}, S SUMMARIZE PER {j} ADD {n := COUNT()} RENAME {j AS k}} SUMMARIZE PER {k} ADD {m := SUM(n)};", [["k", "j"]]),
+        # the partitioning column is projected away: who needs it next must exchange
+        ("VIEW V := S JOIN R ON {k} PROJECT {a, b} SUMMARIZE PER {a} ADD {n := COUNT()};", [["k", "any"], ["a"]]),
+    ],
+)  # fmt: skip
+def test_partitioning(views: str, keys: list[list[str]]) -> None:
+    assert [stage.keys for stage in stages(views)] == keys
+
+
+def test_trade_floor_has_two_stages() -> None:
+    text = """
+        STREAM BuyBids (buyid: time -> issue: string, price: int, #bid: int);
+        STREAM SellBids (sellid: time -> issue: string, price: int, #bid: int);
+        STREAM Matches (t: time -> buyid: time, sellid: time, #traded: int);
+        VIEW BuySatisfied := Matches SUMMARIZE PER {buyid} ADD {total := SUM(#traded)};
+        VIEW SellSatisfied := Matches SUMMARIZE PER {sellid} ADD {total := SUM(#traded)};
+        VIEW RemainingBuy := BuyBids JOIN BuySatisfied ON {buyid} PROJECT {buyid, issue, price, total};
+        VIEW RemainingSell := SellBids JOIN SellSatisfied ON {sellid} RENAME {total AS sold} PROJECT {sellid, issue, price, sold};
+        VIEW Matchable := RemainingBuy JOIN RemainingSell ON {issue, price};
+        SUBSCRIBE Matchable;
+    """
+    first, second = stages(text)
+    assert first.keys == ["buyid", "sellid"]
+    assert not first.exchanges
+    assert second.keys == ["issue, price"]
+    assert [(e.relation, e.by) for e in second.exchanges] == [
+        ("RemainingBuy", ("issue", "price")),
+        ("RemainingSell", ("issue", "price")),
+    ]
+
+
+def test_a_stream_that_meets_a_later_stage_is_sent_there() -> None:
+    found = stages(
+        "VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()} "
+        "JOIN (R RENAME {b AS n}) ON {n};"
+    )
+    assert [(e.relation, e.by) for e in found[1].exchanges] == [("V.1", ("n",)), ("V.3", ("n",))]
+
+
+def test_every_transform_is_in_one_stage_after_what_it_reads() -> None:
+    text = "VIEW V := S JOIN R ON {k} SUMMARIZE PER {a} ADD {n := COUNT()}; VIEW W := V SUMMARIZE PER {n} ADD {m := COUNT()};"
+    place = {t.output: stage.number for stage in stages(text) for t in stage.transforms}
+    for transform in graph(text).transforms:
+        assert all(place.get(name, 1) <= place[transform.output] for name in transform.inputs)

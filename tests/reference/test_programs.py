@@ -1,0 +1,64 @@
+"""What every test program shows, at each cut and by each change: exactly what was worked out by hand."""
+
+import pytest
+
+from smile.reference.evaluate import evaluate
+from smile.reference.history import History
+from smile.reference.wire import changes, snapshot
+from tests.reference.cases import Case, Json, analysed, cases, comparable
+
+CASES = {case.name: case for case in cases()}
+CUTS = [(case.name, cut) for case in CASES.values() for cut in case.rows]
+CHANGES = [(case.name, line) for case in CASES.values() for line in case.changes]
+
+
+def shown(case: Case, history: History) -> list[Json]:
+    program = case.written
+    analysis = analysed(program)
+    relations = evaluate(program, analysis, history)
+    return [
+        row
+        for view in program.subscriptions
+        for row in snapshot(view, analysis.relations[view], relations[view]).values()
+    ]
+
+
+@pytest.mark.parametrize(("name", "cut"), CUTS)
+def test_rows(name: str, cut: int | None) -> None:
+    case = CASES[name]
+    history = History.of(case.written, case.events[:cut])
+    found, expected = comparable(shown(case, history if cut is not None else history.end()), case.rows[cut])
+    assert found == expected
+
+
+@pytest.mark.parametrize(("name", "line"), CHANGES)
+def test_changes(name: str, line: int) -> None:
+    case = CASES[name]
+    program = case.written
+    analysis = analysed(program)
+    before = evaluate(program, analysis, History.of(program, case.events[: line - 1]))
+    history = History.of(program, case.events[:line])
+    after = evaluate(program, analysis, history)
+    told = []
+    for view in program.subscriptions:
+        type_ = analysis.relations[view]
+        told += changes(view, type_, snapshot(view, type_, before[view]), after[view], history.horizons)
+    found, expected = comparable(told, case.changes[line])
+    assert found == expected
+
+
+def test_every_operator_has_a_test_program() -> None:
+    """Adding an operator to MMPL means adding a test program."""
+    from smile.algebra import mmpl
+
+    used = {
+        (type(node).__name__, getattr(node, "kind", None))
+        for case in CASES.values()
+        for view in case.written.views
+        for node in mmpl.walk(view.body)
+    }
+    operators = {sub.__name__ for sub in mmpl.Rel.__subclasses__()}
+    assert {name for name, _ in used} == operators
+    assert {kind for name, kind in used if name == "Join"} == {"inner", "left", "right", "full", "semi", "anti", "match"}
+    assert {kind for name, kind in used if name == "Window"} == {"tumble", "hop", "last"}
+    assert {kind for name, kind in used if name == "Asof"} == {"inner", "left"}
