@@ -8,28 +8,48 @@ from sqlglot import exp
 from smile.algebra import mmpl
 from smile.algebra.translate.expressions import Expressions, Typed
 from smile.algebra.translate.pipeline import Pipeline
-from smile.algebra.translate.scope import Scope, free_name, is_quoted, matches
+from smile.algebra.translate.scope import Names, Scope, free_name, is_quoted, matches
 from smile.algebra.types import INT_MAX
-from smile.errors import error
+from smile.errors import Diagnostic, SmileError, error
 from smile.lang import span_of
 from smile.source import Span
 
 
 @dataclass
 class Output:
+    """`exact`: only another name of exactly this spelling clashes with it."""
+
     name: str
     typed: Typed
     span: Span | None = None
+    exact: bool = True
+
+
+def unique_names(outputs: Sequence[Output]) -> list[str]:
+    """The names of the outputs, or all the errors in them."""
+    named: Names[None] = Names()
+    problems: list[Diagnostic] = []
+    for output in outputs:
+        if named.clash(output.name, output.exact) is not None:
+            hint = f"Give one of them another name: … AS {free_name(output.name, set(named))}."
+            message = f"two columns of the select list are named {output.name}"
+            problems.append(Diagnostic("E020", message, output.span, hint))
+        named.add(output.name, None, output.exact)
+    if problems:
+        raise SmileError(problems)
+    return [o.name for o in outputs]
 
 
 def projected(pipeline: Pipeline, outputs: Sequence[Output], span: Span | None) -> mmpl.Rel:
     """The outputs as the visible columns. A key column that is not among them stays under its own name, or, where an
     output has that, with its relation's name before it."""
-    names = pipeline.extend_all([(o.name, o.typed) for o in outputs])
+    held = pipeline.extend_all([(o.name, o.typed) for o in outputs])
+    kept = {name for name, output in zip(held, outputs, strict=True) if name == output.name}
     columns: list[str] = []
     new: dict[str, str] = {}
-    for name, output in zip(names, outputs, strict=True):
-        column = name if name not in columns else pipeline.copy(output.name, mmpl.Column(name), output.span)
+    for name, output in zip(held, outputs, strict=True):
+        taken = name in columns or (name in kept and name != output.name)
+        column = pipeline.copy(output.name, name, output.span) if taken else name
         columns.append(column)
         if column != output.name:
             new[column] = output.name

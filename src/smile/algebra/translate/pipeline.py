@@ -90,17 +90,20 @@ class Pipeline:
                 taken.add(names[-1])
                 new.append((names[-1], expr))
                 self.computed[expr] = names[-1]
+        self._assign(new)
+        return names
+
+    def _assign(self, new: Sequence[tuple[str, mmpl.Expr]]) -> None:
         last = self.rel
         if new and isinstance(last, mmpl.Extend) and not _named(new) & {n for n, _ in last.assignments}:
             self.rel = mmpl.Extend(last.input, (*last.assignments, *new), span=last.span)
         elif new:
             self.rel = mmpl.Extend(last, tuple(new), span=new[0][1].span)
-        return names
 
-    def copy(self, name: str, column: mmpl.Expr, span: Span | None) -> str:
+    def copy(self, name: str, column: str, span: Span | None) -> str:
         """One more column with the value of one that is there."""
         free = free_name(name, self.heading.columns)
-        self.rel = mmpl.Extend(self.rel, ((free, column),), span=span)
+        self._assign([(free, mmpl.Column(column, span=span))])
         return free
 
     def rename(self, new: dict[str, str]) -> None:

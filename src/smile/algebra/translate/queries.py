@@ -5,26 +5,33 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from smile.algebra import mmpl
-from smile.algebra.translate.alignment import union_all
+from smile.algebra.translate.alignment import Shape, aligned, common_types, inner_names, shape_of, union_all
 from smile.algebra.translate.expressions import Typed
-from smile.algebra.translate.outputs import Output, limit
+from smile.algebra.translate.outputs import Output, limit, unique_names
 from smile.algebra.translate.pipeline import Catalog, Pipeline
 from smile.algebra.translate.scope import Names, Scope, is_quoted
 from smile.algebra.translate.select import Select
+from smile.algebra.types import DataType
 from smile.errors import error
 from smile.lang import span_of
 
 
-def translate_query(node: exp.Expr, catalog: Catalog, names: Sequence[str] = (), bare_nulls: bool = False) -> mmpl.Rel:
-    """`names` are those that `v (a, b) AS …` gives the columns; `bare_nulls` as in `Select`."""
+def translate_query(node: exp.Expr, catalog: Catalog, names: Sequence[str] = ()) -> mmpl.Rel:
+    """`names` are those that `v (a, b) AS …` gives the columns."""
     while isinstance(node, exp.Subquery):
         node = node.this
     catalog = _with_ctes(node, catalog)
     if isinstance(node, exp.Union):
         return _union(node, catalog, names)
-    if isinstance(node, exp.Select):
-        return Select(node, catalog, translate_query, names, bare_nulls).translate()
-    raise error("E013", f"{type(node).__name__} is not supported as a query", span_of(node))
+    select = _select(node, catalog)
+    select.prepare()
+    return select.finish(names)
+
+
+def _select(node: exp.Expr, catalog: Catalog) -> Select:
+    if not isinstance(node, exp.Select):
+        raise error("E013", f"{type(node).__name__} is not supported as a query", span_of(node))
+    return Select(node, catalog, translate_query)
 
 
 def _with_ctes(node: exp.Expr, catalog: Catalog) -> Catalog:
@@ -43,25 +50,48 @@ def _with_ctes(node: exp.Expr, catalog: Catalog) -> Catalog:
 
 
 def _union(node: exp.Union, catalog: Catalog, names: Sequence[str]) -> mmpl.Rel:
-    distinct = bool(node.args.get("distinct"))
-    branches = _branches(node, distinct)
-    rels = [translate_query(branches[0], catalog, names, bare_nulls=True)]
-    wanted = catalog.headings.of(rels[0]).visible
-    for branch in branches[1:]:
-        rel = translate_query(branch, catalog, (), bare_nulls=True)
-        if isinstance(branch, exp.Select) and len(catalog.headings.of(rel).visible) == len(wanted):
-            rel = translate_query(branch, catalog, wanted, bare_nulls=True)
-        rels.append(rel)
-    rel = union_all(rels, [span_of(b) for b in branches], catalog, span_of(node))
-    pipeline = Pipeline(mmpl.Distinct(rel, span=span_of(node)) if distinct else rel, Scope(), catalog)
-    columns = pipeline.heading.columns
-    outputs = [Output(c, Typed(mmpl.Column(c), columns[c])) for c in pipeline.heading.visible]
-    if distinct:
-        for output, span in zip(outputs, [span_of(node)] * len(outputs), strict=True):
-            if not output.typed.type.is_ordered:
-                raise error("E031", f"UNION cannot compare a {output.typed.type.name}", span)
+    span, distinct = span_of(node), bool(node.args.get("distinct"))
+    branches = [_Branch(b, catalog) for b in _branches(node, distinct)]
+    types = common_types("UNION", [b.shape for b in branches], [b.span for b in branches])
+    if names and len(names) != len(types):
+        raise error("E044", f"{len(names)} names for {len(types)} columns", span)
+    own = branches[0].names()
+    rels = [b.finish(inner_names(names or own), types) for b in branches]
+    rel = union_all(rels, names or own, catalog, span)
+    pipeline = Pipeline(mmpl.Distinct(rel, span=span) if distinct else rel, Scope(), catalog)
+    outputs = []
+    for name, (column, type) in zip(own, shape_of(pipeline.rel, catalog), strict=True):
+        if distinct and not type.is_ordered:
+            raise error("E031", f"UNION cannot compare a {type.name}", span, "Use UNION ALL.")
+        outputs.append(Output(name, Typed(mmpl.Column(column), type)))
     limit(node, pipeline, outputs, pipeline.expressions())
     return pipeline.rel
+
+
+class _Branch:
+    """One query of a UNION, translated as far as can be done before its types are settled."""
+
+    def __init__(self, node: exp.Expr, catalog: Catalog) -> None:
+        while isinstance(node, exp.Subquery):
+            node = node.this
+        self.span = span_of(node)
+        self.catalog = catalog
+        self.shape: Shape
+        if isinstance(node, exp.Union):
+            self.rel = translate_query(node, catalog)
+            self.select = None
+            self.shape = shape_of(self.rel, catalog)
+        else:
+            self.select = _select(node, _with_ctes(node, catalog))
+            self.shape = [(o.name, o.typed.type) for o in self.select.prepare()]
+
+    def names(self) -> list[str]:
+        return unique_names(self.select.outputs) if self.select is not None else [name for name, _ in self.shape]
+
+    def finish(self, names: Sequence[str], types: Sequence[DataType]) -> mmpl.Rel:
+        if self.select is not None:
+            return self.select.finish(names, types)
+        return aligned(self.rel, names, types, self.span, self.catalog)
 
 
 def _branches(node: exp.Union, distinct: bool) -> list[exp.Expr]:

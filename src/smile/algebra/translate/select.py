@@ -11,49 +11,39 @@ from smile.algebra import mmpl
 from smile.algebra.translate.aggregation import Grouping, find_aggregates, has_aggregates
 from smile.algebra.translate.expressions import Expressions, Typed
 from smile.algebra.translate.joins import join, tied
-from smile.algebra.translate.outputs import Output, best, limit, projected, star_columns
+from smile.algebra.translate.outputs import Output, best, limit, projected, star_columns, unique_names
 from smile.algebra.translate.overs import lift_overs
 from smile.algebra.translate.pipeline import Catalog, Pipeline, conjuncts
 from smile.algebra.translate.scope import Names, Scope, free_name, is_quoted
 from smile.algebra.translate.silence import lift_silences
 from smile.algebra.translate.sources import Sources, Translate
 from smile.algebra.translate.subqueries import Subqueries, is_test, strip_not
-from smile.algebra.types import NULL, STRING
+from smile.algebra.types import NULL, STRING, DataType
 from smile.errors import Diagnostic, SmileError, error
 from smile.lang import span_of
 from smile.source import Span
 
 
 class Select:
-    """`names` are those of the outputs where something outside the query names them; `bare_nulls`: a NULL of the select
-    list stays without a type, for a UNION to give it one."""
+    """`prepare` finds the outputs and their types, `finish` makes the relation: a UNION has its say in between."""
 
-    def __init__(
-        self,
-        node: exp.Select,
-        catalog: Catalog,
-        translate: Translate,
-        names: Sequence[str] = (),
-        bare_nulls: bool = False,
-    ) -> None:
+    def __init__(self, node: exp.Select, catalog: Catalog, translate: Translate) -> None:
         self.node = node
         self.translate_query = translate
-        self.names = names
-        self.bare_nulls = bare_nulls
         self.problems: list[Diagnostic] = []
         self.aliases = Names({e.alias: e for e in node.expressions if isinstance(e, exp.Alias)})
         self.lifted: dict[int, Typed] = {}
         self.pipeline = self._from(catalog)
 
-    def translate(self) -> mmpl.Rel:
+    def prepare(self) -> list[Output]:
         self._where()
         self._stop_at_problems()
         self.expressions = self._grouped() or self._on_rows()
         self._having()
         sound = [node for node in self._evaluated_last() if self._lift(node)]
-        outputs = self._outputs(sound)
+        self.outputs = self._outputs(sound)
         self._stop_at_problems()
-        return self._finish(outputs)
+        return self.outputs
 
     @contextmanager
     def _gather(self) -> Iterator[None]:
@@ -216,32 +206,15 @@ class Select:
 
     def _outputs(self, sound: Sequence[exp.Expr]) -> list[Output]:
         outputs: list[Output] = []
-        named: Names[None] = Names()
         expressions = replace(self.expressions, alias=lambda _: None, aliases=())
         for node in (n for n in self.node.expressions if any(n is s for s in sound)):
             with self._gather():
                 if node.is_star:
-                    starred = self._starred(node, expressions)
+                    outputs += self._starred(node, expressions)
                 else:
-                    starred = [Output("", self._typed(expressions.translate(node.unalias())), span_of(node))]
-                for output in starred:
-                    name, quoted = (output.name, True) if output.name else self._name(node, output.typed, named)
-                    output.name = self.names[len(outputs)] if len(outputs) < len(self.names) else name
-                    outputs.append(output)
-                    if not self.names and named.clash(name, quoted) is not None:
-                        hint = f"Give one of them another name: … AS {free_name(name, named)}."
-                        message = f"two columns of the select list are named {name}"
-                        raise error("E020", message, output.span, hint)
-                    named.add(name, None, quoted)
-        if self.names and len(self.names) != len(outputs) and not self.problems:
-            message = f"{len(self.names)} names for {len(outputs)} columns"
-            raise error("E044", message, span_of(self.node.expressions[0]))
+                    typed = expressions.translate(node.unalias())
+                    outputs.append(self._named(node, typed, {o.name for o in outputs}))
         return outputs
-
-    def _typed(self, typed: Typed) -> Typed:
-        if typed.type != NULL or self.bare_nulls:
-            return typed
-        return Typed(self.expressions.coerce(typed, STRING, None), STRING)
 
     def _starred(self, node: exp.Expr, expressions: Expressions) -> list[Output]:
         span, outputs = span_of(node), []
@@ -250,19 +223,28 @@ class Select:
             outputs.append(Output(name, expressions.finish(typed), span))
         return outputs
 
-    def _name(self, node: exp.Expr, typed: Typed, taken: Names[None]) -> tuple[str, bool]:
-        """An output's name, and whether its case was chosen: by its alias, its column or its function."""
+    def _named(self, node: exp.Expr, typed: Typed, taken: set[str]) -> Output:
+        """An output by its alias, its column, its function, or a name that is free."""
+        span = span_of(node)
         if isinstance(node, exp.Alias):
-            return node.alias, is_quoted(node.args["alias"])
-        body = node.unnest() if isinstance(node, exp.Paren) else node
+            return Output(node.alias, typed, span, is_quoted(node.args["alias"]))
+        body = node
+        while isinstance(body, exp.Paren):
+            body = body.this
         if isinstance(body, exp.Column):
-            return self._declared(body), True
-        if isinstance(typed.expr, mmpl.Column):
+            return Output(self._declared(body), typed, span)
+        inner = body
+        while isinstance(inner, exp.Paren | exp.Cast):
+            inner = inner.this
+        if isinstance(inner, exp.Column):
+            wanted = self._declared(inner)
+        elif isinstance(typed.expr, mmpl.Column):
             wanted = typed.expr.name
+        elif isinstance(inner, exp.Anonymous):
+            wanted = str(inner.this).lower()
         else:
-            wanted = str(body.this).lower() if isinstance(body, exp.Anonymous) else body.key
-            wanted = wanted if isinstance(body, exp.Anonymous | exp.Case | exp.Cast | exp.Extract) else "column"
-        return free_name(wanted, set(taken)), False
+            wanted = inner.key if isinstance(inner, exp.Case | exp.Extract) else "column"
+        return Output(free_name(wanted, taken), typed, span)
 
     def _declared(self, node: exp.Column) -> str:
         """A column's name as its relation declares it."""
@@ -276,21 +258,33 @@ class Select:
 
     # ── BEST, DISTINCT, ORDER BY … LIMIT ────────────────────────────────────────────────────────────────────────────
 
-    def _finish(self, outputs: list[Output]) -> mmpl.Rel:
-        node, pipeline, span = self.node, self.pipeline, span_of(self.node)
-        columns = pipeline.extend_all([(o.name, o.typed) for o in outputs])
+    def finish(self, names: Sequence[str] = (), types: Sequence[DataType] = ()) -> mmpl.Rel:
+        """`names` and `types` are what the outputs are to have, if it is not their own: a bare NULL is a string."""
+        node, pipeline, span, outputs = self.node, self.pipeline, span_of(self.node), self.outputs
+        if names and len(names) != len(outputs):
+            raise error("E044", f"{len(names)} names for {len(outputs)} columns", outputs[0].span)
+        if not names:
+            names = unique_names(outputs)
+        own = [STRING if o.typed.type == NULL else o.typed.type for o in outputs]
+        for output, type in zip(outputs, types or own, strict=True):
+            output.typed = Typed(self.expressions.coerce(output.typed, type, output.span), type)
+        columns = pipeline.extend_all([(n, o.typed) for n, o in zip(names, outputs, strict=True)])
         for output, column in zip(outputs, columns, strict=True):
             output.typed = Typed(mmpl.Column(column, span=output.span), output.typed.type)
-        expressions = self.expressions
         if node.args.get("best") is not None:
-            best(node.args["best"], pipeline, outputs, expressions)
+            best(node.args["best"], pipeline, outputs, self.expressions)
         if node.args.get("distinct") is None:
-            limit(node, pipeline, outputs, expressions)
-            return projected(pipeline, outputs, span)
-        for output in outputs:
+            limit(node, pipeline, outputs, self.expressions)
+        shown = [replace(o, name=n) for o, n in zip(outputs, names, strict=True)]
+        rel = projected(pipeline, shown, span)
+        return rel if node.args.get("distinct") is None else self._distinct(rel, shown)
+
+    def _distinct(self, rel: mmpl.Rel, shown: list[Output]) -> mmpl.Rel:
+        for output in shown:
             if not output.typed.type.is_ordered:
                 raise error("E031", f"DISTINCT cannot compare a {output.typed.type.name}", output.span)
-        distinct = Pipeline(mmpl.Distinct(projected(pipeline, outputs, span), span=span), Scope(), pipeline.catalog)
-        shown = [Output(o.name, Typed(mmpl.Column(o.name), o.typed.type)) for o in outputs]
-        limit(node, distinct, shown, distinct.expressions())
+        distinct = Pipeline(mmpl.Distinct(rel, span=span_of(self.node)), Scope(), self.pipeline.catalog)
+        pairs = zip(self.outputs, shown, strict=True)
+        outputs = [replace(o, typed=Typed(mmpl.Column(s.name), s.typed.type)) for o, s in pairs]
+        limit(self.node, distinct, outputs, distinct.expressions())
         return distinct.rel

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from smile import lang
 from smile.algebra import mmpl
-from smile.algebra.translate.alignment import aligned
+from smile.algebra.translate.alignment import aligned, common_types, shape_of
 from smile.algebra.translate.expressions import interval_ticks
 from smile.algebra.translate.pipeline import BrokenDependency, Catalog, Pipeline
 from smile.algebra.translate.scope import Names, is_quoted
@@ -50,9 +50,7 @@ class Sources:
 
     def _function(self, node: lang.StreamFunction) -> tuple[mmpl.Rel, str]:
         if node.kind == "merge":
-            rels = [self.pipeline(r).rel for r in node.relations]
-            merged = aligned("MERGE", rels, [span_of(r) for r in node.relations], self.catalog)
-            return mmpl.Merge(merged, span=span_of(node)), ""
+            return self._merge(node), ""
         source = self.pipeline(node.relations[0])
         assert node.column is not None
         on = source.expressions().column(node.column)
@@ -60,6 +58,15 @@ class Sources:
         kind: Literal["tumble", "hop", "last"] = node.kind  # type: ignore[assignment]
         slide, size = (sizes[0], sizes[1]) if kind == "hop" else (None, sizes[0])
         return mmpl.Window(kind, source.rel, on, size, slide, span=span_of(node)), source.scope.items[0].alias
+
+    def _merge(self, node: lang.StreamFunction) -> mmpl.Rel:
+        rels = [self.pipeline(r).rel for r in node.relations]
+        spans = [span_of(r) for r in node.relations]
+        shapes = [shape_of(r, self.catalog) for r in rels]
+        types = common_types("MERGE", shapes, spans)
+        names = [name for name, _ in shapes[0]]
+        merged = tuple(aligned(r, names, types, s, self.catalog) for r, s in zip(rels, spans, strict=True))
+        return mmpl.Merge(merged, span=span_of(node))
 
 
 def _name_columns(pipeline: Pipeline, node: exp.Expr) -> None:
