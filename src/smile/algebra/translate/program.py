@@ -44,9 +44,7 @@ def translate(
     `unread` are the names of statements that could not be read: nothing is said of those, nor of what uses them.
     """
     translation = _Translation(unread)
-    for statement in statements:
-        if isinstance(statement, lang.CreateDomain):
-            translation.domain(statement)
+    translation.domains_of([s for s in statements if isinstance(s, lang.CreateDomain)])
     for statement in statements:
         if isinstance(statement, lang.CreateStream):
             translation.stream(statement)
@@ -88,11 +86,31 @@ class _Translation:
 
     # ── domains and streams ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def domain(self, statement: lang.CreateDomain) -> None:
+    def domains_of(self, statements: list[lang.CreateDomain]) -> None:
+        """Each domain after the one it is based on; `CREATE DOMAIN d AS d` is based on a type, or predefined."""
+        by_name: Names[lang.CreateDomain] = Names()
+        for statement in statements:
+            name = statement.name
+            if by_name.clash(name.text, name.quoted) is not None:
+                self.problems.append(Diagnostic("E020", f"there are two domains named {name.text}", name.span))
+            else:
+                by_name.add(name.text, statement, name.quoted)
+        bases = {name: by_name.find(*_written(by_name[name].base)) for name in by_name}
+        reads = {name: [base] if base is not None and base != name else [] for name, base in bases.items()}
+
+        def circle(path: list[str]) -> None:
+            message = f"domains refer to each other in a circle: {' → '.join(path)}"
+            self.problems.append(Diagnostic("E025", message, by_name[path[0]].name.span))
+            for domain in path:
+                self.broken.add(domain, None)
+
+        for domain in in_order(reads, circle):
+            if self.broken.find(domain, quoted=True) is None:
+                self._domain(by_name[domain])
+
+    def _domain(self, statement: lang.CreateDomain) -> None:
         name = statement.name
         with self._reporting(name, statement.span):
-            if self.domains.clash(name.text, name.quoted) is not None:
-                raise error("E020", f"there are two domains named {name.text}", name.span)
             base = self._type(statement.base, statement.base_span)
             checks = list(base.checks)
             if statement.not_null:
@@ -102,8 +120,7 @@ class _Translation:
             self.domains.add(name.text, _Domain(base.type, tuple(checks)), name.quoted)
 
     def _type(self, text: str, span: Span) -> _Domain:
-        quoted = text.startswith('"')
-        written = text[1:-1].replace('""', '"') if quoted else text
+        written, quoted = _written(text)
         defined = self.domains.find(written, quoted)
         if defined is not None:
             return self.domains[defined]
@@ -210,6 +227,12 @@ class _Translation:
             elif self.broken.find(name.text, name.quoted) is None:
                 hint = nearest(name.text, self.catalog.relations)
                 self.problems.append(Diagnostic("E021", f"there is no view {name.text}", name.span, hint))
+
+
+def _written(type_name: str) -> tuple[str, bool]:
+    """A type's name without its quotes, and whether it had any."""
+    quoted = type_name.startswith('"')
+    return (type_name[1:-1].replace('""', '"') if quoted else type_name), quoted
 
 
 def _predicates(node: exp.Expr, columns: dict[str, DataType]) -> list[mmpl.Expr]:

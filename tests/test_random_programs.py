@@ -1,0 +1,83 @@
+"""Random programs through the whole compiler: what holds of every program holds of these.
+
+More of them: SMILE_SEEDS=5000 make test. One of them again: SMILE_SEED=17.
+"""
+
+import os
+
+import pytest
+
+from smile.algebra import mmpl
+from smile.algebra.check import checked
+from smile.algebra.heading import Heading, Headings
+from smile.algebra.parser import parse_program
+from smile.algebra.printer import print_program
+from smile.algebra.rules import RULES, rewrite
+from smile.graph.build import build
+from smile.graph.stages import cut, needs
+from smile.knowledge.analysis import Analysis
+from smile.knowledge.log_needs import log_needs
+from smile.knowledge.warnings import warnings
+from smile.source import Source
+from tests.random_programs import random_program
+
+ONE = os.environ.get("SMILE_SEED")
+SEEDS = [int(ONE)] if ONE else list(range(int(os.environ.get("SMILE_SEEDS", "150"))))
+
+
+@pytest.fixture(params=SEEDS, ids=lambda seed: f"SMILE_SEED={seed}")
+def program(request: pytest.FixtureRequest) -> mmpl.Program:
+    return random_program(request.param, 1 + request.param % 6)
+
+
+def test_text_and_back(program: mmpl.Program) -> None:
+    assert parse_program(Source("random.mmpl", print_program(program))) == program
+    assert checked(program) == program
+
+
+def test_rules_keep_headings(program: mmpl.Program) -> None:
+    """The columns of each view, their order and types, its key, what is hidden, and whether it is total."""
+    before = facts(program)
+    for rule in RULES:
+        after = facts(rule(program))
+        assert {name: after[name] for name in before} == before, rule.__name__
+    after = facts(rewrite(program))
+    assert {name: after[name] for name in before} == before
+
+
+def facts(program: mmpl.Program) -> dict[str, object]:
+    headings = Headings.of_program(program).relations
+    return {v.name: _facts(headings[v.name]) for v in program.views}
+
+
+def _facts(heading: Heading) -> object:
+    visible = [(c, heading.columns[c]) for c in heading.visible]
+    return visible, set(heading.key), heading.hidden, heading.total
+
+
+def test_types_and_stages_exist_and_fit(program: mmpl.Program) -> None:
+    rewritten = rewrite(program)
+    analysis = Analysis(rewritten)
+    for name, type_ in analysis.relations.items():
+        assert list(type_.columns) == list(type_.heading.columns), name
+        for seal in type_.seals.values():
+            assert {c for c, _ in seal.at} <= {"", *type_.columns}, name
+            assert not any(type_.columns[c].evolves for c, _ in seal.at if c), name
+    warnings(rewritten, analysis)
+    log_needs(rewritten, analysis)
+    graph = build(rewritten, analysis)
+    stages = cut(graph)
+    place = {t.output: stage for stage in stages for t in stage.transforms}
+    arrives = {(e.reader, e.relation): e for stage in stages for e in stage.exchanges}
+    for transform in graph.transforms:
+        here = place[transform.output]
+        for name in transform.inputs:
+            source = place.get(name)
+            number = source.number if source is not None else 1
+            assert number <= here.number
+            # Rows that must meet either come through an exchange or are in place already.
+            wanted = needs(transform.rel, graph.relations[transform.output].type.heading.key)
+            if wanted is not None and source is not None and (transform.output, name) not in arrives:
+                partitioning = source.partitionings[name]
+                index = transform.inputs.index(name)
+                assert partitioning.free or partitioning.within(pair[index] for pair in wanted)
