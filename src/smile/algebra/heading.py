@@ -242,7 +242,7 @@ class Headings:
         hidden = {"branch": INT}
         for heading in headings:
             for c in sorted(heading.hidden):
-                if c in columns or hidden.get(c, heading.columns[c]) != heading.columns[c]:
+                if c in columns or c == "branch" or hidden.get(c, heading.columns[c]) != heading.columns[c]:
                     raise error("E044", f"the hidden key column {c} clashes in UNION", rel.span)
                 hidden[c] = heading.columns[c]
         _unique((*columns, "branch"), rel.span)
@@ -258,6 +258,8 @@ def aggregate_type(aggregate: mmpl.Aggregate, heading: Heading, span: Span | Non
         _exist(aggregate.columns, heading, where)
         return relation_type(tuple((c, heading.columns[c]) for c in aggregate.columns))
     arg = type_of(aggregate.arg, heading.columns) if aggregate.arg is not None else None
+    if aggregate.function == "count_distinct" and arg is not None and not arg.is_ordered:
+        raise error("E031", f"COUNT(DISTINCT) cannot compare a {arg.name}", where)
     if aggregate.function in ("count", "count_distinct"):
         return INT
     assert arg is not None

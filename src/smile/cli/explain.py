@@ -107,9 +107,9 @@ def _remembered(name: str, graph: Graph, as_json: bool) -> list[Any]:
     own = [t for t in own if t.output == name or graph.relations[t.output].kind == "between"]
     memories = [m for t in own for m in t.remembers]
     if as_json:
-        return [{"what": m.what, "until": m.until, "endless": m.endless and list(m.endless)} for m in memories]
+        return [{"what": m.what, "until": m.until, "endless": m.endless and m.endless.why} for m in memories]
     return [
-        f"{m.what}, until {m.until}" + (f" (state without bound: {m.endless[1]})" if m.endless else "")
+        f"{m.what}, until {m.until}" + (f" (state without bound: {m.endless.why})" if m.endless else "")
         for m in memories
     ]
 

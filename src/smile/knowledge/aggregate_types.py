@@ -13,12 +13,13 @@ from smile.knowledge.types import ColumnType, Direction, RelationType
 @dataclass(frozen=True)
 class Membership:
     """Of one group: how many members it can have, how many events they absorb together, whether members ever leave,
-    and whether there is only ever the one that made the group."""
+    whether there is only ever the one that made the group, and whether the group is there even without members."""
 
     members: Bound
     steps: Bound
     leaving: bool
     single: bool
+    always: bool = False
 
 
 def membership(source: RelationType, per: tuple[str, ...]) -> Membership:
@@ -28,9 +29,9 @@ def membership(source: RelationType, per: tuple[str, ...]) -> Membership:
             members = members * _values_given(source, column, per)
     members = at_most(members, source.rows)
     moving = any(source.columns[c].evolves for c in per)
-    single = set(source.heading.key) <= set(per) and not moving
+    single = bool(per) and set(source.heading.key) <= set(per) and not moving
     steps = source.steps if single else at_most(members * source.steps, source.events)
-    return Membership(members, steps, moving or not source.never_leaves, single)
+    return Membership(members, steps, moving or not source.never_leaves, single, always=not per)
 
 
 def values_of(column: ColumnType) -> Bound:
@@ -71,7 +72,8 @@ def _shape(
     staying = not group.leaving
     match aggregate.function:
         case "count":
-            return "range", Interval(ZERO, group.members), _if(staying, Direction.UP), False
+            counted = staying and (arg is None or not arg.null_evolves)
+            return "range", Interval(ZERO, group.members), _if(counted, Direction.UP), False
         case "count_distinct":
             assert arg is not None
             most = at_most(group.members, values_of(arg))
@@ -79,21 +81,24 @@ def _shape(
         case "group":
             return "relation", None, Direction.EITHER, False
     assert arg is not None
+    # A member whose value becomes NULL leaves as far as the aggregate is concerned.
+    staying = staying and not arg.null_evolves
+    nullable = arg.nullable or group.always
     match aggregate.function:
         case "sum":
             range_ = arg.range or UNBOUNDED
             total = Interval(least(ZERO, group.members * range_.lo), greatest(ZERO, group.members * range_.hi))
             return "range", total, _sum_direction(arg, range_, staying), False
         case "max":
-            up = staying and arg.direction in (Direction.FIXED, Direction.UP)
-            return ("upper" if up else "range"), arg.range, _if(up, Direction.UP), arg.nullable
+            up = staying and (not arg.evolves or arg.direction is Direction.UP)
+            return ("upper" if up else "range"), arg.range, _if(up, Direction.UP), nullable
         case "min":
-            down = staying and arg.direction in (Direction.FIXED, Direction.DOWN)
-            return ("lower" if down else "range"), arg.range, _if(down, Direction.DOWN), arg.nullable
+            down = staying and (not arg.evolves or arg.direction is Direction.DOWN)
+            return ("lower" if down else "range"), arg.range, _if(down, Direction.DOWN), nullable
         case "avg":
-            return "range", arg.range, Direction.EITHER, arg.nullable
+            return "range", arg.range, Direction.EITHER, nullable
         case _:
-            return ("latest" if staying and not arg.evolves else "range"), arg.range, Direction.EITHER, arg.nullable
+            return ("latest" if staying and not arg.evolves else "range"), arg.range, Direction.EITHER, nullable
 
 
 def _if(holds: bool, direction: Direction) -> Direction:

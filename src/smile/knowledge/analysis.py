@@ -72,7 +72,7 @@ class Analysis:
         predicate = predicate_mask(rel.predicate, source.columns)
         mask = both([source.mask, predicate])
         sealed = not any(s.is_never for s in source.seals.values())
-        final = source.mask.final_true and (sealed or predicate.course in (Course.DECIDED, Course.RISES))
+        final = source.mask.final_true and (sealed or predicate.final_true)
         reach = ties.extend(source.reach, fixed)
         return replace(source, heading=heading, ties=ties, mask=replace(mask, final_true=final), reach=reach)
 
@@ -188,9 +188,10 @@ class Analysis:
     @_compute.register
     def _(self, rel: mmpl.Over) -> RelationType:
         source = self.of(rel.input)
-        peers = source.rows if rel.range is None else at_most(Bound.of(rel.range + 1), source.rows)
-        steps = at_most(peers * source.steps, source.events)
-        group = replace(membership(source, (*rel.per, rel.by)), members=peers, steps=steps, single=False)
+        at_once = membership(source, (*rel.per, rel.by))
+        reached = source.rows if rel.range is None else at_most(Bound.of(rel.range + 1) * at_once.members, source.rows)
+        steps = at_most(reached * source.steps, source.events)
+        group = replace(at_once, members=reached, steps=steps, single=False)
         columns = {**source.columns, **{n: aggregate_column(a, source, group) for n, a in rel.aggregates}}
         seals = {s: seal.latest(source.ties.express(seal, [rel.by])) for s, seal in source.seals.items()}
         # An event affects the rows after it as far as the window goes back.
@@ -241,7 +242,7 @@ class Analysis:
         for source in sources[1:]:
             rows, events = rows + source.rows, events + source.events
         steps = max((s.steps for s in sources), key=lambda b: b.limit if b.limit is not None else float("inf"))
-        mask = max((s.mask for s in sources), key=lambda m: list(Course).index(m.course))
+        mask = _covering([s.mask for s in sources])
         ties = {
             pair: max(s.ties.at_most[pair] for s in sources)
             for pair in first.ties.at_most
@@ -282,7 +283,29 @@ def _either_of(parts: list[ColumnType], missing: bool) -> ColumnType:
     result = parts[0]
     for part in parts[1:]:
         evolving = result if result.evolves else part
+        masks = [m for m in (result.mask, part.mask) if m is not None]
         range_ = result.range.hull(part.range) if result.range is not None and part.range is not None else None
         direction = result.direction.with_(part.direction)
-        result = replace(evolving, range=range_, direction=direction, nullable=result.nullable or part.nullable)
+        result = replace(
+            evolving,
+            range=range_,
+            steps=_greatest(result.steps, part.steps),
+            direction=direction,
+            nullable=result.nullable or part.nullable,
+            null_evolves=result.null_evolves or part.null_evolves,
+            mask=_covering(masks) if masks else None,
+        )
     return replace(result, nullable=True) if missing else result
+
+
+def _covering(masks: list[MaskType]) -> MaskType:
+    """What holds of every row, each of which obeys one of these: courses stand in the order in which they allow more."""
+    course = max((m.course for m in masks), key=list(Course).index)
+    steps = masks[0].steps
+    for mask in masks[1:]:
+        steps = _greatest(steps, mask.steps)
+    return MaskType(course, steps, any(m.final_true for m in masks))
+
+
+def _greatest(a: Bound, b: Bound) -> Bound:
+    return max(a, b, key=lambda bound: bound.limit if bound.limit is not None else float("inf"))

@@ -226,13 +226,24 @@ def _comparison(function: str, a: ColumnType, b: ColumnType, steps: Bound) -> Ma
         return MaskType(Course.EITHER, steps)
     direction = a.direction.with_(b.direction.flipped)
     if direction not in (Direction.UP, Direction.DOWN):
-        return MaskType(Course.EITHER, steps) if direction is Direction.EITHER else MaskType()
+        # Booleans evolve without a direction.
+        moves = direction is Direction.EITHER or a.evolves or b.evolves
+        return MaskType(Course.EITHER, steps) if moves else MaskType()
     rises = (direction is Direction.UP) == (function in (">", ">="))
+    settles = _has_end(a) and _has_end(b)
     if function == "=":
-        return MaskType(Course.PEAKS, Bound.of(2))
+        return MaskType(Course.PEAKS, Bound.of(2), settles)
     if function == "<>":
         return MaskType(Course.EITHER, Bound.of(3))
-    return MaskType(Course.RISES, ONE) if rises else MaskType(Course.FALLS, Bound.of(2))
+    return MaskType(Course.RISES, ONE) if rises else MaskType(Course.FALLS, Bound.of(2), settles)
+
+
+def _has_end(column: ColumnType) -> bool:
+    """Whether there is a number beyond which it cannot move: a comparison may be decided there before it is final."""
+    if column.direction is Direction.FIXED:
+        return True
+    end = None if column.range is None else column.range.hi if column.direction is Direction.UP else column.range.lo
+    return end is not None and end.is_finite
 
 
 def both(masks: list[MaskType]) -> MaskType:
@@ -265,7 +276,7 @@ def negated(mask: MaskType) -> MaskType:
     opposite = {Course.RISES: Course.FALLS, Course.FALLS: Course.RISES, Course.PEAKS: Course.EITHER}
     course = opposite.get(mask.course, mask.course)
     steps = {Course.RISES: ONE, Course.FALLS: Bound.of(2), Course.DECIDED: ONE}.get(course, mask.steps + ONE)
-    return MaskType(course, steps, mask.final_true)
+    return MaskType(course, steps)
 
 
 def _total(masks: list[MaskType]) -> Bound:

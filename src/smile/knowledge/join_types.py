@@ -6,10 +6,11 @@ from dataclasses import replace
 from smile.algebra import mmpl
 from smile.algebra.heading import Heading, whole_key_equated
 from smile.algebra.types import BOOL, TIME, TIMESTAMP
-from smile.knowledge.expression_types import both, either, negated
+from smile.errors import error
+from smile.knowledge.expression_types import both, either, negated, predicate_mask
 from smile.knowledge.ranges import ties_in
 from smile.knowledge.seals import Seal, Ties, furthest
-from smile.knowledge.symbolic import ONE, Interval
+from smile.knowledge.symbolic import INFINITE, ONE, Interval
 from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
 
 Seals = Mapping[str, Seal]
@@ -18,14 +19,21 @@ Seals = Mapping[str, Seal]
 def join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
     if rel.kind in ("semi", "anti", "match"):
         return _tested(rel, left, right, heading)
-    if rel.kind == "inner" or (rel.kind == "left" and _is_total(rel, right, "right")):
+    left_met, right_met = _is_met(rel, left, "left"), _is_met(rel, right, "right")
+    if {"inner": True, "left": right_met, "right": left_met, "full": left_met and right_met}[rel.kind]:
         return _inner(rel, left, right, heading)
     return _outer(rel, left, right, heading)
 
 
 def _is_total(rel: mmpl.Join, side: RelationType, which: str) -> bool:
     joined = [b if which == "right" else a for a, b in rel.on]
-    return side.heading.total and whole_key_equated(side.heading, joined) and rel.when is None
+    return side.heading.total and whole_key_equated(side.heading, joined)
+
+
+def _is_met(rel: mmpl.Join, side: RelationType, which: str) -> bool:
+    """Whether every row of the other side has a match here, unless it asks for NULL."""
+    joined = [b if which == "right" else a for a, b in rel.on]
+    return _is_total(rel, side, which) and set(joined) <= set(side.heading.key) and rel.when is None
 
 
 def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
@@ -38,14 +46,27 @@ def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         mask = right.mask
     else:
         mask = both([left.mask, right.mask])
-    if _moving(rel.on, left, right):
+    moving = _moving(rel.on, left, right)
+    if moving:
         mask = MaskType(Course.EITHER, left.steps + right.steps)
+    if rel.when is not None:
+        mask = both([mask, predicate_mask(rel.when, {**right.columns, **left.columns})])
     defaults = {**(_with_default(right) if right_total else right.columns)}
     columns = {**defaults, **(_with_default(left) if left_total else left.columns)}
+    if moving and len(heading.key) == len(left.heading.key):
+        # The one row that matches may be another one later.
+        columns |= {n: _may_change(c) for n, c in defaults.items() if n not in left.columns}
+    preserved, asked = {"left": (right, left), "right": (left, right)}.get(rel.kind, (None, None))
+    if preserved is not None and asked is not None and any(asked.columns[c].nullable for c in _on(rel, asked is left)):
+        # A row that asks for NULL is preserved without a match.
+        columns |= {n: replace(columns[n], nullable=True) for n in preserved.columns if n not in asked.columns}
     ties = match_ties(rel, left, right)
     kept = [c for c in heading.columns if not columns[c].evolves]
     seals = _latest(_express(left.seals, ties, kept), _express(right.seals, ties, kept))
-    if whole_key_equated(right.heading, (b for _, b in rel.on)):
+    if left_total:
+        rows = right.rows + left.rows if right_total else right.rows
+        events = right.events + (left.events if right_total else right.rows * left.steps)
+    elif whole_key_equated(right.heading, (b for _, b in rel.on)):
         once = whole_key_equated(left.heading, (a for a, _ in rel.on))
         rows, events = left.rows, left.events + (right.events if once else left.rows * right.steps)
     else:
@@ -59,10 +80,12 @@ def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
 def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
     """Rows of the preserved side without a match have NULLs, which may yet become values."""
     preserved = {"left": (left,), "right": (right,), "full": (left, right)}[rel.kind]
-    columns = dict(right.columns) | dict(left.columns)
+    sides = [_with_default(s) if _is_total(rel, s, w) else s.columns for s, w in ((left, "left"), (right, "right"))]
+    columns = dict(sides[1]) | dict(sides[0])
     for name in columns:
-        own = name in left.columns and name in right.columns
-        if not own and not any(name in side.columns for side in preserved if len(preserved) == 1):
+        if name in left.columns and name in right.columns:
+            columns[name] = _shared(rel, name, left, right, heading)
+        elif not any(name in side.columns for side in preserved if len(preserved) == 1):
             columns[name] = _may_be_null(columns[name])
     ties = match_ties(rel, left, right)
     kept = [c for c in heading.columns if not columns[c].evolves]
@@ -81,6 +104,19 @@ def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
     reach = furthest(ties.extend(left.reach, kept), ties.extend(right.reach, kept))
     steps = left.steps + right.events
     return RelationType(heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach)
+
+
+def _shared(rel: mmpl.Join, name: str, left: RelationType, right: RelationType, heading: Heading) -> ColumnType:
+    """A column that is equated under one name has the value of whichever row is there."""
+    a, b = left.columns[name], right.columns[name]
+    own = {"left": [a], "right": [b], "full": [a, b]}[rel.kind]
+    if name in heading.key and any(c.evolves for c in own):
+        raise error("E040", f"{name} identifies rows without a match, and evolves", rel.span)
+    if len(own) == 1:
+        return own[0]
+    range_ = a.range.hull(b.range) if a.range is not None and b.range is not None else None
+    either = replace(a, range=range_, nullable=a.nullable or b.nullable)
+    return _may_change(either) if a.evolves or b.evolves else either
 
 
 def _tested(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
@@ -104,7 +140,9 @@ def _tested(rel: mmpl.Join, left: RelationType, right: RelationType, heading: He
         assert rel.mark is not None
         columns = {**left.columns, rel.mark: mark}
         return replace(left, heading=heading, columns=columns, seals=seals, steps=steps, reach=reach)
-    test = exists if rel.kind == "semi" else replace(negated(exists), final_true=sealed)
+    # Without a seal, absence is sure only of a row that asks for NULL, or for a key whose row is known.
+    asked = any(left.columns[a].nullable for a, _ in rel.on) or whole_key_equated(right.heading, (b for _, b in rel.on))
+    test = exists if rel.kind == "semi" else replace(negated(exists), final_true=sealed or asked)
     mask = both([left.mask, test])
     return replace(left, heading=heading, mask=mask, seals=seals, steps=steps, reach=reach)
 
@@ -158,8 +196,25 @@ def _may_be_null(column: ColumnType) -> ColumnType:
     domain = "once" if column.domain == "key" else column.domain
     return replace(
         column, domain=domain, steps=column.steps + ONE, direction=Direction.EITHER, evolves=True,
-        nullable=True, null_evolves=True,
+        nullable=True, null_evolves=True, mask=_any_course(column),
     )  # fmt: skip
+
+
+def _any_course(column: ColumnType) -> MaskType | None:
+    """A Boolean that is now one row's, now another's."""
+    return MaskType(Course.EITHER, INFINITE) if column.data == BOOL else None
+
+
+def _may_change(column: ColumnType) -> ColumnType:
+    domain = "range" if column.domain in ("key", "once") else column.domain
+    direction = Direction.FIXED if column.data == BOOL else Direction.EITHER
+    return replace(
+        column, domain=domain, direction=direction, evolves=True, null_evolves=column.nullable, mask=_any_course(column)
+    )
+
+
+def _on(rel: mmpl.Join, left: bool) -> list[str]:
+    return [a if left else b for a, b in rel.on]
 
 
 def _as_keys(columns: Mapping[str, ColumnType], heading: Heading) -> dict[str, ColumnType]:

@@ -14,13 +14,21 @@ from smile.knowledge.types import RelationType
 
 
 @dataclass(frozen=True)
+class Endless:
+    """The column whose values pile up, why none of them can be dropped, and what would change that."""
+
+    column: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True)
 class Memory:
-    """`endless` names the column whose values pile up and says why none of them can be dropped; None if the state is
-    bounded by the live data."""
+    """`endless` is None if the state is bounded by live data, or by what is remembered elsewhere."""
 
     what: str
     until: str
-    endless: tuple[str, str] | None = None
+    endless: Endless | None = None
 
 
 Readers = Mapping[mmpl.Rel, Sequence[mmpl.Rel]]
@@ -73,16 +81,23 @@ class Memories:
             return Memory(f"{what}, once", "the end")
         what = f"{what} for each {_columns(per)}"
         group = self.analysis.of(rel)
-        end = self._end(rel, group.seals)
-        if end is not None:
-            return Memory(what, end)
-        return Memory(what, "the end", self._endless(group, per, _never(group.seals)))
+        if not any(s.is_never for s in group.seals.values()):
+            return Memory(what, _sealed(group.seals))
+        source = mmpl.inputs_of(rel)[0]
+        if self.analysis.of(source).mask.falls_for_good:
+            return Memory(what, "its last member is hidden for good")
+        hidden = self._hidden(rel)
+        if hidden is not None:
+            return Memory(what, hidden)
+        endless = None if self._is_grouped(source) else self._endless(group, per, _never(group.seals))
+        return Memory(what, "the end", endless)
 
-    def _end(self, rel: mmpl.Rel, seals: Mapping[str, Seal]) -> str | None:
-        """When a row of this expression is of no more use: sealed, or hidden for good by all that read it."""
-        if not any(s.is_never for s in seals.values()):
-            return _sealed(seals)
-        return self._hidden(rel)
+    def _is_grouped(self, rel: mmpl.Rel) -> bool:
+        """Whether its rows are groups of another transform's: then there are no more of them than that remembers."""
+        rel = self._body(rel)
+        while isinstance(rel, mmpl.Restrict | mmpl.Project | mmpl.Extend | mmpl.Rename | mmpl.Best):
+            rel = self._body(rel.input)
+        return isinstance(rel, mmpl.Summarize | mmpl.Distinct)
 
     def _hidden(self, rel: mmpl.Rel) -> str | None:
         """What hides every row that a row of `rel` contributes to, for good; None if something may still show it."""
@@ -116,10 +131,12 @@ class Memories:
             seen = self.readers[seen][0]
         return next(n for n, b in self.bodies.items() if b == seen)
 
-    def _endless(self, type_: RelationType, columns: Sequence[str], stream: str) -> tuple[str, str] | None:
+    def _endless(self, type_: RelationType, columns: Sequence[str], stream: str) -> Endless | None:
         for column in columns:
             if not values_of(type_.columns[column]).is_finite:
-                return column, f"nothing says when {stream} has had its last event for a {column}"
+                why = f"{stream} may have one more event for any {column} at any time"
+                remedy = f"Group by a window as well, give {column} a domain with bounds, or use LAST"
+                return Endless(column, why, remedy)
         return None
 
     def _best(self, rel: mmpl.Best) -> Memory:
@@ -131,7 +148,8 @@ class Memories:
             return Memory(f"the best {rel.k} rows{per}", _sealed(best.seals) if sealed else "the end", endless)
         if source.mask.falls_for_good:
             return Memory(f"each row{per}", "it is hidden for good")
-        return Memory(f"each row{per}", "the end", self._endless(source, source.heading.key, _never(best.seals)))
+        endless = None if self._is_grouped(rel.input) else self._endless(source, source.heading.key, _never(best.seals))
+        return Memory(f"each row{per}", "the end", endless)
 
     # ── joins ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,10 +181,11 @@ class Memories:
             hidden = self._hidden(rel)
             if hidden is not None:
                 return Memory(what, hidden)
-        stream = _never(meetings)
-        endless = self._endless(own, own.heading.key, stream)
+        endless = None if self._is_grouped(side) else self._endless(own, own.heading.key, "")
         if endless is not None:
-            endless = (endless[0], f"an event of {stream} can meet it at any later tick")
+            why = f"an event of {_never(meetings)} can meet it at any later tick"
+            remedy = "Bound the distance of the ticks (… AND p <= o + INTERVAL '10' MINUTE), or use LAST"
+            endless = Endless(endless.column, why, remedy)
         return Memory(what, "the end", endless)
 
     def _asof(self, rel: mmpl.Asof) -> list[Memory]:

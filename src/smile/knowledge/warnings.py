@@ -24,12 +24,12 @@ def warnings(program: mmpl.Program, analysis: Analysis) -> tuple[Diagnostic, ...
 def _endless(view: mmpl.ViewDef, node: mmpl.Rel, memories: Memories) -> Iterator[Diagnostic]:
     for memory in memories.of(node):
         if memory.endless is not None:
-            column, why = memory.endless
+            endless = memory.endless
             yield Diagnostic(
                 "W001",
-                f"{view.name} keeps {memory.what} for good, one more for every new {column}: {why}",
+                f"{view.name} keeps {memory.what} for good, one more for every new {endless.column}: {endless.why}",
                 node.span or view.span,
-                f"Group by a window, bound {column} by a domain, or tie it to a tick, and the state can be dropped.",
+                f"{endless.remedy}, and the state can be dropped.",
             )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from smile.algebra import mmpl
 from smile.knowledge.mask import Mask
 from smile.knowledge.range import NEVER, ONLY, Range
-from smile.knowledge.transfer import know
 from smile.reference.relation import Key, Relation, Row, all_of, orderable, range_of, same
 
 if TYPE_CHECKING:
@@ -21,9 +20,8 @@ Place = tuple[Key, Row, list[Range]]
 
 
 def best(ev: "Evaluation", rel: mmpl.Best) -> Relation:
-    types = ev.data(rel.input)
     places = [
-        (key, row, [range_of(know(e, row.cells, types)) for e, _ in rel.by]) for key, row in ev.of(rel.input).items()
+        (key, row, [range_of(ev.know(e, row.cells, rel.input)) for e, _ in rel.by]) for key, row in ev.of(rel.input).items()
     ]
     result = {}
     for place in places:

@@ -8,12 +8,14 @@ from functools import singledispatchmethod
 from smile.algebra import mmpl
 from smile.algebra.types import DataType
 from smile.knowledge.analysis import Analysis
+from smile.knowledge.known import Known
 from smile.knowledge.mask import Mask, T
 from smile.knowledge.transfer import exactly, know
 from smile.knowledge.types import RelationType
 from smile.reference import best, groups, joins, windows
+from smile.reference.domains import Domains
 from smile.reference.history import History
-from smile.reference.relation import Cells, Key, Relation, Row, all_of, is_sealed, key_of, null
+from smile.reference.relation import Cells, Key, Relation, Row, all_of, as_operand, is_sealed, key_of, null
 
 
 def evaluate(program: mmpl.Program, analysis: Analysis, history: History) -> dict[str, Relation]:
@@ -28,6 +30,7 @@ class Evaluation:
     def __init__(self, program: mmpl.Program, analysis: Analysis, history: History) -> None:
         self.analysis = analysis
         self.history = history
+        self.domains = Domains(program, analysis)
         self.bodies = {v.name: v.body for v in program.views}
         self._known: dict[mmpl.Rel, Relation] = {}
 
@@ -47,6 +50,12 @@ class Evaluation:
         """Whether the row of `rel` that has these cells is final, because nothing can reach it any more."""
         return is_sealed(self.type(rel).seals, cells, self.data(rel), self.history.horizons)
 
+    def know(self, expr: mmpl.Expr, cells: Cells, *sources: mmpl.Rel) -> Known:
+        """What is known of an expression over a row with these cells, which come from these relations."""
+        bottoms = {c: known for rel in reversed(sources) for c, known in self.domains.of(rel).items()}
+        types = {c: t for rel in reversed(sources) for c, t in self.data(rel).items()}
+        return know(expr, {c: as_operand(cells[c], bottoms[c], types[c]) for c in mmpl.columns_in(expr)}, types)
+
     @singledispatchmethod
     def _compute(self, rel: mmpl.Rel) -> Relation:
         raise AssertionError(rel)
@@ -61,10 +70,9 @@ class Evaluation:
 
     @_compute.register
     def _(self, rel: mmpl.Restrict) -> Relation:
-        types = self.data(rel.input)
         result = {}
         for key, row in self.of(rel.input).items():
-            predicate = know(rel.predicate, row.cells, types)
+            predicate = self.know(rel.predicate, row.cells, rel.input)
             assert isinstance(predicate, Mask)
             result[key] = replace(row, mask=all_of(row.mask, predicate.filter()))
         return result
@@ -137,8 +145,11 @@ class Evaluation:
         return replace(row, cells={c: row.cells[c] for c in self.type(rel).heading.columns})
 
     def extend(self, rel: mmpl.Extend, row: Row) -> Row:
-        types = self.data(rel.input)
-        return replace(row, cells={**row.cells, **{n: know(e, row.cells, types) for n, e in rel.assignments}})
+        added = {
+            n: row.cells[e.name] if isinstance(e, mmpl.Column) else self.know(e, row.cells, rel.input)
+            for n, e in rel.assignments
+        }
+        return replace(row, cells={**row.cells, **added})
 
     def rename(self, rel: mmpl.Rename, row: Row) -> Row:
         new = dict(rel.pairs)

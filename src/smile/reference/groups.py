@@ -8,17 +8,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
-from smile.algebra.scalars import type_of
+from smile.algebra.heading import type_of
 from smile.algebra.types import BOOL
 from smile.knowledge.aggregate_types import membership
 from smile.knowledge.aggregates import Member, aggregate
-from smile.knowledge.expression_types import expression_type
 from smile.knowledge.known import Known
 from smile.knowledge.latest import At, Latest
 from smile.knowledge.mask import Mask, T
 from smile.knowledge.nested import Row as NestedRow
-from smile.knowledge.transfer import exactly, know
-from smile.reference.relation import UNHEARD, Key, Relation, Row, all_of, any_of, domain, key_of, orderable, same
+from smile.knowledge.transfer import exactly
+from smile.knowledge.types import ColumnType
+from smile.reference.relation import (
+    UNHEARD,
+    Key,
+    Relation,
+    Row,
+    all_of,
+    any_of,
+    as_operand,
+    key_of,
+    orderable,
+    range_of,
+    same,
+)
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation
@@ -57,13 +69,17 @@ def distinct(ev: "Evaluation", rel: mmpl.Distinct) -> Relation:
 
 
 def _members(ev: "Evaluation", source: mmpl.Rel, per: tuple[str, ...], key: Key) -> Members:
+    """Where what is grouped by evolves, rows that have moved on are among them, hidden for good and without steps."""
     types = ev.data(source)
+    moving = any(ev.type(source).columns[c].evolves for c in per)
     wanted = {c: exactly(v, types[c]) for c, v in zip(per, key, strict=True)}
     members = []
     for own, row in ev.of(source).items():
         belongs = all_of(*(same(row.cells[c], w) for c, w in wanted.items()))
         if not belongs.gone:
             members.append((own, replace(row, mask=all_of(row.mask, belongs))))
+        elif moving:
+            members.append((own, replace(row, mask=belongs, steps=0)))
     return members
 
 
@@ -111,13 +127,14 @@ def aggregate_cell(
         return aggregate("group", rows, sealed, None, None, BOOL)
     if wanted.arg is None:
         return aggregate(wanted.function, [Member(row.mask) for _, row in members], sealed, None, None, BOOL)
-    columns = ev.data(rel.input)
     values = [
-        Member(row.mask, know(wanted.arg, row.cells, columns), at_of(row, source.heading.tick)) for _, row in members
+        Member(row.mask, ev.know(wanted.arg, row.cells, rel.input), at_of(row, source.heading.tick))
+        for _, row in members
     ]
-    lo, hi = domain(expression_type(wanted.arg, source.columns))
-    found = aggregate(wanted.function, values, sealed, lo, hi, type_of(wanted.arg, columns))
-    return as_typed(found, ev.type(rel).columns[name].domain)
+    around = range_of(ev.domains.of_expression(wanted.arg, rel.input))
+    data = type_of(wanted.arg, source.heading.columns)
+    found = aggregate(wanted.function, values, sealed, around.lo, around.hi, data)
+    return as_typed(found, ev.domains.of(rel)[name], ev.type(rel).columns[name])
 
 
 def at_of(row: Row, tick: tuple[str, ...]) -> At | None:
@@ -127,6 +144,6 @@ def at_of(row: Row, tick: tuple[str, ...]) -> At | None:
     return at[0], at[1] if len(at) > 1 else 0
 
 
-def as_typed(known: Known, wanted: str) -> Known:
+def as_typed(known: Known, bottom: Known, column: ColumnType) -> Known:
     """The latest of rows that may leave has no order of its own: its type says range, and then it is one."""
-    return known.range() if isinstance(known, Latest) and wanted != "latest" else known
+    return known if isinstance(known, Latest) and column.domain == "latest" else as_operand(known, bottom, column.data)

@@ -14,7 +14,7 @@ from smile.knowledge.aggregates import Member, aggregate
 from smile.knowledge.join_types import match_ties
 from smile.knowledge.known import Known
 from smile.knowledge.mask import F, Mask, T
-from smile.knowledge.transfer import exactly, know
+from smile.knowledge.transfer import exactly
 from smile.reference.groups import as_typed, at_of
 from smile.reference.relation import (
     UNHEARD,
@@ -25,7 +25,6 @@ from smile.reference.relation import (
     all_of,
     any_of,
     at_most,
-    bottom,
     equal,
     is_sealed,
     key_of,
@@ -75,7 +74,6 @@ class Sides:
         self.ev, self.rel = ev, rel
         self.left = self._side(rel.left, tuple(a for a, _ in rel.on))
         self.right = self._side(rel.right, tuple(b for _, b in rel.on))
-        self.columns = {**ev.data(rel.right), **ev.data(rel.left)}
         self.ties = match_ties(rel, ev.type(rel.left), ev.type(rel.right))
         kinds = (ev.type(rel.left).columns, ev.type(rel.right).columns)
         self.moving = any(kinds[0][a].evolves or kinds[1][b].evolves for a, b in rel.on)
@@ -94,7 +92,7 @@ class Sides:
             equated = equated.filter()
         if self.rel.when is None or equated.possible == {False}:
             return equated
-        when = know(self.rel.when, {**right, **left}, self.columns)
+        when = self.ev.know(self.rel.when, {**right, **left}, self.rel.left, self.rel.right)
         assert isinstance(when, Mask)
         return all_of(equated, when.filter())
 
@@ -145,7 +143,7 @@ class Sides:
 
     def cells(self, left: Cells, right: Cells) -> dict[str, Known]:
         """The columns of a pair. One that is equated under one name is the key's wherever it is part of one."""
-        both = {**right, **left}
+        both = {**left, **right} if self.rel.kind == "right" else {**right, **left}
         for name in set(self.right.key) & set(left) - set(self.left.key):
             both[name] = right.get(name, left[name])
         return {c: both[c] for c in self.ev.type(self.rel).heading.columns}
@@ -207,7 +205,8 @@ def _chosen(
     sure = next((r.cells for mask, r in found if mask.stays), None)
     nothing = sides.nulls(other, {c: row.cells[c] for c in shared})
     chosen: dict[str, Known] = {}
-    for name, kind in sides.ev.type(other.rel).columns.items():
+    bottoms = sides.ev.domains.of(other.rel)
+    for name, data in sides.ev.data(other.rel).items():
         if name in shared:
             chosen[name] = row.cells[name]
         elif sure is not None:
@@ -215,8 +214,8 @@ def _chosen(
         else:
             cells = [r.cells[name] for mask, r in found if not mask.gone]
             cells += [nothing[name]] if sides.rel.kind != "inner" or not cells else []
-            cells += [bottom(kind)] if more else []
-            chosen[name] = one_of(cells, None if current is None else current[name].now)
+            cells += [bottoms[name]] if more else []
+            chosen[name] = one_of(cells, None if current is None else current[name].now, data)
     return chosen
 
 
@@ -224,9 +223,10 @@ def _one_row_full(sides: Sides) -> Relation:
     """Both sides have the same key, under the same names: a row of either, or both in one."""
     if sides.extra or set(sides.left.key) != set(sides.right.key):
         raise NotImplementedError("a FULL JOIN whose rows without a match would share a key")
+    types = sides.ev.data(sides.left.rel)
     result = {}
     for key in dict.fromkeys([*sides.left.rows, *(_reordered(sides, k) for k in sides.right.rows)]):
-        asked = {c: exactly(v, sides.columns[c]) for c, v in zip(sides.left.key, key, strict=True)}
+        asked = {c: exactly(v, types[c]) for c, v in zip(sides.left.key, key, strict=True)}
         masks, cells, steps = [], dict[str, Known](), 0
         for side, other in ((sides.right, sides.left), (sides.left, sides.right)):
             row = side.rows.get(key_of(asked, side.key))
@@ -245,16 +245,17 @@ def _reordered(sides: Sides, key: Key) -> Key:
 
 def _present(sides: Sides, side: Side, row: Row | None, more: bool, asked: Mapping[str, Known]) -> dict[str, Known]:
     """The columns of a side whose row may be there or not."""
-    kinds = sides.ev.type(side.rel).columns
+    types, bottoms = sides.ev.data(side.rel), sides.ev.domains.of(side.rel)
     nothing = sides.nulls(side, asked)
     if row is None:
-        return {c: asked[c] if c in asked else one_of([n, bottom(kinds[c])], None) if more else n for c, n in nothing.items()}
+        unheard = {c: one_of([n, bottoms[c]], None, types[c]) if more else n for c, n in nothing.items()}
+        return {**unheard, **asked}
     if row.mask.stays:
         return dict(row.cells)
     found: dict[str, Known] = {}
     for c, n in nothing.items():
         parts = [n] if row.mask.gone else [row.cells[c], n]
-        found[c] = asked[c] if c in asked else one_of(parts, row.cells[c].now if row.shown else None)
+        found[c] = asked[c] if c in asked else one_of(parts, row.cells[c].now if row.shown else None, types[c])
     return found
 
 
@@ -355,7 +356,7 @@ def asof(ev: "Evaluation", rel: mmpl.Asof) -> Relation:
             if name not in cells:
                 members = [Member(mask, other.cells[name], at_of(other, source.heading.tick)) for mask, other in found]
                 latest = aggregate("latest", members, not more, None, None, source.columns[name].data)
-                cells[name] = as_typed(latest, result_type.columns[name].domain)
+                cells[name] = as_typed(latest, ev.domains.of(rel)[name], result_type.columns[name])
         exists = any_of([*(mask for mask, _ in found), *([UNHEARD] if more else [])])
         mask = row.mask if rel.kind == "left" else all_of(row.mask, exists)
         result[key] = Row(mask, cells, row.steps + sum(other.steps for _, other in found))

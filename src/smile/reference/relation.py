@@ -21,6 +21,7 @@ from smile.knowledge.once import Once
 from smile.knowledge.range import MAYBE, Range, hull
 from smile.knowledge.seals import START, Seal
 from smile.knowledge.symbolic import Bound
+from smile.knowledge.transfer import operand
 from smile.knowledge.types import ColumnType
 from smile.reference.history import END
 
@@ -113,26 +114,30 @@ def same(a: Known, b: Known) -> Mask:
     return Mask(test_null("is not distinct from", [x, y]), x.now == y.now)
 
 
-def bottom(column: ColumnType) -> Known:
-    """A cell of a row nobody has heard of: any value of the column's domain, or NULL."""
-    if column.data == BOOL:
-        return Mask.bottom()
-    return Nested.bottom() if column.data.name == "relation" else Range.bottom(*domain(column))
-
-
 def null(data: DataType) -> Known:
     return Mask.exactly(None) if data == BOOL else Range.exactly(None)
 
 
-def one_of(cells: Sequence[Known], now: Any) -> Known:
+def one_of(cells: Sequence[Known], now: Any, data: DataType) -> Known:
     """The cell that will turn out to be one of these; `now` is what it is at present. There is at least one."""
     if len(cells) == 1:
         return cells[0]
-    if all(isinstance(c, Mask) for c in cells):
-        return Mask(frozenset[Truth]().union(*(c.possible for c in cells if isinstance(c, Mask))), now)
     if any(isinstance(c, Nested) for c in cells):
         return Range(None, None, MAYBE, now)
+    if data == BOOL:
+        masks = [operand(c, BOOL) for c in cells]
+        return Mask(frozenset[Truth]().union(*(m.possible for m in masks if isinstance(m, Mask))), now)
     return hull([range_of(c) for c in cells], now)
+
+
+def as_operand(known: Known, bottom: Known, data: DataType) -> Known:
+    """The cell as expressions use it. Of a latest value that may be replaced only the column's domain is known."""
+    if isinstance(known, Nested):
+        return known
+    if isinstance(known, Latest) and not known.sealed and data != BOOL:
+        around = range_of(bottom)
+        return Range.bottom(around.lo, around.hi, known.now)
+    return operand(known, data)
 
 
 def domain(column: ColumnType) -> tuple[Any, Any]:

@@ -10,11 +10,11 @@ from smile.algebra.coercions import to_text
 from smile.algebra.types import DataType, Value
 from smile.knowledge.analysis import Analysis
 from smile.knowledge.known import Known
+from smile.knowledge.transfer import exactly
 from smile.knowledge.types import RelationType
 from smile.reference.evaluate import evaluate
 from smile.reference.history import Event, History
 from smile.reference.relation import Horizons, Key, Relation, Row, is_sealed
-from smile.knowledge.transfer import exactly
 
 JSON_INT_MAX = 2**53
 """Beyond it, readers of JSON that have only floats lose digits: ticks travel as text."""

@@ -32,7 +32,7 @@ _GROUPED = "\0"
 
 def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
     """The aggregates of a query's own expression: not those of a subquery in it, nor those with OVER."""
-    for part in node.walk(prune=lambda n: isinstance(n, exp.Query | exp.Window) or type(n) in FUNCTIONS):
+    for part in node.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query | exp.Window) or type(n) in FUNCTIONS):
         if type(part) in FUNCTIONS:
             yield part
 
@@ -45,7 +45,7 @@ def translate_aggregate(node: exp.Expr, expressions: Expressions) -> mmpl.Aggreg
     span, function = span_of(node), FUNCTIONS[type(node)]
     args = node.expressions if function == "group" else [node.this]
     for arg in args:
-        if has_aggregates(arg) or any(isinstance(n, exp.Window) for n in arg.walk(prune=_is_query)):
+        if has_aggregates(arg) or any(isinstance(n, exp.Window) for n in arg.walk(bfs=False, prune=_is_query)):
             raise error("E042", f"{function.upper()} of an aggregate", span, "Aggregate a view that aggregates.")
     if function == "group":
         columns = tuple(dict.fromkeys(expressions.column(c) for c in args))

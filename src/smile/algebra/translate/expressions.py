@@ -303,7 +303,8 @@ class Expressions:
         least, most = arity_of(name)
         if len(args) < least or (most is not None and len(args) > most):
             wanted = f"{least}" if most == least else f"at least {least}" if most is None else f"{least} to {most}"
-            raise error("E032", f"{name} takes {wanted} argument{'s' * (wanted != '1')}, not {len(args)}", span)
+            plural = "" if wanted.endswith(" 1") or wanted == "1" else "s"
+            raise error("E032", f"{name} takes {wanted} argument{plural}, not {len(args)}", span)
         return self.apply(name, [self._node(a) for a in args], span)
 
     def apply(self, name: str, args: list[Typed], span: Span | None) -> Typed:

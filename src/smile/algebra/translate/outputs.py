@@ -31,13 +31,18 @@ def unique_names(outputs: Sequence[Output]) -> list[str]:
     problems: list[Diagnostic] = []
     for output in outputs:
         if named.clash(output.name, output.exact) is not None:
-            hint = f"Give one of them another name: … AS {free_name(output.name, set(named))}."
+            other = free_name(f"{output.name}_2", {o.name for o in outputs})
+            hint = f"Give one of them another name: … AS {other}."
             message = f"two columns of the select list are named {output.name}"
             problems.append(Diagnostic("E020", message, output.span, hint))
         named.add(output.name, None, output.exact)
     if problems:
         raise SmileError(problems)
     return [o.name for o in outputs]
+
+
+def mismatch(names: int, columns: int, span: Span | None) -> SmileError:
+    return error("E044", f"{names} name{'s' * (names != 1)} for {columns} column{'s' * (columns != 1)}", span)
 
 
 def projected(pipeline: Pipeline, outputs: Sequence[Output], span: Span | None) -> mmpl.Rel:

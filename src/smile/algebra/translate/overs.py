@@ -13,7 +13,7 @@ from smile.lang import span_of
 
 def lift_overs(pipeline: Pipeline, output: exp.Expr, expressions: Expressions) -> None:
     """Compute every window of one expression, and lift it out of that."""
-    for node in output.walk(prune=lambda n: isinstance(n, exp.Query | exp.Window)):
+    for node in output.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query | exp.Window)):
         if isinstance(node, exp.Window):
             name = _over(pipeline, node, output.alias if output.unalias() is node else "", expressions)
             expressions.lift(node, Typed(mmpl.Column(name, span=span_of(node)), pipeline.heading.columns[name]))

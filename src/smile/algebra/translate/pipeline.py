@@ -180,7 +180,7 @@ def same_type(left: Pipeline, a: str, right: Pipeline, b: str, span: Span | None
     """Columns of both sides that can be equated: those given, or casts of them to what they have in common."""
     type_a, type_b = left.heading.columns[a], right.heading.columns[b]
     common = common_type(type_a, type_b)
-    if common is None:
+    if common is None or not common.is_ordered:
         raise error("E030", f"{type_a} cannot be compared with {type_b}", span)
     if type_a != common:
         a = left.extend(f"{a}_{common.name}", Typed(mmpl.Cast(mmpl.Column(a), common), common))

@@ -7,7 +7,7 @@ from sqlglot import exp
 from smile.algebra import mmpl
 from smile.algebra.translate.alignment import Shape, aligned, common_types, inner_names, shape_of, union_all
 from smile.algebra.translate.expressions import Typed
-from smile.algebra.translate.outputs import Output, limit, unique_names
+from smile.algebra.translate.outputs import Output, limit, mismatch, unique_names
 from smile.algebra.translate.pipeline import Catalog, Pipeline
 from smile.algebra.translate.scope import Names, Scope, is_quoted
 from smile.algebra.translate.select import Select
@@ -54,7 +54,7 @@ def _union(node: exp.Union, catalog: Catalog, names: Sequence[str]) -> mmpl.Rel:
     branches = [_Branch(b, catalog) for b in _branches(node, distinct)]
     types = common_types("UNION", [b.shape for b in branches], [b.span for b in branches])
     if names and len(names) != len(types):
-        raise error("E044", f"{len(names)} names for {len(types)} columns", span)
+        raise mismatch(len(names), len(types), span)
     own = branches[0].names()
     rels = [b.finish(inner_names(names or own), types) for b in branches]
     rel = union_all(rels, names or own, catalog, span)

@@ -62,7 +62,9 @@ class Names(Generic[T]):
         return [] if quoted else self._folded.get(fold(written), [])
 
     def find(self, written: str, quoted: bool) -> str | None:
-        return next(iter(self.spellings(written, quoted)), None)
+        """The one spelling that a written name means."""
+        spellings = self.spellings(written, quoted)
+        return spellings[0] if len(spellings) == 1 else None
 
     def without(self, name: str, quoted: bool) -> "Names[T]":
         """All but those that `name` hides."""
@@ -117,7 +119,7 @@ class Scope:
         if table is None:
             for merged in self.merged:
                 if matches(name, quoted, merged.name):
-                    found[merged.name] = merged.column
+                    found[self._first_of(merged)] = merged.column
                     covered |= merged.parts
         for item in self.items:
             if table is not None and not matches(table.name, is_quoted(table), item.alias):
@@ -129,6 +131,11 @@ class Scope:
         if len(found) > 1:
             raise error("E023", f"column {name} is ambiguous", span, f"Write {' or '.join(found)}.")
         return next(iter(found.values()), None)
+
+    def _first_of(self, merged: Merged) -> str:
+        """How to write a merged column so that it is not mistaken for another."""
+        parts = (f"{i.alias}.{n}" for i in self.items for n in i.columns if (i.alias, n) in merged.parts and i.alias)
+        return next(parts, merged.name)
 
     def has_table(self, table: str, quoted: bool) -> bool:
         return any(matches(table, quoted, i.alias) for i in self.items)
@@ -147,7 +154,9 @@ class Scope:
         if table is not None and not any(matches(table.name, False, t) for t in tables):
             return error("E021", f"there is no relation {table.name} in this FROM", span, nearest(table.name, tables))
         shown = f"{table.name}.{name}" if table is not None else name
-        return error("E022", f"there is no column {shown}", span, nearest(name, columns))
+        hidden = [i.alias or "The subquery" for i in self.items if name in i.hidden]
+        hint = f"{hidden[0]} has it as a hidden key: select it there." if hidden else nearest(name, columns)
+        return error("E022", f"there is no column {shown}", span, hint)
 
     def rename(self, new: Mapping[str, str]) -> None:
         """The MMPL relation's columns were renamed; what users write stays."""

@@ -11,10 +11,10 @@ from smile.algebra import mmpl
 from smile.algebra.translate.aggregation import Grouping, find_aggregates, has_aggregates
 from smile.algebra.translate.expressions import Expressions, Typed
 from smile.algebra.translate.joins import join, tied
-from smile.algebra.translate.outputs import Output, best, limit, projected, star_columns, unique_names
+from smile.algebra.translate.outputs import Output, best, limit, mismatch, projected, star_columns, unique_names
 from smile.algebra.translate.overs import lift_overs
 from smile.algebra.translate.pipeline import Catalog, Pipeline, conjuncts
-from smile.algebra.translate.scope import Names, Scope, free_name, is_quoted
+from smile.algebra.translate.scope import Names, Scope, free_name, is_quoted, matches
 from smile.algebra.translate.silence import lift_silences
 from smile.algebra.translate.sources import Sources, Translate
 from smile.algebra.translate.subqueries import Subqueries, is_test, strip_not
@@ -47,10 +47,17 @@ class Select:
 
     @contextmanager
     def _gather(self) -> Iterator[None]:
+        """Keep an error for later, and the relation, with what is known of it, as it was before."""
+        pipeline = self.pipeline
+        rel, computed, lifted = pipeline.rel, dict(pipeline.computed), dict(self.lifted)
         try:
             yield
+            pipeline.catalog.headings.of(pipeline.rel)
         except SmileError as problem:
             self.problems += problem.diagnostics
+            pipeline.rel, pipeline.computed = rel, computed
+            self.lifted.clear()
+            self.lifted.update(lifted)
 
     def _stop_at_problems(self) -> None:
         if self.problems:
@@ -262,7 +269,7 @@ class Select:
         """`names` and `types` are what the outputs are to have, if it is not their own: a bare NULL is a string."""
         node, pipeline, span, outputs = self.node, self.pipeline, span_of(self.node), self.outputs
         if names and len(names) != len(outputs):
-            raise error("E044", f"{len(names)} names for {len(outputs)} columns", outputs[0].span)
+            raise mismatch(len(names), len(outputs), outputs[0].span)
         if not names:
             names = unique_names(outputs)
         own = [STRING if o.typed.type == NULL else o.typed.type for o in outputs]
@@ -271,13 +278,18 @@ class Select:
         columns = pipeline.extend_all([(n, o.typed) for n, o in zip(names, outputs, strict=True)])
         for output, column in zip(outputs, columns, strict=True):
             output.typed = Typed(mmpl.Column(column, span=output.span), output.typed.type)
+        ordering = replace(self.expressions, alias=self._alias_of_output)
         if node.args.get("best") is not None:
-            best(node.args["best"], pipeline, outputs, self.expressions)
+            best(node.args["best"], pipeline, outputs, ordering)
         if node.args.get("distinct") is None:
-            limit(node, pipeline, outputs, self.expressions)
+            limit(node, pipeline, outputs, ordering)
         shown = [replace(o, name=n) for o, n in zip(outputs, names, strict=True)]
         rel = projected(pipeline, shown, span)
         return rel if node.args.get("distinct") is None else self._distinct(rel, shown)
+
+    def _alias_of_output(self, node: exp.Column) -> Typed | None:
+        found = [o.typed for o in self.outputs if matches(node.name, is_quoted(node), o.name)]
+        return self.expressions.begin(found[0]) if found else None
 
     def _distinct(self, rel: mmpl.Rel, shown: list[Output]) -> mmpl.Rel:
         for output in shown:

@@ -15,21 +15,22 @@ FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LT
 
 
 def lift_silences(pipeline: Pipeline, node: exp.Expr, expressions: Expressions) -> None:
-    for found in node.walk(prune=_is_query):
-        if type(found) in FLIPPED and any(isinstance(n, lang.Silence) for n in found.walk(prune=_is_query)):
-            expressions.lift(found, _comparison(pipeline, found, expressions))
+    for found in node.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query)):
+        if type(found) in FLIPPED:
+            a, b = found.this.unnest(), found.expression.unnest()
+            if isinstance(a, lang.Silence):
+                expressions.lift(found, _comparison(pipeline, a, type(found), b, expressions))
+            elif isinstance(b, lang.Silence):
+                expressions.lift(found, _comparison(pipeline, b, FLIPPED[type(found)], a, expressions))
 
 
-def _comparison(pipeline: Pipeline, node: exp.Expr, expressions: Expressions) -> Typed:
-    silence, bound, comparison = node.this, node.expression, type(node)
-    if not isinstance(silence, lang.Silence):
-        silence, bound, comparison = bound, silence, FLIPPED[comparison]
-    if not isinstance(silence, lang.Silence):
-        hint = "Write SILENCE(t) > INTERVAL '3' MINUTE."
-        raise error("E045", "SILENCE must stand alone on one side of the comparison", span_of(node), hint)
+def _comparison(
+    pipeline: Pipeline, silence: lang.Silence, comparison: type[exp.Expr], bound: exp.Expr, expressions: Expressions
+) -> Typed:
+    span = span_of(silence)
     if len(pipeline.scope.items) != 1 or not isinstance(silence.this, exp.Column):
         hint = "Make a view of the one relation first."
-        raise error("E045", "SILENCE needs a FROM of one relation, and its tick", span_of(silence), hint)
+        raise error("E045", "SILENCE needs a FROM of one relation, and its tick", span, hint)
     ticks = interval_ticks(bound)
     if ticks <= 0:
         raise error("E045", "SILENCE is compared with an interval above zero", span_of(bound))
@@ -38,12 +39,8 @@ def _comparison(pipeline: Pipeline, node: exp.Expr, expressions: Expressions) ->
     # Distances are whole ticks: at least d is more than d - 1; at most d is not more than d.
     longer_than = ticks - 1 if comparison in (exp.GTE, exp.LT) else ticks
     name = free_name("silent", pipeline.heading.columns)
-    pipeline.rel = mmpl.Silence(pipeline.rel, name, tick, per, longer_than, span=span_of(node))
-    column: mmpl.Expr = mmpl.Column(name, span=span_of(node))
+    pipeline.rel = mmpl.Silence(pipeline.rel, name, tick, per, longer_than, span=span)
+    column: mmpl.Expr = mmpl.Column(name, span=span)
     if comparison in (exp.LT, exp.LTE):
-        column = mmpl.Call("not", (column,), span=span_of(node))
+        column = mmpl.Call("not", (column,), span=span)
     return Typed(column, BOOL)
-
-
-def _is_query(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Query)

@@ -9,6 +9,7 @@ from smile import lang
 from smile.algebra import mmpl
 from smile.algebra.translate.alignment import aligned, common_types, shape_of
 from smile.algebra.translate.expressions import interval_ticks
+from smile.algebra.translate.outputs import mismatch
 from smile.algebra.translate.pipeline import BrokenDependency, Catalog, Pipeline
 from smile.algebra.translate.scope import Names, is_quoted
 from smile.errors import error, nearest
@@ -78,7 +79,7 @@ def _name_columns(pipeline: Pipeline, node: exp.Expr) -> None:
     item = pipeline.scope.items[0]
     columns = list(item.columns.items())
     if len(given) > len(columns):
-        raise error("E044", f"{len(given)} names for {len(columns)} columns", span_of(alias))
+        raise mismatch(len(given), len(columns), span_of(alias))
     named: Names[str] = Names()
     for position, (name, column) in enumerate(columns):
         new, quoted = (given[position].name, is_quoted(given[position])) if position < len(given) else (name, True)

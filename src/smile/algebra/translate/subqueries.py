@@ -53,7 +53,7 @@ class Subqueries:
     def lift(self, node: exp.Expr) -> None:
         """Compute every subquery within an expression beforehand, each as a column."""
         done = self.expressions.lifted
-        for found in node.walk(prune=lambda n: isinstance(n, exp.Query) or is_test(n) or id(n) in done):
+        for found in node.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query) or is_test(n) or id(n) in done):
             if id(found) in done:
                 continue
             if is_test(found):

@@ -27,7 +27,10 @@ def parse_type_name(text: str, span: Span | None) -> tuple[DataType, int | None]
         return None
     name, args = found[1].casefold(), found[2]
     name = name.removesuffix(" without time zone")
-    numbers = [int(n) for n in args.split(",")] if args else []
+    written = [n.strip() for n in args.split(",")] if args else []
+    if not all(n.isdecimal() for n in written):
+        raise error("E025", f"the parameters of the type {name} are whole numbers", span)
+    numbers = [int(n) for n in written]
     if name in DECIMALS:
         return _decimal(numbers, span), None
     if name not in SPELLINGS:

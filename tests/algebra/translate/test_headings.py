@@ -1,0 +1,28 @@
+"""What only MMPL made by hand can get wrong."""
+
+import pytest
+
+from smile.algebra.check import checked
+from smile.algebra.parser import parse_program
+from smile.errors import SmileError
+from smile.source import Source
+
+STREAM = "STREAM s (t: time -> x: int, y: int);\n"
+
+
+def codes(text: str) -> list[str]:
+    with pytest.raises(SmileError) as failure:
+        checked(parse_program(Source("hand.mmpl", STREAM + text)))
+    return [d.code for d in failure.value.diagnostics]
+
+
+def test_a_union_of_a_union_needs_two_names_for_its_branches() -> None:
+    one = "VIEW one := UNION { s PROJECT {x}, s PROJECT {x} };\n"
+    assert codes(one + "VIEW two := UNION { one, s PROJECT {x} };") == ["E044"]
+    program = one + "VIEW two := UNION { one RENAME {branch AS inner}, s PROJECT {x} };"
+    assert len(checked(parse_program(Source("hand.mmpl", STREAM + program))).views) == 2
+
+
+def test_relations_cannot_be_counted_as_distinct() -> None:
+    nested = "VIEW n := s SUMMARIZE PER {x} ADD {g := GROUP {y}};\n"
+    assert codes(nested + "VIEW v := n SUMMARIZE PER {} ADD {k := COUNT(DISTINCT g)};") == ["E031"]

@@ -1,0 +1,60 @@
+"""Programs broken at random: each compiles or is refused with errors that have a place, and nothing else is raised."""
+
+import random
+import re
+
+from hypothesis import given, settings, strategies as st
+
+from smile import lang
+from smile.algebra.check import checked
+from smile.algebra.parser import parse_program
+from smile.algebra.printer import print_program
+from smile.errors import CATALOGUE, Diagnostic, SmileError
+from smile.program import compile_program
+from smile.source import Source
+from tests.algebra.translate.fixtures import all_cases
+
+TEXTS = [case.source.text for case in all_cases()]
+TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[\w#$]+|\s+|.""", re.DOTALL)
+NAME = re.compile(r"[^\W\d][\w#$]*")
+WORDS = sorted({word for text in TEXTS for word in TOKEN.findall(text) if not word.isspace()})
+
+
+def mutated(text: str, chance: random.Random) -> str:
+    tokens = TOKEN.findall(text)
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(len(tokens))
+        match chance.randrange(6):
+            case 0:
+                tokens[at] = ""
+            case 1:
+                tokens[at] = f"{tokens[at]} {tokens[at]}"
+            case 2:
+                other = chance.randrange(len(tokens))
+                tokens[at], tokens[other] = tokens[other], tokens[at]
+            case 3:
+                tokens[at] = chance.choice(WORDS)
+            case _:
+                names = [i for i, token in enumerate(tokens) if NAME.fullmatch(token)]
+                if names:
+                    tokens[chance.choice(names)] = tokens[chance.choice(names)]
+    return "".join(tokens)
+
+
+@settings(max_examples=1000)
+@given(st.sampled_from(TEXTS), st.randoms(use_true_random=False))
+def test_whatever_is_broken_is_refused_in_good_order(text: str, chance: random.Random) -> None:
+    source = Source("broken.smile", mutated(text, chance))
+    problems: list[Diagnostic] = []
+    try:
+        written = compile_program(source).written
+    except SmileError as failure:
+        problems = failure.diagnostics
+    for problem in problems:
+        assert problem.code in CATALOGUE
+        assert problem.span is None or 0 <= problem.span.start <= problem.span.end <= len(source.text)
+    if not problems:
+        views = [s for s in lang.parse(source)[0] if isinstance(s, lang.CreateView)]
+        assert len(written.views) == len(views)
+        assert checked(written) == written
+        assert parse_program(Source("case.mmpl", print_program(written))) == written

@@ -1,0 +1,196 @@
+"""Random histories of a program: events that its checks allow, at ticks that its intervals make interesting, with
+silences in between. Every prefix of one is a history, of which the whole, finished, is one completion."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+from smile.algebra import mmpl
+from smile.algebra.rules.apply import map_expressions
+from smile.algebra.scalars import evaluate_expr
+from smile.algebra.types import BOOL, TICKS_PER_MICROSECOND, DataType, Value
+from smile.knowledge.analysis import Analysis
+from smile.knowledge.known import Known
+from smile.knowledge.latest import Latest
+from smile.knowledge.mask import Mask
+from smile.knowledge.nested import Nested
+from smile.knowledge.transfer import operand
+from smile.reference.evaluate import evaluate
+from smile.reference.history import END, Event, History
+from smile.reference.relation import Horizons, Relation, range_of
+from tests.reference.cases import analysed
+
+RUNS = int(os.environ.get("SMILE_RUNS", "1"))
+"""How many times as many random histories as usual: SMILE_RUNS=50 .venv/bin/python -m pytest tests/reference"""
+
+TRIES_MAX = 30
+
+
+class Histories:
+    """Draws the lines of random histories of one program."""
+
+    def __init__(self, program: mmpl.Program, random: Random) -> None:
+        self.random = random
+        self.streams = program.streams
+        self.horizons = {s.name: -1 for s in program.streams}
+        self.ticks = [0]
+        constants = list(_constants(program))
+        intervals = {abs(c.value) for c in constants if c.type.name == "interval" and isinstance(c.value, int)}
+        self.intervals = sorted(intervals - {0})
+        self.distances = [1, 1, 2, 3, *(d for i in self.intervals for d in (i // 2, i - 1, i, i + 1) if d > 0)]
+        self.values: dict[str, list[Any]] = {
+            "string": ["a", "b", *(c.value for c in constants if c.type.name == "string")],
+            "int": [-1, 0, 1, 2, 3, 10],
+            "decimal": [Decimal(0), Decimal("0.5"), Decimal(3), Decimal(-2)],
+            "float": [0.0, 0.1, 0.2, 1.5, -2.0, 1e300],
+            "bool": [True, False],
+            "interval": [0, *self.distances],
+            "date": [0, 1, 20000],
+            "bytes": ["\\x00", "\\xff"],
+        }
+        for constant in constants:
+            if isinstance(constant.value, int | Decimal) and not isinstance(constant.value, bool):
+                self.values["int"] += [int(constant.value) + d for d in (-1, 0, 1)]
+
+    def line(self) -> Event:
+        stream = self.random.choice(self.streams)
+        if self.random.random() < 0.15:
+            return self._silence(stream)
+        tick = self._later(self.horizons[stream.name])
+        for _ in range(TRIES_MAX):
+            row = {name: self._value(data, tick) for name, data in stream.columns}
+            if _is_allowed(stream, {stream.tick: tick, **row}):
+                self.horizons[stream.name] = tick
+                self.ticks.append(tick)
+                return {"stream": stream.name, "at": tick, "event": row}
+        return self._silence(stream)
+
+    def _later(self, tick: int) -> int:
+        """A later tick: often the next one, or one where a window ends or an interval after an event is over."""
+        if self.intervals and self.random.random() < 0.4:
+            interval = self.random.choice(self.intervals)
+            edges = [*(t + interval for t in self.ticks), (tick // interval + 1) * interval]
+            near = [e + d for e in edges for d in (-2, -1, 0) if e + d > tick]
+            if near:
+                return min(near) if self.random.random() < 0.5 else self.random.choice(near)
+        return tick + self.random.choice(self.distances)
+
+    def _silence(self, stream: mmpl.StreamDef) -> Event:
+        if self.random.random() < 0.5:
+            self.horizons[stream.name] = self._later(self.horizons[stream.name])
+            return {"stream": stream.name, "silence_to": self.horizons[stream.name]}
+        to = self._later(self.random.choice(list(self.horizons.values())))
+        self.horizons = {name: max(tick, to) for name, tick in self.horizons.items()}
+        return {"silence_to": to}
+
+    def _value(self, data: DataType, tick: int) -> Value:
+        if self.random.random() < 0.1:
+            return None
+        if data.name in ("time", "timestamp"):
+            near = [*self.ticks[-4:], tick, tick - self.random.choice(self.distances), tick + 1]
+            found = max(0, self.random.choice(near))
+            return found if data.name == "time" else found // TICKS_PER_MICROSECOND
+        return self.random.choice(self.values[data.name])  # type: ignore[no-any-return]
+
+
+def _is_allowed(stream: mmpl.StreamDef, row: dict[str, Value]) -> bool:
+    types = {stream.tick: _TIME, **dict(stream.columns)}
+    return all(evaluate_expr(check, row, types) is not False for check in stream.checks)
+
+
+_TIME = DataType("time")
+
+
+def _constants(program: mmpl.Program) -> Iterator[mmpl.Constant]:
+    """Every constant, and every length of time that an operator has as its own."""
+    found: list[mmpl.Expr] = [check for stream in program.streams for check in stream.checks]
+
+    def note(expr: mmpl.Expr) -> mmpl.Expr:
+        found.append(expr)
+        return expr
+
+    interval = DataType("interval")
+    for view in program.views:
+        for rel in mmpl.walk(view.body):
+            map_expressions(rel, note)
+            for name in ("size", "slide", "range", "longer_than"):
+                if isinstance(length := getattr(rel, name, None), int):
+                    yield mmpl.Constant(length, interval)
+    while found:
+        expr = found.pop()
+        found.extend(mmpl.parts_of(expr))
+        if isinstance(expr, mmpl.Constant) and expr.value is not None:
+            yield expr
+
+
+@dataclass(frozen=True)
+class Moment:
+    """All relations of a program at one point of a history."""
+
+    relations: dict[str, Relation]
+    horizons: Horizons
+    lines: list[Event]
+
+    @property
+    def at_end(self) -> bool:
+        return all(h >= END for h in self.horizons.values())
+
+
+def moment(program: mmpl.Program, analysis: Analysis, lines: list[Event], end: bool = False) -> Moment:
+    history = History.of(program, lines)
+    if end:
+        history = history.end()
+    return Moment(evaluate(program, analysis, history), dict(history.horizons), lines)
+
+
+def random_lines(program: mmpl.Program, random: Random) -> list[Event]:
+    histories = Histories(program, random)
+    return [histories.line() for _ in range(random.randint(2, 9))]
+
+
+def trace(program: mmpl.Program, random: Random) -> list[Moment]:
+    """A random history after each of its lines, and once it is finished."""
+    lines = random_lines(program, random)
+    analysis = analysed(program)
+    moments = [moment(program, analysis, lines[:n]) for n in range(len(lines) + 1)]
+    return [*moments, moment(program, analysis, lines, end=True)]
+
+
+# ── what knowledge promises ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def allows(before: Known, after: Known) -> bool:
+    """Whether all that is possible after was possible before."""
+    if isinstance(before, Nested) and isinstance(after, Nested):
+        return before.evolves_to(after)
+    if isinstance(before, Nested) or isinstance(after, Nested):
+        return True  # a nested relation that may be NULL: only its presence is known
+    if isinstance(before, Latest) and isinstance(after, Latest):
+        return before.evolves_to(after)
+    if isinstance(before, Mask) or isinstance(after, Mask):
+        return operand(before, BOOL).evolves_to(operand(after, BOOL))
+    return range_of(before).evolves_to(range_of(after))
+
+
+def broken_promises(before: Relation, after: Relation) -> list[str]:
+    """What was said of rows and turned out otherwise, `after` being the same view at a later point."""
+    found = []
+    for key, row in before.items():
+        later = after.get(key)
+        if later is None:
+            if row.mask.stays:
+                found.append(f"{key} was to stay, and is gone")
+            continue
+        if not row.mask.evolves_to(later.mask):
+            found.append(f"{key}: mask {row.mask!r} became {later.mask!r}")
+        if later.mask.gone:
+            continue
+        found += [
+            f"{key}.{c}: {cell!r} became {later.cells[c]!r}"
+            for c, cell in row.cells.items()
+            if not allows(cell, later.cells[c])
+        ]
+    return found

@@ -1,0 +1,243 @@
+"""Random programs: every operator over every other, as far as headings and types allow. Each one is well typed."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from random import Random
+from typing import get_args
+
+from smile.algebra import mmpl
+from smile.algebra.heading import Heading
+from smile.algebra.types import BOOL, INT, INTERVAL, STRING, SUM_OF_INTS, TIME, DataType, Value
+from smile.errors import SmileError
+from smile.knowledge.analysis import Analysis
+
+_COLUMNS = (("k", STRING), ("v", INT), ("w", INT), ("u", TIME), ("f", BOOL))
+_V, _W = mmpl.Column("v"), mmpl.Column("w")
+_CHECKS = (
+    mmpl.Call(">=", (_V, mmpl.Constant(0, INT))),
+    mmpl.Call("<=", (_W, mmpl.Constant(3, INT))),
+    mmpl.Call("<=", (mmpl.Column("u"), mmpl.Column("t"))),
+    mmpl.Call(">=", (mmpl.Column("u"), mmpl.Call("-", (mmpl.Column("t"), mmpl.Constant(4, INTERVAL))))),
+)
+STREAMS = (
+    mmpl.StreamDef("A", "t", _COLUMNS, _CHECKS[:2]),
+    mmpl.StreamDef("B", "t", _COLUMNS, _CHECKS),
+    mmpl.StreamDef("C", "t", _COLUMNS, (mmpl.Call("is not null", (_V,)), _CHECKS[1])),
+)
+SPANS = (1, 3, 5)
+OPERATORS_MAX = 4
+
+
+class Programs:
+    """Draws one program: views over streams and over earlier views."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.program = mmpl.Program(STREAMS, (), ())
+        self.names = 0
+
+    def draw(self) -> mmpl.Program:
+        for number in range(self.random.randint(1, 3)):
+            body = self._body()
+            name = f"V{number + 1}"
+            views = (*self.program.views, mmpl.ViewDef(name, body))
+            self.program = mmpl.Program(STREAMS, views, (*self.program.subscriptions, name))
+        return self.program
+
+    def _body(self) -> mmpl.Rel:
+        rel = self._grown(self._head(), self.random.randint(1, OPERATORS_MAX))
+        return rel if not isinstance(rel, mmpl.Ref) else mmpl.Restrict(rel, mmpl.Constant(True, BOOL))
+
+    def _grown(self, rel: mmpl.Rel, operators: int) -> mmpl.Rel:
+        """`rel` with operators applied, those left out that do not fit."""
+        for _ in range(operators):
+            apply = self.random.choice(_OPERATORS)
+            try:
+                grown = apply(self, rel)
+                self._heading(grown)
+            except (SmileError, IndexError):
+                continue
+            rel = grown
+        return rel
+
+    def _head(self) -> mmpl.Rel:
+        names = [s.name for s in STREAMS] + [v.name for v in self.program.views] * 2
+        chosen = self.random.random()
+        if chosen < 0.85:
+            return mmpl.Ref(self.random.choice(names))
+        inputs = tuple(
+            mmpl.Restrict(mmpl.Ref(n), self._predicate(self._heading(mmpl.Ref(n))))
+            for n in self.random.sample(["A", "B", "C"], 2)
+        )
+        return mmpl.Merge(inputs) if chosen < 0.93 else mmpl.Union(inputs)
+
+    def _heading(self, rel: mmpl.Rel) -> Heading:
+        """Of a relation whose types exist too."""
+        return Analysis(self.program).of(rel).heading
+
+    def _name(self) -> str:
+        self.names += 1
+        return f"c{self.names}"
+
+    # ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _column(self, heading: Heading, *types: DataType) -> str:
+        return self.random.choice([c for c, t in heading.columns.items() if t in types or not types])
+
+    def _constant(self, data: DataType) -> mmpl.Constant:
+        values: dict[str, list[Value]] = {
+            "int": [0, 1, 2, 3], "decimal": [Decimal(0), Decimal(2), Decimal(4)], "string": ["a", "b"],
+            "time": [0, 3, 6], "bool": [True, False], "interval": [1, 3], "float": [1.0, 2.0],
+        }  # fmt: skip
+        return mmpl.Constant(self.random.choice(values[data.name]), data)
+
+    def _predicate(self, heading: Heading, depth: int = 2) -> mmpl.Expr:
+        chosen = self.random.random()
+        if depth and chosen < 0.25:
+            parts = tuple(self._predicate(heading, depth - 1) for _ in range(2))
+            return mmpl.Call(self.random.choice(("and", "or")), parts)
+        if depth and chosen < 0.35:
+            return mmpl.Call("not", (self._predicate(heading, depth - 1),))
+        name = self.random.choice([c for c, t in heading.columns.items() if t.name != "relation"])
+        data = heading.columns[name]
+        if chosen < 0.45:
+            return mmpl.Call(self.random.choice(("is null", "is not null")), (mmpl.Column(name),))
+        if data == BOOL and chosen < 0.8:
+            return mmpl.Column(name)
+        others = [c for c, t in heading.columns.items() if t == data and c != name]
+        other: mmpl.Expr = self._constant(data)
+        if others and chosen < 0.65:
+            other = mmpl.Column(self.random.choice(others))
+        return mmpl.Call(self.random.choice(("=", "<>", "<", "<=", ">", ">=")), (mmpl.Column(name), other))
+
+    def _expression(self, heading: Heading) -> mmpl.Expr:
+        name = self._column(heading, INT, SUM_OF_INTS, TIME, STRING)
+        data = heading.columns[name]
+        column: mmpl.Expr = mmpl.Column(name)
+        if data == TIME:
+            return mmpl.Call(self.random.choice(("+", "-")), (column, self._constant(INTERVAL)))
+        alike = mmpl.Column(self.random.choice([c for c, t in heading.columns.items() if t == data]))
+        other = self.random.choice([alike, self._constant(data)])
+        choices: list[mmpl.Expr] = [
+            mmpl.Case(((self._predicate(heading), column),), other),
+            mmpl.Call(self.random.choice(("coalesce", "nullif", "greatest", "least")), (column, other)),
+        ]
+        if data == INT:
+            choices += [mmpl.Call(f, (column, other)) for f in ("+", "-", "*", "/", "%")]
+            choices += [mmpl.Call("abs", (column,)), mmpl.Cast(column, SUM_OF_INTS)]
+        return self.random.choice(choices)
+
+    # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def restrict(self, rel: mmpl.Rel) -> mmpl.Rel:
+        return mmpl.Restrict(rel, self._predicate(self._heading(rel)))
+
+    def project(self, rel: mmpl.Rel) -> mmpl.Rel:
+        visible = self._heading(rel).visible
+        kept = tuple(c for c in visible if self.random.random() < 0.7)
+        return mmpl.Project(rel, kept or visible[:1])
+
+    def extend(self, rel: mmpl.Rel) -> mmpl.Rel:
+        return mmpl.Extend(rel, ((self._name(), self._expression(self._heading(rel))),))
+
+    def rename(self, rel: mmpl.Rel) -> mmpl.Rel:
+        return mmpl.Rename(rel, ((self._column(self._heading(rel)), self._name()),))
+
+    def _other(self, taken: Heading) -> mmpl.Rel:
+        """Another relation, none of whose columns has a name that is taken."""
+        rel = self._grown(self._head(), self.random.randint(0, 2))
+        clashing = [c for c in self._heading(rel).columns if c in taken.columns]
+        return mmpl.Rename(rel, tuple((c, self._name()) for c in clashing)) if clashing else rel
+
+    def _pairs(self, left: Heading, right: Heading, most: int = 2) -> tuple[tuple[str, str], ...]:
+        """Pairs of columns of one type; keys more often than not, so that whole keys are equated."""
+        alike = [
+            (a, b) for a, t in left.columns.items() for b, s in right.columns.items() if t == s and t.name != "relation"
+        ]
+        keys = [(a, b) for a, b in alike if b in right.key or a in left.key]
+        chosen = [self.random.choice(keys if keys and self.random.random() < 0.6 else alike)]
+        if most > 1 and self.random.random() < 0.3:
+            chosen += [p for p in self.random.sample(alike, 1) if p[0] != chosen[0][0] and p[1] != chosen[0][1]]
+        return tuple(chosen)
+
+    def join(self, rel: mmpl.Rel) -> mmpl.Rel:
+        left = self._heading(rel)
+        other = self._other(left)
+        right = self._heading(other)
+        kind: mmpl.JoinKind = self.random.choice(get_args(mmpl.JoinKind))
+        on = self._pairs(left, right)
+        if self.random.random() < 0.4 and kind in ("inner", "left", "right", "full"):
+            other = mmpl.Rename(other, tuple((b, a) for a, b in on))
+            on = tuple((a, a) for a, _ in on)
+        right = self._heading(other)
+        when = None
+        if self.random.random() < 0.25:
+            when = self._predicate(replace(left, columns={**right.columns, **left.columns}), 0)
+        null_aware = kind in ("anti", "match") and self.random.random() < 0.4
+        return mmpl.Join(kind, rel, other, on, when, self._name() if kind == "match" else None, null_aware)
+
+    def asof(self, rel: mmpl.Rel) -> mmpl.Rel:
+        left = self._heading(rel)
+        other = self._other(left)
+        right = self._heading(other)
+        at = (self._column(left, TIME), right.tick[0])
+        on = tuple(p for p in self._pairs(left, right, 1) if p[1] != at[1] and p[0] != at[0])
+        return mmpl.Asof(self.random.choice(("inner", "left")), rel, other, on, at)
+
+    def _aggregate(self, heading: Heading) -> mmpl.Aggregate:
+        function: mmpl.AggregateName = self.random.choice(get_args(mmpl.AggregateName))
+        if function == "group":
+            return mmpl.Aggregate("group", columns=heading.visible[:2])
+        if function == "count" and self.random.random() < 0.5:
+            return mmpl.Aggregate("count")
+        types = (INT, SUM_OF_INTS) if function in ("sum", "avg") else (INT, SUM_OF_INTS, STRING, TIME, BOOL)
+        return mmpl.Aggregate(function, mmpl.Column(self._column(heading, *types)))
+
+    def _aggregates(self, heading: Heading) -> tuple[tuple[str, mmpl.Aggregate], ...]:
+        return tuple((self._name(), self._aggregate(heading)) for _ in range(self.random.randint(1, 2)))
+
+    def _per(self, heading: Heading, most: int = 2) -> tuple[str, ...]:
+        usable = [c for c, t in heading.columns.items() if t.name != "relation"]
+        return tuple(self.random.sample(usable, min(len(usable), self.random.randint(0, most))))
+
+    def summarize(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        return mmpl.Summarize(rel, self._per(heading), self._aggregates(heading))
+
+    def distinct(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        per = self._per(heading) or heading.visible[:1]
+        return mmpl.Distinct(mmpl.Project(rel, per))
+
+    def best(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        by = tuple((mmpl.Column(c), self.random.random() < 0.5) for c in self._per(heading) or heading.key[:1])
+        return mmpl.Best(rel, self.random.randint(1, 2), by, self._per(heading, 1))
+
+    def window(self, rel: mmpl.Rel) -> mmpl.Rel:
+        on = self._column(self._heading(rel), TIME)
+        size = self.random.choice(SPANS)
+        kind = self.random.choice(("tumble", "hop", "last"))
+        slide = self.random.choice(SPANS) if kind == "hop" else None
+        return mmpl.Window(kind, rel, on, size, slide)  # type: ignore[arg-type]  # one of the three
+
+    def over(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        span = self.random.choice((None, *SPANS))
+        return mmpl.Over(rel, self._per(heading, 1), heading.tick[0], span, self._aggregates(heading))
+
+    def silence(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        return mmpl.Silence(rel, self._name(), heading.tick[0], self._per(heading, 1), self.random.choice(SPANS))
+
+
+_OPERATORS: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
+    Programs.restrict, Programs.restrict, Programs.project, Programs.extend, Programs.extend, Programs.rename,
+    Programs.join, Programs.join, Programs.join, Programs.asof, Programs.summarize, Programs.summarize,
+    Programs.summarize, Programs.distinct, Programs.best, Programs.window, Programs.over, Programs.silence,
+]  # fmt: skip
+
+
+def random_program(random: Random) -> mmpl.Program:
+    return Programs(random).draw()

@@ -1,0 +1,155 @@
+"""What the types say holds in every run: ranges, directions, what never changes, how masks move, seals, steps."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from smile.algebra import mmpl
+from smile.algebra.types import BOOL
+from smile.knowledge.analysis import Analysis
+from smile.knowledge.range import Range
+from smile.knowledge.symbolic import Bound
+from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
+from smile.reference.relation import Key, Row, is_sealed
+from tests.reference.cases import analysed, programs
+from tests.reference.histories import RUNS, Moment, trace
+from tests.reference.test_safety import explain
+
+PROGRAMS = programs()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@settings(max_examples=12 * RUNS)
+@given(st.integers(0, 2**64 - 1))
+def test_types_hold(name: str, seed: int) -> None:
+    program = PROGRAMS[name]
+    analysis = analysed(program)
+    moments = trace(program, Random(seed))
+    broken = [f"{view}: {problem}" for view, problem in violations(program, analysis, moments)]
+    assert not broken, explain(moments[-1], "\n".join(dict.fromkeys(broken)))
+
+
+def violations(program: mmpl.Program, analysis: Analysis, moments: list[Moment]) -> Iterator[tuple[str, str]]:
+    for view in program.views:
+        type_ = analysis.relations[view.name]
+        keys = dict.fromkeys(key for m in moments for key in m.relations[view.name])
+        rows = {key: [m.relations[view.name].get(key) for m in moments] for key in keys}
+        problems = [*_of_counts(type_, view.name, moments), *_of_seals(type_, view.name, moments)]
+        for key, course in rows.items():
+            problems += [f"{key} {p}" for p in _of_row(type_, course, moments)]
+        for problem in problems:
+            yield view.name, problem
+
+
+# ── one row through time ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _of_row(type_: RelationType, course: list[Row | None], moments: list[Moment]) -> Iterator[str]:
+    yield from _of_mask(type_.mask, [row is not None and row.shown for row in course])
+    for row, moment in zip(course, moments, strict=True):
+        if row is None:
+            continue
+        if not type_.mask.final_true and row.mask.stays and not moment.at_end:
+            yield f"stays, though its type says that it may always vanish yet: {row}"
+        steps = type_.steps.number
+        if steps is not None and row.steps > steps:
+            yield f"has taken {row.steps} steps, of {steps} at most"
+    for name, column in type_.columns.items():
+        seen = [row for row in course if row is not None and row.shown]
+        for problem in [*_of_values(column, seen, name), *_of_moves(column, seen, name)]:
+            yield f"{name}: {problem}"
+
+
+def _of_mask(mask: MaskType, shown: list[bool]) -> Iterator[str]:
+    flips = sum(a != b for a, b in zip([False, *shown], shown, strict=False))
+    limit = mask.steps.number
+    if limit is not None and flips > limit:
+        yield f"flipped {flips} times, {limit} is the most: {shown}"
+    fell = [i for i in range(1, len(shown)) if shown[i - 1] and not shown[i]]
+    if fell and mask.never_falls:
+        yield f"vanished, though it never falls: {shown}"
+    if fell and mask.falls_for_good and any(shown[fell[0] :]):
+        yield f"came back, though it falls for good: {shown}"
+
+
+def _of_values(column: ColumnType, seen: list[Row], name: str) -> Iterator[str]:
+    for row in seen:
+        cell = row.cells[name]
+        value: Any = cell.now
+        if value is None and not column.nullable:
+            yield f"is NULL: {cell}"
+        if value is not None and column.range is not None and column.data != BOOL:
+            lo, hi = column.range.lo, column.range.hi
+            if not (_is_at_most(lo, Fraction(value)) and _is_at_most(-hi, -Fraction(value))):
+                yield f"{value} is not in {column.range}"
+        if not column.evolves and not cell.is_final:
+            yield f"is not known at once: {cell}"
+        if isinstance(cell, Range) and not cell.is_final and value is not None:
+            if column.direction is Direction.UP and cell.lo != value and not cell.is_unknown:
+                yield f"goes up, but stands at {value} of {cell.show()}"
+            if column.direction is Direction.DOWN and cell.hi != value and not cell.is_unknown:
+                yield f"goes down, but stands at {value} of {cell.show()}"
+
+
+def _is_at_most(bound: Bound, value: Fraction) -> bool:
+    return bound.number is None or bound.number <= value
+
+
+def _of_moves(column: ColumnType, seen: list[Row], name: str) -> Iterator[str]:
+    values = [row.cells[name].now for row in seen]
+    if column.mask is not None and column.data == BOOL:
+        if (column.mask.course in (Course.RISES, Course.DECIDED) and column.evolves) or column.mask.falls_for_good:
+            yield from _of_mask(column.mask, [v is True for v in values])
+    for a, b in zip(values, values[1:], strict=False):
+        if a == b and (a is None) == (b is None):
+            continue
+        if not column.evolves:
+            yield f"changed from {a} to {b}, though it does not evolve"
+        elif a is None or b is None:
+            if not column.null_evolves:
+                yield f"changed from {a} to {b}, though whether it is NULL does not evolve"
+        elif column.data != BOOL and not _is_along(column.direction, a, b):
+            yield f"changed from {a} to {b}, though its direction is {column.direction.value}"
+
+
+def _is_along(direction: Direction, a: Any, b: Any) -> bool:
+    return {Direction.UP: lambda: b >= a, Direction.DOWN: lambda: b <= a, Direction.EITHER: lambda: True}.get(
+        direction, lambda: False
+    )()
+
+
+# ── whole relations ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _of_counts(type_: RelationType, view: str, moments: list[Moment]) -> Iterator[str]:
+    most = type_.rows.number
+    for moment in moments:
+        count = sum(row.shown for row in moment.relations[view].values())
+        if most is not None and count > most:
+            yield f"{count} rows, {most} is the most"
+        if type_.is_history:
+            for key, row in moment.relations[view].items():
+                if row.shown and not row.is_final:
+                    yield f"{key} is not final, though this is a history: {row}"
+
+
+def _of_seals(type_: RelationType, view: str, moments: list[Moment]) -> Iterator[str]:
+    """A row that is sealed is final, and one that appears was not sealed before."""
+    sealed: dict[Key, Row] = {}
+    for moment, following in zip(moments, [*moments[1:], moments[-1]], strict=True):
+        columns = type_.heading.columns
+        for key, row in moment.relations[view].items():
+            if is_sealed(type_.seals, row.cells, columns, moment.horizons):
+                if not row.is_final:
+                    yield f"{key} is sealed but not final: {row} at {moment.horizons}"
+                before = sealed.setdefault(key, row)
+                if before.shown != row.shown:
+                    yield f"{key} was sealed and changed"
+        for key, row in following.relations[view].items():
+            known = key in moment.relations[view]
+            if row.shown and not known and is_sealed(type_.seals, row.cells, columns, moment.horizons):
+                yield f"{key} appeared, though it was sealed at {moment.horizons}: {row}"

@@ -1,0 +1,72 @@
+"""docs/language.md is true: its examples compile, to the MMPL it shows, or fail as it says; every error is in it."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from smile.algebra.printer import print_program
+from smile.errors import CATALOGUE, SmileError
+from smile.program import compile_program, read_source
+from smile.source import Source
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/language.md").read_text()
+
+
+@dataclass(frozen=True)
+class Example:
+    text: str
+    error: str | None
+    mmpl: str | None
+
+
+def examples() -> list[Example]:
+    block = r"^```sql(?: error=(\w+))?\n(.*?)^```\n(?:[^`]*?^```mmpl\n(.*?)^```)?"
+    found = re.findall(block, _short(PAGE), re.MULTILINE | re.DOTALL)
+    return [Example(text, error or None, mmpl or None) for error, text, mmpl in found]
+
+
+def _short(page: str) -> str:
+    """Without the code that stands in a line of prose."""
+    return re.sub(r"(?<!`)`[^`\n]+`(?!`)", "", page)
+
+
+STREAMS, *EXAMPLES = examples()
+
+
+def test_the_page_has_its_examples() -> None:
+    assert len(EXAMPLES) == len(re.findall(r"^```sql", PAGE, re.MULTILINE)) - 1
+    assert sum(e.mmpl is not None for e in EXAMPLES) == len(re.findall(r"^```mmpl", PAGE, re.MULTILINE))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.text.split("(")[0].strip()[:40])
+def test_example(example: Example) -> None:
+    source = Source("language.md", f"{example.text}\n{STREAMS.text}")
+    if example.error is not None:
+        with pytest.raises(SmileError) as failure:
+            compile_program(source)
+        assert [d.code for d in failure.value.diagnostics] == [example.error]
+        return
+    written = compile_program(source).written
+    if example.mmpl is not None:
+        assert print_program(replace(written, streams=())).strip() == example.mmpl.strip()
+
+
+def test_every_code_is_in_the_catalogue_of_the_page() -> None:
+    rows = dict(re.findall(r"^\| ([EW]\d{3}) \| (.*) \|$", PAGE, re.MULTILINE))
+    assert rows == CATALOGUE
+
+
+PROGRAMS = sorted((ROOT / "programs").glob("*.smile"))
+
+
+def test_there_are_programs() -> None:
+    assert {p.stem for p in PROGRAMS} >= {"tradefloor", "stocks", "scoreboard", "flights", "sensors"}
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
+def test_program_compiles(path: Path) -> None:
+    compiled = compile_program(read_source(str(path)))
+    assert compiled.written.subscriptions
