@@ -73,7 +73,7 @@ def _read(source: Source) -> mmpl.Program:
             raise error("E004", "the program is empty")
         return program
     statements, problems = lang.parse(source)
-    program, more = translate(statements)
+    program, more = translate(statements, lang.unread_names(source) if problems else ())
     if problems or more:
         raise SmileError([*problems, *more])
     return program

@@ -200,6 +200,31 @@ def test_bad_files_get_a_code_and_no_traceback(content: bytes, code: str | None,
     assert len(result.stderr) < 10_000
 
 
+def test_who_reads_an_unreadable_view_is_not_blamed(tmp_path: Path) -> None:
+    path = tmp_path / "p.smile"
+    path.write_text(
+        "CREATE STREAM S (t: time -> a: int); CREATE VIEW V AS SELEC a FROM S; CREATE VIEW W AS SELECT a FROM V; SUBSCRIBE V, W;"
+    )
+    assert [line for line in smile("check", str(path)).stderr.splitlines() if "error" in line] == [
+        f"{path}:1:55: error E010: expected SELECT but found SELEC"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CREATE VIEW V AS SELECT 1 AS x;", "1:18: error E040: a query without FROM has no key"),
+        ("CREATE STREAM S (a: int);", "1:18: error E040: the stream has no tick: nothing stands before ->"),
+        ("CREATE STREAM S (a int);", "1:15: error E040: stream S has no TIME KEY column"),
+        ("CREATE STREAM S (a: int -> b: int);", "1:21: error E040: the key of a stream is a time, a is int"),
+    ],
+)
+def test_what_has_no_key_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.smile"
+    path.write_text(text)
+    assert smile("check", str(path)).stderr.startswith(f"{path}:{message}\n")
+
+
 def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing.smile", tmp_path):
         result = smile("check", str(path))

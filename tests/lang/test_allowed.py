@@ -62,7 +62,6 @@ QUERIES = [
     ("SELECT a FROM s LIMIT 1 UNION ALL SELECT a FROM u", "ORDER BY or LIMIT inside UNION", "SELECT a FROM s LIMIT 1"),
     ("(SELECT a FROM s) LIMIT 1", "LIMIT after a parenthesis", "(SELECT a FROM s) LIMIT 1"),
     ("SELECT a INTO x FROM s", "INTO", "INTO"),
-    ("SELECT 1", "SELECT without FROM", "SELECT 1"),
     ("VALUES (1)", "VALUES", "VALUES"),
     ("SELECT a FROM UNNEST(x)", "UNNEST", "UNNEST"),
     ("SELECT a FROM generate_series(1, 2)", "generate_series in FROM", "generate_series(1, 2)"),

@@ -1,5 +1,6 @@
-"""Whatever happens later, what was said of every view holds: bounds, masks, finality. Every program, random histories."""
+"""Whatever happens later, what was said of every view holds: bounds, masks, finality; at the end all is final."""
 
+import itertools
 from random import Random
 
 import pytest
@@ -22,7 +23,7 @@ def test_knowledge_holds(name: str, seed: int) -> None:
     program = PROGRAMS[name]
     moments = trace(program, Random(seed))
     final = moments[-1]
-    for moment, following in zip(moments, moments[1:], strict=False):
+    for moment, following in itertools.pairwise(moments):
         for view in program.views:
             now, then, end = (m.relations[view.name] for m in (moment, following, final))
             for later, when in ((then, following), (end, final)):

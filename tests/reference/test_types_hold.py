@@ -1,5 +1,6 @@
 """What the types say holds in every run: ranges, directions, what never changes, how masks move, seals, steps."""
 
+import itertools
 from collections.abc import Iterator
 from fractions import Fraction
 from random import Random
@@ -13,7 +14,7 @@ from smile.algebra.types import BOOL
 from smile.knowledge.analysis import Analysis
 from smile.knowledge.range import Range
 from smile.knowledge.symbolic import Bound
-from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
+from smile.knowledge.types import ColumnType, Direction, MaskType, RelationType
 from smile.reference.relation import Key, Row, is_sealed
 from tests.reference.cases import analysed, programs
 from tests.reference.histories import RUNS, Moment, trace
@@ -101,10 +102,9 @@ def _is_at_most(bound: Bound, value: Fraction) -> bool:
 
 def _of_moves(column: ColumnType, seen: list[Row], name: str) -> Iterator[str]:
     values = [row.cells[name].now for row in seen]
-    if column.mask is not None and column.data == BOOL:
-        if (column.mask.course in (Course.RISES, Course.DECIDED) and column.evolves) or column.mask.falls_for_good:
-            yield from _of_mask(column.mask, [v is True for v in values])
-    for a, b in zip(values, values[1:], strict=False):
+    if column.mask is not None and column.evolves:
+        yield from _of_mask(column.mask, [v is True for v in values])
+    for a, b in itertools.pairwise(values):
         if a == b and (a is None) == (b is None):
             continue
         if not column.evolves:
@@ -117,9 +117,13 @@ def _of_moves(column: ColumnType, seen: list[Row], name: str) -> Iterator[str]:
 
 
 def _is_along(direction: Direction, a: Any, b: Any) -> bool:
-    return {Direction.UP: lambda: b >= a, Direction.DOWN: lambda: b <= a, Direction.EITHER: lambda: True}.get(
-        direction, lambda: False
-    )()
+    match direction:
+        case Direction.UP:
+            return bool(b >= a)
+        case Direction.DOWN:
+            return bool(b <= a)
+        case _:
+            return direction is Direction.EITHER
 
 
 # ── whole relations ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -73,7 +73,7 @@ def check(program: ProgramArgument) -> None:
     ]
     if compiled.warnings:
         counts.append(_count(len(compiled.warnings), "warning"))
-    print(f"{compiled.source.name}: ok: {', '.join(counts)}")
+    _show(f"{compiled.source.name}: ok: {', '.join(counts)}")
 
 
 @app.command()
@@ -112,7 +112,7 @@ def explain(
         Step.graph: explain_graph,
         Step.stages: explain_stages,
     }
-    print(explained[step](compiled, view, form))
+    _show(explained[step](compiled, view, form))
 
 
 def _compiled(path: str) -> Compiled:
@@ -134,20 +134,21 @@ def _view_named(view: str, compiled: Compiled) -> str:
     return found[0]
 
 
+def _show(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Whoever reads our output has had enough, which is no error; nothing more may be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def main() -> None:
     try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has had enough; nothing more may be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        app()
     except Exception as problem:
         if os.environ.get("SMILE_DEBUG"):
             raise

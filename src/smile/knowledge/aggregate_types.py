@@ -57,7 +57,8 @@ def _values_given(source: RelationType, column: str, per: tuple[str, ...]) -> Bo
 def aggregate_column(aggregate: mmpl.Aggregate, source: RelationType, group: Membership) -> ColumnType:
     data = aggregate_type(aggregate, source.heading, aggregate.span)
     arg = expression_type(aggregate.arg, source.columns) if aggregate.arg is not None else None
-    evolves = not group.single or group.leaving or (arg is not None and arg.evolves)
+    evolving = (arg is not None and arg.evolves) or any(source.columns[c].evolves for c in aggregate.columns)
+    evolves = not group.single or group.leaving or evolving
     domain, range_, direction, nullable = _shape(aggregate, arg, group)
     if not evolves:
         return ColumnType(data, "once", range_, ONE, Direction.FIXED, False, nullable)

@@ -205,7 +205,7 @@ class Analysis:
     @_compute.register
     def _(self, rel: mmpl.Silence) -> RelationType:
         source = self.of(rel.input)
-        if not source.is_history:
+        if not self.of(_without_added_columns(rel.input)).is_history or any(source.columns[c].evolves for c in rel.per):
             raise error("E045", "SILENCE needs rows that are final when they appear", rel.span)
         mask = MaskType(Course.RISES, ONE)
         quiet = ColumnType(BOOL, "mask", None, ONE, Direction.FIXED, True, False, False, mask)
@@ -254,6 +254,13 @@ class Analysis:
         return RelationType(heading, columns, mask, rows, steps, events, seals, Ties(ties), reach)
 
 
+def _without_added_columns(rel: mmpl.Rel) -> mmpl.Rel:
+    """Below operators that only add to rows: whether a row is there, and when, is decided there."""
+    while isinstance(rel, mmpl.Silence | mmpl.Over | mmpl.Extend):
+        rel = rel.input
+    return rel
+
+
 def _kept(source: RelationType, columns: Iterable[str], headings: Headings, rel: mmpl.Rel) -> RelationType:
     """Only some columns: seals are said in terms of those that do not evolve."""
     kept = {c: source.columns[c] for c in columns}
@@ -299,7 +306,7 @@ def _either_of(parts: list[ColumnType], missing: bool) -> ColumnType:
 
 
 def _covering(masks: list[MaskType]) -> MaskType:
-    """What holds of every row, each of which obeys one of these: courses stand in the order in which they allow more."""
+    """What holds of rows each of which obeys one of these: courses stand in the order in which they allow more."""
     course = max((m.course for m in masks), key=list(Course).index)
     steps = masks[0].steps
     for mask in masks[1:]:

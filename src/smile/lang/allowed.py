@@ -208,7 +208,8 @@ def _select(node: exp.Expr) -> None:
     if not node.expressions:
         raise error("E010", "expected a column after SELECT", span_of(node))
     if not node.args.get("from_"):
-        raise _refusal(node, "SELECT without FROM", "Every row of a view comes from streams.")
+        hint = "Every row of a view comes from streams: add FROM."
+        raise error("E040", "a query without FROM has no key", span_of(node), hint)
 
     _in_order(node)
 

@@ -134,6 +134,9 @@ def _read_stream(cursor: Cursor) -> CreateStream:
 def _read_paper_columns(cursor: Cursor, columns: _Columns) -> None:
     """`t: time -> a: string, …`."""
     columns.ticks.append(_read_column(cursor, colon=True)[0])
+    if cursor.is_word(")"):
+        message = "the stream has no tick: nothing stands before ->"
+        raise error("E040", message, columns.ticks[0].span, "Write (t: time -> a: int, …).")
     cursor.expect("->")
 
     def item() -> None:

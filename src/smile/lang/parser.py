@@ -48,6 +48,13 @@ def parse(source: Source) -> tuple[list[Statement], list[Diagnostic]]:
     return statements, [replace(problem, message=_printable(problem.message)) for problem in problems]
 
 
+def unread_names(source: Source) -> list[str]:
+    """What the CREATE statements that cannot be read would have named: those who use it are not to blame."""
+    parts = [part for part, _ in _parts(source.text) if isinstance(_read(part, source.text), Diagnostic)]
+    begun = [part.tokens for part in parts if len(part.tokens) > 2 and plain(part.tokens[0]) == "CREATE"]
+    return [tokens[2].text for tokens in begun if plain(tokens[1]) in ("STREAM", "VIEW", "DOMAIN")]
+
+
 def _printable(message: str) -> str:
     """A message may quote the program, which may hold anything."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)

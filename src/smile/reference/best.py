@@ -21,7 +21,8 @@ Place = tuple[Key, Row, list[Range]]
 
 def best(ev: "Evaluation", rel: mmpl.Best) -> Relation:
     places = [
-        (key, row, [range_of(ev.know(e, row.cells, rel.input)) for e, _ in rel.by]) for key, row in ev.of(rel.input).items()
+        (key, row, [range_of(ev.know(e, row.cells, rel.input)) for e, _ in rel.by])
+        for key, row in ev.of(rel.input).items()
     ]
     result = {}
     for place in places:

@@ -8,7 +8,8 @@ they count ticks, and nothing is bounded by counting.
 from functools import singledispatchmethod
 
 from smile.algebra import mmpl
-from smile.algebra.heading import WINDOW_COLUMNS, type_of
+from smile.algebra.heading import WINDOW_COLUMNS
+from smile.algebra.scalars import type_of
 from smile.algebra.types import BOOL, INT
 from smile.knowledge.aggregates import aggregate
 from smile.knowledge.analysis import Analysis
@@ -131,5 +132,5 @@ class Domains:
         sources = [self.of(i) for i in rel.inputs]
         position = "source" if isinstance(rel, mmpl.Merge) else "branch"
         columns = self.analysis.of(rel).heading.columns
-        found = {c: self._either(t == BOOL, [s[c] for s in sources if c in s]) for c, t in columns.items() if c != position}
+        found = {c: self._either(t == BOOL, [s[c] for s in sources if c in s]) for c, t in columns.items()}
         return {**found, position: Range.between(1, len(sources))}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
-from smile.algebra.heading import type_of
+from smile.algebra.scalars import type_of
 from smile.algebra.types import BOOL
 from smile.knowledge.aggregate_types import membership
 from smile.knowledge.aggregates import Member, aggregate

@@ -264,7 +264,7 @@ def _present(sides: Sides, side: Side, row: Row | None, more: bool, asked: Mappi
 
 def _both_total(sides: Sides) -> Relation:
     """Every group that either side has heard of, with the other side's default row where it has not."""
-    keys = {}
+    keys: dict[Key, None] = {}
     for own in (sides.left, sides.right):
         for row in own.rows.values():
             key = tuple(row.cells[own.on[sides.left.on.index(c)]].now for c in sides.left.key)

@@ -1,6 +1,7 @@
 """Relations as dictionaries: of each key heard of, the row with its mask and what is known of every column.
 
-A cell is a Mask if its column is Boolean, else a Range, a Latest or a Nested; key columns are exact. Masks have no NULL.
+A cell is a Mask if its column is Boolean, else a Range, a Latest or a Nested; key columns are exact. A row's mask is
+never NULL.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -160,9 +161,7 @@ def _end(bound: Bound, data: DataType, rounded: Any) -> Value:
 # ── seals ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_sealed(
-    seals: Mapping[str, Seal], cells: Cells, types: Mapping[str, DataType], horizons: Horizons
-) -> bool:
+def is_sealed(seals: Mapping[str, Seal], cells: Cells, types: Mapping[str, DataType], horizons: Horizons) -> bool:
     """Whether no event that is still possible can affect a row with these cells."""
     return all(_is_reached(seal, cells, types, horizons[stream]) for stream, seal in seals.items())
 

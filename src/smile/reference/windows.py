@@ -55,11 +55,12 @@ def silence(ev: "Evaluation", rel: mmpl.Silence) -> Relation:
     for key, row in source.items():
         tick = row.cells[rel.tick].now
         until = min(tick + rel.longer_than, END)
-        broken = any(
-            tick < other.cells[rel.tick].now <= until and all_of(*(same(row.cells[c], other.cells[c]) for c in rel.per)).stays
+        alike = [
+            other
             for other in source.values()
-            if not other.mask.gone
-        )
+            if other.mask.stays and all_of(*(same(row.cells[c], other.cells[c]) for c in rel.per)).stays
+        ]
+        broken = any(tick < other.cells[rel.tick].now <= until for other in alike)
         quiet = F if broken else T if horizon >= until else UNHEARD
         result[key] = replace(row, cells={**row.cells, rel.name: quiet})
     return result
