@@ -207,7 +207,7 @@ class Programs:
 
     def distinct(self, rel: mmpl.Rel) -> mmpl.Rel:
         heading = self._heading(rel)
-        per = self._per(heading) or heading.visible[:1]
+        per = self._per(heading) or (self._column(heading, INT, TIME, STRING),)
         return mmpl.Distinct(mmpl.Project(rel, per))
 
     def best(self, rel: mmpl.Rel) -> mmpl.Rel:

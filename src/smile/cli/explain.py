@@ -76,7 +76,10 @@ def _relation_text(relation: RelationObject, remembered: list[Any]) -> str:
                 column.direction.value if column.evolves else "",
             )
         )
-    facts = [("  rows", mask_text(type_.mask)), ("  steps", f"a row absorbs at most {type_.steps} event{'s' * (str(type_.steps) != '1')}")]
+    facts = [
+        ("  rows", mask_text(type_.mask)),
+        ("  steps", f"a row absorbs at most {type_.steps} event{'s' * (str(type_.steps) != '1')}"),
+    ]
     facts += [
         (
             "  sealed",

@@ -43,9 +43,14 @@ def values_of(column: ColumnType) -> Bound:
     return column.range.size if column.range.size.is_finite else INFINITE
 
 
+def values_and_null(column: ColumnType) -> Bound:
+    """How many groups a column can make: NULLs are one more."""
+    return values_of(column) + ONE if column.nullable else values_of(column)
+
+
 def _values_given(source: RelationType, column: str, per: tuple[str, ...]) -> Bound:
     """How many values a column can have in rows that agree on `per`: ties to one of those may leave few."""
-    values = values_of(source.columns[column])
+    values = values_and_null(source.columns[column])
     ties = source.ties.at_most
     for group in per:
         above, below = ties.get((column, group)), ties.get((group, column))

@@ -10,7 +10,7 @@ from smile.algebra.heading import WINDOW_COLUMNS, Headings, stream_heading
 from smile.algebra.types import BOOL, INT, TICKS_PER_MICROSECOND, TIME
 from smile.errors import error
 from smile.knowledge import join_types
-from smile.knowledge.aggregate_types import aggregate_column, membership, values_of
+from smile.knowledge.aggregate_types import aggregate_column, membership, values_and_null, values_of
 from smile.knowledge.expression_types import both, expression_type, predicate_mask
 from smile.knowledge.ranges import column_range, ties_in
 from smile.knowledge.seals import Seal, Ties, furthest
@@ -136,7 +136,7 @@ class Analysis:
             mask = MaskType() if not group.leaving else MaskType(Course.EITHER, group.steps)
         rows = ONE
         for column in per:
-            rows = rows * values_of(columns[column])
+            rows = rows * values_and_null(columns[column])
         rows = at_most(rows, source.rows)
         fixed = [c for c in per if not source.columns[c].evolves]
         seals = {s: source.ties.express(seal, fixed) for s, seal in source.seals.items()}

@@ -69,7 +69,8 @@ def _call(function: str, parts: list[ColumnType], data: DataType, expr: mmpl.Exp
     direction = Direction.FIXED
     for index in range(len(parts)):
         direction = direction.with_(_through(function, scalar.growth_in(index), index, parts))
-    nullable = scalar.partial or not scalar.strict or any(p.nullable for p in parts)
+    undefined = scalar.partial or function == "/"  # at a divisor of zero, which only ranges can exclude
+    nullable = undefined or not scalar.strict or any(p.nullable for p in parts)
     range_ = _range(function, [p.range for p in parts]) if data.name in MEASURED else None
     if range_ is None and data.name in MEASURED:
         range_ = UNBOUNDED

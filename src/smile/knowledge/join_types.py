@@ -51,8 +51,8 @@ def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         mask = MaskType(Course.EITHER, left.steps + right.steps)
     if rel.when is not None:
         mask = both([mask, predicate_mask(rel.when, {**right.columns, **left.columns})])
-    defaults = {**(_with_default(right) if right_total else right.columns)}
-    columns = {**defaults, **(_with_default(left) if left_total else left.columns)}
+    defaults = _with_default(rel, right, left, "right") if right_total else dict(right.columns)
+    columns = {**defaults, **(_with_default(rel, left, right, "left") if left_total else left.columns)}
     if moving and len(heading.key) == len(left.heading.key):
         # The one row that matches may be another one later.
         columns |= {n: _may_change(c) for n, c in defaults.items() if n not in left.columns}
@@ -80,8 +80,8 @@ def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
 def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
     """Rows of the preserved side without a match have NULLs, which may yet become values."""
     preserved = {"left": (left,), "right": (right,), "full": (left, right)}[rel.kind]
-    sides = [_with_default(s) if _is_total(rel, s, w) else s.columns for s, w in ((left, "left"), (right, "right"))]
-    columns = dict(sides[1]) | dict(sides[0])
+    columns = dict(_with_default(rel, right, left, "right") if _is_total(rel, right, "right") else right.columns)
+    columns |= _with_default(rel, left, right, "left") if _is_total(rel, left, "left") else left.columns
     for name in columns:
         if name in left.columns and name in right.columns:
             columns[name] = _shared(rel, name, left, right, heading)
@@ -178,13 +178,25 @@ def _moving(on: Iterable[tuple[str, str]], left: RelationType, right: RelationTy
     return any(left.columns[a].evolves or right.columns[b].evolves for a, b in on)
 
 
-def _with_default(side: RelationType) -> dict[str, ColumnType]:
-    """A group nobody has heard of has sum and count 0; its other aggregates are unknown, and may stay NULL."""
+def _with_default(rel: mmpl.Join, side: RelationType, other: RelationType, which: str) -> dict[str, ColumnType]:
+    """A group nobody has heard of has sum and count 0; its other aggregates are unknown, and may stay NULL. Its key is
+    whatever the other side asks for."""
+    asked = {b: a for a, b in rel.on} if which == "right" else dict(rel.on)
     return {
-        n: c if n in side.heading.key or (c.domain == "range" and not c.nullable and _holds_zero(c.range))
-        else replace(c, nullable=True, null_evolves=True)
-        for n, c in side.columns.items()
-    }  # fmt: skip
+        n: _of_default(n, c, side, other.columns[asked[n]] if n in asked else None) for n, c in side.columns.items()
+    }
+
+
+def _of_default(name: str, column: ColumnType, side: RelationType, asked: ColumnType | None) -> ColumnType:
+    if name in side.heading.key:
+        if asked is None or asked.range is None or column.range is None:
+            return column
+        return replace(column, range=column.range.hull(asked.range))
+    if column.domain == "range" and not column.nullable and _holds_zero(column.range):
+        return column
+    nullable = replace(column, nullable=True, null_evolves=True)
+    # What was fixed by the one row of its group is not there yet in the default row.
+    return nullable if column.evolves else _may_change(nullable)
 
 
 def _holds_zero(range_: Interval | None) -> bool:

@@ -156,7 +156,7 @@ class Memories:
     def _join(self, rel: mmpl.Join) -> list[Memory]:
         left, right = self.analysis.of(rel.left), self.analysis.of(rel.right)
         memories = [self._side(rel, rel.left, left, right, [a for a, _ in rel.on])]
-        if not isinstance(self._body(rel.right), mmpl.Summarize):
+        if not isinstance(self._body(_unnamed(rel.right)), mmpl.Summarize):
             memories.append(self._side(rel, rel.right, right, left, [b for _, b in rel.on]))
         return memories
 
@@ -164,7 +164,8 @@ class Memories:
         self, rel: mmpl.Join, side: mmpl.Rel, own: RelationType, other: RelationType, joined: list[str]
     ) -> Memory:
         """Rows of one side, until no row of the other can meet them any more."""
-        name = side.name if isinstance(side, mmpl.Ref) else f"the {'left' if side is rel.left else 'right'} side"
+        read = _unnamed(side)
+        name = read.name if isinstance(read, mmpl.Ref) else f"the {'left' if side is rel.left else 'right'} side"
         what = f"each row of {name}" + (f" by {_columns(joined)}" if joined else "")
         left, right = (own, other) if side is rel.left else (other, own)
         fixed = [c for c, t in own.columns.items() if not t.evolves]
@@ -214,6 +215,13 @@ def _accumulator(rel: mmpl.Summarize, source: RelationType) -> str:
     if "group" in functions or (not source.never_leaves and functions & {"min", "max", "latest"}):
         return f"{what}, with all members,"
     return f"{what}, with the values counted," if "count_distinct" in functions else what
+
+
+def _unnamed(rel: mmpl.Rel) -> mmpl.Rel:
+    """Below what only names and leaves out columns: the rows are the same."""
+    while isinstance(rel, mmpl.Project | mmpl.Rename):
+        rel = rel.input
+    return rel
 
 
 def _columns(names: Sequence[str]) -> str:

@@ -123,7 +123,7 @@ def one_of(cells: Sequence[Known], now: Any, data: DataType) -> Known:
     """The cell that will turn out to be one of these; `now` is what it is at present. There is at least one."""
     if len(cells) == 1:
         return cells[0]
-    if any(isinstance(c, Nested) for c in cells):
+    if data.name == "relation":
         return Range(None, None, MAYBE, now)
     if data == BOOL:
         masks = [operand(c, BOOL) for c in cells]
@@ -136,7 +136,7 @@ def as_operand(known: Known, bottom: Known, data: DataType) -> Known:
     if isinstance(known, Nested):
         return known
     if isinstance(known, Latest) and not known.sealed and data != BOOL:
-        around = range_of(bottom)
+        around = Range() if isinstance(bottom, Nested) else range_of(bottom)
         return Range.bottom(around.lo, around.hi, known.now)
     return operand(known, data)
 

@@ -4,6 +4,7 @@ the end of time, and the truth of every bound."""
 from collections.abc import Callable
 
 from smile.algebra import mmpl
+from smile.algebra.rules.bound_joins import bound_joins
 from smile.algebra.rules.fold_constants import fold_constants
 from smile.algebra.rules.merge_restricts import merge_restricts
 from smile.algebra.rules.prune_columns import prune_columns
@@ -17,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     fold_constants,
     split_conjuncts,
     push_down,
+    bound_joins,
     merge_restricts,
     prune_columns,
     share_expressions,
