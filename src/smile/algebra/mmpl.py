@@ -32,7 +32,7 @@ class Node:
 
     def _content(self) -> tuple[object, ...]:
         """What makes two nodes of one class the same."""
-        return tuple([getattr(self, name) for name in _compared(type(self))])
+        return tuple([getattr(self, name) for name in _compared(type(self))])  # type: ignore[arg-type]  # a class has a hash
 
     def __hash__(self) -> int:
         cached: int = self.__dict__["_hash"]

@@ -133,7 +133,12 @@ class Analysis:
         elif group.single:
             mask = source.mask
         else:
-            mask = MaskType() if not group.leaving else MaskType(Course.EITHER, group.steps)
+            # A member comes and goes as its own mask does, and as what it is grouped by moves; not only events do that.
+            moves = source.mask.steps
+            for column in per:
+                if source.columns[column].evolves:
+                    moves = moves + source.columns[column].steps + ONE
+            mask = MaskType() if not group.leaving else MaskType(Course.EITHER, group.members * moves)
         rows = ONE
         for column in per:
             rows = rows * values_and_null(columns[column])

@@ -69,6 +69,8 @@ def _call(function: str, parts: list[ColumnType], data: DataType, expr: mmpl.Exp
     direction = Direction.FIXED
     for index in range(len(parts)):
         direction = direction.with_(_through(function, scalar.growth_in(index), index, parts))
+    if not scalar.strict and any(p.null_evolves for p in parts):
+        direction = Direction.EITHER  # NULL is passed over, and where the value will come in is open
     undefined = scalar.partial or function == "/"  # at a divisor of zero, which only ranges can exclude
     nullable = undefined or not scalar.strict or any(p.nullable for p in parts)
     range_ = _range(function, [p.range for p in parts]) if data.name in MEASURED else None

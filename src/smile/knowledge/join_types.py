@@ -9,7 +9,7 @@ from smile.algebra.types import BOOL, TIME, TIMESTAMP
 from smile.errors import error
 from smile.knowledge.expression_types import both, either, negated, predicate_mask
 from smile.knowledge.ranges import ties_in
-from smile.knowledge.seals import Seal, Ties, furthest
+from smile.knowledge.seals import START, Reach, Seal, Ties, furthest
 from smile.knowledge.symbolic import INFINITE, ONE, Interval
 from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
 
@@ -93,7 +93,9 @@ def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
     for side, other in ((left, right), (right, left)):
         if any(side is p for p in preserved):
             fixed = [c for c in side.columns if c in kept]
-            seals = _latest(seals, _latest(_express(side.seals, ties, fixed), _express(other.seals, ties, fixed)))
+            # What ties a pair does not tie a row without a match: its own seals follow from its own ties alone.
+            own, others = _express(side.seals, side.ties, fixed), _express(other.seals, ties, fixed)
+            seals = _latest(seals, _latest(own, others))
     one_row = len(heading.key) == len(preserved[0].heading.key) and rel.kind != "full"
     if one_row:
         mask, rows = preserved[0].mask, preserved[0].rows
@@ -101,9 +103,41 @@ def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         mask = MaskType(Course.EITHER, left.events + right.events + ONE)
         rows = left.rows * right.rows + left.rows + right.rows
     events = left.events * right.rows + left.rows * right.events + left.events + right.events
-    reach = furthest(ties.extend(left.reach, kept), ties.extend(right.reach, kept))
+    reach = furthest(_reach(left, ties, kept, preserved), _reach(right, ties, kept, preserved))
     steps = left.steps + right.events
-    return RelationType(heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach)
+    return RelationType(
+        heading,
+        _as_keys(columns, heading),
+        mask,
+        rows,
+        steps,
+        events,
+        seals,
+        _in_every_row(ties.of(kept), preserved),
+        reach,
+    )
+
+
+def _in_every_row(ties: Ties, preserved: tuple[RelationType, ...]) -> Ties:
+    """Those that hold in rows without a match too, as far as both columns are there."""
+    found = dict(ties.at_most)
+    for pair in ties.at_most:
+        for side in preserved:
+            if all(c == START or c in side.columns for c in pair) and pair in found:
+                own = side.ties.at_most.get(pair)
+                if own is None:
+                    del found[pair]
+                else:
+                    found[pair] = max(found[pair], own)
+    return Ties(found)
+
+
+def _reach(side: RelationType, ties: Ties, kept: list[str], preserved: tuple[RelationType, ...]) -> Reach:
+    reach = ties.extend(side.reach, kept)
+    if not any(side is p for p in preserved):
+        return reach
+    own = side.ties.extend(side.reach, [c for c in kept if c in side.columns])
+    return {s: {c: d for c, d in known.items() if c not in side.columns} | dict(own[s]) for s, known in reach.items()}
 
 
 def _shared(rel: mmpl.Join, name: str, left: RelationType, right: RelationType, heading: Heading) -> ColumnType:
