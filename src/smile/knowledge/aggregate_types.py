@@ -65,11 +65,12 @@ def aggregate_column(aggregate: mmpl.Aggregate, source: RelationType, group: Mem
     evolving = (arg is not None and arg.evolves) or any(source.columns[c].evolves for c in aggregate.columns)
     evolves = not group.single or group.leaving or evolving
     domain, range_, direction, nullable = _shape(aggregate, arg, group)
+    by_default = aggregate.function in ("sum", "count", "count_distinct", "group")
     if not evolves:
-        return ColumnType(data, "once", range_, ONE, Direction.FIXED, False, nullable)
+        return ColumnType(data, "once", range_, ONE, Direction.FIXED, False, nullable, by_default=by_default)
     if data.name not in MEASURED:
         range_ = None
-    return ColumnType(data, domain, range_, group.steps, direction, True, nullable, nullable)
+    return ColumnType(data, domain, range_, group.steps, direction, True, nullable, nullable, by_default=by_default)
 
 
 def _shape(

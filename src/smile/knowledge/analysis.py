@@ -277,7 +277,10 @@ def _kept(source: RelationType, columns: Iterable[str], headings: Headings, rel:
 
 def _keys(source: RelationType, per: tuple[str, ...]) -> dict[str, ColumnType]:
     return {
-        c: replace(source.columns[c], domain="key", direction=Direction.FIXED, evolves=False, steps=ONE) for c in per
+        c: replace(
+            source.columns[c], domain="key", direction=Direction.FIXED, evolves=False, steps=ONE, by_default=True
+        )
+        for c in per
     }
 
 

@@ -2,6 +2,7 @@
 the columns' values become, the expression's value stays within its type."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 
 from smile.algebra import mmpl
@@ -21,6 +22,12 @@ Columns = Mapping[str, ColumnType]
 
 
 def expression_type(expr: mmpl.Expr, columns: Columns) -> ColumnType:
+    found = _expression_type(expr, columns)
+    by_default = not found.nullable and all(columns[c].by_default for c in mmpl.columns_in(expr))
+    return replace(found, by_default=by_default)
+
+
+def _expression_type(expr: mmpl.Expr, columns: Columns) -> ColumnType:
     data = type_of(expr, {n: c.data for n, c in columns.items()})
     match expr:
         case mmpl.Column(name):

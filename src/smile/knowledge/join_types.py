@@ -10,7 +10,7 @@ from smile.errors import error
 from smile.knowledge.expression_types import both, either, negated, predicate_mask
 from smile.knowledge.ranges import ties_in
 from smile.knowledge.seals import START, Reach, Seal, Ties, furthest
-from smile.knowledge.symbolic import INFINITE, ONE, Interval
+from smile.knowledge.symbolic import INFINITE, ONE
 from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
 
 Seals = Mapping[str, Seal]
@@ -226,16 +226,9 @@ def _of_default(name: str, column: ColumnType, side: RelationType, asked: Column
         if asked is None or asked.range is None or column.range is None:
             return column
         return replace(column, range=column.range.hull(asked.range))
-    if column.domain == "range" and not column.nullable and _holds_zero(column.range):
-        return column
-    nullable = replace(column, nullable=True, null_evolves=True)
+    known = column if column.by_default else replace(column, nullable=True, null_evolves=True)
     # What was fixed by the one row of its group is not there yet in the default row.
-    return nullable if column.evolves else _may_change(nullable)
-
-
-def _holds_zero(range_: Interval | None) -> bool:
-    lo, hi = (range_.lo.limit, range_.hi.limit) if range_ is not None else (None, None)
-    return lo is not None and hi is not None and lo <= 0 <= hi
+    return known if column.evolves else _may_change(known)
 
 
 def _may_be_null(column: ColumnType) -> ColumnType:

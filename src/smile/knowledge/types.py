@@ -63,7 +63,8 @@ class MaskType:
 class ColumnType:
     """`evolves`: its knowledge can change while the row is shown. `null_evolves`: so can whether it is NULL.
 
-    `mask` is a Boolean's course. Overflow, which gives NULL, is not reckoned with: it is counted when it happens.
+    `mask` is a Boolean's course. `by_default`: a group nobody has heard of has a value here, such as a sum's 0.
+    Overflow, which gives NULL, is not reckoned with: it is counted when it happens.
     """
 
     data: DataType
@@ -75,6 +76,7 @@ class ColumnType:
     nullable: bool = True
     null_evolves: bool = False
     mask: MaskType | None = None
+    by_default: bool = False
 
 
 @dataclass(frozen=True)

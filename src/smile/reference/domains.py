@@ -77,7 +77,9 @@ class Domains:
             assert rel.mark is not None
             return {**left, rel.mark: Mask.bottom()}
         columns = self.analysis.of(rel).heading.columns
-        return {c: self._either(columns[c] == BOOL, [s[c] for s in (left, right) if c in s]) for c in columns}
+        # The default row of a total relation has whatever key it is asked for.
+        sources = [left, right, {b: left[a] for a, b in rel.on}, {a: right[b] for a, b in rel.on}]
+        return {c: self._either(columns[c] == BOOL, [s[c] for s in sources if c in s]) for c in columns}
 
     @_compute.register
     def _(self, rel: mmpl.Asof) -> Bottoms:
@@ -90,7 +92,7 @@ class Domains:
         if any(isinstance(c, Nested) for c in cells):
             return cells[0]
         data = BOOL if is_bool else INT
-        return one_of([*cells, null(data)], None, data)
+        return one_of([*cells, null(data)], None, null(data), data)
 
     @_compute.register
     def _(self, rel: mmpl.Summarize) -> Bottoms:

@@ -206,6 +206,7 @@ def _chosen(
     nothing = sides.nulls(other, {c: row.cells[c] for c in shared})
     chosen: dict[str, Known] = {}
     bottoms = sides.ev.domains.of(other.rel)
+    asked = dict(zip(other.on, own.on, strict=True))
     for name, data in sides.ev.data(other.rel).items():
         if name in shared:
             chosen[name] = row.cells[name]
@@ -214,8 +215,9 @@ def _chosen(
         else:
             cells = [r.cells[name] for mask, r in found if not mask.gone]
             cells += [nothing[name]] if sides.rel.kind != "inner" or not cells else []
-            cells += [bottoms[name]] if more else []
-            chosen[name] = one_of(cells, None if current is None else current[name].now, data)
+            # Whatever row comes, what is equated is what this row asks for.
+            cells += [row.cells[asked[name]] if name in asked else bottoms[name]] if more else []
+            chosen[name] = one_of(cells, None if current is None else current[name].now, bottoms[name], data)
     return chosen
 
 
@@ -248,14 +250,16 @@ def _present(sides: Sides, side: Side, row: Row | None, more: bool, asked: Mappi
     types, bottoms = sides.ev.data(side.rel), sides.ev.domains.of(side.rel)
     nothing = sides.nulls(side, asked)
     if row is None:
-        unheard = {c: one_of([n, bottoms[c]], None, types[c]) if more else n for c, n in nothing.items()}
+        unheard = {c: one_of([n, bottoms[c]], None, bottoms[c], types[c]) if more else n for c, n in nothing.items()}
         return {**unheard, **asked}
     if row.mask.stays:
         return dict(row.cells)
     found: dict[str, Known] = {}
     for c, n in nothing.items():
         parts = [n] if row.mask.gone else [row.cells[c], n]
-        found[c] = asked[c] if c in asked else one_of(parts, row.cells[c].now if row.shown else None, types[c])
+        found[c] = (
+            asked[c] if c in asked else one_of(parts, row.cells[c].now if row.shown else None, bottoms[c], types[c])
+        )
     return found
 
 
@@ -321,13 +325,20 @@ def _pairs(sides: Sides) -> Relation:
         for row in sides.left.rows.values():
             cells = sides.cells(row.cells, sides.nulls(sides.right, row.cells))
             mask = all_of(row.mask, none_of(sides.exists(row, sides.left, sides.right)).filter())
-            result[sides.key(cells)] = Row(mask, cells, row.steps)
+            _add_unmatched(sides, result, Row(mask, cells, row.steps))
     if sides.rel.kind in ("right", "full"):
         for row in sides.right.rows.values():
             cells = sides.cells(sides.nulls(sides.left, row.cells), row.cells)
             mask = all_of(row.mask, none_of(sides.exists(row, sides.right, sides.left)).filter())
-            result[sides.key(cells)] = Row(mask, cells, row.steps)
+            _add_unmatched(sides, result, Row(mask, cells, row.steps))
     return result
+
+
+def _add_unmatched(sides: Sides, result: Relation, row: Row) -> None:
+    key = sides.key(row.cells)
+    if key in result:
+        raise NotImplementedError("an outer join of a key that is NULL, which a row without a match has too")
+    result[key] = row
 
 
 # ── as of ───────────────────────────────────────────────────────────────────────────────────────────────────────────

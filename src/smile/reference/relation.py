@@ -119,15 +119,15 @@ def null(data: DataType) -> Known:
     return Mask.exactly(None) if data == BOOL else Range.exactly(None)
 
 
-def one_of(cells: Sequence[Known], now: Any, data: DataType) -> Known:
+def one_of(cells: Sequence[Known], now: Any, bottom: Known, data: DataType) -> Known:
     """The cell that will turn out to be one of these; `now` is what it is at present. There is at least one."""
     if len(cells) == 1:
         return cells[0]
     if data.name == "relation":
         return Range(None, None, MAYBE, now)
+    cells = [as_operand(c, bottom, data) for c in cells]
     if data == BOOL:
-        masks = [operand(c, BOOL) for c in cells]
-        return Mask(frozenset[Truth]().union(*(m.possible for m in masks if isinstance(m, Mask))), now)
+        return Mask(frozenset[Truth]().union(*(m.possible for m in cells if isinstance(m, Mask))), now)
     return hull([range_of(c) for c in cells], now)
 
 
