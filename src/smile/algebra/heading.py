@@ -7,7 +7,18 @@ from functools import singledispatchmethod
 
 from smile.algebra import mmpl
 from smile.algebra.scalars import expect, type_of
-from smile.algebra.types import BOOL, FLOAT, INT, SUM_OF_INTS, TIME, TIMESTAMP, DataType, decimal_type, relation_type
+from smile.algebra.types import (
+    BOOL,
+    FLOAT,
+    INT,
+    SUM_OF_INTS,
+    TICKS_PER_MICROSECOND,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    decimal_type,
+    relation_type,
+)
 from smile.errors import error, nearest
 from smile.source import Span
 
@@ -131,9 +142,8 @@ class Headings:
         merged = [r for a, r in rel.on if a == r]
         _unique((*left.columns, *(c for c in right.columns if c not in merged)), rel.span)
         key, tick = _join_key(rel, left, right)
-        left_whole = whole_key_equated(left, (a for a, _ in rel.on))
-        right_whole = whole_key_equated(right, (b for _, b in rel.on))
-        total = left.total and right.total and left_whole and right_whole and rel.when is None
+        on_keys = {a for a, _ in rel.on} == set(left.key) and {b for _, b in rel.on} == set(right.key)
+        total = left.total and right.total and on_keys and rel.when is None
         columns = {**left.columns, **{c: t for c, t in right.columns.items() if c not in merged}}
         hidden = (left.hidden | right.hidden) - (set(left.visible) | set(right.visible))
         dropped = hidden - set(key)
@@ -158,6 +168,7 @@ class Headings:
     def _(self, rel: mmpl.Summarize) -> Heading:
         heading = self.of(rel.input)
         _exist(rel.per, heading, rel.span)
+        _comparable(rel.per, heading, rel.span)
         _unique((*rel.per, *(name for name, _ in rel.aggregates)), rel.span)
         columns = {c: heading.columns[c] for c in rel.per}
         columns |= {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
@@ -168,6 +179,7 @@ class Headings:
     def _(self, rel: mmpl.Distinct) -> Heading:
         heading = self.of(rel.input)
         visible = heading.visible
+        _comparable(visible, heading, rel.span)
         tick = heading.tick if set(heading.tick) <= set(visible) else ()
         return Heading({c: heading.columns[c] for c in visible}, visible, tick=tick)
 
@@ -175,6 +187,7 @@ class Headings:
     def _(self, rel: mmpl.Best) -> Heading:
         heading = self.of(rel.input)
         _exist(rel.per, heading, rel.span)
+        _comparable(rel.per, heading, rel.span)
         for e, _ in rel.by:
             t = type_of(e, heading.columns)
             if not t.is_ordered:
@@ -190,6 +203,8 @@ class Headings:
             raise error("E046", f"a window needs a time or a timestamp, {rel.on} is {on_type}", rel.span)
         if rel.size <= 0 or (rel.slide is not None and rel.slide <= 0):
             raise error("E046", "a window's size and slide must be above zero", rel.span)
+        if on_type == TIMESTAMP and (rel.size % TICKS_PER_MICROSECOND or (rel.slide or 0) % TICKS_PER_MICROSECOND):
+            raise error("E046", "windows on a timestamp are of whole microseconds", rel.span)
         if rel.kind == "last":
             if heading.tick[:1] != (rel.on,):
                 raise error("E043", f"LAST needs the tick of the relation, {rel.on} is not", rel.span)
@@ -203,6 +218,7 @@ class Headings:
     def _(self, rel: mmpl.Over) -> Heading:
         heading = self.of(rel.input)
         _exist((*rel.per, rel.by), heading, rel.span)
+        _comparable(rel.per, heading, rel.span)
         if heading.tick[:1] != (rel.by,):
             raise error("E043", f"OVER must be ordered by the tick of the relation, {rel.by} is not", rel.span)
         new = {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
@@ -213,6 +229,7 @@ class Headings:
     def _(self, rel: mmpl.Silence) -> Heading:
         heading = self.of(rel.input)
         _exist((*rel.per, rel.tick), heading, rel.span)
+        _comparable(rel.per, heading, rel.span)
         if heading.key != (rel.tick,) or heading.tick != heading.key:
             raise error("E043", f"SILENCE needs rows keyed by one tick, {rel.tick} is not their key", rel.span)
         _unique((*heading.columns, rel.name), rel.span)
@@ -299,12 +316,13 @@ def _check_pairs(on: Iterable[tuple[str, str]], left: Heading, right: Heading, s
 
 def _join_key(rel: mmpl.Join, left: Heading, right: Heading) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """A side whose whole key is equated adds nothing to the key, provided that the other side is always there."""
-    left_whole = whole_key_equated(left, (a for a, _ in rel.on))
-    right_whole = whole_key_equated(right, (b for _, b in rel.on))
-    if right_whole and (rel.kind in ("inner", "left") or (left_whole and all(a == b for a, b in rel.on))):
+    if rel.kind in ("inner", "left") and whole_key_equated(right, (b for _, b in rel.on)):
         return left.key, left.tick
-    if left_whole and rel.kind == "right":
+    if rel.kind == "right" and whole_key_equated(left, (a for a, _ in rel.on)):
         return right.key, right.tick
+    if rel.kind == "full" and rel.when is not None and any(a == b for a, b in rel.on):
+        hint = "Give the right column another name, and equate the two."
+        raise error("E040", "rows of a FULL JOIN with WHEN cannot share a column of the key", rel.span, hint)
     return (*left.key, *(c for c in right.key if c not in left.key)), ()
 
 
@@ -320,6 +338,12 @@ def _exist(names: Iterable[str], heading: Heading, span: Span | None) -> None:
     for name in names:
         if name not in heading.columns:
             raise error("E022", f"there is no column {name}", span, nearest(name, heading.columns))
+
+
+def _comparable(names: Iterable[str], heading: Heading, span: Span | None) -> None:
+    for name in names:
+        if not heading.columns[name].is_ordered:
+            raise error("E031", f"rows cannot be told apart by {name}, a {heading.columns[name].name}", span)
 
 
 def _unique(names: Iterable[str], span: Span | None) -> None:

@@ -68,7 +68,9 @@ class Nested:
 
     @property
     def now(self) -> list[tuple[Key, Any]]:
-        return [(k, r.now) for k, r in sorted(self.rows.items()) if r.mask.shown]
+        """In the order of keys, NULLs last."""
+        shown = [(k, r.now) for k, r in self.rows.items() if r.mask.shown]
+        return sorted(shown, key=lambda item: [(part is None, 0 if part is None else part) for part in item[0]])
 
     @property
     def is_final(self) -> bool:
