@@ -6,9 +6,11 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 STAMP := .venv/.set-up
 # bench/ and tools/ hold scripts; all four are held to the same types and style.
+# Other seeds in every run; a failing test's name has the one to repeat.
+SEEDS ?= $(shell date +%s)00-$(shell date +%s)99
 CODE := src tests tools $(if $(wildcard bench/*.py),bench)
 
-.PHONY: help setup java lock format lint check test demo bench clean
+.PHONY: help setup java lock format lint check test fuzz demo bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +42,9 @@ check: lint ## lint and the fast tests: under two minutes
 
 test: lint ## lint and all tests
 	$(PY) -m pytest -q -n 2
+
+fuzz: $(STAMP) ## random programs with SEEDS=1000-2000, or from where the clock is
+	SMILE_SEEDS=$(SEEDS) $(PY) -m pytest -q -n 2 tests/test_random_programs.py tests/reference/test_random_programs.py
 
 demo: $(STAMP) ## check and explain the example programs
 	@for program in programs/*.smile; do \

@@ -33,8 +33,8 @@ def run(report: Report) -> None:
         rows.append((views, *_steps(views), _command(views)))
     report.table(
         "Checking a program",
-        f"`smile check` on programs of {SIZES[0]} to {SIZES[-1]:,} views of ten kinds, every fifth subscribed. Seconds, by step, "
-        "and for the whole command with Python's own start. "
+        f"`smile check` on programs of {SIZES[0]} to {SIZES[-1]:,} views of ten kinds, every fifth subscribed. "
+        "Seconds, by step, and for the whole command with Python's own start. "
         f"A program of {SIZES[-1]:,} views is to take under {TARGET_S:g} s: {_verdict(rows[-1][-1])}.",
         ("views", *STEPS, "command", "ms a view"),
         [(f"{r[0]:,}", *(f"{s:.2f}" for s in r[1:]), f"{r[-1] / r[0] * 1000:.1f}") for r in rows],

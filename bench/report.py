@@ -4,17 +4,17 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import matplotlib
-import sqlglot
 from rich.console import Console
 from rich.table import Table
 
 from smile import __version__
 
 matplotlib.use("svg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -47,11 +47,11 @@ class Report:
 
     def write(self) -> None:
         machine = f"{platform.system()}, {platform.machine()}, {_cores()} cores"
-        versions = f"SMILE {__version__}, Python {platform.python_version()}, sqlglot {sqlglot.__version__}"
+        versions = f"SMILE {__version__}, Python {platform.python_version()}, sqlglot {version('sqlglot')}"
         head = (
             "# Performance\n\n"
-            "Made by `make bench`. Figures are of one run on one machine, which others may have been using: compare within a "
-            f"run, and trust ratios.\n\n{machine}; {versions}; {datetime.now(UTC):%Y-%m-%d}."
+            "Made by `make bench`. Figures are of one run on one machine, which others may have been using: compare "
+            f"within a run, and trust ratios.\n\n{machine}; {versions}; {datetime.now(UTC):%Y-%m-%d}."
         )
         (DOCS / "performance.md").write_text("\n\n".join([head, *self.sections]) + "\n")
         self.console.print("written to docs/performance.md")

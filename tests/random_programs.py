@@ -1,259 +1,265 @@
-"""Random programs that are well typed: every operator, views on views, small domains so that rows meet.
+"""Random programs: every operator over every other, as far as headings and types allow. Each one is well typed."""
 
-All randomness is the given `Random`'s: a seed is a program.
-"""
-
+import os
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from random import Random
+from typing import get_args
 
 from smile.algebra import mmpl
-from smile.algebra.heading import Heading, Headings, stream_heading
-from smile.algebra.scalars import resolve
-from smile.algebra.types import BOOL, INT, STRING, TIME, DataType, Value
+from smile.algebra.heading import Heading
+from smile.algebra.types import BOOL, INT, INTERVAL, STRING, SUM_OF_INTS, TIME, DataType, Value
 from smile.errors import SmileError
 from smile.knowledge.analysis import Analysis
 
-STREAMS = (
-    mmpl.StreamDef(
-        "S",
-        "t",
-        (("a", INT), ("n", INT), ("k", STRING), ("at", TIME)),
-        (
-            mmpl.Call(">=", (mmpl.Column("n"), mmpl.Constant(0, INT))),
-            mmpl.Call("<=", (mmpl.Column("n"), mmpl.Constant(5, INT))),
-            mmpl.Call("is not null", (mmpl.Column("n"),)),
-        ),
-    ),
-    mmpl.StreamDef("R", "u", (("b", INT), ("k", STRING), ("ref", TIME))),
-    mmpl.StreamDef("Q", "v", (("a", INT), ("k", STRING))),
+SEED_ID = "SMILE_SEEDS={}".format
+"""What a failing test is named by: `SMILE_SEEDS=17 .venv/bin/python -m pytest …` runs that program alone."""
+
+
+def seeds(count: int) -> list[int]:
+    """The same seeds in every run of `make test`; other ones, and as many as are asked for, in `make fuzz`.
+
+    SMILE_SEEDS is one seed, or a range such as 1000-2000.
+    """
+    asked = os.environ.get("SMILE_SEEDS")
+    if not asked:
+        return list(range(count))
+    first, _, last = asked.partition("-")
+    return list(range(int(first), int(last or first) + 1))
+
+
+_COLUMNS = (("k", STRING), ("v", INT), ("w", INT), ("u", TIME), ("f", BOOL))
+_V, _W = mmpl.Column("v"), mmpl.Column("w")
+_CHECKS = (
+    mmpl.Call(">=", (_V, mmpl.Constant(0, INT))),
+    mmpl.Call("<=", (_W, mmpl.Constant(3, INT))),
+    mmpl.Call("<=", (mmpl.Column("u"), mmpl.Column("t"))),
+    mmpl.Call(">=", (mmpl.Column("u"), mmpl.Call("-", (mmpl.Column("t"), mmpl.Constant(4, INTERVAL))))),
 )
-WORDS = ("x", "y", "z")
-TICKS = 24
-"""Streams in tests have about so many ticks; windows and intervals are of that size."""
+STREAMS = (
+    mmpl.StreamDef("A", "t", _COLUMNS, _CHECKS[:2]),
+    mmpl.StreamDef("B", "t", _COLUMNS, _CHECKS),
+    mmpl.StreamDef("C", "t", _COLUMNS, (mmpl.Call("is not null", (_V,)), _CHECKS[1])),
+)
+SPANS = (1, 3, 5)
+OPERATORS_MAX = 4
 
 
-class RandomProgram:
-    def __init__(self, rng: Random) -> None:
-        self.rng = rng
-        self.streams = STREAMS
-        self.views: list[mmpl.ViewDef] = []
+class Programs:
+    """Draws one program: views over streams and over earlier views."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.program = mmpl.Program(STREAMS, (), ())
         self.names = 0
 
-    def program(self, views: int) -> mmpl.Program:
-        for number in range(1, views + 1):
-            body = self.relation(self.rng.randint(1, 4))
-            self.views.append(mmpl.ViewDef(f"V{number}", body))
-        names = [v.name for v in self.views]
-        subscribed = sorted(self.rng.sample(names, self.rng.randint(1, len(names))))
-        return mmpl.Program(self.streams, tuple(self.views), tuple(subscribed))
+    def draw(self, count: int) -> mmpl.Program:
+        for number in range(count):
+            body = self._body()
+            name = f"V{number + 1}"
+            views = (*self.program.views, mmpl.ViewDef(name, body))
+            self.program = mmpl.Program(STREAMS, views, (*self.program.subscriptions, name))
+        return self.program
 
-    def relation(self, operators: int) -> mmpl.Rel:
-        """A pipeline; an operator that does not fit what it is put on is left out."""
-        rel = self.some_relation()
+    def _body(self) -> mmpl.Rel:
+        rel = self._grown(self._head(), self.random.randint(1, OPERATORS_MAX))
+        return rel if not isinstance(rel, mmpl.Ref) else mmpl.Restrict(rel, mmpl.Constant(True, BOOL))
+
+    def _grown(self, rel: mmpl.Rel, operators: int) -> mmpl.Rel:
+        """`rel` with operators applied, those left out that do not fit."""
         for _ in range(operators):
-            for _ in range(5):
-                candidate = self.operator(rel)
-                if candidate is not None and self.is_well_formed(candidate):
-                    rel = candidate
-                    break
+            apply = self.random.choice(_OPERATORS)
+            try:
+                grown = apply(self, rel)
+                self._heading(grown)
+            except (SmileError, IndexError):
+                continue
+            rel = grown
         return rel
 
-    def is_well_formed(self, rel: mmpl.Rel) -> bool:
-        try:
-            Analysis(mmpl.Program(self.streams, (*self.views, mmpl.ViewDef("new", rel)), ()))
-        except SmileError:
-            return False
-        return True
+    def _head(self) -> mmpl.Rel:
+        names = [s.name for s in STREAMS] + [v.name for v in self.program.views] * 2
+        chosen = self.random.random()
+        if chosen < 0.85:
+            return mmpl.Ref(self.random.choice(names))
+        inputs = tuple(
+            mmpl.Restrict(mmpl.Ref(n), self._predicate(self._heading(mmpl.Ref(n))))
+            for n in self.random.sample(["A", "B", "C"], 2)
+        )
+        return mmpl.Merge(inputs) if chosen < 0.93 else mmpl.Union(inputs)
 
-    def some_relation(self) -> mmpl.Rel:
-        names = [s.name for s in self.streams] + [v.name for v in self.views[-4:]] * 2
-        return mmpl.Ref(self.rng.choice(names))
+    def _heading(self, rel: mmpl.Rel) -> Heading:
+        """Of a relation whose types exist too."""
+        return Analysis(self.program).of(rel).heading
 
-    def heading(self, rel: mmpl.Rel) -> Heading:
-        headings = Headings({s.name: stream_heading(s) for s in self.streams})
-        for view in self.views:
-            headings.relations[view.name] = headings.of(view.body)
-        return headings.of(rel)
-
-    def fresh(self, stem: str) -> str:
+    def _name(self) -> str:
         self.names += 1
-        return f"{stem}{self.names}"
-
-    # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def operator(self, rel: mmpl.Rel) -> mmpl.Rel | None:
-        makers = [
-            self.restrict, self.restrict, self.extend, self.project, self.rename, self.join, self.join, self.join, self.asof,
-            self.summarize, self.summarize, self.summarize, self.distinct, self.best, self.window, self.window, self.over,
-            self.silence, self.merge, self.union,
-        ]  # fmt: skip
-        return self.rng.choice(makers)(rel, self.heading(rel))
-
-    def restrict(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel:
-        return mmpl.Restrict(rel, self.predicate(heading, 2))
-
-    def extend(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel:
-        return mmpl.Extend(
-            rel, ((self.fresh("e"), self.expression(heading, self.rng.choice((INT, INT, STRING, BOOL)), 2)),)
-        )
-
-    def project(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel:
-        count = self.rng.randint(1, len(heading.visible)) if heading.visible else 0
-        return mmpl.Project(rel, tuple(self.rng.sample(heading.visible, count)))
-
-    def rename(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel:
-        return mmpl.Rename(rel, ((self.rng.choice(list(heading.columns)), self.fresh("r")),))
-
-    def apart(self, rel: mmpl.Rel, taken: Heading, keep: str | None = None) -> mmpl.Rel:
-        """The same relation with names that clash with none of `taken`'s, but for the one to keep."""
-        clashes = [c for c in self.heading(rel).columns if c in taken.columns and c != keep]
-        return mmpl.Rename(rel, tuple((c, self.fresh(c)) for c in clashes)) if clashes else rel
-
-    def join(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel | None:
-        other = self.some_relation()
-        kind = self.rng.choice(("inner", "inner", "inner", "left", "right", "full", "semi", "anti", "match"))
-        shared = [c for c, t in self.heading(other).columns.items() if heading.columns.get(c) == t]
-        if shared and self.rng.random() < 0.5:
-            name = self.rng.choice(shared)
-            other, on = self.apart(other, heading, keep=name), ((name, name),)
-        else:
-            other = self.apart(other, heading)
-            pairs = [
-                (a, b) for a, t in heading.columns.items() for b, u in self.heading(other).columns.items() if t == u
-            ]
-            if not pairs:
-                return None
-            on = (self.rng.choice(pairs),)
-        both = Heading({**self.heading(other).columns, **heading.columns}, ())
-        when = self.predicate(both, 1) if kind != "inner" and self.rng.random() < 0.4 else None
-        mark = self.fresh("m") if kind == "match" else None
-        aware = kind in ("anti", "match") and when is None and self.rng.random() < 0.3
-        return mmpl.Join(kind, rel, other, on, when, mark, aware)  # type: ignore[arg-type]
-
-    def asof(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel | None:
-        other = self.apart(self.some_relation(), heading)
-        right = self.heading(other)
-        if not heading.tick or not right.tick:
-            return None
-        pairs = [(a, b) for a, t in heading.columns.items() for b, u in right.columns.items() if t == u == STRING]
-        on = (self.rng.choice(pairs),) if pairs and self.rng.random() < 0.7 else ()
-        kind = self.rng.choice(("inner", "left"))
-        return mmpl.Asof(kind, rel, other, on, (heading.tick[0], right.tick[0]))  # type: ignore[arg-type]
-
-    def summarize(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel:
-        groupable = [c for c in heading.columns if heading.columns[c].name in ("int", "string", "time", "bool")]
-        per = tuple(self.rng.sample(groupable, min(len(groupable), self.rng.choice((0, 1, 1, 1, 2)))))
-        count = self.rng.randint(1, 2)
-        return mmpl.Summarize(rel, per, tuple((self.fresh("g"), self.aggregate(heading)) for _ in range(count)))
-
-    def aggregate(self, heading: Heading) -> mmpl.Aggregate:
-        function = self.rng.choice(
-            ("sum", "sum", "count", "count", "min", "max", "avg", "latest", "count_distinct", "group")
-        )
-        if function == "group":
-            return mmpl.Aggregate(
-                "group", columns=tuple(self.rng.sample(heading.visible, min(1, len(heading.visible))))
-            )
-        if function == "count" and self.rng.random() < 0.5:
-            return mmpl.Aggregate("count")
-        return mmpl.Aggregate(function, self.expression(heading, INT, 1))  # type: ignore[arg-type]
-
-    def distinct(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel:
-        return mmpl.Distinct(self.project(rel, heading))
-
-    def best(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel:
-        per = tuple(self.rng.sample(list(heading.columns), self.rng.choice((0, 0, 1))))
-        by = ((self.expression(heading, INT, 1), self.rng.random() < 0.5),)
-        return mmpl.Best(rel, self.rng.randint(1, 3), by, per)
-
-    def window(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel | None:
-        times = [c for c, t in heading.columns.items() if t == TIME]
-        if not times:
-            return None
-        kind = self.rng.choice(("tumble", "tumble", "hop", "last"))
-        on = heading.tick[0] if heading.tick and self.rng.random() < 0.8 else self.rng.choice(times)
-        slide = self.rng.randint(2, 5) if kind == "hop" else None
-        return mmpl.Window(kind, rel, on, self.rng.randint(2, TICKS // 2), slide)  # type: ignore[arg-type]
-
-    def over(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel | None:
-        if not heading.tick:
-            return None
-        strings = [c for c, t in heading.columns.items() if t == STRING]
-        per = tuple(self.rng.sample(strings, min(len(strings), self.rng.randint(0, 1))))
-        reach = self.rng.choice((None, self.rng.randint(1, TICKS // 2)))
-        return mmpl.Over(rel, per, heading.tick[0], reach, ((self.fresh("o"), self.aggregate(heading)),))
-
-    def silence(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel | None:
-        if len(heading.key) != 1 or heading.tick != heading.key:
-            return None
-        strings = [c for c, t in heading.columns.items() if t == STRING]
-        per = tuple(self.rng.sample(strings, min(len(strings), self.rng.randint(0, 1))))
-        return mmpl.Silence(rel, self.fresh("q"), heading.tick[0], per, self.rng.randint(1, 6))
-
-    def merge(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel | None:
-        return mmpl.Merge((rel, mmpl.Restrict(rel, self.predicate(heading, 1)))) if heading.tick else None
-
-    def union(self, rel: mmpl.Rel, heading: Heading) -> mmpl.Rel:
-        return mmpl.Union((rel, mmpl.Restrict(rel, self.predicate(heading, 1))))
+        return f"c{self.names}"
 
     # ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def predicate(self, heading: Heading, depth: int) -> mmpl.Expr:
-        if depth and self.rng.random() < 0.3:
-            function = self.rng.choice(("and", "or", "not"))
-            count = 1 if function == "not" else 2
-            return mmpl.Call(function, tuple(self.predicate(heading, depth - 1) for _ in range(count)))
-        columns = [c for c, t in heading.columns.items() if t.is_ordered]
-        if not columns or self.rng.random() < 0.05:
-            return mmpl.Constant(self.rng.choice((True, False, None)), BOOL)
-        name = self.rng.choice(columns)
-        if heading.columns[name] == BOOL and self.rng.random() < 0.7:
+    def _column(self, heading: Heading, *types: DataType) -> str:
+        return self.random.choice([c for c, t in heading.columns.items() if t in types or not types])
+
+    def _constant(self, data: DataType) -> mmpl.Constant:
+        values: dict[str, list[Value]] = {
+            "int": [0, 1, 2, 3], "decimal": [Decimal(0), Decimal(2), Decimal(4)], "string": ["a", "b"],
+            "time": [0, 3, 6], "bool": [True, False], "interval": [1, 3], "float": [1.0, 2.0],
+        }  # fmt: skip
+        return mmpl.Constant(self.random.choice(values[data.name]), data)
+
+    def _predicate(self, heading: Heading, depth: int = 2) -> mmpl.Expr:
+        chosen = self.random.random()
+        if depth and chosen < 0.25:
+            parts = tuple(self._predicate(heading, depth - 1) for _ in range(2))
+            return mmpl.Call(self.random.choice(("and", "or")), parts)
+        if depth and chosen < 0.35:
+            return mmpl.Call("not", (self._predicate(heading, depth - 1),))
+        name = self.random.choice([c for c, t in heading.columns.items() if t.name != "relation"])
+        data = heading.columns[name]
+        if chosen < 0.45:
+            return mmpl.Call(self.random.choice(("is null", "is not null")), (mmpl.Column(name),))
+        if data == BOOL and chosen < 0.8:
             return mmpl.Column(name)
-        if self.rng.random() < 0.1:
-            return mmpl.Call(self.rng.choice(("is null", "is not null")), (mmpl.Column(name),))
-        function = self.rng.choice((">", ">", ">=", "<", "<=", "=", "<>"))
-        return mmpl.Call(function, (mmpl.Column(name), self.like(heading, name)))
+        others = [c for c, t in heading.columns.items() if t == data and c != name]
+        other: mmpl.Expr = self._constant(data)
+        if others and chosen < 0.65:
+            other = mmpl.Column(self.random.choice(others))
+        return mmpl.Call(self.random.choice(("=", "<>", "<", "<=", ">", ">=")), (mmpl.Column(name), other))
 
-    def like(self, heading: Heading, name: str) -> mmpl.Expr:
-        """Something to compare a column with: a constant of its type, or another column."""
-        same = [c for c, t in heading.columns.items() if t == heading.columns[name] and c != name]
-        if same and self.rng.random() < 0.3:
-            return mmpl.Column(self.rng.choice(same))
-        return mmpl.Constant(self.constant(heading.columns[name]), heading.columns[name])
+    def _expression(self, heading: Heading) -> mmpl.Expr:
+        name = self._column(heading, INT, SUM_OF_INTS, TIME, STRING)
+        data = heading.columns[name]
+        column: mmpl.Expr = mmpl.Column(name)
+        if data == TIME:
+            return mmpl.Call(self.random.choice(("+", "-")), (column, self._constant(INTERVAL)))
+        alike = mmpl.Column(self.random.choice([c for c, t in heading.columns.items() if t == data]))
+        other = self.random.choice([alike, self._constant(data)])
+        choices: list[mmpl.Expr] = [
+            mmpl.Case(((self._predicate(heading), column),), other),
+            mmpl.Call(self.random.choice(("coalesce", "nullif", "greatest", "least")), (column, other)),
+        ]
+        if data == INT:
+            choices += [mmpl.Call(f, (column, other)) for f in ("+", "-", "*", "/", "%")]
+            choices += [mmpl.Call("abs", (column,)), mmpl.Cast(column, SUM_OF_INTS)]
+        return self.random.choice(choices)
 
-    def constant(self, data: DataType) -> Value:
-        match data.name:
-            case "int":
-                return self.rng.randint(-3, 6)
-            case "decimal":
-                return Decimal(self.rng.randint(-3, 12)).quantize(Decimal(1).scaleb(-(data.scale or 0)))
-            case "float":
-                return self.rng.randint(-6, 12) / 2
-            case "string":
-                return self.rng.choice(WORDS)
-            case "time":
-                return self.rng.randint(0, TICKS)
-            case "bool":
-                return self.rng.random() < 0.5
-        return None
+    # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def expression(self, heading: Heading, data: DataType, depth: int) -> mmpl.Expr:
-        columns = [c for c, t in heading.columns.items() if t == data]
-        choice = self.rng.random()
-        if data == BOOL:
-            return self.predicate(heading, depth)
-        if depth and data == INT and choice < 0.4:
-            args = (self.expression(heading, INT, depth - 1), self.expression(heading, INT, depth - 1))
-            function = self.rng.choice(("+", "-", "*", "greatest", "least", "/"))
-            assert resolve(function, (INT, INT)) is not None
-            return mmpl.Call(function, args)
-        if depth and choice < 0.5:
-            branch = (self.predicate(heading, 1), self.expression(heading, data, depth - 1))
-            return mmpl.Case((branch,), self.expression(heading, data, depth - 1))
-        if columns and choice < 0.9:
-            return mmpl.Column(self.rng.choice(columns))
-        return mmpl.Constant(self.constant(data), data)
+    def restrict(self, rel: mmpl.Rel) -> mmpl.Rel:
+        return mmpl.Restrict(rel, self._predicate(self._heading(rel)))
+
+    def project(self, rel: mmpl.Rel) -> mmpl.Rel:
+        visible = self._heading(rel).visible
+        kept = tuple(c for c in visible if self.random.random() < 0.7)
+        return mmpl.Project(rel, kept or visible[:1])
+
+    def extend(self, rel: mmpl.Rel) -> mmpl.Rel:
+        return mmpl.Extend(rel, ((self._name(), self._expression(self._heading(rel))),))
+
+    def rename(self, rel: mmpl.Rel) -> mmpl.Rel:
+        return mmpl.Rename(rel, ((self._column(self._heading(rel)), self._name()),))
+
+    def _other(self, taken: Heading) -> mmpl.Rel:
+        """Another relation, none of whose columns has a name that is taken."""
+        rel = self._grown(self._head(), self.random.randint(0, 2))
+        clashing = [c for c in self._heading(rel).columns if c in taken.columns]
+        return mmpl.Rename(rel, tuple((c, self._name()) for c in clashing)) if clashing else rel
+
+    def _pairs(self, left: Heading, right: Heading, most: int = 2) -> tuple[tuple[str, str], ...]:
+        """Pairs of columns of one type; keys more often than not, so that whole keys are equated."""
+        alike = [
+            (a, b) for a, t in left.columns.items() for b, s in right.columns.items() if t == s and t.name != "relation"
+        ]
+        keys = [(a, b) for a, b in alike if b in right.key or a in left.key]
+        chosen = [self.random.choice(keys if keys and self.random.random() < 0.6 else alike)]
+        if most > 1 and self.random.random() < 0.3:
+            chosen += [p for p in self.random.sample(alike, 1) if p[0] != chosen[0][0] and p[1] != chosen[0][1]]
+        return tuple(chosen)
+
+    def join(self, rel: mmpl.Rel) -> mmpl.Rel:
+        left = self._heading(rel)
+        other = self._other(left)
+        right = self._heading(other)
+        kind: mmpl.JoinKind = self.random.choice(get_args(mmpl.JoinKind))
+        on = self._pairs(left, right)
+        if self.random.random() < 0.4 and kind in ("inner", "left", "right", "full"):
+            other = mmpl.Rename(other, tuple((b, a) for a, b in on))
+            on = tuple((a, a) for a, _ in on)
+        right = self._heading(other)
+        when = None
+        if self.random.random() < 0.25:
+            when = self._predicate(replace(left, columns={**right.columns, **left.columns}), 0)
+        null_aware = kind in ("anti", "match") and self.random.random() < 0.4
+        return mmpl.Join(kind, rel, other, on, when, self._name() if kind == "match" else None, null_aware)
+
+    def asof(self, rel: mmpl.Rel) -> mmpl.Rel:
+        left = self._heading(rel)
+        other = self._other(left)
+        right = self._heading(other)
+        at = (self._column(left, TIME), right.tick[0])
+        on = tuple(p for p in self._pairs(left, right, 1) if p[1] != at[1] and p[0] != at[0])
+        return mmpl.Asof(self.random.choice(("inner", "left")), rel, other, on, at)
+
+    def _aggregate(self, heading: Heading) -> mmpl.Aggregate:
+        function: mmpl.AggregateName = self.random.choice(get_args(mmpl.AggregateName))
+        if function == "group":
+            # A nested relation of groups that move forgets those that were left, so one within another is not tried.
+            plain = tuple(c for c in heading.visible if heading.columns[c].name != "relation")
+            return mmpl.Aggregate("group", columns=plain[:2])
+        if function == "count" and self.random.random() < 0.5:
+            return mmpl.Aggregate("count")
+        types = (INT, SUM_OF_INTS) if function in ("sum", "avg") else (INT, SUM_OF_INTS, STRING, TIME, BOOL)
+        return mmpl.Aggregate(function, mmpl.Column(self._column(heading, *types)))
+
+    def _aggregates(self, heading: Heading) -> tuple[tuple[str, mmpl.Aggregate], ...]:
+        return tuple((self._name(), self._aggregate(heading)) for _ in range(self.random.randint(1, 2)))
+
+    def _per(self, heading: Heading, most: int = 2) -> tuple[str, ...]:
+        usable = [c for c, t in heading.columns.items() if t.name != "relation"]
+        return tuple(self.random.sample(usable, min(len(usable), self.random.randint(0, most))))
+
+    def summarize(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        return mmpl.Summarize(rel, self._per(heading), self._aggregates(heading))
+
+    def distinct(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        per = self._per(heading) or (self._column(heading, INT, TIME, STRING),)
+        return mmpl.Distinct(mmpl.Project(rel, per))
+
+    def best(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        by = tuple(
+            (mmpl.Column(c), self.random.random() < 0.5)
+            for c in self._per(heading) or heading.key[:1] or [self._column(heading, INT, TIME, STRING)]
+        )
+        return mmpl.Best(rel, self.random.randint(1, 2), by, self._per(heading, 1))
+
+    def window(self, rel: mmpl.Rel) -> mmpl.Rel:
+        on = self._column(self._heading(rel), TIME)
+        size = self.random.choice(SPANS)
+        kind = self.random.choice(("tumble", "hop", "last"))
+        slide = self.random.choice(SPANS) if kind == "hop" else None
+        return mmpl.Window(kind, rel, on, size, slide)  # type: ignore[arg-type]  # one of the three
+
+    def over(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        span = self.random.choice((None, *SPANS))
+        return mmpl.Over(rel, self._per(heading, 1), heading.tick[0], span, self._aggregates(heading))
+
+    def silence(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        return mmpl.Silence(rel, self._name(), heading.tick[0], self._per(heading, 1), self.random.choice(SPANS))
 
 
-def random_program(seed: int, views: int) -> mmpl.Program:
-    return RandomProgram(Random(seed)).program(views)
+_OPERATORS: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
+    Programs.restrict, Programs.restrict, Programs.project, Programs.extend, Programs.extend, Programs.rename,
+    Programs.join, Programs.join, Programs.join, Programs.asof, Programs.summarize, Programs.summarize,
+    Programs.summarize, Programs.distinct, Programs.best, Programs.window, Programs.over, Programs.silence,
+]  # fmt: skip
+
+
+def random_program(random: Random, views_max: int = 3) -> mmpl.Program:
+    return Programs(random).draw(random.randint(1, views_max))

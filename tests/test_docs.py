@@ -11,7 +11,9 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "knowledge.md"]
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
 def test_commands_print_what_the_document_says(document) -> None:  # type: ignore[no-untyped-def]
-    assert refreshed(document) == document.read_text(), f"repair with: python -m tests.docs {document.relative_to(ROOT)}"
+    assert refreshed(document) == document.read_text(), (
+        f"repair with: python -m tests.docs {document.relative_to(ROOT)}"
+    )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)

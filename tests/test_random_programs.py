@@ -1,9 +1,6 @@
-"""Random programs through the whole compiler: what holds of every program holds of these.
+"""Random programs through the whole compiler: what holds of every program holds of these."""
 
-More of them: SMILE_SEEDS=5000 make test. One of them again: SMILE_SEED=17.
-"""
-
-import os
+from random import Random
 
 import pytest
 
@@ -19,15 +16,12 @@ from smile.knowledge.analysis import Analysis
 from smile.knowledge.log_needs import log_needs
 from smile.knowledge.warnings import warnings
 from smile.source import Source
-from tests.random_programs import random_program
-
-ONE = os.environ.get("SMILE_SEED")
-SEEDS = [int(ONE)] if ONE else list(range(int(os.environ.get("SMILE_SEEDS", "150"))))
+from tests.random_programs import SEED_ID, random_program, seeds
 
 
-@pytest.fixture(params=SEEDS, ids=lambda seed: f"SMILE_SEED={seed}")
+@pytest.fixture(params=seeds(150), ids=SEED_ID)
 def program(request: pytest.FixtureRequest) -> mmpl.Program:
-    return random_program(request.param, 1 + request.param % 6)
+    return random_program(Random(request.param), views_max=6)
 
 
 def test_text_and_back(program: mmpl.Program) -> None:

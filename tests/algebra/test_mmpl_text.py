@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from lark.lexer import PatternStr
 
 from smile import limits
-from smile.algebra import mmpl, types
+from smile.algebra import mmpl, trees, types
 from smile.algebra.mmpl import Call, Column, Constant, Expr
 from smile.algebra.parser import _lark, parse_expression, parse_program, parse_relation
 from smile.algebra.printer import GRAMMAR, KEYWORDS, print_expression, print_program, print_relation
@@ -177,14 +177,14 @@ def test_the_span_of_an_expression_is_its_text(expr: Expr) -> None:
     while stack:
         node = stack.pop()
         assert parse_expression(_slice(text, node.span)) == node
-        stack.extend(mmpl.parts_of(node))
+        stack.extend(trees.parts_of(node))
 
 
 @repeatable(100)
 @given(relations())
 def test_the_span_of_an_operator_is_its_own_line(rel: mmpl.Rel) -> None:
     text = print_relation(rel)
-    for node in mmpl.walk(parse_relation(text)):
+    for node in trees.walk(parse_relation(text)):
         own = _slice(text, node.span)
         if isinstance(node, mmpl.Ref | mmpl.Merge | mmpl.Union):
             assert parse_relation(own) == node
@@ -286,7 +286,7 @@ def test_the_document_has_the_grammar_and_every_keyword() -> None:
 
 
 def test_every_operator_has_an_example() -> None:
-    shown = {type(rel) for block in BLOCKS for view in _views(block) for rel in mmpl.walk(view.body)}
+    shown = {type(rel) for block in BLOCKS for view in _views(block) for rel in trees.walk(view.body)}
     assert shown == set(mmpl.Rel.__subclasses__())
 
 

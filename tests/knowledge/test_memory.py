@@ -2,7 +2,7 @@
 
 import pytest
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.check import checked
 from smile.algebra.parser import parse_program
 from smile.algebra.rules import rewrite
@@ -27,7 +27,7 @@ def program(views: str) -> mmpl.Program:
 def remembered(views: str) -> list[Memory]:
     found = program(views)
     memories = Memories(found, Analysis(found))
-    return [m for view in found.views for node in reversed(list(mmpl.walk(view.body))) for m in memories.of(node)]
+    return [m for view in found.views for node in reversed(list(trees.walk(view.body))) for m in memories.of(node)]
 
 
 @pytest.mark.parametrize(

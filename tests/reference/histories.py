@@ -8,7 +8,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.rules.apply import map_expressions
 from smile.algebra.scalars import evaluate_expr
 from smile.algebra.types import BOOL, TICKS_PER_MICROSECOND, DataType, Value
@@ -114,14 +114,14 @@ def _constants(program: mmpl.Program) -> Iterator[mmpl.Constant]:
 
     interval = DataType("interval")
     for view in program.views:
-        for rel in mmpl.walk(view.body):
+        for rel in trees.walk(view.body):
             map_expressions(rel, note)
             for name in ("size", "slide", "range", "longer_than"):
                 if isinstance(length := getattr(rel, name, None), int):
                     yield mmpl.Constant(length, interval)
     while found:
         expr = found.pop()
-        found.extend(mmpl.parts_of(expr))
+        found.extend(trees.parts_of(expr))
         if isinstance(expr, mmpl.Constant) and expr.value is not None:
             yield expr
 

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History
 from smile.reference.wire import changes, snapshot
@@ -56,7 +56,7 @@ def test_every_operator_has_a_test_program() -> None:
         (type(node).__name__, getattr(node, "kind", None))
         for case in CASES.values()
         for view in case.written.views
-        for node in mmpl.walk(view.body)
+        for node in trees.walk(view.body)
     }
     operators = {sub.__name__ for sub in mmpl.Rel.__subclasses__()}
     assert {name for name, _ in used} == operators

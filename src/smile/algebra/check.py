@@ -1,7 +1,7 @@
 """A program written in MMPL, checked as one translated from SQL is: unique names, no circles, well-formed views."""
 
 from smile import limits
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings, stream_heading
 from smile.algebra.order import in_order
 from smile.algebra.rules.apply import map_expressions
@@ -25,7 +25,7 @@ def checked(program: mmpl.Program) -> mmpl.Program:
         relations[definition.name] = definition
     views = {v.name: v for v in program.views}
     reads = {
-        n: [r.name for r in mmpl.walk(v.body) if isinstance(r, mmpl.Ref) and r.name in views] for n, v in views.items()
+        n: [r.name for r in trees.walk(v.body) if isinstance(r, mmpl.Ref) and r.name in views] for n, v in views.items()
     }
     broken: set[str] = set()
 
@@ -52,9 +52,9 @@ def _depth(rel: mmpl.Rel) -> int:
         node, depth = stack.pop()
         deepest = max(deepest, depth)
         if isinstance(node, mmpl.Rel):
-            stack += [(part, depth + 1) for part in (*mmpl.inputs_of(node), *_expressions(node))]
+            stack += [(part, depth + 1) for part in (*trees.inputs_of(node), *_expressions(node))]
         elif isinstance(node, mmpl.Expr):
-            stack += [(part, depth + 1) for part in mmpl.parts_of(node)]
+            stack += [(part, depth + 1) for part in trees.parts_of(node)]
     return deepest
 
 
@@ -80,7 +80,7 @@ def _check_bodies(
         except SmileError as problem:
             problems += problem.diagnostics
     for view in views:
-        read = {r.name for r in mmpl.walk(view.body) if isinstance(r, mmpl.Ref)}
+        read = {r.name for r in trees.walk(view.body) if isinstance(r, mmpl.Ref)}
         if view.name in broken or read & broken:
             broken.add(view.name)
             continue

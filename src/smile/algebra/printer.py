@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.coercions import interval_text, literal_text
 from smile.algebra.types import BOOL, INT, INTERVAL, NULL, STRING, DataType
 
@@ -159,7 +159,7 @@ def _pipeline(rel: mmpl.Rel, indent: int) -> list[_Piece]:
     operators: list[list[_Piece]] = []
     while not isinstance(rel, mmpl.Ref | mmpl.Merge | mmpl.Union):
         operators.append([_line(indent), *_operator(rel, indent)])
-        rel = mmpl.inputs_of(rel)[0]
+        rel = trees.inputs_of(rel)[0]
     return [piece for part in (_head(rel, indent), *reversed(operators)) for piece in part]
 
 

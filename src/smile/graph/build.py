@@ -3,7 +3,7 @@
 A view's result has the view's name; a result in the middle of a view is named after it, numbered from the streams.
 """
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.printer import print_relation
 from smile.graph.objects import Graph, RelationObject, TransformObject
 from smile.knowledge.analysis import Analysis
@@ -53,10 +53,10 @@ class _Builder:
         self._add(view.body, view.name)
 
     def _add(self, rel: mmpl.Rel, name: str) -> None:
-        inputs = tuple(self._name(i) for i in mmpl.inputs_of(rel))
+        inputs = tuple(self._name(i) for i in trees.inputs_of(rel))
         self.names.setdefault(rel, name)
         self.bodies[name] = rel
-        by_name = mmpl.with_inputs(rel, tuple(mmpl.Ref(i) for i in inputs)) if inputs else rel
+        by_name = trees.with_inputs(rel, tuple(mmpl.Ref(i) for i in inputs)) if inputs else rel
         if isinstance(rel, mmpl.Ref):
             inputs = (rel.name,)
         self.transforms.append(TransformObject(name, inputs, by_name, _line(by_name), tuple(self.memories.of(rel))))
@@ -85,11 +85,11 @@ def _inputs_first(rel: mmpl.Rel) -> list[mmpl.Rel]:
     stack = [rel]
     while stack:
         found.append(stack.pop())
-        stack.extend(mmpl.inputs_of(found[-1]))
+        stack.extend(trees.inputs_of(found[-1]))
     return found[::-1]
 
 
 def _line(rel: mmpl.Rel) -> str:
     """The operator alone, on one line."""
     lines = [line.strip() for line in print_relation(rel).splitlines()]
-    return lines[-1] if isinstance(rel, mmpl.Ref) or len(mmpl.inputs_of(rel)) == 1 else " ".join(lines)
+    return lines[-1] if isinstance(rel, mmpl.Ref) or len(trees.inputs_of(rel)) == 1 else " ".join(lines)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import singledispatchmethod
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import WINDOW_COLUMNS, Headings, stream_heading
 from smile.algebra.types import BOOL, INT, TICKS_PER_MICROSECOND, TIME
 from smile.errors import error
@@ -151,7 +151,7 @@ class Analysis:
     @_compute.register
     def _(self, rel: mmpl.Best) -> RelationType:
         source = self.of(rel.input)
-        ordering = {c for e, _ in rel.by for c in mmpl.columns_in(e)} | set(rel.per)
+        ordering = {c for e, _ in rel.by for c in trees.columns_in(e)} | set(rel.per)
         settled = source.never_leaves and not any(source.columns[c].evolves for c in ordering)
         rank = MaskType(Course.FALLS, Bound.of(2)) if settled else MaskType(Course.EITHER, source.events)
         fixed = [c for c in rel.per if not source.columns[c].evolves]

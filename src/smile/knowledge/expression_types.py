@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.coercions import cast_is_monotone
 from smile.algebra.scalars import COMPARISONS, SCALARS, Growth, type_of
 from smile.algebra.types import BOOL, DataType
@@ -23,7 +23,7 @@ Columns = Mapping[str, ColumnType]
 
 def expression_type(expr: mmpl.Expr, columns: Columns) -> ColumnType:
     found = _expression_type(expr, columns)
-    by_default = not found.nullable and all(columns[c].by_default for c in mmpl.columns_in(expr))
+    by_default = not found.nullable and all(columns[c].by_default for c in trees.columns_in(expr))
     return replace(found, by_default=by_default)
 
 
@@ -55,7 +55,7 @@ def _constant(value: object, data: DataType) -> ColumnType:
 
 def steps_of(expr: mmpl.Expr, columns: Columns) -> Bound:
     """Columns that are fixed become known with their row, at one step; every other takes its own."""
-    named = [columns[c] for c in sorted(mmpl.columns_in(expr))]
+    named = [columns[c] for c in sorted(trees.columns_in(expr))]
     steps = ONE if any(not c.evolves for c in named) else ZERO
     for column in named:
         if column.evolves:
@@ -64,7 +64,7 @@ def steps_of(expr: mmpl.Expr, columns: Columns) -> Bound:
 
 
 def _summary(expr: mmpl.Expr, columns: Columns) -> tuple[bool, Bound]:
-    return any(columns[c].evolves for c in mmpl.columns_in(expr)), steps_of(expr, columns)
+    return any(columns[c].evolves for c in trees.columns_in(expr)), steps_of(expr, columns)
 
 
 # ── numbers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -204,7 +204,7 @@ def _is_null(expr: mmpl.Expr) -> bool:
 
 def _boolean(expr: mmpl.Expr, columns: Columns, mask: MaskType) -> ColumnType:
     evolves, steps = _summary(expr, columns)
-    named = [columns[c] for c in mmpl.columns_in(expr)]
+    named = [columns[c] for c in trees.columns_in(expr)]
     nullable, moves = any(c.nullable for c in named), any(c.null_evolves for c in named)
     steps = mask.steps if evolves else steps
     return ColumnType(BOOL, "mask", None, steps, Direction.FIXED, evolves, nullable, moves, mask)
@@ -212,7 +212,7 @@ def _boolean(expr: mmpl.Expr, columns: Columns, mask: MaskType) -> ColumnType:
 
 def predicate_mask(expr: mmpl.Expr, columns: Columns) -> MaskType:
     """How the rows that a predicate shows come and go, given that they begin hidden."""
-    if not any(columns[c].evolves for c in mmpl.columns_in(expr)):
+    if not any(columns[c].evolves for c in trees.columns_in(expr)):
         return MaskType()
     match expr:
         case mmpl.Column(name):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, whole_key_equated
 from smile.algebra.types import BOOL, TIME, TIMESTAMP
 from smile.errors import error
@@ -159,7 +159,7 @@ def _tested(rel: mmpl.Join, left: RelationType, right: RelationType, heading: He
     ties = match_ties(rel, left, right)
     seals = _latest(left.seals, _express(right.seals, ties, fixed))
     reach = furthest(left.reach, ties.extend(right.reach, fixed))
-    named = mmpl.columns_in(rel.when) if rel.when is not None else frozenset()
+    named = trees.columns_in(rel.when) if rel.when is not None else frozenset()
     moving = _moving(rel.on, left, right) or any(
         side.columns[c].evolves for c in named for side in (left, right) if c in side.columns
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.coercions import interval_text
 from smile.algebra.heading import whole_key_equated
 from smile.knowledge.aggregate_types import values_of
@@ -42,8 +42,8 @@ class Memories:
         self.subscribed = {self.bodies[n] for n in program.subscriptions if n in self.bodies}
         self.readers: dict[mmpl.Rel, list[mmpl.Rel]] = {}
         for view in program.views:
-            for node in mmpl.walk(view.body):
-                for source in mmpl.inputs_of(node):
+            for node in trees.walk(view.body):
+                for source in trees.inputs_of(node):
                     self.readers.setdefault(self._body(source), []).append(node)
 
     def _body(self, rel: mmpl.Rel) -> mmpl.Rel:
@@ -83,7 +83,7 @@ class Memories:
         group = self.analysis.of(rel)
         if not any(s.is_never for s in group.seals.values()):
             return Memory(what, _sealed(group.seals))
-        source = mmpl.inputs_of(rel)[0]
+        source = trees.inputs_of(rel)[0]
         if self.analysis.of(source).mask.falls_for_good:
             return Memory(what, "its last member is hidden for good")
         hidden = self._hidden(rel)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.types import TICKS_PER_MICROSECOND, TIME, TIMESTAMP, DataType
 from smile.knowledge.expression_types import MEASURED
 from smile.knowledge.seals import START
@@ -36,7 +36,7 @@ def column_range(column: str, data: DataType, checks: Iterable[mmpl.Expr]) -> In
 
 
 def _bounds(check: mmpl.Expr, column: str) -> Iterator[tuple[str, Bound]]:
-    for part in mmpl.conjuncts(check):
+    for part in trees.conjuncts(check):
         if not (isinstance(part, mmpl.Call) and part.function in FLIPPED):
             continue
         left, right = part.args
@@ -49,7 +49,7 @@ def _bounds(check: mmpl.Expr, column: str) -> Iterator[tuple[str, Bound]]:
 
 def ties_in(predicate: mmpl.Expr, types: Mapping[str, DataType]) -> Iterator[Tie]:
     """Ties a ≤ b + d that hold in every row for which the predicate is true, in ticks."""
-    for part in mmpl.conjuncts(predicate):
+    for part in trees.conjuncts(predicate):
         if not (isinstance(part, mmpl.Call) and part.function in FLIPPED):
             continue
         a, b = (_moment(e, types) for e in part.args)

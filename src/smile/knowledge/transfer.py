@@ -12,8 +12,9 @@ from math import prod
 
 from smile import limits
 from smile.algebra.coercions import cast, cast_is_monotone
-from smile.algebra.mmpl import Call, Case, Cast, Column, Constant, Expr, columns_in
+from smile.algebra.mmpl import Call, Case, Cast, Column, Constant, Expr
 from smile.algebra.scalars import COMPARISONS, SCALARS, evaluate, signature_of, type_of
+from smile.algebra.trees import columns_in
 from smile.algebra.types import BOOL, DataType, Value
 from smile.knowledge.comparison import NULL_TESTS, compare, test_null
 from smile.knowledge.corners import strict_image

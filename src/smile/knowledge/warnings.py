@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.printer import print_expression
 from smile.errors import Diagnostic
 from smile.knowledge.analysis import Analysis
@@ -14,7 +14,7 @@ def warnings(program: mmpl.Program, analysis: Analysis) -> tuple[Diagnostic, ...
     memories = Memories(program, analysis)
     found: list[Diagnostic] = []
     for view in program.views:
-        for node in mmpl.walk(view.body):
+        for node in trees.walk(view.body):
             found += _endless(view, node, memories)
             if isinstance(node, mmpl.Restrict):
                 found += _decided(node, analysis.of(node.input).columns, view)
@@ -34,7 +34,7 @@ def _endless(view: mmpl.ViewDef, node: mmpl.Rel, memories: Memories) -> Iterator
 
 
 def _decided(node: mmpl.Restrict, columns: Columns, view: mmpl.ViewDef) -> Iterator[Diagnostic]:
-    for predicate in mmpl.conjuncts(node.predicate):
+    for predicate in trees.conjuncts(node.predicate):
         answer = _answer(predicate, columns)
         if answer is not None:
             text = f"{print_expression(predicate)} is always {'true' if answer else 'false'}, whatever is published"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import singledispatchmethod
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.types import DataType
 from smile.knowledge.analysis import Analysis
 from smile.knowledge.known import Known
@@ -54,7 +54,7 @@ class Evaluation:
         """What is known of an expression over a row with these cells, which come from these relations."""
         bottoms = {c: known for rel in reversed(sources) for c, known in self.domains.of(rel).items()}
         types = {c: t for rel in reversed(sources) for c, t in self.data(rel).items()}
-        return know(expr, {c: as_operand(cells[c], bottoms[c], types[c]) for c in mmpl.columns_in(expr)}, types)
+        return know(expr, {c: as_operand(cells[c], bottoms[c], types[c]) for c in trees.columns_in(expr)}, types)
 
     @singledispatchmethod
     def _compute(self, rel: mmpl.Rel) -> Relation:

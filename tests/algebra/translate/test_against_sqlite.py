@@ -10,9 +10,10 @@ from hypothesis import given, settings, strategies as st
 from smile.algebra import mmpl
 from smile.algebra.types import Value
 from smile.program import compile_program
+from smile.reference.wire import final_rows
 from smile.source import Source
-from tests.algebra.translate.evaluator import Evaluator, Row
 
+Row = dict[str, Value]
 TABLES = {"A": ("t", "x", "y", "n"), "B": ("t", "x", "z", "n"), "C": ("u", "y", "z", "n")}
 STREAMS = "".join(
     f"CREATE STREAM {name} ({tick}: time -> {a}: string, {b}: string, {n}: int);\n"
@@ -118,5 +119,8 @@ def test_means_what_it_means_in_sqlite(query: str, contents: tuple[list[tuple[Va
         name: [dict(zip(columns, (tick, *values), strict=True)) for tick, values in enumerate(rows)]
         for (name, columns), rows in zip(TABLES.items(), contents, strict=True)
     }
-    shown = Counter(Evaluator(translated(query), tables).visible("V"))
-    assert shown == in_sqlite(query, tables)
+    events = [
+        {"stream": name, "at": row[TABLES[name][0]], "event": row} for name, rows in tables.items() for row in rows
+    ]
+    shown = final_rows(translated(query), events)["V"].values()
+    assert Counter(tuple(row.values()) for row in shown) == in_sqlite(query, tables)

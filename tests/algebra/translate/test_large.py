@@ -2,7 +2,7 @@
 
 import pytest
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.program import compile_program
 from smile.source import Source
 
@@ -24,12 +24,12 @@ def test_a_list_of_hundreds_of_values() -> None:
 def test_hundreds_of_conditions_are_one_conjunction() -> None:
     rel = body("SELECT * FROM s WHERE " + " AND ".join(f"a <> {i}" for i in range(500)))
     assert isinstance(rel, mmpl.Restrict)
-    assert len(mmpl.conjuncts(rel.predicate)) == 500
+    assert len(trees.conjuncts(rel.predicate)) == 500
 
 
 def test_hundreds_of_columns_are_one_extension() -> None:
     rel = body("SELECT t, " + ", ".join(f"a + {i} AS c{i}" for i in range(500)) + " FROM s")
-    extensions = [r for r in mmpl.walk(rel) if isinstance(r, mmpl.Extend)]
+    extensions = [r for r in trees.walk(rel) if isinstance(r, mmpl.Extend)]
     assert [len(e.assignments) for e in extensions] == [500]
 
 
@@ -51,4 +51,4 @@ def test_hundreds_of_branches_are_one_union() -> None:
 )
 def test_queries_within_queries(before: str, inside: str, after: str) -> None:
     depth = 40
-    assert sum(isinstance(r, mmpl.Ref) for r in mmpl.walk(body(before * depth + inside + after * depth))) >= 1
+    assert sum(isinstance(r, mmpl.Ref) for r in trees.walk(body(before * depth + inside + after * depth))) >= 1

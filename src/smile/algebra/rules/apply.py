@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings, stream_heading
 
 RelChange = Callable[[mmpl.Rel, Headings], mmpl.Rel]
@@ -22,7 +22,7 @@ def to_bodies(program: mmpl.Program, change: RelChange) -> mmpl.Program:
 
 def to_relations(program: mmpl.Program, change: RelChange) -> mmpl.Program:
     """Change every relational expression, inputs first."""
-    return to_bodies(program, lambda body, headings: mmpl.rebuild(body, lambda rel: change(rel, headings)))
+    return to_bodies(program, lambda body, headings: trees.rebuild(body, lambda rel: change(rel, headings)))
 
 
 def map_expressions(rel: mmpl.Rel, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Rel:

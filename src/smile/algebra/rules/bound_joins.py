@@ -6,7 +6,7 @@ its whole key the default row takes part, and there the condition stays where it
 
 from dataclasses import replace
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, Headings, whole_key_equated
 from smile.algebra.rules.apply import to_relations
 from smile.algebra.types import TIME, TIMESTAMP
@@ -32,7 +32,7 @@ def _into(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel |
     left, right = headings.of(rel.left), headings.of(rel.right)
     if _is_total(left, [a for a, _ in rel.on]) or _is_total(right, [b for _, b in rel.on]):
         return None
-    named = mmpl.columns_in(predicate)
+    named = trees.columns_in(predicate)
     both = {**left.columns, **right.columns}
     if (
         named <= set(left.columns)
@@ -40,8 +40,8 @@ def _into(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel |
         or any(both[c] not in (TIME, TIMESTAMP) for c in named)
     ):
         return None
-    known = mmpl.conjuncts(rel.when) if rel.when is not None else []
-    return replace(rel, when=mmpl.conjunction((*known, *mmpl.conjuncts(predicate))))
+    known = trees.conjuncts(rel.when) if rel.when is not None else []
+    return replace(rel, when=trees.conjunction((*known, *trees.conjuncts(predicate))))
 
 
 def _is_total(side: Heading, joined: list[str]) -> bool:

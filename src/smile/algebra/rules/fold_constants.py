@@ -1,6 +1,6 @@
 """Constant folding: what depends on no column is computed once; TRUE and FALSE decide ANDs and ORs."""
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.coercions import cast
 from smile.algebra.heading import Headings
 from smile.algebra.rules.apply import map_expressions, to_relations
@@ -21,7 +21,7 @@ def _fold_relation(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
 
 
 def fold(expr: mmpl.Expr) -> mmpl.Expr:
-    return mmpl.rebuild_expr(expr, _fold_node)
+    return trees.rebuild_expr(expr, _fold_node)
 
 
 def _fold_node(expr: mmpl.Expr) -> mmpl.Expr:

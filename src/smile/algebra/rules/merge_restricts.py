@@ -1,6 +1,6 @@
 """Restrictions that follow each other are one: a row is masked once."""
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings
 from smile.algebra.rules.apply import to_relations
 
@@ -12,5 +12,5 @@ def merge_restricts(program: mmpl.Program) -> mmpl.Program:
 def _merge(rel: mmpl.Rel, _: Headings) -> mmpl.Rel:
     if not (isinstance(rel, mmpl.Restrict) and isinstance(rel.input, mmpl.Restrict)):
         return rel
-    predicates = dict.fromkeys((*mmpl.conjuncts(rel.input.predicate), *mmpl.conjuncts(rel.predicate)))
-    return mmpl.Restrict(rel.input.input, mmpl.conjunction(tuple(predicates)), span=rel.input.span)
+    predicates = dict.fromkeys((*trees.conjuncts(rel.input.predicate), *trees.conjuncts(rel.predicate)))
+    return mmpl.Restrict(rel.input.input, trees.conjunction(tuple(predicates)), span=rel.input.span)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings
 from smile.algebra.rules.apply import to_bodies
 
@@ -33,7 +33,7 @@ def _prune(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
             present = headings.of(source).columns
             return replace(rel, input=source, pairs=tuple((o, n) for o, n in rel.pairs if o in present))
         case mmpl.Restrict():
-            return replace(rel, input=_prune(rel.input, needed | mmpl.columns_in(rel.predicate), headings))
+            return replace(rel, input=_prune(rel.input, needed | trees.columns_in(rel.predicate), headings))
         case mmpl.Summarize():
             return _summarize(rel, needed, headings)
         case mmpl.Over():
@@ -58,7 +58,7 @@ def _prune(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
 
 
 def _named(expressions: Iterable[mmpl.Expr]) -> set[str]:
-    return {c for e in expressions for c in mmpl.columns_in(e)}
+    return {c for e in expressions for c in trees.columns_in(e)}
 
 
 def _aggregated(aggregates: Iterable[tuple[str, mmpl.Aggregate]]) -> set[str]:
@@ -83,7 +83,7 @@ def _over(rel: mmpl.Over, needed: set[str], headings: Headings) -> mmpl.Rel:
 
 def _join(rel: mmpl.Join | mmpl.Asof, needed: set[str], headings: Headings) -> mmpl.Rel:
     pairs = (*rel.on, rel.at) if isinstance(rel, mmpl.Asof) else rel.on
-    when = mmpl.columns_in(rel.when) if isinstance(rel, mmpl.Join) and rel.when is not None else frozenset()
+    when = trees.columns_in(rel.when) if isinstance(rel, mmpl.Join) and rel.when is not None else frozenset()
     left = (needed | when) & set(headings.of(rel.left).columns) | {a for a, _ in pairs}
     right = (needed | when) & set(headings.of(rel.right).columns) | {b for _, b in pairs}
     if isinstance(rel, mmpl.Join) and rel.kind in ("semi", "anti", "match"):

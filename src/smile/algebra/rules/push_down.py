@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, Headings, whole_key_equated
 from smile.algebra.rules.apply import to_relations
 from smile.algebra.scalars import evaluate_expr
@@ -30,7 +30,7 @@ def _push(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
 
 def _below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel | None:
     """`rel` with the predicate somewhere in its inputs, or None if it cannot go there."""
-    named = mmpl.columns_in(predicate)
+    named = trees.columns_in(predicate)
 
     def into(source: mmpl.Rel, moved: mmpl.Expr = predicate) -> mmpl.Rel:
         return _push(mmpl.Restrict(source, moved, span=predicate.span), headings)
@@ -46,7 +46,7 @@ def _below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel 
             if headings.of(rel.input).total:
                 return None
             old = {new: old for old, new in rel.pairs}
-            return replace(rel, input=into(rel.input, mmpl.rename_columns(predicate, old)))
+            return replace(rel, input=into(rel.input, trees.rename_columns(predicate, old)))
         case mmpl.Extend():
             if named & {n for n, _ in rel.assignments} or headings.of(rel.input).total:
                 return None
@@ -72,7 +72,7 @@ def _below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel 
 
 
 def _below_join(predicate: mmpl.Expr, join: mmpl.Join, headings: Headings) -> mmpl.Rel | None:
-    named = mmpl.columns_in(predicate)
+    named = trees.columns_in(predicate)
     left, right = headings.of(join.left), headings.of(join.right)
     merged = {a for a, b in join.on if a == b}
     restrict = mmpl.Restrict
@@ -95,7 +95,7 @@ def _may_hold_of_default(predicate: mmpl.Expr, heading: Heading) -> bool:
     Its sums and counts are 0 and the rest NULL, but which is which is not to be seen from a heading: all that could be
     0 are tried as both.
     """
-    named = mmpl.columns_in(predicate)
+    named = trees.columns_in(predicate)
     if named & set(heading.key):
         return True
     zero = {n: _zero(heading, n) for n in named}

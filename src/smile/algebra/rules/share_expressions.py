@@ -4,7 +4,7 @@ have in common otherwise gets a name of its own (LET)."""
 from collections import Counter
 from dataclasses import replace
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 
 
 def share_expressions(program: mmpl.Program) -> mmpl.Program:
@@ -29,8 +29,8 @@ class _Sharing:
                 node = stack.pop()
                 if node not in seen:
                     seen.add(node)
-                    self.readers.update(mmpl.inputs_of(node))
-                    stack.extend(mmpl.inputs_of(node))
+                    self.readers.update(trees.inputs_of(node))
+                    stack.extend(trees.inputs_of(node))
 
     def program(self) -> mmpl.Program:
         for view in self.source.views:
@@ -39,8 +39,8 @@ class _Sharing:
                 self.views.append(replace(view, body=mmpl.Ref(self.names[body], span=body.span)))
                 continue
             self.names[body] = view.name
-            inputs = tuple(self._shared(i) for i in mmpl.inputs_of(body))
-            self.views.append(replace(view, body=mmpl.with_inputs(body, inputs)))
+            inputs = tuple(self._shared(i) for i in trees.inputs_of(body))
+            self.views.append(replace(view, body=trees.with_inputs(body, inputs)))
         return replace(self.source, views=tuple(self.views))
 
     def _shared(self, rel: mmpl.Rel) -> mmpl.Rel:
@@ -48,7 +48,7 @@ class _Sharing:
             return rel
         if rel in self.names:
             return mmpl.Ref(self.names[rel], span=rel.span)
-        whole = mmpl.with_inputs(rel, tuple(self._shared(i) for i in mmpl.inputs_of(rel)))
+        whole = trees.with_inputs(rel, tuple(self._shared(i) for i in trees.inputs_of(rel)))
         if self.readers[rel] < 2:
             return whole
         name = next(n for n in (f"shared_{i}" for i in range(1, len(self.taken) + 2)) if n not in self.taken)

@@ -1,6 +1,6 @@
 """Conjunct splitting: WHERE a AND b is WHERE a, WHERE b, so that each can move by itself."""
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings
 from smile.algebra.rules.apply import to_relations
 
@@ -13,6 +13,6 @@ def _split(rel: mmpl.Rel, _: Headings) -> mmpl.Rel:
     if not isinstance(rel, mmpl.Restrict):
         return rel
     result = rel.input
-    for predicate in mmpl.conjuncts(rel.predicate):
+    for predicate in trees.conjuncts(rel.predicate):
         result = mmpl.Restrict(result, predicate, span=predicate.span or rel.span)
     return result

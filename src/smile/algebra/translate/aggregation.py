@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from smile import lang
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import aggregate_type
 from smile.algebra.translate.expressions import Expressions, Typed
 from smile.algebra.translate.pipeline import Pipeline
@@ -119,8 +119,8 @@ class Grouping:
 
 def _on_groups(typed: Typed) -> Typed:
     """An expression over the grouped relation, to be part of one over the rows."""
-    marked = {c: _GROUPED + c for c in mmpl.columns_in(typed.expr)}
-    return Typed(mmpl.rename_columns(typed.expr, marked), typed.type)
+    marked = {c: _GROUPED + c for c in trees.columns_in(typed.expr)}
+    return Typed(trees.rename_columns(typed.expr, marked), typed.type)
 
 
 def _regrouped(expr: mmpl.Expr, groups: Mapping[mmpl.Expr, str], key: tuple[str, ...]) -> mmpl.Expr:
@@ -128,7 +128,7 @@ def _regrouped(expr: mmpl.Expr, groups: Mapping[mmpl.Expr, str], key: tuple[str,
     if expr in groups:
         return mmpl.Column(groups[expr], span=expr.span)
     if not isinstance(expr, mmpl.Column):
-        return mmpl.with_parts(expr, tuple(_regrouped(p, groups, key) for p in mmpl.parts_of(expr)))
+        return trees.with_parts(expr, tuple(_regrouped(p, groups, key) for p in trees.parts_of(expr)))
     name = expr.name
     if name.startswith(_GROUPED):
         return replace(expr, name=name.removeprefix(_GROUPED))

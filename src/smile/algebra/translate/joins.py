@@ -5,7 +5,7 @@ from typing import Literal
 
 from sqlglot import exp
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, Headings
 from smile.algebra.translate.expressions import Expressions, Typed
 from smile.algebra.translate.pipeline import Pipeline, conjuncts, equate, same_type
@@ -143,7 +143,7 @@ def _plain(
         left.rel = mmpl.Join(kind, left.rel, right.rel, fixed, span=span_of(node))
         left.restrict(rest)
     else:
-        when = mmpl.conjunction(rest) if rest else None
+        when = trees.conjunction(rest) if rest else None
         left.rel = mmpl.Join(kind, left.rel, right.rel, on, when, span=span_of(node))
 
 
@@ -156,7 +156,7 @@ def _asof(
     left: Pipeline, right: Pipeline, node: exp.Join, on: tuple[tuple[str, str], ...], rest: list[mmpl.Expr]
 ) -> None:
     """What else is said of the right side alone restricts it before the greatest tick is looked for."""
-    own = [p for p in rest if mmpl.columns_in(p) <= set(right.heading.columns)]
+    own = [p for p in rest if trees.columns_in(p) <= set(right.heading.columns)]
     ticks = [p for p in rest if p not in own]
     at = _as_of(left, right, ticks[0]) if len(ticks) == 1 else None
     if at is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.coercions import common_type
 from smile.algebra.heading import Heading, Headings
 from smile.algebra.scalars import type_of
@@ -68,7 +68,7 @@ class Pipeline:
 
     def restrict(self, predicates: Sequence[mmpl.Expr]) -> None:
         if predicates:
-            self.rel = mmpl.Restrict(self.rel, mmpl.conjunction(predicates), span=predicates[0].span)
+            self.rel = mmpl.Restrict(self.rel, trees.conjunction(predicates), span=predicates[0].span)
 
     def extend(self, wanted: str, typed: Typed, avoid: Iterable[str] = ()) -> str:
         """The column that holds an expression's value: one that does already, else a new one named like `wanted`."""
@@ -125,7 +125,7 @@ class Pipeline:
 
 
 def _named(assignments: Iterable[tuple[str, mmpl.Expr]]) -> set[str]:
-    return {c for _, e in assignments for c in mmpl.columns_in(e)}
+    return {c for _, e in assignments for c in trees.columns_in(e)}
 
 
 def conjuncts(node: exp.Expr) -> list[exp.Expr]:
@@ -164,7 +164,7 @@ def _pair(left: Pipeline, right: Pipeline, predicate: mmpl.Expr) -> tuple[str, s
     on_left, on_right = left.heading.columns, right.heading.columns
     a, b = predicate.args
     for first, second in ((a, b), (b, a)):
-        named, other = mmpl.columns_in(first), mmpl.columns_in(second)
+        named, other = trees.columns_in(first), trees.columns_in(second)
         if named and other and named <= set(on_left) and other <= set(on_right):
             return equal_columns(left, first, right, second)
     return None

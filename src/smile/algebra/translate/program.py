@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from smile import lang
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, Headings, stream_heading
 from smile.algebra.order import in_order
 from smile.algebra.translate.expressions import Expressions
@@ -171,7 +171,7 @@ class _Translation:
                 columns[name.text] = domain.type
                 if column.not_null and column is not statement.tick:
                     checks.append(mmpl.Call("is not null", (mmpl.Column(name.text),), span=column.span))
-                checks += [mmpl.rename_columns(check, {VALUE: name.text}) for check in domain.checks]
+                checks += [trees.rename_columns(check, {VALUE: name.text}) for check in domain.checks]
             except SmileError as problem:
                 problems += problem.diagnostics
         written = (*(c for d in (statement.tick, *statement.columns) for c in d.checks), *statement.checks)
@@ -240,7 +240,7 @@ def _predicates(node: exp.Expr, columns: dict[str, DataType]) -> list[mmpl.Expr]
     if node.find(exp.Query) is not None:
         raise error("E047", "a CHECK sees one event only: it cannot have a subquery", span_of(node))
     scope = Scope([Item("", Names({c: c for c in columns}))])
-    return mmpl.conjuncts(Expressions(scope, lambda name, _: columns[name]).predicate(node))
+    return trees.conjuncts(Expressions(scope, lambda name, _: columns[name]).predicate(node))
 
 
 def _reads(statement: lang.CreateView, views: Names[lang.CreateView]) -> list[str]:

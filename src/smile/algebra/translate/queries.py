@@ -58,12 +58,12 @@ def _union(node: exp.Union, catalog: Catalog, names: Sequence[str]) -> mmpl.Rel:
     own = branches[0].names()
     rels = [b.finish(inner_names(names or own), types) for b in branches]
     rel = union_all(rels, names or own, catalog, span)
+    incomparable = [t for t in types if not t.is_ordered] if distinct else []
+    if incomparable:
+        raise error("E031", f"UNION cannot compare a {incomparable[0].name}", span, "Use UNION ALL.")
     pipeline = Pipeline(mmpl.Distinct(rel, span=span) if distinct else rel, Scope(), catalog)
-    outputs = []
-    for name, (column, type) in zip(own, shape_of(pipeline.rel, catalog), strict=True):
-        if distinct and not type.is_ordered:
-            raise error("E031", f"UNION cannot compare a {type.name}", span, "Use UNION ALL.")
-        outputs.append(Output(name, Typed(mmpl.Column(column), type)))
+    shape = zip(own, shape_of(pipeline.rel, catalog), strict=True)
+    outputs = [Output(name, Typed(mmpl.Column(column), type)) for name, (column, type) in shape]
     limit(node, pipeline, outputs, pipeline.expressions())
     return pipeline.rel
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.coercions import cast
 from smile.algebra.scalars import evaluate_expr
 from smile.algebra.translate.aggregation import Grouping, has_aggregates
@@ -73,7 +73,7 @@ class Subqueries:
             return
         inner, correlated, _ = self._open(node.this)
         pairs, rest = equate(self.outer, inner, correlated)
-        when = mmpl.conjunction(rest) if rest else None
+        when = trees.conjunction(rest) if rest else None
         self.outer.rel = mmpl.Join(kind, self.outer.rel, inner.rel, tuple(pairs), when, mark, span=span_of(node))
 
     def _in(self, node: exp.In, kind: mmpl.JoinKind, mark: str | None) -> None:
@@ -85,7 +85,7 @@ class Subqueries:
             # A NULL makes the answer unknown where IN compares, but not where WHERE does: that stays apart.
             pairs, rest = [], correlated
         on = tuple(dict.fromkeys([*pairs, probe]))
-        when = mmpl.conjunction(rest) if rest else None
+        when = trees.conjunction(rest) if rest else None
         self.outer.rel = mmpl.Join(kind, self.outer.rel, inner.rel, on, when, mark, kind != "semi", span=span_of(node))
 
     def _probe(self, node: exp.In, inner: Pipeline, outputs: list[Typed]) -> tuple[str, str]:
@@ -93,7 +93,7 @@ class Subqueries:
         if len(outputs) != 1:
             raise error("E044", f"IN compares one value with {len(outputs)} columns", span_of(node))
         (output,) = outputs
-        if not mmpl.columns_in(output.expr) <= set(inner.heading.columns):
+        if not trees.columns_in(output.expr) <= set(inner.heading.columns):
             raise _outer_in_select(output.expr.span or span_of(node))
         comparison = self.expressions.apply("=", [self.expressions.translate(node.this), output], span_of(node)).expr
         assert isinstance(comparison, mmpl.Call)
@@ -162,7 +162,7 @@ class Subqueries:
             lift_silences(inner, node, expressions)
             nested.lift(node)
             predicate = expressions.predicate(node)
-            inside = mmpl.columns_in(predicate) <= set(inner.heading.columns)
+            inside = trees.columns_in(predicate) <= set(inner.heading.columns)
             (own if inside else correlated).append(predicate)
         inner.restrict(own)
         for test, negated in tests:

@@ -1,0 +1,114 @@
+"""Walking and rebuilding MMPL's trees. Nothing is changed in place: what stays the same is the same node."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from smile.algebra.mmpl import Asof, Call, Case, Cast, Column, Expr, Join, Merge, Ref, Rel, Union
+
+
+def inputs_of(rel: Rel) -> tuple[Rel, ...]:
+    match rel:
+        case Ref():
+            return ()
+        case Join() | Asof():
+            return (rel.left, rel.right)
+        case Merge() | Union():
+            return rel.inputs
+        case _:
+            return (rel.input,)  # type: ignore[attr-defined]
+
+
+def walk(rel: Rel) -> Iterator[Rel]:
+    """The node and all below it, inputs after the node that reads them."""
+    stack = [rel]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(inputs_of(node)))
+
+
+def with_inputs(rel: Rel, inputs: tuple[Rel, ...]) -> Rel:
+    """The same operator on other inputs; the node itself where nothing changed."""
+    if all(a is b for a, b in zip(inputs, inputs_of(rel), strict=True)):
+        return rel
+    match rel:
+        case Join() | Asof():
+            return replace(rel, left=inputs[0], right=inputs[1])
+        case Merge() | Union():
+            return replace(rel, inputs=inputs)
+        case _:
+            return replace(rel, input=inputs[0])  # type: ignore[call-arg]
+
+
+def rebuild(rel: Rel, change: Callable[[Rel], Rel]) -> Rel:
+    """Apply `change` to every node, inputs first."""
+    return change(with_inputs(rel, tuple(rebuild(i, change) for i in inputs_of(rel))))
+
+
+def parts_of(expr: Expr) -> tuple[Expr, ...]:
+    match expr:
+        case Call():
+            return expr.args
+        case Cast():
+            return (expr.arg,)
+        case Case():
+            return (*(e for branch in expr.branches for e in branch), expr.otherwise)
+        case _:
+            return ()
+
+
+def columns_in(expr: Expr) -> frozenset[str]:
+    names = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Column):
+            names.add(node.name)
+        stack.extend(parts_of(node))
+    return frozenset(names)
+
+
+def with_parts(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
+    """The same operator on other operands; the node itself where nothing changed."""
+    if all(a is b for a, b in zip(parts, parts_of(expr), strict=True)):
+        return expr
+    match expr:
+        case Call():
+            return replace(expr, args=parts)
+        case Cast():
+            return replace(expr, arg=parts[0])
+        case Case():
+            pairs = tuple(zip(parts[:-1:2], parts[1:-1:2], strict=True))
+            return replace(expr, branches=pairs, otherwise=parts[-1])
+    raise AssertionError(expr)
+
+
+def rebuild_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    return change(with_parts(expr, tuple(rebuild_expr(p, change) for p in parts_of(expr))))
+
+
+def rename_columns(expr: Expr, new: Mapping[str, str]) -> Expr:
+    def change(e: Expr) -> Expr:
+        return replace(e, name=new[e.name]) if isinstance(e, Column) and e.name in new else e
+
+    return rebuild_expr(expr, change)
+
+
+def conjuncts(predicate: Expr) -> list[Expr]:
+    """The operands of AND, of ANDs within it too, in their order."""
+    found: list[Expr] = []
+    stack = [predicate]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Call) and top.function == "and":
+            stack.extend(reversed(top.args))
+        else:
+            found.append(top)
+    return found
+
+
+def conjunction(predicates: Sequence[Expr]) -> Expr:
+    """All of them; at least one is given."""
+    if len(predicates) == 1:
+        return predicates[0]
+    return Call("and", tuple(predicates), span=predicates[0].span)
