@@ -170,6 +170,7 @@ ERRORS = [
     # streams
     ("CREATE STREAM s (a int, b int)", "E040", 15, "stream s has no TIME KEY column"),
     ("CREATE STREAM s (a TIME KEY, b TIME KEY)", "E040", 30, "stream s has two TIME KEY columns, a and b"),
+    ("CREATE VIEW v AS SELECT . 2.5 FROM s", "E010", 25, "expected an expression but found ."),
     ("CREATE STREAM s (t: time, a: int)", "E010", 25, "expected -> but found ,"),
     ("CREATE STREAM s (t: time -> a int)", "E010", 31, "expected : but found int"),
     ("CREATE STREAM s (t: time -> a: int", "E010", 35, "expected ) but found the end"),

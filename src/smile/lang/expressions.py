@@ -205,6 +205,12 @@ class ExpressionParser(PostgresParser):
             raise Expected("an expression", self._next)
         return super()._parse_in(this)
 
+    def _parse_primary(self) -> exp.Expr | None:
+        """sqlglot takes a point that stands apart for the beginning of the number after it, whatever that is."""
+        if self._curr.token_type == TokenType.DOT:
+            raise Expected("an expression", self._curr)
+        return super()._parse_primary()
+
     def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
         node = super()._parse_is(this)
         if node is None:
