@@ -54,6 +54,9 @@ def _values_given(source: RelationType, column: str, per: tuple[str, ...]) -> Bo
     ties = source.ties.at_most
     for group in per:
         above, below = ties.get((column, group)), ties.get((group, column))
+        # Any number of members can be in the group of NULL.
+        if source.columns[group].nullable:
+            continue
         if above is not None and below is not None:
             values = at_most(Bound.of(max(0, above + below + 1)), values)
     return values

@@ -12,7 +12,7 @@ from smile.errors import error
 from smile.knowledge import join_types
 from smile.knowledge.aggregate_types import aggregate_column, membership, values_and_null, values_of
 from smile.knowledge.expression_types import both, expression_type, predicate_mask
-from smile.knowledge.ranges import column_range, ties_in
+from smile.knowledge.ranges import column_range, columns_there, ties_in
 from smile.knowledge.seals import Seal, Ties, furthest
 from smile.knowledge.symbolic import ONE, Bound, Interval, at_most
 from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
@@ -20,7 +20,6 @@ from smile.knowledge.types import ColumnType, Course, Direction, MaskType, Relat
 
 def stream_type(stream: mmpl.StreamDef) -> RelationType:
     heading = stream_heading(stream)
-    ties = Ties().with_(t for check in stream.checks for t in ties_in(check, heading.columns))
     known = {c.args[0] for c in stream.checks if isinstance(c, mmpl.Call) and c.function == "is not null"}
     columns = {}
     for name, data in heading.columns.items():
@@ -29,6 +28,8 @@ def stream_type(stream: mmpl.StreamDef) -> RelationType:
         range_ = column_range(name, data, stream.checks)
         mask = MaskType() if data == BOOL else None
         columns[name] = ColumnType(data, domain, range_, ONE, nullable=nullable, mask=mask)
+    nulls = {c: c for c, t in columns.items() if t.nullable}
+    ties = Ties().with_((t for check in stream.checks for t in ties_in(check, heading.columns)), nulls)
     ticks = values_of(columns[stream.tick])
     last = columns[stream.tick].range
     if last is not None and isinstance(last.hi.number, int):
@@ -68,13 +69,17 @@ class Analysis:
         source = self.of(rel.input)
         heading = self.headings.of(rel)
         fixed = {n: t for n, t in heading.columns.items() if not source.columns[n].evolves}
-        ties = source.ties.with_(t for t in ties_in(rel.predicate, heading.columns) if {t[0], t[1]} <= {"", *fixed})
+        there = [c for c in columns_there(rel.predicate) if c in fixed]
+        known = source.ties.never_null(there)
+        ties = known.with_(t for t in ties_in(rel.predicate, heading.columns) if {t[0], t[1]} <= {"", *fixed})
+        columns = {n: replace(c, nullable=False) if n in there else c for n, c in source.columns.items()}
         predicate = predicate_mask(rel.predicate, source.columns)
         mask = both([source.mask, predicate])
         sealed = not any(s.is_never for s in source.seals.values())
         final = source.mask.final_true and (sealed or predicate.final_true)
         reach = ties.extend(source.reach, fixed)
-        return replace(source, heading=heading, ties=ties, mask=replace(mask, final_true=final), reach=reach)
+        mask = replace(mask, final_true=final)
+        return replace(source, heading=heading, columns=columns, ties=ties, mask=mask, reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Project) -> RelationType:
@@ -86,7 +91,8 @@ class Analysis:
         columns = {**source.columns, **{n: expression_type(e, source.columns) for n, e in rel.assignments}}
         types = {n: c.data for n, c in columns.items()}
         equal = [mmpl.Call("=", (mmpl.Column(n), e)) for n, e in rel.assignments if not columns[n].evolves]
-        ties = source.ties.with_(t for e in equal for t in ties_in(e, types))
+        nulls = {n: _null_group(e, source.ties, n) for n, e in rel.assignments if columns[n].nullable}
+        ties = source.ties.with_((t for e in equal for t in ties_in(e, types)), nulls)
         reach = ties.extend(source.reach, columns)
         return replace(source, heading=self.headings.of(rel), columns=columns, ties=ties, reach=reach)
 
@@ -175,8 +181,10 @@ class Analysis:
         starts = _window_starts(on.range, rel.size // unit, rel.slide is not None)
         length = Interval.exactly(rel.size // unit)
         ranges = (starts, starts + length if starts is not None else None)
-        bounds = {n: replace(on, domain="once", range=r) for n, r in zip(WINDOW_COLUMNS, ranges, strict=True)}
-        ties = source.ties.with_(
+        there = replace(on, nullable=False)
+        bounds = {n: replace(there, domain="once", range=r) for n, r in zip(WINDOW_COLUMNS, ranges, strict=True)}
+        # What has no time is in no window.
+        ties = source.ties.never_null([rel.on]).with_(
             [
                 (rel.on, "window_end", -unit),
                 ("window_start", rel.on, 0),
@@ -186,7 +194,7 @@ class Analysis:
         )
         copies = ONE if rel.slide is None else Bound.of(-(-rel.size // rel.slide))
         return replace(
-            source, heading=heading, columns={**source.columns, **bounds}, ties=ties,
+            source, heading=heading, columns={**source.columns, rel.on: there, **bounds}, ties=ties,
             rows=source.rows * copies, events=source.events * copies, reach=ties.extend(source.reach, heading.columns),
         )  # fmt: skip
 
@@ -256,7 +264,15 @@ class Analysis:
         reach = first.reach
         for source in sources[1:]:
             reach = furthest(reach, source.reach)
-        return RelationType(heading, columns, mask, rows, steps, events, seals, Ties(ties), reach)
+        nulls = {c: c for c, t in columns.items() if t.nullable}
+        return RelationType(heading, columns, mask, rows, steps, events, seals, Ties(ties, nulls), reach)
+
+
+def _null_group(expr: mmpl.Expr, ties: Ties, name: str) -> str:
+    """A moment some way from a column is NULL whenever the column is."""
+    named = trees.columns_in(expr)
+    shifted = isinstance(expr, mmpl.Column) or (isinstance(expr, mmpl.Call) and expr.function in ("+", "-"))
+    return ties.nulls.get(next(iter(named)), name) if shifted and len(named) == 1 else name
 
 
 def _without_added_columns(rel: mmpl.Rel) -> mmpl.Rel:
@@ -315,7 +331,10 @@ def _either_of(parts: list[ColumnType], missing: bool) -> ColumnType:
 
 def _covering(masks: list[MaskType]) -> MaskType:
     """What holds of rows each of which obeys one of these: courses stand in the order in which they allow more."""
-    course = max((m.course for m in masks), key=list(Course).index)
+    courses = {m.course for m in masks}
+    course = max(courses, key=list(Course).index)
+    if course is Course.FALLS and Course.RISES in courses:
+        course = Course.PEAKS
     steps = masks[0].steps
     for mask in masks[1:]:
         steps = _greatest(steps, mask.steps)

@@ -80,7 +80,9 @@ def _call(function: str, parts: list[ColumnType], data: DataType, expr: mmpl.Exp
         direction = Direction.EITHER  # NULL is passed over, and where the value will come in is open
     undefined = scalar.partial or function == "/"  # at a divisor of zero, which only ranges can exclude
     nullable = undefined or not scalar.strict or any(p.nullable for p in parts)
-    range_ = _range(function, [p.range for p in parts]) if data.name in MEASURED else None
+    # An interval is counted in ticks, a timestamp in microseconds, a date in days: their sums have no range here.
+    mixed = any(p.data.name in ("timestamp", "date") for p in parts) and function in ("+", "-")
+    range_ = _range(function, [p.range for p in parts]) if data.name in MEASURED and not mixed else None
     if range_ is None and data.name in MEASURED:
         range_ = UNBOUNDED
     moves = evolves and (any(p.null_evolves for p in parts) or (function not in TOTAL and nullable))

@@ -8,7 +8,7 @@ from smile.algebra.heading import Heading, whole_key_equated
 from smile.algebra.types import BOOL, TIME, TIMESTAMP
 from smile.errors import error
 from smile.knowledge.expression_types import both, either, negated, predicate_mask
-from smile.knowledge.ranges import ties_in
+from smile.knowledge.ranges import columns_there, ties_in
 from smile.knowledge.seals import START, Reach, Seal, Ties, furthest
 from smile.knowledge.symbolic import INFINITE, ONE
 from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
@@ -113,12 +113,12 @@ def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         steps,
         events,
         seals,
-        _in_every_row(ties.of(kept), preserved),
+        _in_every_row(ties.of(kept), preserved, {c: c for c in kept if columns[c].nullable}),
         reach,
     )
 
 
-def _in_every_row(ties: Ties, preserved: tuple[RelationType, ...]) -> Ties:
+def _in_every_row(ties: Ties, preserved: tuple[RelationType, ...], nulls: Mapping[str, str]) -> Ties:
     """Those that hold in rows without a match too, as far as both columns are there."""
     found = dict(ties.at_most)
     for pair in ties.at_most:
@@ -129,7 +129,7 @@ def _in_every_row(ties: Ties, preserved: tuple[RelationType, ...]) -> Ties:
                     del found[pair]
                 else:
                     found[pair] = max(found[pair], own)
-    return Ties(found)
+    return Ties(found, nulls)
 
 
 def _reach(side: RelationType, ties: Ties, kept: list[str], preserved: tuple[RelationType, ...]) -> Reach:
@@ -192,10 +192,15 @@ def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: 
                 domain=domain,
                 nullable=right.columns[name].nullable or rel.kind == "left",
             )
-    ties = left.ties.and_(right.ties).with_(_equal(rel.on, left, right)).with_([(rel.at[1], rel.at[0], 0)])
+    ties = left.ties.and_(right.ties).never_null(c for pair in (*rel.on, rel.at) for c in pair)
+    ties = ties.with_(_equal(rel.on, left, right)).with_([(rel.at[1], rel.at[0], 0)])
     fixed = [c for c, t in left.columns.items() if not t.evolves]
     seals = _latest(left.seals, _express(right.seals, ties, fixed))
-    found = MaskType(Course.RISES, ONE) if right.never_leaves else MaskType(Course.EITHER, right.events)
+    moving = _moving((*rel.on, rel.at), left, right)
+    if moving:
+        columns |= {n: _may_change(c) for n, c in columns.items() if n not in left.columns}
+    stays = right.never_leaves and not moving
+    found = MaskType(Course.RISES, ONE) if stays else MaskType(Course.EITHER, left.steps + right.events)
     mask = both([left.mask, found]) if rel.kind == "inner" else left.mask
     # A right row stays the match of every later left row until another replaces it: no bound.
     reach = furthest(left.reach, {stream: {} for stream in right.reach})
@@ -276,9 +281,14 @@ def _equal(on: Iterable[tuple[str, str]], left: RelationType, right: RelationTyp
 
 
 def match_ties(rel: mmpl.Join, left: RelationType, right: RelationType) -> Ties:
-    ties = left.ties.and_(right.ties).with_(_equal(rel.on, left, right))
+    """What ties the rows of a pair that matches. NOT IN takes NULL for a match of everything."""
+    on = [
+        (a, b) for a, b in rel.on if not rel.null_aware or not (left.columns[a].nullable or right.columns[b].nullable)
+    ]
+    ties = left.ties.and_(right.ties).never_null(c for pair in on for c in pair).with_(_equal(on, left, right))
     if rel.when is None:
         return ties
+    ties = ties.never_null(columns_there(rel.when))
     columns = {**right.columns, **left.columns}
     types = {n: c.data for n, c in columns.items()}
     fixed = {"", *(n for n, c in columns.items() if not c.evolves)}

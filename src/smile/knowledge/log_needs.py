@@ -1,11 +1,14 @@
 """How much of each stream's log a program can still need: an event may be forgotten once every row that it can affect
 is sealed in every stream that can affect the row."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from smile.algebra import mmpl
 from smile.algebra.coercions import interval_text
 from smile.knowledge.analysis import Analysis
+from smile.knowledge.seals import START
+from smile.knowledge.types import RelationType
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,21 @@ def _need(stream: str, program: mmpl.Program, analysis: Analysis) -> LogNeed:
             if seal.is_never:
                 return LogNeed(stream, None, (other,), f"{name} has no last tick in {other}")
             for column, offset in seal.at:
-                if column and column not in reach:
-                    reason = f"an event of {stream} can affect rows of {name} whatever their {column}"
+                reason = _endless(stream, name, column, offset, view, reach)
+                if reason:
                     return LogNeed(stream, None, (other,), reason)
-                behind = max(behind, offset + reach[column] if column else 0)
+                behind = max(behind, offset + reach[column])
     return LogNeed(stream, behind, tuple(horizons), "")
+
+
+def _endless(
+    stream: str, name: str, column: str, offset: int, view: RelationType, reach: Mapping[str, int]
+) -> str | None:
+    """Why no distance bounds what is needed, if none does."""
+    if column == START:
+        return f"{name} is sealed at tick {offset}, and not before"
+    if view.columns[column].nullable:
+        return f"rows of {name} whose {column} is NULL are never sealed"
+    if column not in reach:
+        return f"an event of {stream} can affect rows of {name} whatever their {column}"
+    return None

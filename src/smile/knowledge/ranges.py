@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
 from smile.algebra import mmpl, trees
-from smile.algebra.types import TICKS_PER_MICROSECOND, TIME, TIMESTAMP, DataType
+from smile.algebra.types import INT, TICKS_PER_MICROSECOND, TIME, TIMESTAMP, DataType
 from smile.knowledge.expression_types import MEASURED
 from smile.knowledge.seals import START
 from smile.knowledge.symbolic import MAXTIME, ZERO, Bound, Interval, end_symbol, greatest, least
@@ -20,7 +20,7 @@ def column_range(column: str, data: DataType, checks: Iterable[mmpl.Expr]) -> In
     lo: Bound | None = None
     hi: Bound | None = None
     for check in checks:
-        for function, bound in _bounds(check, column):
+        for function, bound in _bounds(check, column, data):
             if function in (">", ">=", "="):
                 edge = bound + Bound.of(1) if function == ">" and data.name in ("int", "time") else bound
                 lo = edge if lo is None else greatest(lo, edge)
@@ -35,13 +35,15 @@ def column_range(column: str, data: DataType, checks: Iterable[mmpl.Expr]) -> In
     )
 
 
-def _bounds(check: mmpl.Expr, column: str) -> Iterator[tuple[str, Bound]]:
+def _bounds(check: mmpl.Expr, column: str, data: DataType) -> Iterator[tuple[str, Bound]]:
     for part in trees.conjuncts(check):
         if not (isinstance(part, mmpl.Call) and part.function in FLIPPED):
             continue
         left, right = part.args
         for function, a, b in ((part.function, left, right), (FLIPPED[part.function], right, left)):
-            named = a.arg if isinstance(a, mmpl.Cast) else a
+            # Only a cast of an int to a decimal leaves every value what it is.
+            widened = isinstance(a, mmpl.Cast) and data == INT and a.type.name == "decimal"
+            named = a.arg if isinstance(a, mmpl.Cast) and widened else a
             constant = b.value if isinstance(b, mmpl.Constant) else None
             if named == mmpl.Column(column) and isinstance(constant, int | float | Decimal):
                 yield function, Bound.of(constant)
@@ -62,6 +64,17 @@ def ties_in(predicate: mmpl.Expr, types: Mapping[str, DataType]) -> Iterator[Tie
             yield left, right, y - x - (part.function == "<")
         if part.function in (">", ">=", "="):
             yield right, left, x - y - (part.function == ">")
+
+
+def columns_there(predicate: mmpl.Expr) -> Iterator[str]:
+    """Columns that are not NULL in any row for which the predicate is true."""
+    for part in trees.conjuncts(predicate):
+        if isinstance(part, mmpl.Call) and (part.function in FLIPPED or part.function == "is not null"):
+            for arg in part.args:
+                if isinstance(arg, mmpl.Call) and arg.function in ("+", "-"):
+                    yield from trees.columns_in(arg)
+                elif isinstance(arg, mmpl.Column):
+                    yield arg.name
 
 
 def _moment(expr: mmpl.Expr, types: Mapping[str, DataType]) -> tuple[str, int] | None:

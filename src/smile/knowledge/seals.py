@@ -77,16 +77,24 @@ Reach = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Ties:
-    """(a, b) → d: a ≤ b + d in every row where neither is NULL. Closed: what follows from two ties is one too."""
+    """(a, b) → d: a ≤ b + d in every row where neither is NULL. Closed: what follows from two ties is one too.
+
+    `nulls` are the columns that may be NULL, each with the name of those it is NULL together with. Nothing follows
+    through a column that may be NULL, unless it is there whenever one of the ends is.
+    """
 
     at_most: Mapping[tuple[str, str], int]
+    nulls: Mapping[str, str]
 
-    def __init__(self, at_most: Mapping[tuple[str, str], int] | None = None) -> None:
+    def __init__(
+        self, at_most: Mapping[tuple[str, str], int] | None = None, nulls: Mapping[str, str] | None = None
+    ) -> None:
         object.__setattr__(self, "at_most", dict(at_most or {}))
+        object.__setattr__(self, "nulls", dict(nulls or {}))
 
-    def with_(self, more: Iterable[tuple[str, str, int]]) -> "Ties":
+    def with_(self, more: Iterable[tuple[str, str, int]], nulls: Mapping[str, str] | None = None) -> "Ties":
         """With further ties a ≤ b + d, closed again: each new one can shorten only paths through itself."""
-        known = dict(self.at_most)
+        known, nulls = dict(self.at_most), {**self.nulls, **(nulls or {})}
         for a, b, d in more:
             if known.get((a, b), INT_MAX) <= d:
                 continue
@@ -94,19 +102,37 @@ class Ties:
             out = [(y, w) for (x, y), w in known.items() if x == b] + [(b, 0)]
             for x, w in into:
                 for y, v in out:
-                    if x != y and w + d + v < known.get((x, y), INT_MAX):
+                    through = [m for m in (a, b) if m not in (x, y)]
+                    there = all(m not in nulls or nulls[m] in (nulls.get(x), nulls.get(y)) for m in through)
+                    if x != y and there and w + d + v < known.get((x, y), INT_MAX):
                         known[(x, y)] = w + d + v
-        return Ties(known)
+        return Ties(known, nulls)
+
+    def never_null(self, columns: Iterable[str]) -> "Ties":
+        """In rows where these columns, and those that are NULL together with them, are there."""
+        there = {self.nulls.get(c) for c in columns} - {None}
+        nulls = {c: group for c, group in self.nulls.items() if group not in there}
+        return Ties({}, nulls).with_((a, b, d) for (a, b), d in self.at_most.items())
 
     def and_(self, other: "Ties") -> "Ties":
-        return self.with_((a, b, d) for (a, b), d in other.at_most.items())
+        return self.with_(((a, b, d) for (a, b), d in other.at_most.items()), other.nulls)
 
     def renamed(self, new: Mapping[str, str]) -> "Ties":
-        return Ties({(new.get(a, a), new.get(b, b)): d for (a, b), d in self.at_most.items()})
+        return Ties(
+            {(new.get(a, a), new.get(b, b)): d for (a, b), d in self.at_most.items()},
+            {new.get(c, c): new.get(group, group) for c, group in self.nulls.items()},
+        )
 
     def of(self, columns: Iterable[str]) -> "Ties":
         kept = {START, *columns}
-        return Ties({(a, b): d for (a, b), d in self.at_most.items() if a in kept and b in kept})
+        return Ties(
+            {(a, b): d for (a, b), d in self.at_most.items() if a in kept and b in kept},
+            {c: group for c, group in self.nulls.items() if c in kept},
+        )
+
+    def _needs(self, column: str, other: str) -> bool:
+        """Whether a column is there whenever another is."""
+        return column not in self.nulls or self.nulls[column] == self.nulls.get(other)
 
     def express(self, seal: Seal, columns: Iterable[str]) -> Seal:
         """A seal no earlier than `seal`, in the terms of `columns`; never if they say nothing about it."""
@@ -126,7 +152,8 @@ class Ties:
         for stream, known in reach.items():
             further: dict[str, int] = {}
             for column in wanted:
-                found = [d + self.at_most[column, c] for c, d in known.items() if (column, c) in self.at_most]
+                tied = [c for c in known if (column, c) in self.at_most and self._needs(c, column)]
+                found = [known[c] + self.at_most[column, c] for c in tied]
                 found += [known[column]] if column in known else []
                 if found:
                     further[column] = min(found)
@@ -136,7 +163,8 @@ class Ties:
     def _bounded(self, column: str, offset: int, allowed: set[str]) -> tuple[str, int] | None:
         if column in allowed or column == START:
             return column, offset
-        found = [(b, d) for (a, b), d in self.at_most.items() if a == column and (b in allowed or b == START)]
+        tied = [(b, d) for (a, b), d in self.at_most.items() if a == column and (b in allowed or b == START)]
+        found = [(b, d) for b, d in tied if self._needs(column, b)]
         if not found:
             return None
         # A constant is the last choice; else the nearest column, which for a window is its end.

@@ -187,4 +187,5 @@ UNBOUNDED = Interval(Bound(infinite=-1), INFINITE)
 
 def end_symbol(end: str, column: str) -> Bound:
     """The symbol for a bound that a column's domain does not give: MAXBID is the greatest #bid."""
-    return Bound.symbol(end + (re.sub(r"[\W_]", "", column).upper() or "VALUE"))
+    name = end + (re.sub(r"[\W_]", "", column).upper() or "VALUE")
+    return Bound.symbol(name if name != MAXTIME else f"{MAXTIME}VALUE")
