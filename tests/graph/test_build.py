@@ -34,9 +34,9 @@ def test_why_a_relation_is_stored() -> None:
         "VIEW T := R SUMMARIZE PER {k} ADD {n := COUNT()}; VIEW V := S JOIN T ON {k} WHERE n > 2; SUBSCRIBE V;"
     )
     assert found.relations["R"].why_stored == "the log"
-    assert found.relations["S"].why_stored == "the log, and V looks its rows up"
+    assert found.relations["S"].why_stored == "the log, and V.1 looks its rows up"
     assert found.relations["T"].why_stored == "it holds what its groups have come to"
-    assert found.relations["V.1"].why_stored == "V looks its rows up"
+    assert found.relations["V.1"].why_stored is None
     assert found.relations["V"].why_stored == "subscribers ask for it"
 
 
@@ -48,3 +48,12 @@ def test_the_path_of_a_view_leaves_out_what_it_does_not_read() -> None:
 def test_a_view_that_is_a_stream() -> None:
     found = graph("VIEW V := S; SUBSCRIBE V;")
     assert [(t.output, t.inputs) for t in found.transforms] == [("V", ("S",))]
+
+
+def test_a_view_may_be_called_like_a_part_of_another() -> None:
+    found = graph('VIEW V := S WHERE a > 1 DISTINCT; VIEW "V.1" := R WHERE b > 1; SUBSCRIBE V, "V.1";')
+    assert [(t.output, t.inputs, found.relations[t.output].view) for t in found.transforms] == [
+        ("V.2", ("S",), "V"),
+        ("V", ("V.2",), "V"),
+        ("V.1", ("R",), "V.1"),
+    ]

@@ -250,3 +250,88 @@ def test_a_key_of_a_union_must_not_evolve() -> None:
             "R SUMMARIZE PER {b} ADD {x := COUNT()} RENAME {b AS c} PROJECT {c}}"
         )
     assert problem.value.diagnostics[0].code == "E040"
+
+
+# ── NULL, casts and units ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("stream", "body", "seal"),
+    [
+        # nothing follows through u, which may be NULL
+        (
+            "u: time, z: time) CHECK z IS NOT NULL CHECK t <= u + INTERVAL '5' TICK CHECK u <= z",
+            "S SUMMARIZE PER {z} ADD {n := COUNT()}",
+            "never",
+        ),
+        (
+            "u: time, z: time) CHECK z IS NOT NULL CHECK u IS NOT NULL CHECK t <= u + INTERVAL '5' TICK CHECK u <= z",
+            "S SUMMARIZE PER {z} ADD {n := COUNT()}",
+            "z + 5",
+        ),
+        # a window has no row whose time is NULL
+        (
+            "u: time) CHECK t <= u + INTERVAL '5' TICK",
+            "S TUMBLE u SIZE INTERVAL '10' TICK SUMMARIZE PER {window_end} ADD {n := COUNT()}",
+            "window_end + 4",
+        ),
+        (
+            "u: time) CHECK t <= u + INTERVAL '5' TICK",
+            "S WHERE u > TIME '3' EXTEND {d := u + INTERVAL '1' TICK} SUMMARIZE PER {d} ADD {n := COUNT()}",
+            "d + 4",
+        ),
+        # three microseconds are 4,095 ticks at most, not three
+        (
+            "a: int) CHECK CAST(t AS timestamp) <= TIMESTAMP '1970-01-01 00:00:00.000003'",
+            "S SUMMARIZE PER {} ADD {n := COUNT()}",
+            "never",
+        ),
+    ],
+)
+def test_seals_of_checked_streams(stream: str, body: str, seal: str) -> None:
+    assert str(view(body, f"STREAM S (t: time -> {stream};").seals["S"]) == seal
+
+
+def test_not_in_is_never_sealed_if_a_null_may_come() -> None:
+    streams = "STREAM O (o: time -> c: int); STREAM P (p: time -> id: time) CHECK p <= id + INTERVAL '1' MINUTE{};"
+    body = "O ANTIJOIN P ON {o = id} NULL AWARE"
+    assert view(body, streams.format("")).seals["P"].is_never
+    assert str(view(body, streams.format(" CHECK id IS NOT NULL")).seals["P"]) == "o + INTERVAL '1' MINUTE"
+
+
+def test_any_number_of_rows_are_in_the_group_of_null() -> None:
+    assert (
+        str(
+            view("S SUMMARIZE PER {o} ADD {n := COUNT()}", "STREAM S (t: time -> o: time) CHECK o = t;")
+            .columns["n"]
+            .range
+        )
+        == "[0..MAXTIME]"
+    )
+
+
+def test_a_cast_bounds_a_column_only_if_it_leaves_values_as_they_are() -> None:
+    text = "STREAM S (t: time -> d: decimal(5, 2), i: int) CHECK CAST(d AS int) <= 5 CHECK CAST(i AS decimal(19, 0)) <= DECIMAL(19, 0) '5';"
+    columns = view("S", text).columns
+    assert str(columns["d"].range) == "[MIND..MAXD]"
+    assert str(columns["i"].range) == "[MINI..5]"
+
+
+def test_timestamps_and_intervals_have_different_units() -> None:
+    text = "STREAM S (t: time -> u: timestamp) CHECK u >= TIMESTAMP '2024-01-01 00:00:00' CHECK u <= TIMESTAMP '2024-01-02 00:00:00';"
+    assert str(view("S EXTEND {v := u + INTERVAL '1' HOUR}", text).columns["v"].range) == "[-∞..∞]"
+
+
+def test_an_as_of_join_by_what_evolves_may_lose_its_match() -> None:
+    streams = "STREAM A (t: time -> k: int); STREAM B (u: time -> j: int, w: int);"
+    body = "A JOIN (B SUMMARIZE PER {j} ADD {m := COUNT()} RENAME {j AS k}) ON {k} ASOF JOIN B ON {m = j} AT t >= u"
+    assert view(body, streams).mask.course is Course.EITHER
+
+
+def test_a_union_of_what_rises_and_what_falls_may_do_both() -> None:
+    counted = "S SUMMARIZE PER {k} ADD {c := COUNT()} WHERE c"
+    assert view(f"UNION {{{counted} > 3, {counted} < 3}}").mask.course is Course.PEAKS
+
+
+def test_a_column_named_time_is_not_the_last_tick() -> None:
+    assert str(view("S", "STREAM S (t: time -> time: int);").columns["time"].range) == "[MINTIME..MAXTIMEVALUE]"

@@ -73,7 +73,7 @@ def remembered(views: str) -> list[Memory]:
         (
             "S ASOF JOIN (R RENAME {k AS j}) ON {k = j} AT t >= u",
             [
-                "each row of the left side, until the horizon of R reaches t",
+                "each row of the left side, until the horizon of S reaches t and the horizon of R reaches t",
                 "the latest row of the right side for each j, and those after it, until the end: endless in j",
             ],
         ),
@@ -159,3 +159,47 @@ def test_a_right_row_of_an_as_of_join_may_be_needed_for_ever() -> None:
 def test_predicates_that_the_types_decide(predicate: str, message: str | None) -> None:
     found = program(f"VIEW V := S WHERE {predicate}; SUBSCRIBE V;")
     assert [w.message for w in warnings(found, Analysis(found))] == ([message] if message else [])
+
+
+def test_a_group_that_is_hidden_for_good_must_not_start_again() -> None:
+    (group,) = remembered("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} WHERE n < 10; SUBSCRIBE V;")
+    assert group.endless is not None
+    groups = remembered(
+        "VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} JOIN (R SUMMARIZE PER {k} ADD {m := COUNT()}) ON {k}"
+        " WHERE n + m < 10; SUBSCRIBE V;"
+    )
+    assert [m.until for m in groups if m.what in ("n for each k", "m for each k")] == ["the end"] * 2
+
+
+def test_rows_that_still_evolve_are_kept_for_over_and_as_of() -> None:
+    evolving = "VIEW E := S JOIN (R SUMMARIZE PER {ref} ADD {c := COUNT()} RENAME {ref AS t}) ON {t};"
+    over = remembered(evolving + "VIEW V := E OVER PER {} BY t RANGE INTERVAL '1' HOUR ADD {m := SUM(c)}; SUBSCRIBE V;")
+    assert over[-1].until == "the end"
+    asof = remembered(evolving + "VIEW V := R RENAME {k AS j} ASOF JOIN E ON {j = k} AT u >= t; SUBSCRIBE V;")
+    assert [m.until for m in asof[-2:]] == ["the end", "the end"]
+
+
+@pytest.mark.parametrize(
+    ("checks", "body", "need"),
+    [
+        (
+            "CHECK t <= TIME '99'",
+            "S SUMMARIZE PER {k} ADD {n := COUNT()}",
+            "all of it, or a hard checkpoint: V is sealed at tick 99",
+        ),
+        (
+            "CHECK o <= t AND o >= t - INTERVAL '1' MINUTE",
+            "S SUMMARIZE PER {o} ADD {n := COUNT()}",
+            "all of it, or a hard checkpoint: rows of V whose o is NULL",
+        ),
+        (
+            "CHECK o IS NOT NULL CHECK o <= t AND o >= t - INTERVAL '1' MINUTE",
+            "S SUMMARIZE PER {o} ADD {n := COUNT()}",
+            "the last INTERVAL '1' MINUTE",
+        ),
+    ],
+)
+def test_log_of_checked_streams(checks: str, body: str, need: str) -> None:
+    text = f"STREAM S (t: time -> k: string, o: time) {checks}; VIEW V := {body}; SUBSCRIBE V;"
+    found = checked(parse_program(Source("test.mmpl", text)))
+    assert str(log_needs(found, Analysis(found))[0]).startswith(need)

@@ -106,8 +106,7 @@ def mask_text(mask: MaskType) -> str:
 
 def _remembered(name: str, graph: Graph, as_json: bool) -> list[Any]:
     """What the transforms remember that end in this relation, nearest the streams first."""
-    own = [t for t in graph.transforms if t.output == name or t.output.startswith(f"{name}.")]
-    own = [t for t in own if t.output == name or graph.relations[t.output].kind == "between"]
+    own = [t for t in graph.transforms if graph.relations[t.output].view == name]
     memories = [m for t in own for m in t.remembers]
     if as_json:
         return [{"what": m.what, "until": m.until, "endless": m.endless and m.endless.why} for m in memories]

@@ -3,6 +3,8 @@
 A view's result has the view's name; a result in the middle of a view is named after it, numbered from the streams.
 """
 
+import itertools
+
 from smile.algebra import mmpl, trees
 from smile.algebra.printer import print_relation
 from smile.graph.objects import Graph, RelationObject, TransformObject
@@ -22,6 +24,7 @@ class _Builder:
         self.names: dict[mmpl.Rel, str] = {}
         self.transforms: list[TransformObject] = []
         self.bodies: dict[str, mmpl.Rel] = {}
+        self.views: dict[str, str] = {}
 
     def graph(self) -> Graph:
         for view in self.program.views:
@@ -33,29 +36,32 @@ class _Builder:
             type_ = self.analysis.relations[stream.name]
             read = why.get(stream.name)
             stored = "the log" if read is None else f"the log, and {read}"
-            relations[stream.name] = RelationObject(stream.name, "stream", type_, stream.name in subscribed, stored)
+            relations[stream.name] = RelationObject(
+                stream.name, "stream", type_, stream.name in subscribed, stored, stream.name
+            )
         shared = {v.name: v.shared for v in self.program.views}
         for transform in self.transforms:
             name = transform.output
             kind = ("shared" if shared[name] else "view") if name in shared else "between"
             type_ = self.analysis.of(self.bodies[name])
-            relations[name] = RelationObject(name, kind, type_, name in subscribed, why.get(name))  # type: ignore[arg-type]
+            relations[name] = RelationObject(name, kind, type_, name in subscribed, why.get(name), self.views[name])  # type: ignore[arg-type]
         return Graph(relations, tuple(self.transforms), self.program.subscriptions)
 
     def _view(self, view: mmpl.ViewDef) -> None:
         """Inputs first; what an earlier view has computed already is only named."""
         between = [n for n in _inputs_first(view.body) if n is not view.body and not isinstance(n, mmpl.Ref)]
-        number = 0
+        numbers = (f"{view.name}.{n}" for n in itertools.count(1))
+        free = (name for name in numbers if name not in self.analysis.relations)
         for node in between:
             if node not in self.names:
-                number += 1
-                self._add(node, f"{view.name}.{number}")
-        self._add(view.body, view.name)
+                self._add(node, next(free), view.name)
+        self._add(view.body, view.name, view.name)
 
-    def _add(self, rel: mmpl.Rel, name: str) -> None:
+    def _add(self, rel: mmpl.Rel, name: str, view: str) -> None:
         inputs = tuple(self._name(i) for i in trees.inputs_of(rel))
         self.names.setdefault(rel, name)
         self.bodies[name] = rel
+        self.views[name] = view
         by_name = trees.with_inputs(rel, tuple(mmpl.Ref(i) for i in inputs)) if inputs else rel
         if isinstance(rel, mmpl.Ref):
             inputs = (rel.name,)

@@ -15,13 +15,15 @@ from smile.knowledge.types import RelationType
 
 @dataclass(frozen=True)
 class RelationObject:
-    """`why_stored` says what needs its rows to be at hand; None if changes only pass through."""
+    """`why_stored` says what needs its rows to be at hand; None if changes only pass through. `view` is the stream or
+    view that it is, or stands in the middle of."""
 
     name: str
     kind: Literal["stream", "view", "shared", "between"]
     type: RelationType
     subscribed: bool
     why_stored: str | None
+    view: str
 
 
 @dataclass(frozen=True)

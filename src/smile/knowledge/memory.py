@@ -86,7 +86,7 @@ class Memories:
         source = trees.inputs_of(rel)[0]
         if self.analysis.of(source).mask.falls_for_good:
             return Memory(what, "its last member is hidden for good")
-        hidden = self._hidden(rel)
+        hidden = self._hidden(rel, spent=False)
         if hidden is not None:
             return Memory(what, hidden)
         endless = None if self._is_grouped(source) else self._endless(group, per, _never(group.seals))
@@ -99,29 +99,33 @@ class Memories:
             rel = self._body(rel.input)
         return isinstance(rel, mmpl.Summarize | mmpl.Distinct)
 
-    def _hidden(self, rel: mmpl.Rel) -> str | None:
-        """What hides every row that a row of `rel` contributes to, for good; None if something may still show it."""
+    def _hidden(self, rel: mmpl.Rel, spent: bool) -> str | None:
+        """What hides every row that a row of `rel` contributes to, for good; None if something may still show it.
+
+        `spent`: the row cannot come again once it is forgotten. A group alone can, with its next member, and would
+        start from nothing; one that is joined to an event cannot, since there is no second event of that tick.
+        """
         if rel in self.subscribed:
             return None
         hiders = []
         for reader in self.readers.get(rel, []):
-            found = self._hider(rel, reader)
+            found = self._hider(rel, reader, spent)
             if found is None:
                 return None
             hiders.append(found)
         return " and ".join(dict.fromkeys(hiders)) if hiders else None
 
-    def _hider(self, rel: mmpl.Rel, reader: mmpl.Rel) -> str | None:
-        if isinstance(reader, mmpl.Restrict) and self.analysis.of(reader).mask.falls_for_good:
+    def _hider(self, rel: mmpl.Rel, reader: mmpl.Rel, spent: bool) -> str | None:
+        if spent and isinstance(reader, mmpl.Restrict) and self.analysis.of(reader).mask.falls_for_good:
             return f"{self._name(reader)} hides the row for good"
         if isinstance(reader, mmpl.Restrict | mmpl.Project | mmpl.Extend | mmpl.Rename):
-            return self._hidden(reader)
+            return self._hidden(reader, spent)
         if isinstance(reader, mmpl.Join) and reader.kind in ("inner", "left"):
             on_right = self._body(reader.right) == rel
             other = self.analysis.of(reader.left if on_right else reader.right)
             # Only a row that can have but one partner is spent when that partner is.
             if whole_key_equated(other.heading, [a if on_right else b for a, b in reader.on]):
-                return self._hidden(reader)
+                return self._hidden(reader, spent or other.is_history)
         return None
 
     def _name(self, rel: mmpl.Rel) -> str:
@@ -179,7 +183,7 @@ class Memories:
         if side is rel.left and result.mask.falls_for_good and result.heading.key == own.heading.key:
             return Memory(what, "it is hidden for good")
         if result.heading.key == own.heading.key:
-            hidden = self._hidden(rel)
+            hidden = self._hidden(rel, spent=True)
             if hidden is not None:
                 return Memory(what, hidden)
         endless = None if self._is_grouped(side) else self._endless(own, own.heading.key, "")
@@ -191,21 +195,28 @@ class Memories:
 
     def _asof(self, rel: mmpl.Asof) -> list[Memory]:
         left, right = self.analysis.of(rel.left), self.analysis.of(rel.right)
-        streams = " and ".join(right.seals)
-        lefts = Memory("each row of the left side", f"the horizon of {streams} reaches {rel.at[0]}")
+        lefts = self._until_sealed("each row of the left side", rel, left)
         per = [b for _, b in rel.on]
-        what = (
-            "the latest row of the right side" + (f" for each {_columns(per)}" if per else "") + ", and those after it"
-        )
+        kept = f" for each {_columns(per)}" if per else ""
+        what = f"the latest row of the right side{kept}, and those after it"
         return [lefts, Memory(what, "the end", self._endless(right, per, " and ".join(left.seals)))]
 
     def _over(self, rel: mmpl.Over) -> Memory:
         per = f" of each {_columns(rel.per)}" if rel.per else ""
+        source = self.analysis.of(rel.input)
+        if any(s.is_never for s in source.seals.values()):
+            return self._until_sealed(f"the rows{per}", rel, source)
         if rel.range is not None:
             return Memory(f"the rows{per}", f"the horizon reaches {rel.by} + {interval_text(rel.range)}")
-        source = self.analysis.of(rel.input)
         endless = self._endless(source, rel.per, " and ".join(source.seals))
         return Memory(f"running totals{per}", "the end", endless)
+
+    def _until_sealed(self, what: str, rel: mmpl.Rel, source: RelationType) -> Memory:
+        """Rows that are needed as long as anything about the result can change."""
+        seals = self.analysis.of(rel).seals
+        if not any(s.is_never for s in seals.values()):
+            return Memory(what, _sealed(seals))
+        return Memory(what, "the end", self._endless(source, source.heading.key, _never(seals)))
 
 
 def _accumulator(rel: mmpl.Summarize, source: RelationType) -> str:

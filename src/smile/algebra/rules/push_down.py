@@ -12,7 +12,7 @@ from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, Headings, whole_key_equated
 from smile.algebra.rules.apply import to_relations
 from smile.algebra.scalars import evaluate_expr
-from smile.algebra.types import Value
+from smile.algebra.types import DataType, Value
 
 
 def push_down(program: mmpl.Program) -> mmpl.Program:
@@ -75,34 +75,43 @@ def _below_join(predicate: mmpl.Expr, join: mmpl.Join, headings: Headings) -> mm
     named = trees.columns_in(predicate)
     left, right = headings.of(join.left), headings.of(join.right)
     merged = {a for a, b in join.on if a == b}
-    restrict = mmpl.Restrict
+    left_total = left.total and whole_key_equated(left, (a for a, _ in join.on))
+    right_total = right.total and whole_key_equated(right, (b for _, b in join.on))
+    if left_total and right_total and join.kind in ("inner", "left", "right", "full"):
+        # Every row of either has a partner in the other: what is left out on one side would come back as a default.
+        return None
     if named <= set(left.columns) and join.kind in ("inner", "left", "semi", "anti", "match"):
-        whole = whole_key_equated(left, (a for a, _ in join.on))
-        if join.kind == "inner" and whole and left.total and _may_hold_of_default(predicate, left):
+        if join.kind == "inner" and left_total and _may_hold_of_default(predicate, join.left, left):
             return None
-        return replace(join, left=_push(restrict(join.left, predicate, span=predicate.span), headings))
+        return replace(join, left=_push(mmpl.Restrict(join.left, predicate, span=predicate.span), headings))
     if named <= set(right.columns) - merged and join.kind in ("inner", "right"):
-        whole = whole_key_equated(right, (b for _, b in join.on))
-        if whole and right.total and _may_hold_of_default(predicate, right):
+        if right_total and _may_hold_of_default(predicate, join.right, right):
             return None
-        return replace(join, right=_push(restrict(join.right, predicate, span=predicate.span), headings))
+        return replace(join, right=_push(mmpl.Restrict(join.right, predicate, span=predicate.span), headings))
     return None
 
 
-def _may_hold_of_default(predicate: mmpl.Expr, heading: Heading) -> bool:
-    """Whether the predicate can be true of a group nobody has heard of.
-
-    Its sums and counts are 0 and the rest NULL, but which is which is not to be seen from a heading: all that could be
-    0 are tried as both.
-    """
-    named = trees.columns_in(predicate)
-    if named & set(heading.key):
+def _may_hold_of_default(predicate: mmpl.Expr, rel: mmpl.Rel, heading: Heading) -> bool:
+    """Whether the predicate can be true of a group nobody has heard of. Its key can be anything."""
+    default = _default_row(rel, heading)
+    if default is None or trees.columns_in(predicate) & set(heading.key):
         return True
-    zero = {n: _zero(heading, n) for n in named}
-    rows: list[Mapping[str, Value]] = [zero, dict.fromkeys(named)]
-    return any(evaluate_expr(predicate, row, heading.columns) is True for row in rows) or len(named) > 1
+    return evaluate_expr(predicate, default, heading.columns) is True
 
 
-def _zero(heading: Heading, name: str) -> Value:
+def _default_row(rel: mmpl.Rel, heading: Heading) -> Mapping[str, Value] | None:
+    """The aggregates of a group nobody has heard of; None if they are not to be seen from here, as behind a view."""
+    match rel:
+        case mmpl.Summarize():
+            zeros = {n for n, a in rel.aggregates if a.function in ("sum", "count", "count_distinct")}
+            return {n: _zero(heading.columns.get(n)) if n in zeros else None for n, _ in rel.aggregates}
+        case mmpl.Project():
+            return _default_row(rel.input, heading)
+        case _:
+            return None
+
+
+def _zero(data: DataType | None) -> Value:
+    """Nothing of a column that was projected away."""
     zeros: dict[str, Value] = {"int": 0, "interval": 0, "float": 0.0, "decimal": Decimal(0)}
-    return zeros.get(heading.columns[name].name)
+    return zeros[data.name] if data is not None else None
