@@ -67,7 +67,7 @@ def compile_program(source: Source) -> Compiled:
 
 
 def _read(source: Source) -> mmpl.Program:
-    if source.name.endswith(".mmpl"):
+    if source.name.lower().endswith(".mmpl"):
         program = checked(parse_program(source))
         if not program.streams:
             raise error("E004", "the program is empty")

@@ -261,3 +261,61 @@ def test_an_internal_error_is_said_to_be_ours(floor: str) -> None:
     assert result.returncode == 70
     assert result.stderr.startswith("smile: internal error: ZeroDivisionError")
     assert "Traceback" not in result.stderr
+
+
+def test_all_errors_of_one_view_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "p.smile"
+    path.write_text(
+        "CREATE STREAM Q (t: time -> issue: string, price: int);\n"
+        "CREATE VIEW V AS SELECT issue, prise, foo(price) AS f FROM Q WHERE price > 'high' AND issu = 'x' AND f > 1;"
+    )
+    codes = [line.split(": ")[1] for line in smile("check", str(path)).stderr.splitlines() if ": error " in line]
+    assert codes == ["error E022", "error E026", "error E033", "error E022"]
+
+
+def test_a_view_that_is_nested_too_deeply_blames_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / "p.smile"
+    deep = "(" * 300 + "a" + ")" * 300
+    path.write_text(
+        f"CREATE STREAM S (t: time -> a: int); CREATE VIEW V AS SELECT {deep} AS a FROM S; "
+        "CREATE VIEW W AS SELECT a FROM V; SUBSCRIBE V, W;"
+    )
+    assert smile("check", str(path)).stderr.count(": error ") == 1
+
+
+def test_a_full_disk_is_not_our_fault(floor: str) -> None:
+    command = f"{SMILE} explain {floor} > /dev/full"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (1, "smile: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("view", "code"),
+    [
+        ("S RENAME {a AS b, a AS c}", "E020"),
+        ("S SUMMARIZE PER {k, k} ADD {n := COUNT()}", "E020"),
+        ("S SUMMARIZE PER {k} ADD {n := GROUP {a, a}}", "E020"),
+        ("S BEST 0 BY a PER {}", "E033"),
+        ("S SEMIJOIN (S RENAME {t AS u}) ON {k, k}", "E020"),
+        ("S SUMMARIZE PER {k} ADD {g := GROUP {a}} PROJECT {g} DISTINCT", "E031"),
+        ("S TUMBLE v SIZE INTERVAL '5' TICK", "E046"),
+        ("S FULL JOIN (S RENAME {t AS u, a AS b, v AS w}) ON {k} WHEN a > b", "E040"),
+    ],
+)
+def test_mmpl_is_checked_as_sql_is(view: str, code: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.mmpl"
+    path.write_text(f"STREAM S (t: time -> a: int, k: string, v: timestamp);\nVIEW V := {view};")
+    assert f"{path}:2:" in (found := smile("check", str(path)).stderr)
+    assert f"error {code}:" in found
+
+
+def test_a_stream_has_each_column_once(tmp_path: Path) -> None:
+    path = tmp_path / "p.mmpl"
+    path.write_text("STREAM S (t: time -> k: int, t: int);")
+    assert "error E020" in smile("check", str(path)).stderr
+
+
+def test_checks_that_nothing_can_satisfy(tmp_path: Path) -> None:
+    path = tmp_path / "p.mmpl"
+    path.write_text("STREAM S (t: time -> k: int) CHECK k > 5 CHECK k < 3; VIEW V := S; SUBSCRIBE V;")
+    assert "W002: no value of k satisfies the checks of S: at least 6 and at most 2" in smile("check", str(path)).stderr

@@ -1,7 +1,7 @@
 """The heading of a relational expression: its columns, their data types, its key. A heading exists only for an
 expression that is well formed; asking for one is how MMPL is checked, whoever wrote it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
@@ -49,6 +49,7 @@ class Heading:
 
 
 def stream_heading(stream: mmpl.StreamDef) -> Heading:
+    _unique((stream.tick, *(name for name, _ in stream.columns)), stream.span)
     return Heading({stream.tick: TIME, **dict(stream.columns)}, (stream.tick,), tick=(stream.tick,))
 
 
@@ -115,6 +116,7 @@ class Headings:
     def _(self, rel: mmpl.Rename) -> Heading:
         heading = self.of(rel.input)
         _exist((old for old, _ in rel.pairs), heading, rel.span)
+        _unique((old for old, _ in rel.pairs), rel.span)
         new = dict(rel.pairs)
         names = tuple(new.get(c, c) for c in heading.columns)
         _unique(names, rel.span)
@@ -188,6 +190,8 @@ class Headings:
         heading = self.of(rel.input)
         _exist(rel.per, heading, rel.span)
         _comparable(rel.per, heading, rel.span)
+        if rel.k < 1:
+            raise error("E033", "the number of rows is a whole number above zero", rel.span)
         for e, _ in rel.by:
             t = type_of(e, heading.columns)
             if not t.is_ordered:
@@ -273,6 +277,7 @@ def aggregate_type(aggregate: mmpl.Aggregate, heading: Heading, span: Span | Non
     where = aggregate.span or span
     if aggregate.function == "group":
         _exist(aggregate.columns, heading, where)
+        _unique(aggregate.columns, where)
         return relation_type(tuple((c, heading.columns[c]) for c in aggregate.columns))
     arg = type_of(aggregate.arg, heading.columns) if aggregate.arg is not None else None
     if aggregate.function == "count_distinct" and arg is not None and not arg.is_ordered:
@@ -306,7 +311,8 @@ def aggregate_type(aggregate: mmpl.Aggregate, heading: Heading, span: Span | Non
     return SUM_OF_INTS if arg == INT else FLOAT
 
 
-def _check_pairs(on: Iterable[tuple[str, str]], left: Heading, right: Heading, span: Span | None) -> None:
+def _check_pairs(on: Sequence[tuple[str, str]], left: Heading, right: Heading, span: Span | None) -> None:
+    _unique((f"{a} = {b}" for a, b in on), span)
     for a, b in on:
         _exist((a,), left, span)
         _exist((b,), right, span)
@@ -340,7 +346,9 @@ def _exist(names: Iterable[str], heading: Heading, span: Span | None) -> None:
             raise error("E022", f"there is no column {name}", span, nearest(name, heading.columns))
 
 
-def _comparable(names: Iterable[str], heading: Heading, span: Span | None) -> None:
+def _comparable(names: Sequence[str], heading: Heading, span: Span | None) -> None:
+    """Columns that rows are grouped by: each once, and of a type that can be compared."""
+    _unique(names, span)
     for name in names:
         if not heading.columns[name].is_ordered:
             raise error("E031", f"rows cannot be told apart by {name}, a {heading.columns[name].name}", span)

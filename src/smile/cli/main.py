@@ -140,6 +140,10 @@ def _show(text: str) -> None:
     except BrokenPipeError:
         # Whoever reads our output has had enough, which is no error; nothing more may be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as problem:
+        print(f"smile: the output cannot be written: {problem.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
 
 
 def _count(number: int, noun: str) -> str:

@@ -13,12 +13,22 @@ from smile.knowledge.memory import Memories
 def warnings(program: mmpl.Program, analysis: Analysis) -> tuple[Diagnostic, ...]:
     memories = Memories(program, analysis)
     found: list[Diagnostic] = []
+    for stream in program.streams:
+        found += _impossible(stream, analysis.relations[stream.name].columns)
     for view in program.views:
         for node in trees.walk(view.body):
             found += _endless(view, node, memories)
             if isinstance(node, mmpl.Restrict):
                 found += _decided(node, analysis.of(node.input).columns, view)
     return tuple(dict.fromkeys(found))
+
+
+def _impossible(stream: mmpl.StreamDef, columns: Columns) -> Iterator[Diagnostic]:
+    for name, column in columns.items():
+        lo, hi = (column.range.lo.number, column.range.hi.number) if column.range is not None else (None, None)
+        if lo is not None and hi is not None and lo > hi:
+            message = f"no value of {name} satisfies the checks of {stream.name}: at least {lo} and at most {hi}"
+            yield Diagnostic("W002", message, stream.span)
 
 
 def _endless(view: mmpl.ViewDef, node: mmpl.Rel, memories: Memories) -> Iterator[Diagnostic]:

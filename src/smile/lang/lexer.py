@@ -126,7 +126,7 @@ def cut(text: str) -> Iterator[Piece]:
         piece = _Reader(text, at).read()
         at = _BETWEEN.match(text, piece.end).end()  # type: ignore[union-attr]
         if piece.problem:
-            piece.tokens.clear()
+            del piece.tokens[3:]  # what it would have created is still to be seen
         if piece.tokens or piece.problem:
             _soften(piece.tokens)
             yield piece

@@ -37,8 +37,10 @@ class Select:
 
     def prepare(self) -> list[Output]:
         self._where()
-        self._stop_at_problems()
-        self.expressions = self._grouped() or self._on_rows()
+        try:
+            self.expressions = self._grouped() or self._on_rows()
+        except SmileError as problem:
+            raise SmileError(_once([*self.problems, *problem.diagnostics])) from None
         self._having()
         sound = [node for node in self._evaluated_last() if self._lift(node)]
         self.outputs = self._outputs(sound)
@@ -61,7 +63,7 @@ class Select:
 
     def _stop_at_problems(self) -> None:
         if self.problems:
-            raise SmileError(self.problems)
+            raise SmileError(_once(self.problems))
 
     def _lift(self, node: exp.Expr) -> bool:
         """Compute what must be computed before an expression; whether that could be done."""
@@ -98,7 +100,9 @@ class Select:
                     continue
                 if has_aggregates(node):
                     raise error("E042", "an aggregate in WHERE", span_of(node), "Put the condition in HAVING.")
-                predicates += self._predicate(node)
+                found = self._predicate(node)
+                self.pipeline.catalog.headings.of(self.pipeline.rel)  # what it needed may not be well formed
+                predicates += found
         self.pipeline.restrict(predicates)
         for test, negated in tests:
             with self._gather():
@@ -300,3 +304,8 @@ class Select:
         outputs = [replace(o, typed=Typed(mmpl.Column(s.name), s.typed.type)) for o, s in pairs]
         limit(self.node, distinct, outputs, distinct.expressions())
         return distinct.rel
+
+
+def _once(problems: list[Diagnostic]) -> list[Diagnostic]:
+    """An alias is translated wherever it is used, and its errors found there each time."""
+    return list(dict.fromkeys(problems))
