@@ -7,6 +7,8 @@ from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings, stream_heading
 
 RelChange = Callable[[mmpl.Rel, Headings], mmpl.Rel]
+Below = Callable[[mmpl.Expr, mmpl.Rel, Headings], mmpl.Rel | None]
+"""A relation with a predicate somewhere within it, or None if the predicate cannot go there."""
 
 
 def to_bodies(program: mmpl.Program, change: RelChange) -> mmpl.Program:
@@ -23,6 +25,21 @@ def to_bodies(program: mmpl.Program, change: RelChange) -> mmpl.Program:
 def to_relations(program: mmpl.Program, change: RelChange) -> mmpl.Program:
     """Change every relational expression, inputs first."""
     return to_bodies(program, lambda body, headings: trees.rebuild(body, lambda rel: change(rel, headings)))
+
+
+def moved(rel: mmpl.Rel, headings: Headings, below: Below) -> mmpl.Rel:
+    """A restriction put where `below` finds a place for it; one may pass others on its way, which keep their order."""
+    if not isinstance(rel, mmpl.Restrict):
+        return rel
+
+    def place(source: mmpl.Rel) -> mmpl.Rel | None:
+        if not isinstance(source, mmpl.Restrict):
+            return below(rel.predicate, source, headings)
+        further = place(source.input)
+        return None if further is None else replace(source, input=further)
+
+    found = place(rel.input)
+    return rel if found is None else found
 
 
 def map_expressions(rel: mmpl.Rel, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Rel:

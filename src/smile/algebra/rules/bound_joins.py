@@ -8,25 +8,15 @@ from dataclasses import replace
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, Headings, whole_key_equated
-from smile.algebra.rules.apply import to_relations
+from smile.algebra.rules.apply import moved, to_relations
 from smile.algebra.types import TIME, TIMESTAMP
 
 
 def bound_joins(program: mmpl.Program) -> mmpl.Program:
-    return to_relations(program, _bound)
-
-
-def _bound(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
-    if not isinstance(rel, mmpl.Restrict):
-        return rel
-    below = _into(rel.predicate, rel.input, headings)
-    return rel if below is None else below
+    return to_relations(program, lambda rel, headings: moved(rel, headings, _into))
 
 
 def _into(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel | None:
-    if isinstance(rel, mmpl.Restrict):
-        further = _into(predicate, rel.input, headings)
-        return None if further is None else replace(rel, input=further)
     if not (isinstance(rel, mmpl.Join) and rel.kind == "inner"):
         return None
     left, right = headings.of(rel.left), headings.of(rel.right)

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, Headings, whole_key_equated
-from smile.algebra.rules.apply import to_relations
+from smile.algebra.rules.apply import moved, to_relations
 from smile.algebra.scalars import evaluate_expr
 from smile.algebra.types import DataType, Value
 
@@ -22,10 +22,7 @@ def push_down(program: mmpl.Program) -> mmpl.Program:
 
 
 def _push(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
-    if not isinstance(rel, mmpl.Restrict):
-        return rel
-    below = _below(rel.predicate, rel.input, headings)
-    return rel if below is None else below
+    return moved(rel, headings, _below)
 
 
 def _below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel | None:
@@ -36,10 +33,6 @@ def _below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel 
         return _push(mmpl.Restrict(source, moved, span=predicate.span), headings)
 
     match rel:
-        case mmpl.Restrict():
-            # Restrictions keep their order, but one may pass another on its way down.
-            further = _below(predicate, rel.input, headings)
-            return None if further is None else replace(rel, input=further)
         case mmpl.Project():
             return replace(rel, input=into(rel.input)) if not headings.of(rel.input).total else None
         case mmpl.Rename():
