@@ -97,3 +97,20 @@ def test_every_transform_is_in_one_stage_after_what_it_reads() -> None:
     place = {t.output: stage.number for stage in stages(text) for t in stage.transforms}
     for transform in graph(text).transforms:
         assert all(place.get(name, 1) <= place[transform.output] for name in transform.inputs)
+
+
+def test_a_branch_from_an_earlier_stage_is_sent_to_the_later_one() -> None:
+    first, second = stages(
+        "VIEW V := UNION {S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()} PROJECT {m}, "
+        "S SUMMARIZE PER {j} ADD {m := COUNT()} PROJECT {m}};"
+    )
+    sent = {(e.relation, e.by, e.reader) for e in second.exchanges}
+    produced = {t.output: t.operator for t in first.transforms}
+    assert ("V", None) in {(reader, by) for _, by, reader in sent}
+    assert all(relation in produced for relation, _, _ in sent)
+
+
+def test_a_relation_that_meets_itself_is_sent_by_the_columns_of_each_side() -> None:
+    grouped = "VIEW G := S SUMMARIZE PER {k} ADD {n := COUNT(), m := COUNT(a)};"
+    _, second = stages(grouped + "VIEW V := G SEMIJOIN G ON {n = m};")
+    assert [(e.relation, e.by) for e in second.exchanges] == [("G", ("n",)), ("G", ("m",))]

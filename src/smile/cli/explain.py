@@ -252,7 +252,11 @@ def _stage_json(stage: Stage, shown: set[str]) -> dict[str, Any]:
     return {
         "stage": stage.number,
         "by": stage.keys,
-        "exchanges": [{"relation": e.relation, "by": list(e.by)} for e in stage.exchanges if e.reader in shown],
+        "exchanges": [
+            {"relation": e.relation, "by": None if e.by is None else list(e.by)}
+            for e in stage.exchanges
+            if e.reader in shown
+        ],
         "transforms": [
             _transform_json(t) | {"by": str(stage.partitionings[t.output])}
             for t in stage.transforms
@@ -261,7 +265,9 @@ def _stage_json(stage: Stage, shown: set[str]) -> dict[str, Any]:
     }
 
 
-def _columns(by: Sequence[str]) -> str:
+def _columns(by: Sequence[str] | None) -> str:
+    if by is None:
+        return "any"
     return ", ".join(by) or "one partition"
 
 

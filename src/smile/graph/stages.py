@@ -42,10 +42,10 @@ LOST = Partitioning(lost=True)
 
 @dataclass(frozen=True)
 class Exchange:
-    """A relation's changes go to another partition, by these columns, to reach a transform of the next stage."""
+    """A relation's changes go to a later stage: to the partition that these columns say, or, if None, to any."""
 
     relation: str
-    by: Columns
+    by: Columns | None
     reader: str
 
 
@@ -90,30 +90,27 @@ class _Cut:
 
     def _place(self, transform: TransformObject) -> int:
         wanted = needs(transform.rel, self._key_of(transform))
+        read: list[tuple[str, Columns | None]] = [(name, None) for name in transform.inputs]
         if wanted is None:
-            number = max(self.stage[i] for i in transform.inputs)
             self.partitioning[transform.output] = self._carried(transform)
         else:
             chosen = self._choose(transform, wanted)
-            number = 1
-            for index, name in enumerate(transform.inputs):
-                by = tuple(pair[index] for pair in chosen)
-                number = max(number, self.stage[name] + (not self._in_place(name, by)))
-            for index, name in enumerate(transform.inputs):
-                by = tuple(pair[index] for pair in chosen)
-                if self.stage[name] < number:
-                    self.exchanges.setdefault(number, []).append(Exchange(name, by, transform.output))
+            read = [(name, tuple(pair[i] for pair in chosen)) for i, name in enumerate(transform.inputs)]
             self.partitioning[transform.output] = self._result(transform, chosen)
+        number = max(self.stage[name] + (not self._in_place(name, columns)) for name, columns in read)
+        for name, columns in read:
+            if self.stage[name] < number:
+                self.exchanges.setdefault(number, []).append(Exchange(name, columns, transform.output))
         self.stage[transform.output] = number
         return number
 
     def _key_of(self, transform: TransformObject) -> Columns:
         return self.graph.relations[transform.output].type.heading.key
 
-    def _in_place(self, name: str, by: Columns) -> bool:
+    def _in_place(self, name: str, by: Columns | None) -> bool:
         """Whether rows are, or can be routed, where a reader by these columns expects them."""
         partitioning = self.partitioning[name]
-        if partitioning.free:
+        if by is None or partitioning.free:
             return True
         exactly = len(partitioning.by) == len(by) and all(c in col for c, col in zip(by, partitioning.by, strict=True))
         return exactly and not partitioning.lost

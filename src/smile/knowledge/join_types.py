@@ -26,14 +26,13 @@ def join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: 
 
 
 def _is_total(rel: mmpl.Join, side: RelationType, which: str) -> bool:
-    joined = [b if which == "right" else a for a, b in rel.on]
-    return side.heading.total and whole_key_equated(side.heading, joined)
+    return side.heading.total and whole_key_equated(side.heading, _on(rel, which == "left"))
 
 
 def _is_met(rel: mmpl.Join, side: RelationType, which: str) -> bool:
     """Whether every row of the other side has a match here, unless it asks for NULL."""
-    joined = [b if which == "right" else a for a, b in rel.on]
-    return _is_total(rel, side, which) and set(joined) <= set(side.heading.key) and rel.when is None
+    on_key = set(_on(rel, which == "left")) <= set(side.heading.key)
+    return _is_total(rel, side, which) and on_key and rel.when is None
 
 
 def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:

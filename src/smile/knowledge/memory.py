@@ -31,10 +31,6 @@ class Memory:
     endless: Endless | None = None
 
 
-Readers = Mapping[mmpl.Rel, Sequence[mmpl.Rel]]
-"""Of each relational expression, the expressions that read it; `Ref`s are followed."""
-
-
 class Memories:
     def __init__(self, program: mmpl.Program, analysis: Analysis) -> None:
         self.analysis = analysis
