@@ -37,3 +37,21 @@ statements_broken_max: Final = 100
 
 combinations_max: Final = 3**6
 """So many values of a function's operands are tried one by one; only a function of seven Booleans goes beyond."""
+
+event_line_bytes_max: Final = 2**20
+"""A line of recorded events; a longer one is no event, and reading it must not fill the memory."""
+
+events_block_bytes_max: Final = 2**18
+"""Recorded events are read in blocks of so many bytes: large enough to be quick, small enough to stay in the cache."""
+
+frame_bytes_max: Final = 2**28
+"""A frame ends after so many bytes of recorded events, whatever its number of lines: Arrow's text ends at 2 GiB."""
+
+inbox_waiting_bytes_max: Final = 2**26
+"""Events that wait behind a gap. More are dropped, and asked for again once the gap has closed."""
+
+inbox_recent_bytes_max: Final = 2**24
+"""Events kept after they were handed on, so that other news of the same ticks is noticed. It mostly comes soon."""
+
+state_versions_kept: Final = 3
+"""Soft checkpoints kept: if the newest is damaged, the one before it costs a little more replay."""

@@ -72,8 +72,9 @@ def test_common_type(a: DataType, b: DataType, expected: DataType | None) -> Non
     [
         (Decimal("2.5"), MONEY, INT, 3),
         (Decimal("-2.5"), MONEY, INT, -3),
-        (2.5, FLOAT, INT, 3),
-        (-2.5, FLOAT, INT, -3),
+        (2.5, FLOAT, INT, 2),
+        (-2.5, FLOAT, INT, -2),
+        (3.5, FLOAT, INT, 4),
         (1e19, FLOAT, INT, None),
         (1e300, FLOAT, decimal_type(38, 0), None),
         (Decimal("2.345"), decimal_type(4, 3), MONEY, Decimal("2.35")),

@@ -11,8 +11,9 @@ from typing import Any
 from smile.algebra import mmpl, trees
 from smile.algebra.rules.apply import map_expressions
 from smile.algebra.scalars import evaluate_expr
-from smile.algebra.types import BOOL, TICKS_PER_MICROSECOND, DataType, Value
+from smile.algebra.types import BOOL, INT_MAX, INT_MIN, TICKS_PER_MICROSECOND, DataType, Value
 from smile.knowledge.analysis import Analysis
+from smile.knowledge.cells import range_of
 from smile.knowledge.known import Known
 from smile.knowledge.latest import Latest
 from smile.knowledge.mask import Mask
@@ -20,7 +21,7 @@ from smile.knowledge.nested import Nested
 from smile.knowledge.transfer import operand
 from smile.reference.evaluate import evaluate
 from smile.reference.history import END, Event, History
-from smile.reference.relation import Horizons, Relation, range_of
+from smile.reference.relation import Horizons, Relation
 from tests.reference.cases import analysed
 
 RUNS = int(os.environ.get("SMILE_RUNS", "1"))
@@ -53,7 +54,8 @@ class Histories:
         }
         for constant in constants:
             if isinstance(constant.value, int | Decimal) and not isinstance(constant.value, bool):
-                self.values["int"] += [int(constant.value) + d for d in (-1, 0, 1)]
+                near = [int(constant.value) + d for d in (-1, 0, 1)]
+                self.values["int"] += [n for n in near if INT_MIN <= n <= INT_MAX]
 
     def line(self) -> Event:
         stream = self.random.choice(self.streams)

@@ -118,7 +118,8 @@ def _number(value: Value, target: DataType) -> int | float | Decimal | None:
     if target.name == "float":
         return float(value)
     if target.name == "int":
-        return int(value) if isinstance(value, int) else int(to_decimal(value).to_integral_value(ROUND_HALF_UP))
+        # PostgreSQL: halves go away from zero, but those of a float to the even number.
+        return int(value.to_integral_value(ROUND_HALF_UP)) if isinstance(value, Decimal) else round(value)
     # PostgreSQL: a float is worth 15 digits as a decimal, so that 0.1 is 0.1.
     return Decimal(f"{value:.14e}") if isinstance(value, float) else to_decimal(value)
 

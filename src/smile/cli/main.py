@@ -10,7 +10,9 @@ import typer
 
 from smile import __version__
 from smile.cli.explain import explain_graph, explain_mmpl, explain_stages, explain_types
+from smile.cli.replay import BATCH_DEFAULT, Replay, replay as run_replay, silenced
 from smile.errors import SmileError, render
+from smile.log.places import EventError
 from smile.program import Compiled, compile_program, read_source
 from smile.source import Source
 
@@ -115,6 +117,69 @@ def explain(
     _show(explained[step](compiled, view, form))
 
 
+class Engine(StrEnum):
+    local = "local"
+
+
+@app.command()
+def replay(
+    program: ProgramArgument,
+    events: Annotated[
+        str,
+        typer.Option("--events", metavar="FILE", help="Recorded events, a JSON object a line; - for standard input."),
+    ],
+    engine: Annotated[Engine, typer.Option("--engine", help="local: in this process, without Spark.")] = Engine.local,
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, metavar="N", help="So many lines are taken in at once.")
+    ] = BATCH_DEFAULT,
+    view: Annotated[
+        list[str] | None,
+        typer.Option("--view", metavar="V", help="Show this view; may be given again. Else those subscribed to."),
+    ] = None,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Every change as it comes, and after each batch how far all is known.")
+    ] = False,
+    end: Annotated[bool, typer.Option("--end", help="All streams end with the events, so that all is final.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Go on after a line that is refused; it goes to the file of bad lines.")
+    ] = False,
+    bad_file: Annotated[
+        str | None, typer.Option("--bad-file", metavar="FILE", help="Where those go [default: EVENTS.bad].")
+    ] = None,
+) -> None:
+    """Run recorded events through a program, and print what its views show, a JSON object a row.
+
+    An event is {"stream":"BuyBids","at":17,"event":{"issue":"IBM",…}}; a silence is {"stream":"BuyBids",
+    "silence_to":500}, or for every stream {"silence_to":500}. Without "at", ticks count up.
+
+    Example: smile replay programs/tradefloor.smile --events programs/tradefloor.events
+    """
+    compiled = _compiled(program)
+    views = [_view_named(v, compiled) for v in view] if view else list(compiled.rewritten.subscriptions)
+    bad = bad_file or ("events.bad" if events == "-" else f"{events}.bad")
+    asked = Replay(views, events, batch, changes, end, bad if skip_bad else None)
+    try:
+        figures = run_replay(compiled, asked)
+    except EventError as problem:
+        print(problem.bad.render(), file=sys.stderr)
+        raise typer.Exit(1) from None
+    except SmileError as problem:
+        print(render(problem.diagnostics, Source(events, "")), file=sys.stderr)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        silenced()
+        print("smile: interrupted: every line written is whole, and later events were not taken in", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except BrokenPipeError:
+        silenced()
+        return
+    except OSError as problem:
+        silenced()
+        print(f"smile: the output cannot be written: {problem.strerror}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    print(figures.text(), file=sys.stderr)
+
+
 def _compiled(path: str) -> Compiled:
     """The program; or its errors, and the end."""
     source = Source(path, "")
@@ -138,11 +203,11 @@ def _show(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # Whoever reads our output has had enough, which is no error; nothing more may be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever reads our output has had enough, which is no error.
+        silenced()
     except OSError as problem:
         print(f"smile: the output cannot be written: {problem.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silenced()
         raise typer.Exit(1) from None
 
 

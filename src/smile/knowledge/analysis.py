@@ -46,6 +46,7 @@ class Analysis:
     def __init__(self, program: mmpl.Program) -> None:
         self.headings = Headings.of_program(program)
         self.relations = {s.name: stream_type(s) for s in program.streams}
+        self.bodies = {v.name: v.body for v in program.views}
         self._known: dict[mmpl.Rel, RelationType] = {}
         for view in program.views:
             self.relations[view.name] = self.of(view.body)
@@ -218,7 +219,7 @@ class Analysis:
     @_compute.register
     def _(self, rel: mmpl.Silence) -> RelationType:
         source = self.of(rel.input)
-        if not self.of(_without_added_columns(rel.input)).is_history or any(source.columns[c].evolves for c in rel.per):
+        if not self.of(self._without_added_columns(rel.input)).is_history or any(source.columns[c].evolves for c in rel.per):
             raise error("E045", "SILENCE needs rows that are final when they appear", rel.span)
         mask = MaskType(Course.RISES, ONE)
         quiet = ColumnType(BOOL, "mask", None, ONE, Direction.FIXED, True, False, False, mask)
@@ -226,6 +227,17 @@ class Analysis:
         columns = {**source.columns, rel.name: quiet}
         reach = source.ties.extend(source.reach, [rel.tick])
         return replace(source, heading=self.headings.of(rel), columns=columns, seals=seals, reach=reach)
+
+    def _without_added_columns(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """Below operators that only add to rows: whether a row is there, and when, is decided there."""
+        while True:
+            match rel:
+                case mmpl.Silence() | mmpl.Over() | mmpl.Extend():
+                    rel = rel.input
+                case mmpl.Ref() if rel.name in self.bodies:
+                    rel = self.bodies[rel.name]
+                case _:
+                    return rel
 
     @_compute.register
     def _(self, rel: mmpl.Merge) -> RelationType:
@@ -273,13 +285,6 @@ def _null_group(expr: mmpl.Expr, ties: Ties, name: str) -> str:
     named = trees.columns_in(expr)
     shifted = isinstance(expr, mmpl.Column) or (isinstance(expr, mmpl.Call) and expr.function in ("+", "-"))
     return ties.nulls.get(next(iter(named)), name) if shifted and len(named) == 1 else name
-
-
-def _without_added_columns(rel: mmpl.Rel) -> mmpl.Rel:
-    """Below operators that only add to rows: whether a row is there, and when, is decided there."""
-    while isinstance(rel, mmpl.Silence | mmpl.Over | mmpl.Extend):
-        rel = rel.input
-    return rel
 
 
 def _kept(source: RelationType, columns: Iterable[str], headings: Headings, rel: mmpl.Rel) -> RelationType:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from smile.algebra import mmpl
 from smile.algebra.heading import whole_key_equated
 from smile.knowledge.aggregates import Member, aggregate
+from smile.knowledge.cells import null, one_of
 from smile.knowledge.join_types import match_ties
 from smile.knowledge.known import Known
 from smile.knowledge.mask import F, Mask, T
@@ -29,8 +30,6 @@ from smile.reference.relation import (
     is_sealed,
     key_of,
     none_of,
-    null,
-    one_of,
 )
 
 if TYPE_CHECKING:
@@ -276,10 +275,25 @@ def _both_total(sides: Sides) -> Relation:
     preserving = {"left": {"left"}, "right": {"right"}, "full": {"left", "right"}}.get(sides.rel.kind, set())
     result = {}
     for key in keys:
-        if None not in key or (preserving and _is_preserved(sides, key, preserving)):
+        if None not in key:
             row = default(sides.ev, sides.rel, key)
-            result[sides.key(row.cells)] = row
+        elif _is_preserved(sides, key, preserving):
+            row = _of_null(sides, key)
+        else:
+            continue
+        result[sides.key(row.cells)] = row
     return result
+
+
+def _of_null(sides: Sides, key: Key) -> Row:
+    """The group whose key is NULL matches none. A full join would have it twice, but has one row for each key."""
+    if sides.rel.kind == "full":
+        return default(sides.ev, sides.rel, key)
+    if sides.rel.kind == "left":
+        row = sides.left.rows[key]
+        return replace(row, cells=sides.cells(row.cells, sides.nulls(sides.right, row.cells)))
+    row = sides.right.rows[_of_right(sides, key)]
+    return replace(row, cells=sides.cells(sides.nulls(sides.left, row.cells), row.cells))
 
 
 def _is_preserved(sides: Sides, key: Key, preserving: set[str]) -> bool:

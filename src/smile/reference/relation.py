@@ -4,26 +4,17 @@ A cell is a Mask if its column is Boolean, else a Range, a Latest or a Nested; k
 never NULL.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from functools import reduce
-from math import ceil, floor
 from typing import Any
 
-from smile.algebra.types import BOOL, TICKS_PER_MICROSECOND, TIMESTAMP, DataType, Value
+from smile.algebra.types import TICKS_PER_MICROSECOND, TIMESTAMP, DataType
+from smile.knowledge.cells import range_of
 from smile.knowledge.comparison import compare, test_null
 from smile.knowledge.known import Known
-from smile.knowledge.latest import Latest
 from smile.knowledge.mask import F, Mask, T, Truth, image
-from smile.knowledge.nested import Nested
-from smile.knowledge.once import Once
-from smile.knowledge.range import MAYBE, Range, hull
 from smile.knowledge.seals import START, Seal
-from smile.knowledge.symbolic import Bound
-from smile.knowledge.transfer import operand
-from smile.knowledge.types import ColumnType
 from smile.reference.history import END
 
 Key = tuple[Any, ...]
@@ -89,14 +80,6 @@ def none_of(mask: Mask) -> Mask:
 # ── cells ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def range_of(known: Known) -> Range:
-    """What is known of a cell that is not a nested relation, as a range."""
-    if isinstance(known, Once | Latest | Mask):
-        return known.range()
-    assert isinstance(known, Range)
-    return known
-
-
 def equal(a: Known, b: Known) -> Mask:
     """a = b, with NULL for NULL."""
     x, y = range_of(a), range_of(b)
@@ -113,49 +96,6 @@ def same(a: Known, b: Known) -> Mask:
     """a IS NOT DISTINCT FROM b: NULLs group together."""
     x, y = range_of(a), range_of(b)
     return Mask(test_null("is not distinct from", [x, y]), x.now == y.now)
-
-
-def null(data: DataType) -> Known:
-    return Mask.exactly(None) if data == BOOL else Range.exactly(None)
-
-
-def one_of(cells: Sequence[Known], now: Any, bottom: Known, data: DataType) -> Known:
-    """The cell that will turn out to be one of these; `now` is what it is at present. There is at least one."""
-    if len(cells) == 1:
-        return cells[0]
-    if data.name == "relation":
-        return Range(None, None, MAYBE, now)
-    cells = [as_operand(c, bottom, data) for c in cells]
-    if data == BOOL:
-        return Mask(frozenset[Truth]().union(*(m.possible for m in cells if isinstance(m, Mask))), now)
-    return hull([range_of(c) for c in cells], now)
-
-
-def as_operand(known: Known, bottom: Known, data: DataType) -> Known:
-    """The cell as expressions use it. Of a latest value that may be replaced only the column's domain is known."""
-    if isinstance(known, Nested):
-        return known
-    if isinstance(known, Latest) and not known.sealed and data != BOOL:
-        around = Range() if isinstance(bottom, Nested) else range_of(bottom)
-        return Range.bottom(around.lo, around.hi, known.now)
-    return operand(known, data)
-
-
-def domain(column: ColumnType) -> tuple[Any, Any]:
-    """The ends of a column's domain that are numbers; None where there is none."""
-    if column.range is None:
-        return None, None
-    return _end(column.range.lo, column.data, floor), _end(column.range.hi, column.data, ceil)
-
-
-def _end(bound: Bound, data: DataType, rounded: Any) -> Value:
-    number = bound.number
-    if number is None:
-        return None
-    if data.name == "decimal":
-        exact = Fraction(number)
-        return Decimal(exact.numerator) / Decimal(exact.denominator)
-    return float(number) if data.name == "float" else int(rounded(number))
 
 
 # ── seals ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,24 +2,16 @@
 objects."""
 
 from collections.abc import Iterable
-from decimal import Decimal
-from typing import Any
 
 from smile.algebra import mmpl
-from smile.algebra.coercions import to_text
-from smile.algebra.types import DataType, Value
+from smile.algebra.types import Value
 from smile.knowledge.analysis import Analysis
-from smile.knowledge.known import Known
+from smile.knowledge.json import Json, knowledge_json, plain_json
 from smile.knowledge.transfer import exactly
 from smile.knowledge.types import RelationType
 from smile.reference.evaluate import evaluate
 from smile.reference.history import Event, History
 from smile.reference.relation import Horizons, Key, Relation, Row, is_sealed
-
-JSON_INT_MAX = 2**53
-"""Beyond it, readers of JSON that have only floats lose digits: ticks travel as text."""
-
-Json = dict[str, Any]
 
 
 def wire(view: str, type_: RelationType, key: Key, row: Row) -> Json:
@@ -28,9 +20,9 @@ def wire(view: str, type_: RelationType, key: Key, row: Row) -> Json:
     message: Json = {"view": view, "key": _key(type_, key)}
     if not row.shown:
         return {**message, "deleted": True, "final": row.mask.gone, "steps": row.steps}
-    message["row"] = {c: _plain(row.cells[c].now, heading.columns[c]) for c in heading.values}
+    message["row"] = {c: plain_json(row.cells[c].now, heading.columns[c]) for c in heading.values}
     message["knowledge"] = {
-        c: _knowledge(row.cells[c], heading.columns[c]) for c in heading.values if type_.columns[c].evolves
+        c: knowledge_json(row.cells[c], heading.columns[c]) for c in heading.values if type_.columns[c].evolves
     }
     message["final"] = row.is_final
     if row.mask.stays and not row.is_final:
@@ -40,41 +32,7 @@ def wire(view: str, type_: RelationType, key: Key, row: Row) -> Json:
 
 def _key(type_: RelationType, key: Key) -> Json:
     columns = type_.heading.columns
-    return {c: _plain(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
-
-
-def _knowledge(cell: Known, data: DataType) -> Json:
-    told = cell.wire()
-    return {
-        word: [_plain(v, data) for v in value] if word == "between"
-        else value if word == "unknown"
-        else _tick(value) if word == "at"
-        else _plain(value, data)
-        for word, value in told.items()
-    }  # fmt: skip
-
-
-def _plain(value: Any, data: DataType) -> Any:
-    """A value as JSON has it. Of a nested relation the rows, in the order of their keys."""
-    if value is None or isinstance(value, bool):
-        return value
-    if data.name == "relation":
-        columns = dict(data.columns)
-        return [{c: _plain(v, columns[c]) for c, v in row.items()} for _, row in value]
-    if data.name in ("time", "interval"):
-        return _tick(value)
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else _fraction(value)
-    return to_text(value, data) if data.name in ("timestamp", "date", "bytes") else value
-
-
-def _tick(value: int) -> int | str:
-    return value if abs(value) <= JSON_INT_MAX else str(value)
-
-
-def _fraction(value: Decimal) -> float | str:
-    """A number where a float shows just these digits, else text."""
-    return float(value) if Decimal(repr(float(value))) == value else str(value)
+    return {c: plain_json(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
 
 
 # ── snapshots and changes ───────────────────────────────────────────────────────────────────────────────────────────

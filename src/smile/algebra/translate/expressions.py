@@ -317,7 +317,10 @@ class Expressions:
             if name in COMPARISONS:
                 raise error("E030", f"{types[0]} cannot be compared with {types[1]}", span)
             raise error("E031", f"{name} cannot be applied to {' and '.join(types) or 'nothing'}", span)
-        coerced = tuple(self.coerce(a, t, a.expr.span) for a, t in zip(args, signature.args, strict=True))
+        # What a string is put together with becomes text, whatever it is.
+        text = name in ("||", "concat")
+        pairs = zip(args, signature.args, strict=True)
+        coerced = tuple(self.coerce(a, t, a.expr.span, explicit=text) for a, t in pairs)
         return Typed(mmpl.Call(name, coerced, span=span), signature.result)
 
     def _adapt_literals(self, args: list[Typed]) -> list[Typed]:

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import cast
+from smile.algebra.heading import whole_key_equated
 from smile.algebra.scalars import evaluate_expr
 from smile.algebra.translate.aggregation import Grouping, has_aggregates
 from smile.algebra.translate.expressions import Expressions, Typed
@@ -213,6 +214,9 @@ class Subqueries:
         span = value.expr.span
         nullable = [a for a, _ in pairs if a not in self.outer.heading.tick]
         kind: mmpl.JoinKind = "left" if nullable else "inner"
+        if pairs and self.outer.heading.total and whole_key_equated(self.outer.heading, (a for a, _ in pairs)):
+            # Groups of which only the subquery has heard are no rows of the outer query.
+            self.outer.rel = mmpl.Restrict(self.outer.rel, mmpl.Constant(True, BOOL), span=span)
         self.outer.rel = mmpl.Join(kind, self.outer.rel, inner.rel, tuple(pairs), span=span)
         if default.value is None or not nullable:
             return value

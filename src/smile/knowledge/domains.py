@@ -13,12 +13,12 @@ from smile.algebra.scalars import type_of
 from smile.algebra.types import BOOL, INT
 from smile.knowledge.aggregates import aggregate
 from smile.knowledge.analysis import Analysis
+from smile.knowledge.cells import as_operand, domain, null, one_of, range_of
 from smile.knowledge.known import Known
 from smile.knowledge.mask import Mask
 from smile.knowledge.nested import Nested
 from smile.knowledge.range import Range
 from smile.knowledge.transfer import know
-from smile.reference.relation import as_operand, domain, null, one_of, range_of
 
 Bottoms = dict[str, Known]
 

@@ -1,0 +1,226 @@
+"""Trade-Floor's events: no match takes more than its two bids have left, so no remainder is ever below zero.
+
+200 issues at 20 prices each. A bid of 100 to 1,000 shares, in round lots, comes on a random side of a random level (an
+issue at a price). Then, while both sides of that level are open, a coin of 0.9 brings a match of one open bid of each
+side, drawn at random, for all that the smaller of them has left. Of 600,000 events some 28 % are buys, 28 % sells and
+44 % matches. A match nearly always closes one bid and seldom two, so where few bids stay open there cannot be many
+fewer matches than bids.
+
+By the rule so far the number of open bids grows with the square root of that of events (39,000 after 600,000, 71,000
+after 2 million), since a level's buys and sells drift apart like any random walk. So a level at which `WAITING_MAX`
+bids wait on the side that was drawn gets the bid on its other side: what is offered in plenty finds takers. Then their
+number levels off: 17,000 after 100,000 events, 35,000 after 600,000, 41,000 after 2 million, 42,000 after 10 million.
+
+An event says nothing of other streams. The publishers of all three are taken to say that they are silent otherwise:
+every frame ends with a silence of all streams to its last tick.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from smile.algebra.arrow_types import stream_schema
+from smile.log.frame import Frame
+from smile.program import compile_program, read_source
+from smile.source import Source
+
+PROGRAM = Path(__file__).parent.parent / "programs" / "tradefloor.smile"
+ISSUES = 200
+PRICES = 20
+LOT = 100
+LOTS_MAX = 10
+MATCH_PROBABILITY = 0.9
+WAITING_MAX = 20
+TICKS_APART = 1024
+"""A broker's ticks are at least so far apart; the first event's is this too."""
+
+BUY, SELL, MATCH = range(3)
+
+EVENTS = pa.schema(
+    [("stream", pa.int8()), ("tick", pa.int64()), ("one", pa.int64()), ("other", pa.int64()), ("shares", pa.int64())]
+)
+"""All three streams in order of ticks. Of a bid, `one` is the issue's number and `other` the price; of a match, the
+ticks of the buy and of the sell."""
+
+_BLOCK = 65_536
+_ISSUE_NAMES = pa.array([f"S{n:03}" for n in range(ISSUES)])
+_CENTS_LEAST = 10_000
+_CENTS_APART = 25
+
+
+def tradefloor(events: int, seed: int = 1) -> Iterator[pa.RecordBatch]:
+    """So many events, in batches as EVENTS says. Fewer events of the same seed are the beginning of more."""
+    return first(events, _blocks(seed))
+
+
+def frames(events: int, batch: int, seed: int = 1) -> Iterator[Frame]:
+    """The same events, `batch` to a frame, but for the last one."""
+    return frames_of(tradefloor(events, seed), batch)
+
+
+def frames_of(blocks: Iterable[pa.RecordBatch], batch: int) -> Iterator[Frame]:
+    """Frames of events that were generated or recorded before."""
+    schemas = stream_schemas(read_source(str(PROGRAM)))
+    for part in cut(blocks, batch):
+        last = part.column("tick")[-1].as_py()
+        yield Frame(_by_stream(part, schemas), dict.fromkeys(schemas, last))
+
+
+def recorded(path: Path, events: int, seed: int = 1) -> list[pa.RecordBatch]:
+    """The events as `tradefloor` has them, from an Arrow file that is mapped into memory. It is made if it is not
+    there, or has fewer events or another seed's."""
+    made_of = {b"seed": str(seed).encode(), b"rule": _RULE}
+    if not _is_enough(path, events, made_of):
+        aside = path.with_name(f"{path.name}.new")
+        with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_file(sink, EVENTS.with_metadata(made_of)) as writer:
+            for block in tradefloor(events, seed):
+                writer.write_batch(block)
+        aside.replace(path)
+    return list(first(events, pa.ipc.open_file(pa.memory_map(str(path))).read_all().to_batches()))
+
+
+def open_bids(blocks: Iterable[pa.RecordBatch]) -> int:
+    """How many bids have anything left once all these events have happened, the first of the seed's included."""
+    left: dict[int, int] = {}
+    for block in blocks:
+        for stream, tick, one, other, shares in zip(*(column.to_pylist() for column in block.columns), strict=True):
+            if stream != MATCH:
+                left[tick] = shares
+                continue
+            for bid in (one, other):
+                left[bid] -= shares
+                if not left[bid]:
+                    del left[bid]
+    return len(left)
+
+
+def first(events: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """So many rows of the blocks, which may be endless."""
+    for block in blocks:
+        if events <= block.num_rows:
+            yield block.slice(0, events)
+            return
+        yield block
+        events -= block.num_rows
+
+
+def cut(blocks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows, so many to a batch, but for the last one. Only a batch that lies across two blocks is copied."""
+    parts: list[pa.RecordBatch] = []
+    wanted = rows
+    for block in blocks:
+        start = 0
+        while block.num_rows - start >= wanted:
+            parts.append(block.slice(start, wanted))
+            yield parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+            start += wanted
+            parts, wanted = [], rows
+        if start < block.num_rows:
+            parts.append(block.slice(start))
+            wanted -= block.num_rows - start
+    if parts:
+        yield pa.concat_batches(parts)
+
+
+# ── generating ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _blocks(seed: int) -> Iterator[pa.RecordBatch]:
+    """Endless. The numbers drawn do not depend on where a block ends."""
+    flat: list[int] = []
+    done = 0
+    for drawn in _turns(seed):
+        flat += drawn
+        if len(flat) >= 4 * _BLOCK:
+            block = _block(flat, done)
+            done += block.num_rows
+            flat = []
+            yield block
+
+
+def _turns(seed: int) -> Iterator[list[int]]:
+    """Some bids, each with the matches that follow it: of every event the stream, a bid's level or a match's buy, 0 or
+    a match's sell, and the shares, one after another."""
+    draw = Random(seed).random
+    waiting: tuple[list[list[list[int]]], ...] = tuple([[] for _ in range(ISSUES * PRICES)] for _ in (BUY, SELL))
+    tick = 0
+    while True:
+        flat: list[int] = []
+        for _ in range(1000):
+            number = int(draw() * (2 * LOTS_MAX * ISSUES * PRICES))
+            side, number = number & 1, number >> 1
+            level, lots = divmod(number, LOTS_MAX)
+            if len(waiting[side][level]) >= WAITING_MAX:
+                side = 1 - side
+            tick += TICKS_APART
+            shares = (lots + 1) * LOT
+            flat += (side, level, 0, shares)
+            waiting[side][level].append([tick, shares])
+            buys, sells = waiting[BUY][level], waiting[SELL][level]
+            while buys and sells and draw() < MATCH_PROBABILITY:
+                b, s = int(draw() * len(buys)), int(draw() * len(sells))
+                buy, sell = buys[b], sells[s]
+                shares = min(buy[1], sell[1])
+                tick += TICKS_APART
+                flat += (MATCH, buy[0], sell[0], shares)
+                _take(buys, b, shares)
+                _take(sells, s, shares)
+        yield flat
+
+
+def _take(bids: list[list[int]], at: int, shares: int) -> None:
+    """A bid of which nothing is left goes. The last one takes its place: their order means nothing."""
+    bid = bids[at]
+    bid[1] -= shares
+    if not bid[1]:
+        bids[at] = bids[-1]
+        bids.pop()
+
+
+def _block(flat: list[int], done: int) -> pa.RecordBatch:
+    stream, one, other, shares = np.array(flat, np.int64).reshape(-1, 4).T
+    ticks = (np.arange(done, done + len(stream), dtype=np.int64) + 1) * TICKS_APART
+    is_bid = stream != MATCH
+    level = np.where(is_bid, one, 0)
+    one = np.where(is_bid, level // PRICES, one)
+    other = np.where(is_bid, _CENTS_LEAST + level % PRICES * _CENTS_APART, other)
+    columns = (stream.astype(np.int8), ticks, one, other, np.ascontiguousarray(shares))
+    return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=EVENTS)
+
+
+_RULE = f"{ISSUES} {PRICES} {LOT} {LOTS_MAX} {MATCH_PROBABILITY} {WAITING_MAX} {TICKS_APART} 1".encode()
+"""What a recording was made by; its last number is raised when the generator changes otherwise."""
+
+
+def _is_enough(path: Path, events: int, made_of: dict[bytes, bytes]) -> bool:
+    if not path.exists():
+        return False
+    with pa.memory_map(str(path)) as file:
+        reader = pa.ipc.open_file(file)
+        has = sum(reader.get_batch(n).num_rows for n in range(reader.num_record_batches))
+        return bool(reader.schema.metadata == made_of) and has >= events
+
+
+# ── streams ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def stream_schemas(source: Source) -> dict[str, pa.Schema]:
+    """Of every stream of a program, in the order they are written in: of Trade-Floor's, that of BUY, SELL and MATCH."""
+    return {stream.name: stream_schema(stream) for stream in compile_program(source).written.streams}
+
+
+def _by_stream(part: pa.RecordBatch, schemas: Mapping[str, pa.Schema]) -> dict[str, pa.RecordBatch]:
+    found = {}
+    for number, (name, schema) in enumerate(schemas.items()):
+        rows = part.filter(pc.equal(part.column("stream"), number))
+        if rows.num_rows:
+            _, tick, one, other, shares = rows.columns
+            named = one if number == MATCH else _ISSUE_NAMES.take(one)
+            found[name] = pa.RecordBatch.from_arrays([tick, named, other, shares], schema=schema)
+    return found

@@ -1,0 +1,33 @@
+"""Plain values as Arrow has them: one Arrow type for each data type, everywhere.
+
+Moments, ticks and lengths of time are the integers that `smile.algebra.types` says; whoever shows them gives them form.
+"""
+
+import pyarrow as pa
+
+from smile.algebra import mmpl
+from smile.algebra.types import TIME, DataType
+
+_SIMPLE = {
+    "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bytes": pa.binary(),
+    "time": pa.int64(), "interval": pa.int64(), "timestamp": pa.int64(), "date": pa.int64(), "null": pa.null(),
+}  # fmt: skip
+
+
+def arrow_type(data: DataType) -> pa.DataType:
+    if data.name == "decimal":
+        return pa.decimal128(data.digits, data.scale)
+    if data.name == "relation":
+        return pa.list_(pa.struct([(name, arrow_type(column)) for name, column in data.columns]))
+    return _SIMPLE[data.name]
+
+
+def stream_types(stream: mmpl.StreamDef) -> dict[str, DataType]:
+    """The tick first."""
+    return {stream.tick: TIME, **dict(stream.columns)}
+
+
+def stream_schema(stream: mmpl.StreamDef) -> pa.Schema:
+    """What a batch of a stream's events has; the tick is never NULL."""
+    columns = stream_types(stream)
+    return pa.schema([pa.field(name, arrow_type(data), name != stream.tick) for name, data in columns.items()])

@@ -1,0 +1,85 @@
+"""Hashes of rows: 64 bits, the same on every machine and in every version; equal values have equal hashes.
+
+Different values may have equal hashes, so whoever finds by hash compares the values too. Only of a single column of
+64-bit integers is the hash the integer itself.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from smile.columns.values import Array, Values
+
+_NULL = np.uint64(0x9E3779B97F4A7C15)
+_SHIFTS = tuple(np.uint64(n) for n in (30, 27, 31))
+_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_STEP = np.uint64(0x100000001B3)
+_BASE = 0x9E3779B97F4A7C55
+
+
+def hashes(columns: Sequence[Values], count: int) -> Array:
+    """One uint64 for each of `count` rows."""
+    if len(columns) == 1 and _is_whole(columns[0]):
+        return _of(columns[0])
+    found = np.zeros(count, np.uint64)
+    for column in columns:
+        found = mixed(found * _STEP + _of(column))
+    return found
+
+
+def is_injective(columns: Sequence[Values]) -> bool:
+    """Whether equal hashes mean equal rows."""
+    return len(columns) == 1 and columns[0].valid is None and not columns[0].is_text and columns[0].data.dtype == "i8"
+
+
+def _is_whole(column: Values) -> bool:
+    """How a row is hashed must depend on the types of its columns alone, not on what else is in the batch."""
+    return not column.is_text and column.data.dtype != np.float64
+
+
+def mixed(found: Array) -> Array:
+    """The finish of splitmix64: every bit depends on every other."""
+    found = (found ^ (found >> _SHIFTS[0])) * _FACTORS[0]
+    found = (found ^ (found >> _SHIFTS[1])) * _FACTORS[1]
+    return found ^ (found >> _SHIFTS[2])
+
+
+def _of(column: Values) -> Array:
+    data = column.data
+    if isinstance(data, pa.Array):
+        found = _of_text(data)
+    elif data.dtype == np.float64:
+        found = (data + 0.0).view(np.uint64)  # minus zero is zero
+    elif data.dtype == object:
+        found = np.array([v & (2**64 - 1) for v in data], np.uint64)
+    else:
+        found = data.astype(np.int64, copy=False).view(np.uint64)
+    return found if column.valid is None else np.where(column.valid, found, _NULL)
+
+
+def _of_text(array: pa.Array) -> Array:
+    """A polynomial of the bytes, all at once."""
+    if not len(array):
+        return np.zeros(0, np.uint64)
+    _, ends, body = array.buffers()
+    offsets = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    lengths = np.diff(offsets)
+    total = int(offsets[-1] - offsets[0])
+    if not total:
+        return np.zeros(len(array), np.uint64)
+    characters = np.frombuffer(body, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
+    starts = offsets[:-1] - offsets[0]
+    place = np.arange(total) - np.repeat(starts, lengths)
+    sums = np.zeros(total + 1, np.uint64)
+    np.cumsum((characters + np.uint64(1)) * _powers(int(lengths.max()).bit_length())[place], out=sums[1:])
+    return mixed(sums[starts + lengths] - sums[starts])
+
+
+@lru_cache(maxsize=32)
+def _powers(bits: int) -> Array:
+    """Powers of an odd number, for texts shorter than 2 ** bits."""
+    found = np.full(1 << bits, _BASE, np.uint64)
+    found[0] = 1
+    return np.multiply.accumulate(found)

@@ -1,0 +1,271 @@
+"""Columns of plain values: as many as there are rows, each a value of the column's type, or NULL where not `valid`.
+
+Numbers are NumPy's: bool, float64 or int64; integers beyond 64 bits make the whole array one of Python's integers. A
+decimal is its integer without the point. Text and bytes are Arrow's. What lies where no value is valid means nothing.
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from smile.algebra.coercions import EXACT
+from smile.algebra.types import DataType, Value
+
+Array = Any  # np.ndarray: its element type is settled only when it runs
+Bools = Any  # np.ndarray of bool
+Indices = Any  # np.ndarray of int64
+
+
+class Values:
+    """`valid` is None where every value is."""
+
+    __slots__ = ("data", "valid")
+
+    def __init__(self, data: Array | pa.Array, valid: Bools | None = None) -> None:
+        self.data = data
+        self.valid = valid
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def is_text(self) -> bool:
+        return isinstance(self.data, pa.Array)
+
+    def take(self, at: Indices) -> "Values":
+        if isinstance(self.data, pa.Array):
+            return Values(self.data.take(arrow_ints(at)), None if self.valid is None else self.valid[at])
+        return Values(self.data[at], None if self.valid is None else self.valid[at])
+
+    @property
+    def bytes(self) -> int:
+        return int(self.data.nbytes) + (0 if self.valid is None else int(self.valid.nbytes))
+
+    def nulls(self) -> Bools:
+        """Where there is no value."""
+        return np.zeros(len(self.data), bool) if self.valid is None else ~self.valid
+
+    def there(self) -> Bools:
+        """Where there is one."""
+        return np.ones(len(self.data), bool) if self.valid is None else self.valid
+
+    def same(self, other: "Values") -> Bools:
+        """IS NOT DISTINCT FROM, row by row."""
+        equal = equal_data(self.data, other.data)
+        if self.valid is None and other.valid is None:
+            return equal
+        a, b = self.there(), other.there()
+        return (a == b) & (equal | ~a)
+
+    def at(self, index: int, data: DataType) -> Value:
+        """The value of a row, as Python has it."""
+        if self.valid is not None and not self.valid[index]:
+            return None
+        found = self.data[index]
+        if isinstance(self.data, pa.Array):
+            return found.as_py()  # type: ignore[no-any-return]
+        if data.name == "decimal":
+            return EXACT.scaleb(Decimal(int(found)), -(data.scale or 0))
+        if data.name == "bool":
+            return bool(found)
+        return float(found) if data.name == "float" else int(found)
+
+
+# ── making them ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_python(values: Sequence[Value], data: DataType) -> Values:
+    """From Python's values of a type."""
+    valid = np.fromiter((v is not None for v in values), bool, len(values))
+    known = None if valid.all() else valid
+    if data.name in ("string", "bytes"):
+        return text(pa.array(values, pa.string() if data.name == "string" else pa.binary()))
+    if data.name == "float":
+        return Values(np.array([0.0 if v is None else v for v in values], float), known)
+    if data.name == "bool":
+        return Values(np.array([bool(v) for v in values], bool), known)
+    return Values(ints([0 if v is None else _unscaled(v, data) for v in values]), known)
+
+
+def _unscaled(value: Any, data: DataType) -> int:
+    return int(EXACT.scaleb(value, data.scale or 0)) if data.name == "decimal" else int(value)
+
+
+def ints(values: Sequence[int]) -> Array:
+    """int64 where they fit, else Python's own."""
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        return np.array(values, object)
+
+
+def narrow(data: Array) -> Array:
+    """Python's integers as int64, if all of them fit."""
+    return ints(data.tolist()) if data.dtype == object else data
+
+
+def text(array: pa.Array) -> Values:
+    """From an Arrow array, whose nulls are filled: NULL is said once, by `valid`."""
+    valid = validity(array)
+    if valid is None:
+        return Values(array)
+    return Values(pc.fill_null(array, "" if array.type == pa.string() else b""), valid)
+
+
+def constant(value: Value, data: DataType, count: int) -> Values:
+    return of_python([value], data).take(np.zeros(count, np.int64))
+
+
+def nulls(data: DataType, count: int) -> Values:
+    return constant(None, data, count)
+
+
+def empty_like(values: Values, count: int) -> Values:
+    """As many NULLs of the same kind."""
+    if isinstance(values.data, pa.Array):
+        blank = pa.array([""] if values.data.type == pa.string() else [b""], values.data.type)
+        return Values(blank.take(arrow_ints(np.zeros(count, np.int64))), np.zeros(count, bool))
+    return Values(np.zeros(count, values.data.dtype), np.zeros(count, bool))
+
+
+def concat(parts: Sequence[Values]) -> Values:
+    """One after the other; there is at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    valid = None if all(p.valid is None for p in parts) else np.concatenate([p.there() for p in parts])
+    if isinstance(parts[0].data, pa.Array):
+        return Values(pa.concat_arrays([p.data for p in parts]), valid)
+    return Values(np.concatenate([p.data for p in parts]), valid)
+
+
+def where(chosen: Bools, a: Values, b: Values) -> Values:
+    """Row by row the one or the other."""
+    valid = None if a.valid is None and b.valid is None else np.where(chosen, a.there(), b.there())
+    if isinstance(a.data, pa.Array):
+        return Values(pc.if_else(arrow_bools(chosen), a.data, b.data), valid)
+    return Values(np.where(chosen, a.data, b.data), valid)
+
+
+def equal_data(a: Array | pa.Array, b: Array | pa.Array) -> Bools:
+    if isinstance(a, pa.Array):
+        return bools_of(pc.equal(a, b))
+    return np.asarray(a == b, bool)
+
+
+# ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ranks(values: Values) -> Array:
+    """int64 that are in the order of the values, equal where they are; NULLs come last."""
+    data = values.data
+    if isinstance(data, pa.Array):
+        encoded = data.dictionary_encode()
+        words = encoded.dictionary.to_pylist()
+        order = np.empty(len(words), np.int64)
+        order[sorted(range(len(words)), key=words.__getitem__)] = np.arange(len(words))
+        found = order[ints_of(encoded.indices.cast(pa.int64()))] if len(words) else np.zeros(len(data), np.int64)
+    elif data.dtype == np.int64:
+        found = data
+    else:
+        found = np.unique(data, return_inverse=True)[1].reshape(-1)
+    if values.valid is None:
+        return found
+    distinct = np.unique(found[values.valid], return_inverse=True)[1].reshape(-1)
+    result = np.full(len(found), len(found), np.int64)
+    result[values.valid] = distinct
+    return result
+
+
+# ── Arrow ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def arrow_ints(data: Array) -> pa.Array:
+    """As it is: `pa.array` would look for pandas first."""
+    data = np.ascontiguousarray(data, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
+
+
+def arrow_bools(data: Bools) -> pa.Array:
+    return pa.Array.from_buffers(pa.bool_(), len(data), [None, pa.py_buffer(np.packbits(data, bitorder="little"))])
+
+
+def bools_of(array: pa.Array) -> Bools:
+    """Of an Arrow array of Booleans, false where it is null."""
+    if array.null_count:
+        array = pc.fill_null(array, False)
+    bits = np.frombuffer(array.buffers()[1], np.uint8)
+    return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].astype(bool)
+
+
+def ints_of(array: pa.Array) -> Array:
+    """The buffer of an Arrow array of numbers, nulls and all."""
+    kind = array.type.to_pandas_dtype()
+    if not len(array):
+        return np.zeros(0, kind)
+    return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
+
+
+def validity(array: pa.Array) -> Bools | None:
+    if not array.null_count:
+        return None
+    return bools_of(array.is_valid())
+
+
+def from_arrow(array: pa.Array | pa.ChunkedArray) -> Values:
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return text(array)
+    if pa.types.is_boolean(kind):
+        return Values(bools_of(array), validity(array))
+    if pa.types.is_decimal128(kind):
+        return Values(_unscaled_of(array), validity(array))
+    if pa.types.is_fixed_size_binary(kind):
+        return Values(_wide_of(array, kind.byte_width), validity(array))
+    return Values(ints_of(array), validity(array))
+
+
+def _wide_of(array: pa.Array, width: int) -> Array:
+    """Bytes that are all as long, which only accumulators have."""
+    found = np.frombuffer(array.buffers()[1] or b"", np.dtype(f"V{width}"))
+    return found[array.offset : array.offset + len(array)]
+
+
+def _unscaled_of(array: pa.Array) -> Array:
+    if not len(array):
+        return np.zeros(0, np.int64)
+    halves = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)[array.offset : array.offset + len(array)]
+    low, high = halves[:, 0], halves[:, 1]
+    if bool(((low >> 63) == high)[array.is_valid().to_numpy(zero_copy_only=False)].all()):
+        return np.ascontiguousarray(low)
+    return np.array([(int(h) << 64) | (int(x) & (2**64 - 1)) for x, h in zip(low, high, strict=True)], object)
+
+
+def to_arrow(values: Values, kind: pa.DataType) -> pa.Array:
+    """As an Arrow array of this type, which is the one that `arrow_type` has for the column's."""
+    bits = None if values.valid is None else pa.py_buffer(np.packbits(values.valid, bitorder="little"))
+    data = values.data
+    if isinstance(data, pa.Array):
+        if bits is None:
+            return data
+        return pc.if_else(arrow_bools(values.valid), data, pa.scalar(None, kind))
+    if pa.types.is_boolean(kind):
+        buffer = pa.py_buffer(np.packbits(data, bitorder="little"))
+    elif pa.types.is_decimal128(kind):
+        buffer = pa.py_buffer(_halves(data))
+    else:
+        buffer = pa.py_buffer(np.ascontiguousarray(data))
+    return pa.Array.from_buffers(kind, len(data), [bits, buffer])
+
+
+def _halves(data: Array) -> Array:
+    """Integers as decimal128 has them: two halves, the lower first."""
+    if data.dtype != object:
+        return np.stack([data, data >> 63], axis=1)
+    low = np.array([v & (2**64 - 1) for v in data], np.uint64).view(np.int64)
+    return np.stack([low, np.array([v >> 64 for v in data], np.int64)], axis=1)

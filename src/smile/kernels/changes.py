@@ -1,0 +1,172 @@
+"""Changes of a relation: of each row that is known otherwise than before, what was known of it and what is; one a key.
+
+A row nobody had heard of has no mask before (ABSENT); one of which nothing is left, such as a group that all members
+moved away from, has none after. Rows that are hidden for good are heard of no more after the change that says so.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from smile.columns import knowledge as k, masks
+from smile.columns.hashing import hashes, is_injective
+from smile.columns.knowledge import Column
+from smile.columns.masks import Codes
+from smile.columns.values import Array, Bools, Indices, Values, ranks
+from smile.kernels.layout import Layout
+
+C = TypeVar("C", bound=Column)
+
+
+class Taken(Mapping[str, C], Generic[C]):
+    """Some rows of all columns, each column taken when it is asked for."""
+
+    def __init__(self, source: Mapping[str, C], at: Indices) -> None:
+        self.source, self.at = source, at
+        self._taken: dict[str, C] = {}
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.source)
+
+    def __getitem__(self, name: str) -> C:
+        if name not in self._taken:
+            self._taken[name] = self.source[name].take(self.at)  # type: ignore[assignment]
+        return self._taken[name]
+
+
+@dataclass(frozen=True)
+class Version:
+    """What is known of rows at one point: their evolving columns, masks, and the events they have absorbed."""
+
+    columns: Mapping[str, Column]
+    mask: Codes
+    steps: Array
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+    def take(self, at: Indices) -> "Version":
+        return Version(Taken(self.columns, at), self.mask[at], self.steps[at])
+
+
+@dataclass(frozen=True)
+class Changes:
+    """`old` is None if nobody had heard of any of the rows."""
+
+    fixed: Mapping[str, Values]
+    old: Version | None
+    new: Version
+
+    def __len__(self) -> int:
+        return len(self.new)
+
+    def take(self, at: Indices) -> "Changes":
+        return Changes(Taken(self.fixed, at), None if self.old is None else self.old.take(at), self.new.take(at))
+
+    def old_mask(self) -> Codes:
+        return masks.full(masks.ABSENT, len(self)) if self.old is None else self.old.mask
+
+
+def differing(changes: Changes, heeded: bool) -> Changes:
+    """Those whose rows are known otherwise than before. Rows hidden for good from the first are not worth a word, unless
+    they are `heeded`."""
+    new, old = changes.new, changes.old
+    told = masks.heard if heeded else masks.live
+    if old is None:
+        keep = told(new.mask)
+        return changes if keep.all() else changes.take(np.flatnonzero(keep))
+    keep = (old.mask != new.mask) | (old.steps != new.steps)
+    rest = np.flatnonzero(~keep)
+    if len(rest):
+        same = np.ones(len(rest), bool)
+        for name, column in new.columns.items():
+            same &= old.columns[name].take(rest).same(column.take(rest))  # type: ignore[arg-type]
+        keep[rest[~same]] = True
+    keep &= told(old.mask) | told(new.mask)
+    return changes if keep.all() else changes.take(np.flatnonzero(keep))
+
+
+def concat(layout: Layout, parts: Sequence[Changes]) -> Changes:
+    """One after the other; there is at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    fixed = {name: k.concat([p.fixed[name] for p in parts]) for name in layout.fixed}
+    new = concat_versions(layout, [p.new for p in parts])
+    if all(p.old is None for p in parts):
+        return Changes(fixed, None, new)
+    return Changes(fixed, concat_versions(layout, [p.old or unheard(p.new) for p in parts]), new)
+
+
+def concat_versions(layout: Layout, parts: Sequence[Version]) -> Version:
+    columns: dict[str, Column] = {name: k.concat([p.columns[name] for p in parts]) for name in layout.evolving}  # type: ignore[type-var]
+    return Version(columns, np.concatenate([p.mask for p in parts]), np.concatenate([p.steps for p in parts]))
+
+
+def unheard(version: Version) -> Version:
+    """The same rows, of none of which anybody has heard."""
+    return Version(version.columns, masks.full(masks.ABSENT, len(version)), np.zeros(len(version), np.int64))
+
+
+def netted(layout: Layout, parts: Sequence[Changes]) -> Changes:
+    """Changes made one after the other as one: of each key the first `old` and the last `new`."""
+    parts = [p for p in parts if len(p)]
+    if len(parts) == 1:
+        return differing(parts[0], layout.heeded)
+    both = concat(layout, parts)
+    groups = Groups([both.fixed[c] for c in layout.key], len(both))
+    if groups.count == len(both):
+        return differing(both, layout.heeded)
+    first, last = groups.first, groups.last
+    fixed = Taken(both.fixed, last)
+    old = None if both.old is None else both.old.take(first)
+    return differing(Changes(fixed, old, both.new.take(last)), layout.heeded)
+
+
+class Groups:
+    """Rows that agree on some columns. `of` is each row's group; groups are numbered in the order of their hashes."""
+
+    def __init__(self, key: Sequence[Values], count: int) -> None:
+        marks = hashes(key, count)
+        order = np.argsort(marks, kind="stable")
+        ranked = marks[order]
+        starts = np.ones(count, bool)
+        if count > 1:
+            starts[1:] = ranked[1:] != ranked[:-1]
+            if key and not is_injective(key):
+                order, starts = _told_apart(key, order, starts)
+        self.order = order
+        """Row numbers, group by group; within a group as the rows stand."""
+        self.starts = np.flatnonzero(starts)
+        """Where in `order` each group begins."""
+        self.count = len(self.starts)
+        self.of = np.empty(count, np.int64)
+        self.of[order] = np.cumsum(starts) - 1
+        self.first = order[self.starts]
+        """The first row of each group."""
+        ends = np.append(self.starts[1:], count) - 1
+        self.last = order[ends] if count else order
+        """And the last."""
+
+    def sums(self, values: Array) -> Array:
+        """Of each group; the caller sees to it that int64 does not overflow."""
+        return np.add.reduceat(values[self.order], self.starts) if self.count else values[:0]
+
+
+def _told_apart(key: Sequence[Values], order: Indices, starts: Bools) -> tuple[Indices, Bools]:
+    """Rows of one hash that differ are in different groups."""
+    inner = np.flatnonzero(~starts)
+    equal = np.ones(len(inner), bool)
+    for column in key:
+        equal &= column.take(order[inner]).same(column.take(order[inner - 1]))
+    if equal.all():
+        return order, starts
+    codes = [ranks(column) for column in key]
+    order = np.lexsort(codes)
+    starts = np.ones(len(order), bool)
+    starts[1:] = np.logical_or.reduce([c[order][1:] != c[order][:-1] for c in codes])
+    return order, starts

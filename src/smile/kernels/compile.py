@@ -1,0 +1,127 @@
+"""A knowledge graph's transforms, compiled: each knows the layouts of what it reads, and the domains of their columns."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from smile.algebra import mmpl
+from smile.algebra.arrow_types import stream_types
+from smile.algebra.heading import whole_key_equated
+from smile.graph.objects import Graph, TransformObject
+from smile.kernels.forget import Forgetful
+from smile.kernels.last import Last
+from smile.kernels.layout import Layout
+from smile.kernels.rows import Extend, Project, Rename, Restrict, Same, Together, Windows
+from smile.kernels.shown import Shown
+from smile.kernels.silence import Silence
+from smile.kernels.transform import Input, Output, Transform
+from smile.knowledge.aggregate_types import membership
+from smile.knowledge.analysis import Analysis
+from smile.knowledge.domains import Domains
+from smile.knowledge.seals import Seal
+from smile.knowledge.types import RelationType
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """By the relation that each makes, in an order in which each comes after those it reads from."""
+
+    inputs: Mapping[str, Input]
+    transforms: Mapping[str, Transform]
+    reads: Mapping[str, tuple[str, ...]]
+    forgetful: tuple[Forgetful, ...] = ()
+    """What else may be forgotten, once a frame has gone through."""
+
+    def keeping(self, views: Iterable[str]) -> "Kernels":
+        """The same, and the rows that these views show are remembered, under `shown(view)`."""
+        kept = {shown(view): Shown(self.inputs[view]) for view in views}
+        reads = {**self.reads, **{shown(view): (view,) for view in views}}
+        return replace(self, transforms={**self.transforms, **kept}, reads=reads)
+
+
+def shown(view: str) -> str:
+    return f"{view} shown"
+
+
+def compile_graph(graph: Graph, streams: tuple[mmpl.StreamDef, ...]) -> Kernels:
+    # Every relation of the graph has a name, so the graph is itself a program of one operator a view.
+    views = tuple(mmpl.ViewDef(t.output, t.rel) for t in graph.transforms)
+    flat = mmpl.Program(streams, views, graph.subscriptions)
+    analysis = Analysis(flat)
+    domains = Domains(flat, analysis)
+    heeded = _heeded(graph, analysis)
+    inputs: dict[str, Input] = {}
+    for stream in streams:
+        ref = mmpl.Ref(stream.name)
+        layout = Layout((stream.tick,), stream_types(stream), certain=True)
+        inputs[stream.name] = Input(stream.name, layout, analysis.of(ref), domains.of(ref), None)
+    transforms: dict[str, Transform] = {}
+    for t in graph.transforms:
+        ref = mmpl.Ref(t.output)
+        output = Output(t.output, analysis.of(ref), domains.of(ref), t.output in heeded)
+        found = compile_transform(t.rel, tuple(inputs[i] for i in t.inputs), output)
+        transforms[t.output] = found
+        inputs[t.output] = Input(t.output, found.layout, output.type, output.bottoms, found)
+    return Kernels(inputs, transforms, {t.output: t.inputs for t in graph.transforms})
+
+
+def compile_transform(rel: mmpl.Rel, sources: tuple[Input, ...], output: Output) -> Transform:
+    source = sources[0]
+    match rel:
+        case mmpl.Ref():
+            return Same(source, output)
+        case mmpl.Restrict():
+            return Restrict(rel, source, output)
+        case mmpl.Extend():
+            return Extend(rel, source, output)
+        case mmpl.Project():
+            return Project(source, output)
+        case mmpl.Rename():
+            return Rename(rel, source, output)
+        case mmpl.Merge() | mmpl.Union():
+            return Together(rel, sources, output)
+        case mmpl.Window(kind="tumble" | "hop"):
+            return Windows(rel, source, output)
+        case mmpl.Window(kind="last"):
+            return Last(rel, source, output)
+        case mmpl.Silence():
+            return Silence(rel, source, output)
+    raise NotImplementedError(type(rel).__name__)
+
+
+# ── rows that are hidden for good ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _heeded(graph: Graph, analysis: Analysis) -> set[str]:
+    """Relations of which a reader tells a row that is hidden for good from one nobody has heard of.
+
+    A reader does that where such a row shows that no other can come: it was the only one that could match, or the only
+    member of its group. Where rows are sealed as soon as they are heard of, the seal says as much.
+    """
+    found: set[str] = set()
+    for transform in reversed(graph.transforms):
+        for position, name in enumerate(transform.inputs):
+            if _is_heeded_by(transform, position, name, analysis) or (
+                transform.output in found and not isinstance(transform.rel, mmpl.Summarize | mmpl.Distinct)
+            ):
+                found.add(name)
+    return found
+
+
+def _is_heeded_by(transform: TransformObject, position: int, name: str, analysis: Analysis) -> bool:
+    rel, type_ = transform.rel, analysis.of(mmpl.Ref(name))
+    if _is_sealed_when_heard(type_):
+        return False
+    match rel:
+        case mmpl.Join():
+            on = [pair[position] for pair in rel.on]
+            return rel.kind != "inner" and whole_key_equated(type_.heading, on)
+        case mmpl.Summarize():
+            return membership(type_, rel.per).single
+        case mmpl.Distinct():
+            return membership(type_, analysis.of(mmpl.Ref(transform.output)).heading.key).single
+    return False
+
+
+def _is_sealed_when_heard(type_: RelationType) -> bool:
+    tick = type_.heading.tick
+    return bool(tick) and all(seal == Seal.of(tick[0]) for seal in type_.seals.values())

@@ -1,0 +1,237 @@
+"""Matches, counted: of each value that is asked for, or of each row that asks, how many rows match it and how surely.
+
+What one row adds to the counters it takes back when it changes, so a change of a match costs the same however many
+there are. The rows that ask are remembered elsewhere, in a table that is indexed by `asking`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from smile.algebra import mmpl
+from smile.algebra.arrow_types import arrow_type
+from smile.columns.values import Array, Bools, Indices, Values
+from smile.kernels.changes import Changes, Groups
+from smile.kernels.joins import kleene
+from smile.kernels.joins.sides import Rows, Side, Sides
+from smile.kernels.seals import Horizons, Moved, Seals
+from smile.kernels.stored import stored
+from smile.kernels.transform import State
+from smile.knowledge.join_types import match_ties
+from smile.log.frame import END
+from smile.state.run import Shape
+from smile.state.table import Gathered, Table
+
+STEPS = "steps of matches"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """`by` has a row of counters for each row that asks; `steps` are those of its matches."""
+
+    by: Array
+    steps: Array
+
+    def take(self, at: Indices) -> "Counts":
+        return Counts(self.by[at], self.steps[at])
+
+    @staticmethod
+    def none(count: int, width: int) -> "Counts":
+        return Counts(np.zeros((count, width), np.int64), np.zeros(count, np.int64))
+
+
+def counters(width: int) -> dict[str, pa.DataType]:
+    """The columns of counters in a table."""
+    return {**{f"count {n}": pa.int64() for n in range(width)}, STEPS: pa.int64()}
+
+
+def flat_counts(counts: Counts) -> dict[str, Values]:
+    found = {f"count {n}": Values(np.ascontiguousarray(counts.by[:, n])) for n in range(counts.by.shape[1])}
+    return {**found, STEPS: Values(counts.steps)}
+
+
+def counts_of(rows: Mapping[str, Values], width: int) -> Counts:
+    """Of rows read from a table; zero where there was none."""
+    return Counts(np.stack([rows[f"count {n}"].data for n in range(width)], axis=1), rows[STEPS].data)
+
+
+@dataclass(frozen=True)
+class News:
+    """What a frame has changed. `touched` are remembered rows whose matches changed, each perhaps several times, and
+    `delta` what that adds to their counters, where those stand beside the rows."""
+
+    tables: State
+    touched: Gathered
+    delta: Counts | None = None
+    keys: Sequence[Values] = ()
+    """The values whose counters changed, where those stand by value."""
+
+
+class Matches(ABC):
+    """Rows of the side `other` as those of `own` meet them."""
+
+    shapes: Mapping[str, Shape]
+    asking: tuple[tuple[str, ...], ...]
+    """Indexes of the table of rows that ask."""
+    width: int
+    beside: bool
+    """Whether counters stand beside each row that asks."""
+
+    @abstractmethod
+    def absorb(self, state: State, table: Table, changes: Changes | None) -> News: ...
+
+    @abstractmethod
+    def counts(self, news: News, rows: Rows, found: Gathered | None, horizons: Horizons) -> Counts:
+        """Of rows as they are now. `found` are these rows as they were remembered; None if none of them was."""
+
+    @abstractmethod
+    def heard(self, news: News, rows: Rows) -> Bools:
+        """Whether the one row that can match has been heard of."""
+
+    @abstractmethod
+    def forget(self, news: News, table: Table, dropped: Gathered | None, moved: Moved) -> State:
+        """Without what no row that asks can meet any more; `table` has those that are left."""
+
+
+def nothing(table: Table) -> Gathered:
+    none = np.zeros(0, np.int64)
+    return Gathered(table, none, none)
+
+
+def gather(table: Table, parts: Sequence[Gathered]) -> Gathered:
+    """Each row once, of those found in one table."""
+    parts = [p for p in parts if len(p)]
+    if not parts:
+        return nothing(table)
+    run_of, place = np.concatenate([p.run_of for p in parts]), np.concatenate([p.place for p in parts])
+    _, first = np.unique(places(run_of, place), return_index=True)
+    return Gathered(table, run_of[first], place[first])
+
+
+def places(run_of: Array, place: Indices) -> Indices:
+    """A number for each row of a table; negative where there is none."""
+    return (run_of << 40) | place
+
+
+# ── by value ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+VALUES = "values"
+
+
+class Equated(Matches):
+    """Where nothing but fixed values is equated: whoever asks for the same has the same matches, so one set of counters
+    serves them all, and no row of the other side is remembered."""
+
+    beside = False
+    width = kleene.PLAIN
+
+    def __init__(self, sides: Sides, own: Side, other: Side) -> None:
+        self.own, self.other = own, other
+        self.asking = (own.index,) if own.on else ()
+        self.key = tuple(f"on {n}" for n in range(len(own.on)))
+        types = other.source.layout.fixed
+        ties = match_ties(sides.rel, sides.left.source.type, sides.right.source.type)
+        seals = {s: ties.express(seal, other.on) for s, seal in own.source.type.seals.items()}
+        self.seals = Seals(seals, other.source.type.heading.columns)
+        is_sealed = not any(s.is_never for s in seals.values())
+        self.orders = {s: f"asked by {s}" for s in seals} if is_sealed else {}
+        columns = {name: arrow_type(types[c]) for name, c in zip(self.key, other.on, strict=True)}
+        ticks = {order: pa.int64() for order in self.orders.values()}
+        shape = Shape(self.key, {**columns, **counters(self.width), **ticks}, (), tuple(self.orders.values()))
+        self.shapes = {VALUES: shape}
+        self.keeps = other.whole and other.layout.heeded
+
+    def absorb(self, state: State, table: Table, changes: Changes | None) -> News:
+        values = state[VALUES]
+        if changes is not None:
+            changes = self._joining(changes)
+        if changes is None or not len(changes):
+            return News(state, nothing(table))
+        delta, steps = kleene.counted(changes.new.mask), changes.new.steps
+        if changes.old is not None:
+            delta, steps = delta - kleene.counted(changes.old.mask), steps - changes.old.steps
+        groups = Groups([changes.fixed[c] for c in self.other.on], len(changes))
+        key = [changes.fixed[c].take(groups.first) for c in self.other.on]
+        found, rows = self._find(values, key)
+        old = counts_of(rows, self.width)
+        sums = np.add.reduceat(delta[groups.order], groups.starts, axis=0)
+        new = Counts(old.by + sums, old.steps + groups.sums(steps))
+        gone = new.by[:, kleene.CAN] == 0
+        if self.keeps:
+            gone[:] = False
+        values = values.updated({**dict(zip(self.key, key, strict=True)), **flat_counts(new), **self._ticks(key)}, gone)
+        changed = ((old.by > 0) != (new.by > 0)).any(axis=1)
+        if self.other.whole:
+            changed |= ~found
+        at = np.flatnonzero(changed)
+        _, touched = self.own.found(table, [c.take(at) for c in key], len(at)) if len(at) else (at, nothing(table))
+        return News({VALUES: values}, touched, keys=key)
+
+    def _joining(self, changes: Changes) -> Changes:
+        """Without rows that have a NULL where it is equated: they match nothing."""
+        there = [changes.fixed[c].valid for c in self.other.on if changes.fixed[c].valid is not None]
+        if not there:
+            return changes
+        return changes.take(np.flatnonzero(np.logical_and.reduce(there)))
+
+    def _find(self, values: Table, key: Sequence[Values]) -> tuple[Bools, Gathered]:
+        if key:
+            return values.find(key)
+        found, rows = values.find([])
+        return found, rows
+
+    def _ticks(self, key: Sequence[Values]) -> dict[str, Values]:
+        count = len(key[0]) if key else 1
+        columns = dict(zip(self.other.on, key, strict=True))
+        return {order: Values(self.seals.ticks(s, columns, count)) for s, order in self.orders.items()}
+
+    def counts(self, news: News, rows: Rows, found: Gathered | None, horizons: Horizons) -> Counts:
+        counts = counts_of(self._asked(news, rows)[1], self.width)
+        return counts if self.key else counts.take(np.zeros(len(rows), np.int64))
+
+    def heard(self, news: News, rows: Rows) -> Bools:
+        found = self._asked(news, rows)[0]
+        return found if self.key else np.repeat(found, len(rows))
+
+    def _asked(self, news: News, rows: Rows) -> tuple[Bools, Gathered]:
+        return self._find(news.tables[VALUES], self.own.asked(rows.fixed))
+
+    def forget(self, news: News, table: Table, dropped: Gathered | None, moved: Moved) -> State:
+        """Values that nobody can ask for any more, once none of those who did is left."""
+        values = news.tables[VALUES]
+        if not self.orders:
+            return news.tables
+        parts = []
+        for stream, order in self.orders.items():
+            if moved.before[stream] < moved.after[stream]:
+                parts.append(values.between(order, moved.before[stream], moved.after[stream]))
+        for key in ([list(news.keys)] if news.keys else []) + (
+            [[dropped[stored(c)] for c in self.own.on]] if dropped is not None and len(dropped) and self.own.on else []
+        ):
+            found, rows = values.find(key)
+            parts.append(rows.take(np.flatnonzero(found)))
+        candidates = gather(values, parts)
+        sealed = np.ones(len(candidates), bool)
+        for stream, order in self.orders.items():
+            if moved.after[stream] < END:
+                sealed &= candidates[order].data <= moved.after[stream]
+        candidates = candidates.take(np.flatnonzero(sealed))
+        if not len(candidates):
+            return news.tables
+        who, _ = self.own.found(table, [candidates[c] for c in self.key], len(candidates))
+        unasked = np.ones(len(candidates), bool)
+        unasked[who] = False
+        candidates = candidates.take(np.flatnonzero(unasked))
+        if not len(candidates):
+            return news.tables
+        rows_ = {name: candidates[name] for name in values.shape.columns}
+        return {VALUES: values.updated(rows_, np.ones(len(candidates), bool))}
+
+
+def is_equated(rel: mmpl.Join, sides: Sides, other: Side) -> bool:
+    """Whether matches depend on fixed values that are equated and on nothing else."""
+    whole_only = not other.whole or set(other.on) == set(other.key)
+    return rel.when is None and not rel.null_aware and not sides.moving and whole_only

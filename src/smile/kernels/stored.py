@@ -1,0 +1,125 @@
+"""Rows of relations in tables: each column of knowledge is a few columns of plain values.
+
+A row is stored with its mask and steps; what is read back is what was stored.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from smile.algebra.arrow_types import arrow_type
+from smile.columns import values as v
+from smile.columns.knowledge import Column, Latests, Masks, Objects, Ranges
+from smile.columns.values import Values
+from smile.kernels.changes import Version
+from smile.kernels.layout import Evolving, Layout
+
+MASK, STEPS = "mask", "steps"
+"""Columns of a stored row beside its own; those of the relation have a dot before their names."""
+
+
+def columns_of(layout: Layout) -> dict[str, pa.DataType]:
+    """What a table has that stores the relation's rows."""
+    fixed = {stored(name): arrow_type(data) for name, data in layout.fixed.items()}
+    parts = {part: kind for name, e in layout.evolving.items() for part, kind in _parts_of(name, e).items()}
+    return {**fixed, **parts, MASK: pa.uint8(), STEPS: pa.int64()}
+
+
+def stored(name: str) -> str:
+    return f".{name}"
+
+
+def _parts_of(name: str, evolving: Evolving) -> dict[str, pa.DataType]:
+    plain = arrow_type(evolving.data) if evolving.kind != "object" else pa.binary()
+    match evolving.kind:
+        case "range":
+            return {f".{name}": plain, f".{name}.lo": plain, f".{name}.hi": plain, f".{name}.nulls": pa.uint8()}
+        case "mask":
+            return {f".{name}": pa.uint8(), f".{name}.possible": pa.uint8()}
+        case "latest":
+            times = {f".{name}.tick": pa.int64(), f".{name}.source": pa.int64(), f".{name}.sealed": pa.bool_()}
+            return {f".{name}": plain, f".{name}.value": plain, **times}
+        case _:
+            return {f".{name}": plain}
+
+
+def flat(layout: Layout, fixed: Mapping[str, Values], version: Version) -> dict[str, Values]:
+    """Rows as a table stores them."""
+    rows = {stored(name): fixed[name] for name in layout.fixed}
+    for name, evolving in layout.evolving.items():
+        rows.update(_flat(name, evolving, version.columns[name]))
+    return {**rows, MASK: Values(version.mask), STEPS: Values(version.steps)}
+
+
+def _flat(name: str, evolving: Evolving, column: Column) -> dict[str, Values]:
+    match column:
+        case Ranges(now=now, lo=lo, hi=hi):
+            absent = v.empty_like(now, len(now)) if lo is None or hi is None else now
+            ends = {f".{name}.lo": absent if lo is None else lo, f".{name}.hi": absent if hi is None else hi}
+            return {f".{name}": now, **ends, f".{name}.nulls": Values(column.null_codes())}
+        case Masks(now=now, possible=possible):
+            return {f".{name}": Values(now), f".{name}.possible": Values(possible)}
+        case Latests(value=value, tick=tick, now=now):
+            source, sealed = Values(column.source), Values(column.sealed)
+            rest = {f".{name}.tick": tick, f".{name}.source": source, f".{name}.sealed": sealed}
+            return {f".{name}": now, f".{name}.value": value, **rest}
+        case Objects():
+            raise NotImplementedError("a nested relation in a table")
+    raise AssertionError(column)
+
+
+class StoredColumns(Mapping[str, Column]):
+    """The evolving columns of stored rows, each put together when it is asked for."""
+
+    def __init__(self, layout: Layout, rows: Mapping[str, Values]) -> None:
+        self.layout, self.rows = layout, rows
+
+    def __len__(self) -> int:
+        return len(self.layout.evolving)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.layout.evolving)
+
+    def __getitem__(self, name: str) -> Column:
+        rows, evolving = self.rows, self.layout.evolving[name]
+        now = rows[f".{name}"]
+        match evolving.kind:
+            case "range":
+                lo, hi, nulls = (rows[f".{name}.{part}"] for part in ("lo", "hi", "nulls"))
+                return Ranges(now, lo, hi, nulls.data)
+            case "mask":
+                return Masks(rows[f".{name}.possible"].data, now.data)
+            case "latest":
+                value, tick, source, sealed = (
+                    rows[f".{name}.{part}"] for part in ("value", "tick", "source", "sealed")
+                )
+                return Latests(value, tick, source.data, sealed.data, now)
+        raise NotImplementedError("a nested relation in a table")
+
+
+class StoredFixed(Mapping[str, Values]):
+    """The fixed columns of stored rows."""
+
+    def __init__(self, layout: Layout, rows: Mapping[str, Values]) -> None:
+        self.layout, self.rows = layout, rows
+
+    def __len__(self) -> int:
+        return len(self.layout.fixed)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.layout.fixed)
+
+    def __getitem__(self, name: str) -> Values:
+        return self.rows[f".{name}"]
+
+
+def version_of(layout: Layout, rows: Mapping[str, Values]) -> Version:
+    """Of rows read from a table; where there was none the mask is ABSENT."""
+    mask = rows[MASK]
+    codes = mask.data if mask.valid is None else np.where(mask.valid, mask.data, 0).astype(np.uint8)
+    return Version(StoredColumns(layout, rows), codes, rows[STEPS].data)
+
+
+def fixed_of(layout: Layout, rows: Mapping[str, Values]) -> Mapping[str, Values]:
+    return StoredFixed(layout, rows)

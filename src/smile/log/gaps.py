@@ -1,0 +1,73 @@
+"""A gap list: what is known of one stream and origin. All is known up to the horizon; above it stand known ranges in
+order, none touching another, and what lies between them are the gaps.
+
+A range (lo, hi] is without its first tick and with its last, as an event's own silence is: since the last, up to this.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from smile.log.frame import NOTHING
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GapList:
+    horizon: int = NOTHING
+    ranges: tuple[Range, ...] = ()
+
+    @property
+    def known_to(self) -> int:
+        """The greatest tick known."""
+        return self.ranges[-1][1] if self.ranges else self.horizon
+
+    @property
+    def gaps(self) -> tuple[Range, ...]:
+        """What is unknown below the greatest tick known: what a curious consumer asks for."""
+        if not self.ranges:
+            return ()
+        ends = [self.horizon, *(hi for _, hi in self.ranges)]
+        return tuple((end, lo) for end, (lo, _) in zip(ends, self.ranges, strict=False))
+
+    def knows(self, tick: int) -> bool:
+        at = bisect_left(self.ranges, tick, key=_end)
+        return tick <= self.horizon or (at < len(self.ranges) and self.ranges[at][0] < tick)
+
+    def new(self, lo: int, hi: int) -> tuple[Range, ...]:
+        """What of (lo, hi] is not known, in order."""
+        lo = max(lo, self.horizon)
+        if lo >= self.known_to:
+            return ((lo, hi),) if lo < hi else ()
+        found = []
+        first = bisect_left(self.ranges, lo, key=_end)
+        for start, end in self.ranges[first:]:
+            if start >= hi:
+                break
+            if lo < start:
+                found.append((lo, start))
+            lo = end
+        if lo < hi:
+            found.append((lo, hi))
+        return tuple(found)
+
+    def added(self, lo: int, hi: int) -> "GapList":
+        """The same with (lo, hi] known."""
+        if hi <= max(lo, self.horizon):
+            return self
+        if lo <= self.horizon and not self.ranges:
+            return GapList(hi)
+        # The ranges that (lo, hi] meets or touches become one with it.
+        first = bisect_left(self.ranges, lo, key=_end)
+        last = first
+        while last < len(self.ranges) and self.ranges[last][0] <= hi:
+            last += 1
+        if first < last:
+            lo, hi = min(lo, self.ranges[first][0]), max(hi, self.ranges[last - 1][1])
+        if lo <= self.horizon:
+            return GapList(hi, self.ranges[last:])
+        return GapList(self.horizon, (*self.ranges[:first], (lo, hi), *self.ranges[last:]))
+
+
+def _end(known: Range) -> int:
+    return known[1]

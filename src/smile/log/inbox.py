@@ -1,0 +1,156 @@
+"""An inbox: what was taken out is a prefix of its stream, each event of it once and in order of ticks.
+
+Messages of knowledge may come in any order, repeated and overlapping. A message says all that happened in (from, to],
+so two messages about one tick must agree. They are compared where the inbox still has what it heard: all that was not
+yet taken out, and some of what was taken out last. Older knowledge heard again is dropped unseen.
+"""
+
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from smile import limits
+from smile.algebra import mmpl
+from smile.algebra.arrow_types import stream_schema
+from smile.errors import SmileError, error
+from smile.log.frame import NOTHING
+from smile.log.gaps import GapList, Range
+
+_PIECE_BYTES = 1_000
+"""What a piece takes besides its events, roughly: silences must not pile up for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """All that happened in (lo, hi], in order of ticks."""
+
+    lo: int
+    hi: int
+    events: pa.RecordBatch
+
+    @property
+    def bytes(self) -> int:
+        return int(self.events.nbytes) + _PIECE_BYTES
+
+
+class Inbox:
+    """Of one stream and origin. `known` is all that was heard, `taken_to` the horizon of what was taken out."""
+
+    def __init__(self, stream: mmpl.StreamDef, horizon: int = NOTHING) -> None:
+        self.stream = stream
+        self.known = GapList(horizon)
+        self.taken_to = horizon
+        self._schema = stream_schema(stream)
+        self._waiting: list[Piece] = []
+        self._recent: deque[Piece] = deque()
+        self._waiting_bytes = 0
+        self._recent_bytes = 0
+
+    @property
+    def gaps(self) -> tuple[Range, ...]:
+        """What to ask upstream for."""
+        return self.known.gaps
+
+    def receive(self, from_tick: int, to_tick: int, events: pa.RecordBatch) -> None:
+        """All that happened in (from_tick, to_tick]. What contradicts earlier knowledge is an error, and leaves the
+        inbox as it was."""
+        if not self._schema.equals(events.schema):
+            raise self._contradiction("a message does not have the columns of its stream")
+        piece = self._piece(from_tick, to_tick, events)
+        if from_tick >= to_tick:
+            return
+        new = self.known.new(from_tick, to_tick)
+        if new != ((from_tick, to_tick),):
+            self._compare(piece)
+        for lo, hi in new:
+            self._add(self._cut(piece, lo, hi))
+
+    def take(self) -> tuple[pa.RecordBatch, int] | None:
+        """The events of the prefix that became known since the last time, and its horizon; None if none did."""
+        horizon = self.known.horizon
+        if horizon == self.taken_to:
+            return None
+        count = bisect_right(self._waiting, horizon, key=lambda waiting: waiting.hi)
+        ready, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._waiting_bytes -= sum(piece.bytes for piece in ready)
+        self._remember(ready)
+        self.taken_to = horizon
+        return pa.concat_batches([piece.events for piece in ready]), horizon
+
+    def _add(self, piece: Piece) -> None:
+        # What waits behind a gap may be lost once more: it is asked for again when the gap has closed. What follows
+        # the horizon is always let in, so that the gap does close.
+        if piece.lo > self.known.horizon and self._waiting_bytes + piece.bytes > limits.inbox_waiting_bytes_max:
+            return
+        insort(self._waiting, piece, key=lambda waiting: waiting.lo)
+        self._waiting_bytes += piece.bytes
+        self.known = self.known.added(piece.lo, piece.hi)
+
+    def _remember(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            self._recent.append(piece)
+            self._recent_bytes += piece.bytes
+        while self._recent_bytes > limits.inbox_recent_bytes_max:
+            self._recent_bytes -= self._recent.popleft().bytes
+
+    def _compare(self, heard: Piece) -> None:
+        for piece in self._overlapping(heard):
+            lo, hi = max(piece.lo, heard.lo), min(piece.hi, heard.hi)
+            before, now = self._cut(piece, lo, hi).events, self._cut(heard, lo, hi).events
+            if not before.equals(now):
+                tick = self._first_difference(before, now)
+                raise self._contradiction(f"two messages disagree on what happened at tick {tick}")
+
+    def _overlapping(self, heard: Piece) -> Iterator[Piece]:
+        for piece in reversed(self._recent):
+            if piece.hi <= heard.lo:
+                break
+            if piece.lo < heard.hi:
+                yield piece
+        yield from (piece for piece in self._waiting if piece.lo < heard.hi and heard.lo < piece.hi)
+
+    def _first_difference(self, before: pa.RecordBatch, now: pa.RecordBatch) -> int:
+        a, b = self._ticks(before), self._ticks(now)
+        for i in range(min(len(a), len(b))):
+            if not before.slice(i, 1).equals(now.slice(i, 1)):
+                return int(min(a[i], b[i]))
+        longer = a if len(a) > len(b) else b
+        return int(longer[min(len(a), len(b))])
+
+    def _piece(self, lo: int, hi: int, events: pa.RecordBatch) -> Piece:
+        """The message with its events in order, each once."""
+        if events.column(self.stream.tick).null_count:
+            raise self._contradiction("a message has an event without a tick")
+        ticks = self._ticks(events)
+        if len(ticks) and (int(ticks.min()) <= lo or int(ticks.max()) > hi):
+            raise self._contradiction(f"a message about ticks above {lo} up to {hi} has an event outside them")
+        if bool((ticks[1:] > ticks[:-1]).all()):
+            return Piece(lo, hi, events)
+        order = np.argsort(ticks, kind="stable")
+        events, ticks = events.take(pa.array(order.tolist())), ticks[order]
+        for i in np.flatnonzero(ticks[1:] == ticks[:-1]).tolist():
+            if not events.slice(i, 1).equals(events.slice(i + 1, 1)):
+                raise self._contradiction(f"a message has two different events at tick {int(ticks[i])}")
+        once = [True, *(ticks[1:] > ticks[:-1]).tolist()]
+        return Piece(lo, hi, events.filter(pa.array(once)))
+
+    def _cut(self, piece: Piece, lo: int, hi: int) -> Piece:
+        if (lo, hi) == (piece.lo, piece.hi):
+            return piece
+        first, end = np.searchsorted(self._ticks(piece.events), [lo, hi], side="right").tolist()
+        return Piece(lo, hi, piece.events.slice(first, end - first))
+
+    def _ticks(self, events: pa.RecordBatch) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        ticks: np.ndarray[tuple[int], np.dtype[np.int64]] = events.column(self.stream.tick).to_numpy()
+        return ticks
+
+    def _contradiction(self, what: str) -> SmileError:
+        return error(
+            "E083",
+            f"{self.stream.name}: {what}",
+            hint="An origin says of each tick one thing only; see whether two publishers use one name.",
+        )

@@ -1,0 +1,87 @@
+"""The lines of a file of recorded events, in blocks: never more of the file is in memory than a block and a line."""
+
+import gzip
+import io
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from smile import limits
+from smile.errors import SmileError, error
+
+_BROKEN = (OSError, EOFError, zlib.error)
+"""What reading a file raises, packed or not."""
+
+
+@contextmanager
+def open_events(path: str) -> Iterator[BinaryIO]:
+    """The file at `path`, unpacked if its name ends in .gz; or standard input for `-`, which stays open."""
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as opened:
+        try:
+            file: BinaryIO = opened.enter_context(Path(path).open("rb"))
+            if path.endswith(".gz"):
+                file = cast(BinaryIO, opened.enter_context(gzip.GzipFile(fileobj=file)))
+        except OSError as problem:
+            raise unreadable(path, problem) from None
+        yield file
+
+
+def unreadable(name: str, problem: Exception) -> SmileError:
+    reason = (isinstance(problem, OSError) and problem.strerror) or str(problem)
+    return error("E070", f"{name} cannot be read: {reason}")
+
+
+class Lines:
+    """Reads `file` once. `bytes_read` and `bytes_total` are of the file as it lies on the disk, packed if it is; the
+    total is None where the file has no end that can be known, such as a pipe's."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self.name = name
+        self._file = file
+        self._unpacked = 0
+        self._packed: BinaryIO | None = getattr(file, "fileobj", None)
+        self.bytes_total = _size(file)
+
+    @property
+    def bytes_read(self) -> int:
+        if self._packed is None:
+            return self._unpacked
+        return self.bytes_total or 0 if self._packed.closed else self._packed.tell()
+
+    def blocks(self) -> Iterator[tuple[list[bytes], bool]]:
+        """Lines without their ends, and whether the last of them had one. A line beyond the limit keeps a beginning
+        that is beyond it too."""
+        rest = b""
+        most = limits.event_line_bytes_max
+        while block := self._read():
+            if not self._unpacked:
+                block = block.removeprefix(b"\xef\xbb\xbf")
+            self._unpacked += len(block)
+            lines = block.split(b"\n")
+            lines[0] = rest + lines[0]
+            rest = lines.pop()[: most + 1]
+            yield lines, True
+        if rest:
+            yield [rest], False
+
+    def _read(self) -> bytes:
+        try:
+            return self._file.read(limits.events_block_bytes_max)
+        except _BROKEN as problem:
+            raise unreadable(self.name, problem) from None
+
+
+def _size(file: BinaryIO) -> int | None:
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, io.UnsupportedOperation, AttributeError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,160 @@
+"""The quick reader of lines: what it accepts, the careful one would, and read the same. Of other lines it says nothing.
+
+What JSON's grammar and the columns' types refuse, msgspec refuses. It takes the last of two equal names, though. So
+the quotes of a line are counted: two for each name and each text that was found. A name given twice, as well as a
+quote within a text, leaves some over, and the careful reader looks.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec.structs import astuple
+
+from smile import limits
+from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
+from smile.algebra.types import INT, INT_MAX, INT_MIN, DataType, Value
+from smile.log.checks import Row
+from smile.log.frame import END
+from smile.log.shape import TICK_MAX, Said, Shape
+from smile.log.values import Number, from_number, from_text
+
+Int64 = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
+
+_TYPES: Final[Mapping[str, Any]] = {  # Any: a union of types is a value of no type that can be written
+    "bool": bool | None | UnsetType,
+    "int": Int64 | str | None | UnsetType,
+    "time": Int64 | str | None | UnsetType,
+    "interval": Int64 | str | None | UnsetType,
+    "timestamp": Annotated[int, Meta(ge=TIMESTAMP_MIN, le=TIMESTAMP_MAX)] | str | None | UnsetType,
+    "date": Annotated[int, Meta(ge=DATE_MIN, le=DATE_MAX)] | str | None | UnsetType,
+    "float": float | None | UnsetType,
+    "string": str | None | UnsetType,
+    "bytes": str | None | UnsetType,
+    "decimal": Raw | UnsetType,
+}
+"""What is found in a column. Text in a column of another type is read afterwards, and so is any decimal."""
+
+_USUAL: Final = {
+    "bool": bool,
+    "int": int,
+    "time": int,
+    "interval": int,
+    "timestamp": int,
+    "date": int,
+    "float": float,
+    "string": str,
+}
+"""What is found in a column most of the time, and is its value then."""
+
+_NUMBER: Final = re.compile(rb"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+"""JSON's grammar, which is narrower than that of literals."""
+
+_REFUSED: Final = (msgspec.MsgspecError, ValueError, KeyError, RecursionError)
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    stream: str | UnsetType = UNSET
+    at: Int64 | str | UnsetType = UNSET
+    event: Raw | UnsetType = UNSET
+    silence_to: Int64 | str | UnsetType = UNSET
+
+
+class _Columns:
+    """How the columns of one stream are read."""
+
+    def __init__(self, shape: Shape) -> None:
+        columns = shape.stream.columns
+        fields = [(f"c{i}", _TYPES[data.name], UNSET) for i, (_, data) in enumerate(columns)]
+        names = {f"c{i}": name for i, (name, _) in enumerate(columns)}
+        event = msgspec.defstruct("Event", fields, rename=names, forbid_unknown_fields=True, gc=False)
+        self.shape = shape
+        self.decode = msgspec.json.Decoder(event).decode
+        self.types = [data for _, data in columns]
+        self.usual = tuple(_USUAL.get(data.name) for data in self.types)
+        self.usual_quotes = sum(4 if kind is str else 2 for kind in self.usual)
+
+
+class QuickReader:
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
+        self._streams: dict[str | UnsetType, _Columns] = {name: _Columns(shape) for name, shape in shapes.items()}
+        self._decode = msgspec.json.Decoder(_Line).decode
+
+    def read(self, raw: bytes) -> Said | None:
+        if len(raw) > limits.event_line_bytes_max:
+            return None
+        try:
+            line = self._decode(raw)
+            if line.event is UNSET or line.silence_to is not UNSET:
+                return self._silence(line, raw)
+            columns = self._streams[line.stream]
+            quotes = raw.count(b'"') - 6
+            tick = None
+            if line.at is not UNSET:
+                tick, used = _tick(line.at, TICK_MAX)
+                quotes -= used
+            values = astuple(columns.decode(line.event))
+            if tuple(map(type, values)) == columns.usual:
+                used = columns.usual_quotes
+            else:
+                used, values = _values(values, columns.types)
+            return None if quotes != used else (columns.shape, tick, values)
+        except _REFUSED:
+            return None
+
+    def _silence(self, line: _Line, raw: bytes) -> Said | None:
+        if line.silence_to is UNSET or line.at is not UNSET or line.event is not UNSET:
+            return None
+        tick, used = _tick(line.silence_to, END)
+        if line.stream is UNSET:
+            return (None, tick, None) if raw.count(b'"') == used else None
+        shape = self._streams[line.stream].shape
+        return (shape, tick, None) if raw.count(b'"') == used + 4 else None
+
+
+def _values(found: tuple[Any, ...], types: list[DataType]) -> tuple[int, Row]:  # Any: what msgspec found
+    """The values, and how many quotes they and their names take."""
+    quotes, row = 0, None
+    for i, value in enumerate(found):
+        kind = value.__class__
+        if kind is str:
+            quotes += 4
+            data = types[i]
+            if data.name == "string":
+                continue
+            value = from_text(value, data)
+        elif kind is Raw:
+            value, used = _decimal(bytes(value), types[i])
+            quotes += used
+        elif value is UNSET:
+            value = None
+        else:
+            quotes += 2
+            continue
+        row = row or list(found)
+        row[i] = value
+    return quotes, found if row is None else tuple(row)
+
+
+def _tick(given: int | str, most: int) -> tuple[int, int]:
+    """The tick, and how many quotes it and its name take."""
+    if isinstance(given, int):
+        tick, quotes = given, 2
+    else:
+        tick, quotes = int(from_text(given, INT)), 4  # type: ignore[arg-type]  # an int's text is an int
+    if 0 <= tick <= most:
+        return tick, quotes
+    raise ValueError
+
+
+def _decimal(text: bytes, data: DataType) -> tuple[Value, int]:
+    """The value, and how many quotes it and its name take."""
+    if text == b"null":
+        return None, 2
+    if text.startswith(b'"'):
+        return from_text(msgspec.json.decode(text, type=str), data), 4
+    if not _NUMBER.fullmatch(text):
+        raise ValueError
+    return from_number(Number(text.decode()), data), 2

@@ -1,0 +1,139 @@
+"""Values of events: what JSON holds becomes a value that its column's type holds exactly, or is refused with a reason.
+
+Text is read as literals of the language are. Numbers never pass through a float on their way to a decimal or an int.
+"""
+
+import math
+import re
+from typing import Final
+
+from smile import limits
+from smile.algebra.coercions import INT_DIGITS, fit, parse_literal
+from smile.algebra.types import INT_MAX, DataType, Value
+
+WHOLE: Final = ("int", "time", "interval", "timestamp", "date")
+"""Types whose values are integers, and may be written as such. Beyond 2^53 many writers of JSON only have text."""
+
+_INTEGER: Final = re.compile(r"-?[0-9]+")
+
+_ONE_OF: Final = {
+    "bool": "true or false",
+    "int": "an int",
+    "float": "a float",
+    "decimal": "a decimal",
+    "string": "a string",
+    "bytes": "bytes",
+    "time": "a time",
+    "interval": "an interval",
+    "timestamp": "a timestamp",
+    "date": "a date",
+}
+
+_WRITTEN: Final = {
+    "bool": "Write true or false, without quotes.",
+    "int": "Write a whole number of 64 bits, such as 42; one beyond 2^53 may be text.",
+    "float": "Write a number, such as 1.5; NaN and infinities are not allowed.",
+    "decimal": "Write a number, or text that holds one, such as 12.50.",
+    "string": "Write text in quotes.",
+    "bytes": 'Write them in hexadecimal, such as "\\\\x0aff".',
+    "time": "Write the tick as a whole number; one beyond 2^53 may be text.",
+    "interval": 'Write a number of ticks, or text such as "3 minutes".',
+    "timestamp": 'Write microseconds since 1970, or text such as "2024-05-31 12:00:00".',
+    "date": 'Write days since 1970, or text such as "2024-05-31".',
+}
+
+
+class Number(str):
+    """A number of JSON, as it is written."""
+
+    __slots__ = ()
+
+
+Json = None | bool | str | list["Json"] | dict[str, "Json"]
+"""What a line holds; its numbers are `Number`."""
+
+
+def value_of(given: Json, data: DataType) -> Value:
+    """ValueError says why not, as the end of a sentence."""
+    match given:
+        case None:
+            return None
+        case bool() if data.name == "bool":
+            return given
+        case Number() if data.name in (*WHOLE, "float", "decimal"):
+            return from_number(given, data)
+        case str() if not isinstance(given, Number) and data.name not in ("bool", "float"):
+            return from_text(given, data)
+    raise ValueError(f"{shown(given)} is not {_ONE_OF[data.name]}")
+
+
+def from_number(text: str, data: DataType) -> Value:
+    if data.name == "float":
+        number = float(text)
+        if not math.isfinite(number):
+            raise ValueError(f"{shown(Number(text))} is out of range for {data}")
+        return number
+    if len(text) > limits.number_chars_max:
+        raise ValueError(f"a number of {len(text):,} characters is out of range for {data}")
+    if data.name == "decimal":
+        return _literal(Number(text), data)
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(f"{shown(Number(text))} is not {_ONE_OF[data.name]}")
+    whole = fit(int(text), data)
+    if whole is None:
+        raise ValueError(f"{shown(Number(text))} is out of range for {data}")
+    return whole
+
+
+def from_text(text: str, data: DataType) -> Value:
+    if data.name == "string":
+        # JSON can write halves of characters, which no text has.
+        if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+            raise ValueError(f"{shown(text)} has half a character")
+        return text
+    if data.name in ("int", "time") and len(text) <= INT_DIGITS and text.isascii() and text.isdigit():
+        # What nearly every tick of a broker's is.
+        whole = int(text)
+        if whole <= INT_MAX:
+            return whole
+    if data.name != "bytes" and len(text) > limits.number_chars_max:
+        raise ValueError(f"a text of {len(text):,} characters is not {_ONE_OF[data.name]}")
+    return _literal(text, data)
+
+
+def _literal(text: str, data: DataType) -> Value:
+    try:
+        return parse_literal(text, data)
+    except ValueError as problem:
+        if "out of range" in str(problem):
+            raise ValueError(f"{shown(text)} is out of range for {data}") from None
+        raise ValueError(f"{shown(text)} is not {_ONE_OF[data.name]}") from None
+
+
+def how_to_write(data: DataType) -> str:
+    return _WRITTEN[data.name]
+
+
+def shown(given: Json) -> str:
+    """What was given, cut short, as JSON has it."""
+    match given:
+        case None:
+            return "null"
+        case bool():
+            return "true" if given else "false"
+        case Number():
+            return cut(given)
+        case str():
+            return f'"{cut(given)}"'
+        case list():
+            return "an array"
+    return "an object"
+
+
+def cut(text: str) -> str:
+    """Short enough for a message, and printable."""
+    short = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in short)
+
+
+_SHOWN_MAX: Final = limits.excerpt_chars_max // 2

@@ -1,0 +1,296 @@
+"""Tables: immutable relations of rows by key, as runs of which a newer one hides what older ones say of its keys.
+
+A table with changes is a new table that shares the old one's runs, so any number of versions stand side by side.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from smile.columns import values as v
+from smile.columns.hashing import hashes, is_injective
+from smile.columns.values import Array, Bools, Indices, Values
+from smile.log.frame import END
+from smile.state.hiding import Hiding
+from smile.state.run import Rows, Run, Shape, find, make, merge
+
+_NONE = np.zeros(0, np.int64)
+
+RUNS_MAX = 6
+"""Runs of about one size before they are merged: more make finding slower, fewer make changing so."""
+
+GROWTH = 4
+"""A run is merged with the next older one unless that is so many times its size."""
+
+
+Part = tuple[int, Indices]
+"""The number of a run, and places in it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """`runs` are newest first. `hiding` says of each what newer ones hide of it; it follows from the runs."""
+
+    shape: Shape
+    runs: tuple[Run, ...] = ()
+    hiding: tuple[Hiding, ...] | None = field(default=None, compare=False, repr=False)
+    version: int = field(default=0, compare=False)
+
+    # ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def find(self, key: Sequence[Values]) -> tuple[Bools, "Gathered"]:
+        """For each of these keys, whether there is a row, and the row; where there is none its columns are NULL."""
+        count = len(key[0]) if key else 1
+        marks = hashes(key, count)
+        if count == 1 or bool((marks[:-1] <= marks[1:]).all()):
+            run_of, place = self._find(marks, key)
+        else:
+            order = np.argsort(marks, kind="stable")
+            run_of, place = np.empty(count, np.int64), np.empty(count, np.int64)
+            run_of[order], place[order] = self._find(marks[order], [c.take(order) for c in key])
+        return run_of >= 0, Gathered(self, run_of, place)
+
+    def _find(self, marks: Array, key: Sequence[Values]) -> tuple[Array, Indices]:
+        count = len(marks)
+        run_of, place = np.full(count, -1), np.zeros(count, np.int64)
+        open_: Indices | None = None
+        for number, run in enumerate(self.runs):
+            if not _may_have(run, marks):
+                continue
+            if open_ is None:
+                found, at = find(run, marks, key, self.shape)
+                hits = np.flatnonzero(found)
+            else:
+                found, at = find(run, marks[open_], [c.take(open_) for c in key], self.shape)
+                hits = open_[found]
+            if not len(hits):
+                continue
+            here = at[found]
+            run_of[hits], place[hits] = number, here
+            if run.gone is not None:
+                run_of[hits[run.gone[here]]] = -2
+            open_ = np.flatnonzero(~found) if open_ is None else open_[~found]
+            if not len(open_):
+                break
+        return run_of, place
+
+    def match(self, on: tuple[str, ...], asked: Sequence[Values], ordered: bool = True) -> tuple[Indices, "Gathered"]:
+        """All rows whose columns `on` equal these values (NULL equals nothing): pairs of the number of the values and
+        the row; if `ordered`, in the order of the numbers."""
+        usable: Indices | None = None
+        if any(c.valid is not None for c in asked):
+            usable = np.flatnonzero(np.logical_and.reduce([c.there() for c in asked]))
+            asked = [c.take(usable) for c in asked]
+        marks = hashes(asked, len(asked[0]) if asked else 1)
+        numbers, parts = [], []
+        for number, run in enumerate(self.runs):
+            who, places = self._matched(run, on, marks, asked)
+            if len(who):
+                shown = self._shown(number, places)
+                if shown is not None:
+                    who, places = who[shown], places[shown]
+            if len(who):
+                numbers.append(who)
+                parts.append((number, places))
+        found = Gathered.of(self, parts)
+        who = numbers[0] if len(numbers) == 1 else np.concatenate([np.zeros(0, np.int64), *numbers])
+        if ordered and len(parts) > 1:
+            order = np.argsort(who, kind="stable")
+            who, found = who[order], found.take(order)
+        return (who if usable is None else usable[who]), found
+
+    def between(self, order: str, after: int, upto: int) -> "Gathered":
+        """All rows whose tick in the column `order` is above `after` and not above `upto`."""
+        if upto >= END:
+            found = self.scan()
+            return found.take(np.flatnonzero(found[order].data > after))
+        parts = []
+        for number, run in enumerate(self.runs):
+            index = run.orders[order]
+            first, last = np.searchsorted(index.marks, [after, upto], side="right")
+            if first < last:
+                parts.append((number, index.places[first:last]))
+        return self._current(parts)
+
+    def scan(self) -> "Gathered":
+        """All rows."""
+        return self._current([(number, np.arange(len(run))) for number, run in enumerate(self.runs)])
+
+    def _matched(self, run: Run, on: tuple[str, ...], marks: Array, asked: Sequence[Values]) -> tuple[Indices, Indices]:
+        index = run.indexes[on]
+        distinct, starts = index.groups
+        if not len(distinct) or not len(marks):
+            return _NONE, _NONE
+        group: Indices = np.searchsorted(distinct, marks)
+        group[group == len(distinct)] = 0
+        hits = np.flatnonzero(distinct[group] == marks)
+        if not len(hits):
+            return _NONE, _NONE
+        first = starts[group[hits]]
+        counts = starts[group[hits] + 1] - first
+        who = np.repeat(hits, counts)
+        begins = np.cumsum(counts) - counts
+        places = index.places[np.arange(len(who)) - np.repeat(begins - first, counts)]
+        own = [run.rows[name] for name in on]
+        if is_injective(asked) and is_injective(own):
+            return who, places
+        equal = np.ones(len(who), bool)
+        for mine, column in zip(own, asked, strict=True):
+            equal &= column.take(who).same(mine.take(places))
+        return (who, places) if equal.all() else (who[equal], places[equal])
+
+    def _current(self, parts: Sequence[Part]) -> "Gathered":
+        """Of places in runs those that are not hidden and not gone."""
+        kept = []
+        for number, places in parts:
+            shown = self._shown(number, places)
+            kept.append((number, places if shown is None else places[shown]))
+        return Gathered.of(self, [(number, places) for number, places in kept if len(places)])
+
+    def _shown(self, number: int, places: Indices) -> Bools | None:
+        """None if all are."""
+        hidden = self.hidden[number].hides(self.version, places)
+        gone = self.runs[number].gone
+        if gone is not None:
+            hidden = gone[places] if hidden is None else hidden | gone[places]
+        return None if hidden is None else ~hidden
+
+    @property
+    def hidden(self) -> tuple[Hiding, ...]:
+        if self.hiding is None:
+            # Its runs were read from somewhere: each hides its keys in those that are older.
+            table = Table(self.shape, (), (), 0)
+            for run in reversed(self.runs):
+                table = table._with(run)
+            object.__setattr__(self, "hiding", table.hiding)
+            object.__setattr__(self, "version", table.version)
+        assert self.hiding is not None
+        return self.hiding
+
+    # ── changing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def updated(self, rows: Rows, gone: Bools | None = None) -> "Table":
+        """With these rows in the place of those that have their keys; those that are `gone` are no more."""
+        return self.parted(rows, gone)[1]
+
+    def parted(self, rows: Rows, gone: Bools | None = None) -> tuple["Table", "Table"]:
+        """The rows that stay as they are, and all rows when it is updated."""
+        if not len(next(iter(rows.values()))):
+            return self, self
+        table = self._with(make(self.shape, {name: rows[name] for name in self.shape.columns}, gone))
+        assert table.hiding is not None
+        rest = Table(self.shape, table.runs[1:], table.hiding[1:], table.version)
+        return rest, table.compacted()
+
+    def _with(self, run: Run) -> "Table":
+        key = [run.rows[c] for c in self.shape.key]
+        hidden = self.hidden
+        run_of, place = self._find(run.hashes, key) if self.runs else (_NONE, _NONE)
+        hiding = [Hiding.nothing(len(run), self.version + 1)]
+        known = run_of >= 0
+        some = bool(known.any())
+        for number, old in enumerate(hidden):
+            hiding.append(old.after(self.version, place[run_of == number] if some else None))
+        return Table(self.shape, (run, *self.runs), tuple(hiding), self.version + 1)
+
+    def compacted(self) -> "Table":
+        """The same rows in fewer runs, once there are many of about one size."""
+        runs = self.runs
+        if len(runs) <= RUNS_MAX:
+            return self
+        count, size = 1, len(runs[0])
+        while count < len(runs) and len(runs[count]) <= size * GROWTH:
+            size += len(runs[count])
+            count += 1
+        count = max(count, 2)
+        hidden = self.hidden
+        live = [h.live(self.version) for h in hidden[:count]]
+        merged = merge(self.shape, runs[:count], live, count == len(runs))
+        if not len(merged):
+            return Table(self.shape, runs[count:], hidden[count:], self.version)
+        hiding = (Hiding.nothing(len(merged), self.version), *hidden[count:])
+        return Table(self.shape, (merged, *runs[count:]), hiding, self.version)
+
+    @property
+    def bytes(self) -> int:
+        """What its runs take, indexes and all."""
+        return sum(run.bytes for run in self.runs)
+
+    @cached_property
+    def size(self) -> int:
+        """How many rows there are."""
+        return len(self.scan())
+
+
+def _may_have(run: Run, marks: Array) -> bool:
+    """Ticks that only grow are beyond all that came before."""
+    return bool(len(run) and len(marks) and run.hashes[0] <= marks[-1] and marks[0] <= run.hashes[-1])
+
+
+class Gathered(Mapping[str, Values]):
+    """Rows from several runs, a column fetched when it is asked for; NULL where a row is from no run."""
+
+    def __init__(self, table: Table, run_of: Array, place: Indices) -> None:
+        self.table, self.run_of, self.place = table, run_of, place
+        self._fetched: dict[str, Values] = {}
+        self._parts: list[tuple[Run, Indices]] | None = None
+        self._ranged: list[tuple[Run, Indices]] | None = None
+        """Places run by run, if the rows stand so."""
+
+    @staticmethod
+    def of(table: Table, parts: Sequence[Part]) -> "Gathered":
+        """Rows that stand run by run."""
+        if len(parts) == 1:
+            number, place = parts[0]
+            found = Gathered(table, np.full(len(place), number), place)
+        else:
+            run_of = np.repeat([number for number, _ in parts], [len(p) for _, p in parts]) if parts else _NONE
+            found = Gathered(table, run_of, np.concatenate([_NONE, *(p for _, p in parts)]))
+        found._ranged = [(table.runs[number], place) for number, place in parts]
+        return found
+
+    def __len__(self) -> int:
+        """How many rows; a mapping of columns though it is."""
+        return len(self.place)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table.shape.columns)
+
+    def __getitem__(self, name: str) -> Values:
+        if name not in self._fetched:
+            self._fetched[name] = self._fetch(name)
+        return self._fetched[name]
+
+    def take(self, at: Indices) -> "Gathered":
+        return Gathered(self.table, self.run_of[at], self.place[at])
+
+    def _split(self) -> list[tuple[Run, Indices]]:
+        if self._parts is None:
+            runs = self.table.runs
+            self._parts = [(runs[n], np.flatnonzero(self.run_of == n)) for n in range(len(runs))]
+            self._parts = [(run, here) for run, here in self._parts if len(here)]
+        return self._parts
+
+    def _fetch(self, name: str) -> Values:
+        if self._ranged:
+            return v.concat([run.rows[name].take(places) for run, places in self._ranged])
+        parts = self._split()
+        if len(parts) == 1 and len(parts[0][1]) == len(self.place):
+            return parts[0][0].rows[name].take(self.place)
+        pieces = [run.rows[name].take(self.place[here]) for run, here in parts]
+        places = [here for _, here in parts]
+        missing = np.flatnonzero(self.run_of < 0)
+        if len(missing) or not pieces:
+            pieces.append(blank(self.table.shape, name, len(missing)))
+            places.append(missing)
+        back = np.empty(len(self.place), np.int64)
+        back[np.concatenate(places)] = np.arange(len(self.place))
+        return v.concat(pieces).take(back)
+
+
+def blank(shape: Shape, name: str, count: int) -> Values:
+    """NULLs of a column."""
+    return v.empty_like(v.from_arrow(pa.array([], shape.columns[name])), count)

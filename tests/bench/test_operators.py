@@ -1,0 +1,55 @@
+"""The programs and events of the one-operator benchmarks: programs compile, events fit their streams' columns."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+from bench.operators import KEYS, NAMES, OPERATORS, SAME_KEY, Operator, orders_and_offers, readings
+from bench.workload import stream_schemas
+from smile.log.frame import Frame
+from smile.source import Source
+
+
+def whole(frames: list[Frame], name: str) -> pa.Table:
+    return pa.Table.from_batches([frame.events[name] for frame in frames if name in frame.events])
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
+def test_frames_fit_the_program_and_do_not_depend_on_their_size(operator: Operator) -> None:
+    schemas = stream_schemas(Source(f"{operator.name}.smile", operator.program))
+    found, others = list(operator.frames(30_000, 1000, 3)), list(operator.frames(40_000, 20_000, 3))
+    assert len(found) == 30
+    for frame in found:
+        assert sum(rows.num_rows for rows in frame.events.values()) == 1000
+        assert frame.horizons == dict.fromkeys(schemas, max(r[0][-1].as_py() for r in frame.events.values()))
+    for name, schema in schemas.items():
+        table = whole(found, name)
+        table.validate(full=True)
+        assert table.schema == schema
+        assert all(a < b for a, b in pairwise(table[0].to_pylist()))
+        assert table.equals(whole(others, name).slice(0, table.num_rows))
+
+
+def test_operators_have_names_of_their_own() -> None:
+    assert len({operator.name for operator in OPERATORS}) == len(OPERATORS) == 5
+
+
+def test_readings_spread_over_all_keys_and_names() -> None:
+    table = whole(list(readings(200_000, 50_000)), "Readings")
+    keys = table["k"].to_pylist()
+    assert min(keys) >= 0
+    assert max(keys) < KEYS
+    # of 100,000 keys, 200,000 draws leave a share of 1/e² untouched
+    assert len(set(keys)) / KEYS == pytest.approx(0.865, abs=0.01)
+    assert len(set(table["s"].to_pylist())) == NAMES
+    seconds = table["t"][-1].as_py() / 1024e6
+    assert seconds == pytest.approx(200, rel=0.02)
+
+
+def test_an_item_has_few_orders_and_offers_however_long_the_run() -> None:
+    frames = list(orders_and_offers(200_000, 50_000))
+    orders, offers = (Counter(whole(frames, name)["item"].to_pylist()) for name in ("Orders", "Offers"))
+    assert set(orders.values()) == set(offers.values()) == {SAME_KEY}
+    assert orders == offers

@@ -1,0 +1,271 @@
+"""What SEMANTICS promises of one process, checked on a whole run: everything that a subscriber is told, at every frame.
+
+A run has a program, the lines of a history, and a seed that draws where frames end, what is told twice, when state is
+written and lost, and how the history might have gone on instead.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from smile.algebra import mmpl
+from smile.algebra.printer import print_program
+from smile.algebra.rules import rewrite
+from smile.engine.local import LocalEngine
+from smile.engine.messages import messages
+from smile.graph.build import build
+from smile.kernels.compile import Kernels, compile_graph, shown
+from smile.kernels.shown import Shown
+from smile.knowledge.analysis import Analysis
+from smile.knowledge.json import Json
+from smile.reference.evaluate import evaluate
+from smile.reference.history import Event, History
+from smile.reference.wire import snapshot
+from smile.state.store import Store
+from tests.engine.knowledge_told import Told, unsafe
+from tests.kernels.harness import Beside, cuts, frame_of
+from tests.random_programs import random_program
+from tests.reference.histories import Histories
+
+LINES_MAX = 12
+COMPLETIONS = 2
+
+
+@dataclass(frozen=True)
+class Run:
+    program: mmpl.Program
+    lines: list[Event]
+    completions: list[list[Event]] = field(default_factory=list)
+    """Other ways in which the history might have gone on after `cut` lines."""
+    cut: int = 0
+
+
+def draw(seed: int, views_max: int = 6) -> Run:
+    random = Random(seed)
+    program = random_program(random, random.choice((1, 2, 3, views_max)))
+    histories = Histories(program, random)
+    lines = [histories.line() for _ in range(random.randint(2, LINES_MAX))]
+    cut = random.randint(0, len(lines))
+    again = Histories(program, random)
+    again.horizons = dict(History.of(program, lines[:cut]).horizons)
+    again.ticks = [0, *(line["at"] for line in lines[:cut] if "at" in line)]
+    completions = []
+    for _ in range(COMPLETIONS):
+        drawn = deepcopy(again)
+        drawn.random = Random(random.random())
+        completions.append([drawn.line() for _ in range(random.randint(0, 4))])
+    return Run(program, lines, completions, cut)
+
+
+def problems(run: Run, seed: int) -> list[str]:
+    """The first promise that is broken, with all there is to say of it; nothing if all hold."""
+    for check in (_beside, _same_however_cut, _same_after_a_crash, _safe, _rewritten):
+        found = check(run, Random(seed))
+        if found:
+            return [f"{check.__name__.strip('_')}:", *found]
+    return []
+
+
+# ── current, prefix, evolve, drop, end ──────────────────────────────────────────────────────────────────────────────
+
+
+def _beside(run: Run, random: Random) -> list[str]:
+    """After every frame the engine tells what the reference does, and nothing that it was told before is taken back."""
+    both = Beside(run.program)
+    told = Told()
+    start = 0
+    for stop in [*cuts(random, len(run.lines)), None]:
+        found = both.advance(run.lines[start:stop] if stop else [], end=stop is None)
+        found += [p for message in both.told for p in told.hear(message)]
+        if random.random() < 0.2:
+            again = both.engine.advance(both.frame)
+            found += [f"{name} is told again: {len(c)} rows" for name, c in again.changes.items()]
+        if found:
+            return [f"after line {stop}, in the frame from line {start}:", *found]
+        start = stop or 0
+    return [f"at the end {message} is not final" for message in told.shown() if not message["final"]]
+
+
+# ── batching, interleave ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def kernels_of(program: mmpl.Program) -> Kernels:
+    graph = build(program, Analysis(program))
+    return compile_graph(graph, program.streams).keeping([v.name for v in program.views])
+
+
+def content(engine: LocalEngine, program: mmpl.Program) -> dict[str, dict[str, Json]]:
+    """All rows of all views, as a subscriber who asks now would get them, but for `steps`."""
+    found = {}
+    for view in program.views:
+        kept, source = engine.kernels.transforms[shown(view.name)], engine.kernels.inputs[view.name]
+        assert isinstance(kept, Shown)
+        rows = kept.rows(engine.remembered.states[shown(view.name)])
+        told = messages(view.name, source.type, source.layout, rows, engine.remembered.horizons)
+        found[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in told}
+    return found
+
+
+def advance(engine: LocalEngine, program: mmpl.Program, lines: Sequence[Event], ends: Sequence[int]) -> None:
+    """All lines from the first, whatever the engine knows already."""
+    before = History.of(program)
+    engine.advance(frame_of(program, before, before))
+    for stop in ends:
+        after = History.of(program, lines[:stop])
+        engine.advance(frame_of(program, before, after))
+        before = after
+
+
+def _expected(run: Run) -> dict[str, dict[str, Json]]:
+    analysis = Analysis(run.program)
+    relations = evaluate(run.program, analysis, History.of(run.program, run.lines))
+    found = {}
+    for view in run.program.views:
+        rows = snapshot(view.name, analysis.relations[view.name], relations[view.name])
+        found[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in rows.values()}
+    return found
+
+
+def _same_however_cut(run: Run, random: Random) -> list[str]:
+    """The order across streams does not matter, nor where frames end."""
+    engine = LocalEngine(kernels_of(run.program))
+    lines = interleaved(run, random)
+    advance(engine, run.program, lines, cuts(random, len(lines)))
+    return _unlike(content(engine, run.program), _expected(run))
+
+
+def interleaved(run: Run, random: Random) -> list[Event]:
+    """The same lines of each stream in the same order, and the streams mixed anew."""
+    queues: dict[str, list[Event]] = {s.name: [] for s in run.program.streams}
+    for line in run.lines:
+        for stream in [line["stream"]] if "stream" in line else list(queues):
+            queues[stream].append({**line, "stream": stream})
+    found = []
+    while any(queues.values()):
+        found.append(queues[random.choice([s for s, q in queues.items() if q])].pop(0))
+    return found
+
+
+def _unlike(found: dict[str, dict[str, Json]], wanted: dict[str, dict[str, Json]]) -> list[str]:
+    return [
+        f"{view} {key}: {rows.get(key)} instead of {wanted[view].get(key)}"
+        for view, rows in found.items()
+        for key in rows.keys() | wanted[view].keys()
+        if rows.get(key) != wanted[view].get(key)
+    ]
+
+
+# ── crash ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _same_after_a_crash(run: Run, random: Random) -> list[str]:
+    """State is written now and then; the run stops, files are lost or torn, and another goes on from what is left."""
+    kernels = kernels_of(run.program)
+    with TemporaryDirectory() as folder:
+        engine = LocalEngine(kernels, Store.at(folder, "p"))
+        before = History.of(run.program)
+        for stop in cuts(random, len(run.lines)):
+            after = History.of(run.program, run.lines[:stop])
+            engine.advance(frame_of(run.program, before, after))
+            before = after
+            if random.random() < 0.6:
+                engine.checkpoint()
+            if random.random() < 0.15:
+                break
+        for path in sorted(Path(folder).iterdir(), reverse=True)[: random.choice((0, 0, 1, 2))]:
+            _lose(path, random)
+        resumed = LocalEngine(kernels, Store.at(folder, "p"))
+        resumed.resume()
+        advance(resumed, run.program, run.lines, cuts(random, len(run.lines)))
+        return _unlike(content(resumed, run.program), _expected(run))
+
+
+def _lose(path: Path, random: Random) -> None:
+    whole = path.read_bytes()
+    if random.random() < 0.5:
+        path.unlink()
+    else:
+        path.write_bytes(whole[: random.randrange(len(whole))])
+
+
+# ── safety, rewrite ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _safe(run: Run, random: Random) -> list[str]:
+    """What is told after `cut` lines holds however the history goes on."""
+    engine = LocalEngine(kernels_of(run.program))
+    if run.cut:
+        advance(engine, run.program, run.lines[: run.cut], cuts(random, run.cut))
+    now = content(engine, run.program)
+    analysis = Analysis(run.program)
+    found = []
+    for more in [run.lines[run.cut :], *run.completions]:
+        lines = [*run.lines[: run.cut], *more]
+        relations = evaluate(run.program, analysis, History.of(run.program, lines).end())
+        for view in run.program.views:
+            rows = snapshot(view.name, analysis.relations[view.name], relations[view.name])
+            end = {str(m["key"]): m for m in rows.values()}
+            found += [f"{p}\n    if it goes on with {more}" for p in unsafe(now[view.name], end)]
+    return found
+
+
+def _rewritten(run: Run, random: Random) -> list[str]:
+    """Rewriting a program changes no row, now or at the end."""
+    rewritten = rewrite(run.program)
+    names = {v.name for v in rewritten.views}
+    engine = LocalEngine(kernels_of(rewritten))
+    advance(engine, rewritten, run.lines, cuts(random, len(run.lines)))
+    found, wanted = content(engine, rewritten), _expected(run)
+    return [
+        f"{view}: rewritten shows {_plain(found[view])}, written {_plain(wanted[view])}"
+        for view in wanted
+        if view in names and _plain(found[view]) != _plain(wanted[view])
+    ]
+
+
+def _plain(rows: dict[str, Json]) -> dict[str, Json]:
+    return {key: message["row"] for key, message in rows.items()}
+
+
+# ── what failed, made small ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shrunk(run: Run, fails: Callable[[Run], bool]) -> Run:
+    """The same failure with fewer lines and fewer views, as far as leaving one out at a time goes."""
+    changed = True
+    while changed:
+        changed = False
+        for smaller in _smaller(run):
+            try:
+                failing = fails(smaller)
+            except NotImplementedError:
+                continue
+            if failing:
+                run, changed = smaller, True
+                break
+    return run
+
+
+def _smaller(run: Run) -> list[Run]:
+    found = []
+    views = run.program.views
+    for index in reversed(range(len(views))):
+        rest = (*views[:index], *views[index + 1 :])
+        name = views[index].name
+        if rest and not any(name in str(v.body) for v in rest):
+            program = mmpl.Program(run.program.streams, rest, tuple(v.name for v in rest))
+            found.append(Run(program, run.lines, run.completions, run.cut))
+    for index in range(len(run.lines)):
+        lines = [*run.lines[:index], *run.lines[index + 1 :]]
+        if lines:
+            found.append(Run(run.program, lines, run.completions, run.cut - (index < run.cut)))
+    return found
+
+
+def report(run: Run, found: list[str], seed: int) -> str:
+    repeat = f"SMILE_SEEDS={seed} .venv/bin/python -m pytest tests/engine/test_random_programs.py"
+    lines = [str(line) for line in run.lines]
+    return "\n".join(["", *found, "", print_program(run.program), *lines, "", f"to repeat it: {repeat}"])

@@ -1,0 +1,63 @@
+"""Random programs around one operator: over streams, over rows that come out of order, appear late, evolve or leave."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from smile.algebra import mmpl
+from smile.algebra.types import BOOL
+from smile.errors import SmileError
+from tests.kernels.harness import cuts, differences
+from tests.random_programs import Programs
+from tests.reference.histories import Histories
+
+Draw = Callable[[Programs, mmpl.Rel], mmpl.Rel]
+
+BELOW: tuple[Draw, ...] = (
+    Programs.restrict, Programs.extend, Programs.window, Programs.silence, Programs.over, Programs.best,
+    Programs.summarize, Programs.join, Programs.project,
+)  # fmt: skip
+ABOVE: tuple[Draw, ...] = (Programs.restrict, Programs.extend, Programs.window, Programs.best)
+
+TRIES_MAX = 40
+
+
+class Around(Programs):
+    """Draws views each of which has the operator, with others below it and above."""
+
+    def __init__(self, random: Random, operator: Draw, below: Sequence[Draw], above: Sequence[Draw]) -> None:
+        super().__init__(random)
+        self.operator, self.below, self.above = operator, below, above
+
+    def _body(self) -> mmpl.Rel:
+        for _ in range(TRIES_MAX):
+            rel = self._drawn(self._head(), self.below, self.random.randint(0, 3))
+            found = self._drawn(rel, [self.operator], 2)
+            if found is not rel:
+                return self._drawn(found, self.above, self.random.randint(0, 1))
+        return mmpl.Restrict(self._head(), mmpl.Constant(True, BOOL))
+
+    def _grown(self, rel: mmpl.Rel, operators: int) -> mmpl.Rel:
+        return self._drawn(rel, self.below, operators)
+
+    def _drawn(self, rel: mmpl.Rel, operators: Sequence[Draw], count: int) -> mmpl.Rel:
+        for _ in range(count):
+            try:
+                grown = self.random.choice(operators)(self, rel)
+                self._heading(grown)
+            except (SmileError, IndexError):
+                continue
+            rel = grown
+        return rel
+
+
+def program_around(random: Random, operator: Draw, below: Sequence[Draw] = BELOW) -> mmpl.Program:
+    return Around(random, operator, below, ABOVE).draw(random.randint(1, 2))
+
+
+def differences_of(seed: int, operator: Draw, below: Sequence[Draw] = BELOW) -> tuple[mmpl.Program, list[str]]:
+    """What the engine and the reference tell differently in the random case of this seed."""
+    random = Random(seed)
+    program = program_around(random, operator, below)
+    histories = Histories(program, random)
+    lines = [histories.line() for _ in range(random.randint(3, 14))]
+    return program, differences(program, lines, cuts(random, len(lines)))

@@ -1,0 +1,242 @@
+"""Recorded events become the same rows as in the reference's history, in frames of any size."""
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from smile import limits
+from smile.errors import SmileError
+from smile.log.events import EventReader
+from smile.log.frame import END
+from smile.log.lines import open_events
+from smile.reference.history import History, read_events
+from tests.log.reading import KINDS, STREAMS, reader, rows_of, tolerant
+from tests.reference.cases import programs
+from tests.reference.histories import Histories
+
+PROGRAMS = programs()
+
+
+@given(st.sampled_from(sorted(PROGRAMS)), st.integers(0, 2**32), st.integers(1, 9))
+@settings(max_examples=300)
+def test_rows_are_the_references(name: str, seed: int, batch: int) -> None:
+    program = PROGRAMS[name]
+    histories = Histories(program, Random(seed))
+    text = "\n".join(json.dumps(histories.line(), default=str) for _ in range(Random(seed).randint(0, 30)))
+    history = History.of(program, read_events(text))
+    read = reader(text, program.streams)
+    frames = list(read.frames(batch))
+    assert rows_of(frames, program.streams) == history.events
+    assert read.horizons == history.horizons
+    assert read.events == sum(map(len, history.events.values()))
+    assert (read.bad, read.duplicates) == (0, 0)
+    for frame in frames:
+        for stream, events in frame.events.items():
+            assert events.column(0)[-1].as_py() <= frame.horizons[stream]
+
+
+@given(st.sampled_from(sorted(PROGRAMS)), st.integers(0, 2**32))
+def test_each_line_is_a_frame(name: str, seed: int) -> None:
+    """With frames of one line, what is known after each line is what the reference knows."""
+    program = PROGRAMS[name]
+    histories = Histories(program, Random(seed))
+    lines = [histories.line() for _ in range(8)]
+    history = History.of(program)
+    expected = []
+    for line in read_events("\n".join(json.dumps(line, default=str) for line in lines)):
+        before = dict(history.horizons)
+        history.add(line)
+        if history.horizons != before:
+            expected.append(dict(history.horizons))
+    text = "\n".join(json.dumps(line, default=str) for line in lines)
+    assert [f.horizons for f in reader(text, program.streams).frames(1)] == expected
+
+
+@given(st.integers(0, 2**32), st.integers(1, 9))
+def test_repeated_lines_are_dropped_and_counted(seed: int, batch: int) -> None:
+    random = Random(seed)
+    lines: list[str] = []
+    histories = Histories(PROGRAMS["programs/tradefloor"], random)
+    repeated = 0
+    for _ in range(20):
+        events = [line for line in lines if '"event"' in line]
+        if events and random.random() < 0.4:
+            repeated += 1
+            lines.append(random.choice(events).replace(":", " : "))
+        else:
+            lines.append(json.dumps(histories.line()))
+    streams = PROGRAMS["programs/tradefloor"].streams
+    read = reader("\n".join(lines), streams)
+    once = reader("\n".join(line for line in lines if " : " not in line), streams)
+    assert rows_of(list(read.frames(batch)), streams) == rows_of(list(once.frames(batch)), streams)
+    assert read.duplicates == repeated
+
+
+def event(**values: Any) -> str:
+    return json.dumps({"stream": "Kinds", "event": values})
+
+
+@pytest.mark.parametrize(
+    ("column", "written", "value"),
+    [
+        ("o", "true", True), ("o", "null", None),
+        ("i", "-9223372036854775808", -(2**63)), ("i", "9223372036854775807", 2**63 - 1), ("i", '"9007199254740993"', 2**53 + 1),
+        ("i", '"-12"', -12), ("i", "-0", 0),
+        ("x", "1", 1.0), ("x", "0.1", 0.1), ("x", "1E+3", 1000.0), ("x", "5e-324", 5e-324), ("x", "1" + "0" * 300, 1e300),
+        ("d", "0.10", "0.10"), ("d", "123.456", "123.46"), ("d", "1e2", "100.00"), ("d", '"-999.99"', "-999.99"), ("d", "-0.005", "-0.01"),
+        ("d", "0.29", "0.29"),
+        ("s", '"a\\"b\\u00e9\\ud83d\\ude00"', 'a"bé😀'), ("s", '"i"', "i"), ("s", '""', ""), ("s", '"\\u0000"', "\0"),
+        ("y", '"\\\\x00ff"', b"\x00\xff"),
+        ("p", "0", 0), ("p", '"-1762000000000000001"', -1762000000000000001),
+        ("m", "7", 7), ("m", '"2 milliseconds"', 2 * 1000 * 1024), ("m", "\"INTERVAL '3' TICK\"", 3),
+        ("ts", "5", 5), ("ts", '"1970-01-01 00:00:01"', 1_000_000), ("ts", '"1970-01-01T01:00:00+01:00"', 0),
+        ("day", "-1", -1), ("day", '"1970-01-03"', 2),
+    ],
+)  # fmt: skip
+def test_values(column: str, written: str, value: Any) -> None:
+    line = f'{{"stream":"Kinds","event":{{"{column}":{written}}}}}'
+    row = rows_of(list(reader(line).frames(10)))["Kinds"][0]
+    found = row.pop(column)
+    assert (str(found) if column == "d" else found) == value
+    assert type(found) is not bool or column == "o"
+    assert set(row.values()) == {0, None}
+    assert list(rows_of(list(reader(line).frames(10)))["Kinds"][0]) == [KINDS.tick, *(n for n, _ in KINDS.columns)]
+
+
+def ticks(text: str) -> dict[str, list[int]]:
+    return {name: list(rows) for name, rows in rows_of(list(reader(text).frames(100))).items()}
+
+
+def test_ticks_count_up_over_all_streams() -> None:
+    text = """
+        {"stream":"Kinds","event":{}}
+        {"stream":"Bids","event":{}}
+
+        {"stream":"Bids","at":17,"event":{}}
+        {"stream":"Kinds","event":{}}
+        {"stream":"Kinds","at":"9007199254740993","event":{}}
+        {"event":{},"stream":"Kinds"}
+        """
+    assert ticks(text) == {"Kinds": [0, 18, 2**53 + 1, 2**53 + 2], "Bids": [1, 17]}
+
+
+def test_ticks_without_at_pass_over_silence() -> None:
+    text = """{"stream":"Kinds","at":3,"event":{}}
+        {"stream":"Bids","silence_to":500}
+        {"stream":"Kinds","event":{}}
+        {"stream":"Bids","event":{}}"""
+    assert ticks(text) == {"Kinds": [3, 4], "Bids": [501]}
+
+
+def test_silence() -> None:
+    text = """{"silence_to":5}
+        {"stream":"Bids","silence_to":"9"}
+        {"silence_to":3}
+        {"stream":"Bids","silence_to":9223372036854775807}"""
+    frames = list(reader(text).frames(1))
+    assert [f.horizons for f in frames] == [{"Bids": 5, "Kinds": 5}, {"Bids": 9, "Kinds": 5}, {"Bids": END, "Kinds": 5}]
+    assert all(f.events == {} for f in frames)
+
+
+def test_counters() -> None:
+    lines = [
+        '{"stream":"Kinds","at":3,"event":{"i":-1}}',
+        '{"stream":"Kinds","at":3,"event":{"i":-1,"s":null}}',
+        '{"stream":"Kinds","at":3,"event":{"i":-2}}',
+        "nonsense",
+        '{"stream":"Kinds","at":2,"event":{"i":-1}}',
+        '{"stream":"Kinds","at":4,"event":{"i":-1}}',
+    ]
+    read, bad = tolerant("\n".join(lines))
+    assert list(rows_of(list(read.frames(100)))["Kinds"]) == [3, 4]
+    assert (read.events, read.duplicates, read.bad, read.lines) == (2, 1, 3, 6)
+    assert [(b.number, b.raw.decode(), b.diagnostic.code) for b in bad] == [
+        (3, lines[2], "E082"),
+        (4, lines[3], "E073"),
+        (5, lines[4], "E081"),
+    ]
+    assert read.bytes_read == len("\n".join(lines))
+    assert read.bytes_total is None
+
+
+def test_numbers_that_python_hashes_alike_are_told_apart() -> None:
+    for one, other in ((-1, -2), (0, 2**61 - 1)):
+        text = f'{{"stream":"Kinds","at":3,"event":{{"i":{one}}}}}\n{{"stream":"Kinds","at":3,"event":{{"i":{other}}}}}'
+        with pytest.raises(SmileError) as failure:
+            list(reader(text).frames(1))
+        assert failure.value.diagnostics[0].code == "E082"
+
+
+def test_a_refused_event_leaves_no_trace() -> None:
+    text = """{"stream":"Kinds","at":3,"event":{}}
+        {"stream":"Kinds","at":10,"event":{"p":11}}
+        {"stream":"Kinds","at":5,"event":{}}
+        {"stream":"Kinds","event":{}}"""
+    read, bad = tolerant(text)
+    assert list(rows_of(list(read.frames(2)))["Kinds"]) == [3, 5, 6]
+    assert [b.diagnostic.code for b in bad] == ["E080"]
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"\r\n \n", b"\xef\xbb\xbf"])
+def test_nothing_makes_no_frame(text: bytes) -> None:
+    assert list(reader(text).frames(5)) == []
+
+
+def test_line_ends_and_marks_of_other_systems() -> None:
+    text = b'\xef\xbb\xbf{"stream":"Kinds","event":{}}\r\n\r\n{"stream":"Kinds","event":{}}\r\n'
+    assert list(rows_of(list(reader(text).frames(5)))["Kinds"]) == [0, 1]
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 64, 10_000])
+def test_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "events_block_bytes_max", block)
+    monkeypatch.setattr(limits, "event_line_bytes_max", 60)
+    good = "".join(f'{{"stream":"Kinds","event":{{"i":{i}}}}}\n' for i in range(20))
+    long = f'{{"stream":"Kinds","event":{{"s":"{"x" * 200}"}}}}\n'
+    for text in (f"{good}{long}{good}{long}", f"{good}{long}{good}{long}"[:-1]):
+        read, bad = tolerant(text)
+        assert [row["i"] for row in rows_of(list(read.frames(7)))["Kinds"].values()] == [*range(20), *range(20)]
+        assert [(b.number, b.diagnostic.code) for b in bad] == [(21, "E071"), (42, "E071")]
+        assert max(len(b.raw) for b in bad) <= 60 + 1 + block
+
+
+def test_long_lines_end_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "frame_bytes_max", 100)
+    monkeypatch.setattr(limits, "events_block_bytes_max", 50)
+    assert len(list(reader(f"{event(i=1)}\n" * 12).frames(1000))) > 2
+
+
+def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(f"{event(i=i, s='x' * (i % 7))}\n" for i in range(30_000)).encode()
+    (tmp_path / "events.ndjson").write_bytes(text)
+    (tmp_path / "events.ndjson.gz").write_bytes(gzip.compress(text))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    for path in (tmp_path / "events.ndjson", tmp_path / "events.ndjson.gz", "-"):
+        with open_events(str(path)) as file:
+            read = EventReader(STREAMS, file, str(path))
+            seen = [read.bytes_read for _ in read.frames(1000)]
+            assert read.events == 30_000
+            assert seen == sorted(seen)
+            assert read.bytes_total == (None if path == "-" else (tmp_path / path).stat().st_size)
+            assert read.bytes_read == (read.bytes_total or len(text))
+            assert seen[0] < seen[-1]
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    packed = gzip.compress(event(i=1).encode() * 100)
+    (tmp_path / "cut.gz").write_bytes(packed[:-20])
+    (tmp_path / "plain.gz").write_text(event(i=1))
+    (tmp_path / "broken.gz").write_bytes(packed[:20] + b"nonsense" + packed[28:])
+    for name in ("cut.gz", "plain.gz", "broken.gz", "absent", "absent.gz", ""):
+        path = str(tmp_path / name)
+        with pytest.raises(SmileError) as failure, open_events(path) as file:
+            list(EventReader(STREAMS, file, path).frames(10))
+        assert failure.value.diagnostics[0].code == "E070"
+        assert path in failure.value.diagnostics[0].message

@@ -1,0 +1,144 @@
+"""Whatever comes, and however often, what is taken out is the stream, each event once and in order."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+
+from smile import limits
+from smile.algebra import mmpl
+from smile.algebra.arrow_types import stream_schema
+from smile.algebra.types import INT, STRING
+from smile.errors import SmileError
+from smile.log.frame import END, NOTHING
+from smile.log.inbox import Inbox
+
+STREAM = mmpl.StreamDef("S", "t", (("v", INT), ("w", STRING)))
+SCHEMA = stream_schema(STREAM)
+Event = tuple[int, int | None, str | None]
+
+
+def batch(*events: Event) -> pa.RecordBatch:
+    columns = zip(*events, strict=True) if events else [(), (), ()]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, t) for c, t in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA
+    )
+
+
+def rows(events: pa.RecordBatch) -> list[Event]:
+    return [tuple(row.values()) for row in events.to_pylist()]
+
+
+def told(events: Sequence[Event], lo: int, hi: int) -> pa.RecordBatch:
+    return batch(*(e for e in events if lo < e[0] <= hi))
+
+
+EVENTS = st.dictionaries(st.integers(0, 30), st.tuples(st.none() | st.integers(0, 2), st.none() | st.text("ab")))
+RANGES = st.lists(st.tuples(st.integers(-1, 30), st.integers(-1, 30)).map(lambda r: (min(r), max(r))))
+
+
+@given(EVENTS, RANGES, st.lists(st.booleans()), st.randoms(use_true_random=False))
+def test_the_prefix_comes_out_once_and_in_order(
+    happened: dict[int, tuple[int | None, str | None]], ranges: list[tuple[int, int]], takes: list[bool], random: Random
+) -> None:
+    events = [(t, *happened[t]) for t in sorted(happened)]
+    inbox = Inbox(STREAM)
+    heard: set[int] = set()
+    taken: list[Event] = []
+    for i, (lo, hi) in enumerate(ranges):
+        message = rows(told(events, lo, hi))
+        random.shuffle(message)
+        inbox.receive(lo, hi, batch(*message, *message[:1]))
+        heard |= set(range(lo + 1, hi + 1))
+        horizon = next(t for t in range(40) if t not in heard) - 1
+        assert inbox.known.horizon == horizon
+        if i < len(takes) and not takes[i]:
+            continue
+        prefix = inbox.take()
+        if prefix is not None:
+            assert prefix[1] == horizon
+            taken += rows(prefix[0])
+        assert taken == [e for e in events if e[0] <= horizon]
+        assert inbox.take() is None
+    for lo, hi in [*inbox.gaps, (inbox.known.known_to, 30)]:
+        inbox.receive(lo, hi, told(events, lo, hi))
+    prefix = inbox.take()
+    assert taken + (rows(prefix[0]) if prefix else []) == events
+    assert inbox.taken_to == 30
+
+
+@given(EVENTS, st.integers(0, 30), st.booleans())
+def test_other_news_of_a_tick_is_an_error(
+    happened: dict[int, tuple[int | None, str | None]], tick: int, taken: bool
+) -> None:
+    events = [(t, *happened[t]) for t in sorted(happened)]
+    other = {**happened, tick: (7, "other")}
+    for contradictory in ([(t, *other[t]) for t in sorted(other)], [e for e in events if e[0] != tick]):
+        inbox = Inbox(STREAM)
+        inbox.receive(NOTHING if taken else 0, 30, told(events, NOTHING if taken else 0, 30))
+        inbox.take()
+        known = inbox.known
+        lo, hi = (tick - 1, tick + 3)
+        if contradictory == events or (tick == 0 and not taken):
+            inbox.receive(lo, hi, told(contradictory, lo, hi))
+            continue
+        with pytest.raises(SmileError) as failure:
+            inbox.receive(lo, hi, told(contradictory, lo, hi))
+        assert failure.value.diagnostics[0].code == "E083"
+        assert str(tick) in failure.value.diagnostics[0].message
+        assert inbox.known == known
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        (batch((5, 1, "a")), "outside"),
+        (batch((1, 1, "a")), "outside"),
+        (batch((2, 1, "a"), (3, 1, "a"), (2, 1, "b")), "two different events at tick 2"),
+        (batch((2, 1, "a")).select(["t", "v"]), "columns"),
+    ],
+)
+def test_a_message_that_cannot_be(events: pa.RecordBatch, reason: str) -> None:
+    inbox = Inbox(STREAM)
+    with pytest.raises(SmileError, match=reason) as failure:
+        inbox.receive(1, 4, events)
+    assert failure.value.diagnostics[0].code == "E083"
+    assert inbox.known == Inbox(STREAM).known
+
+
+def test_silence_comes_out_too() -> None:
+    inbox = Inbox(STREAM, horizon=10)
+    inbox.receive(5, 20, batch())
+    assert inbox.take() == (batch(), 20)
+    inbox.receive(20, END, batch())
+    assert inbox.take() == (batch(), END)
+
+
+def test_what_waits_is_bounded_and_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "inbox_waiting_bytes_max", 2_500)
+    inbox = Inbox(STREAM)
+    for tick in range(2, 10):
+        inbox.receive(tick - 1, tick, batch((tick, tick, "a")))
+    assert inbox.known.known_to < 9
+    assert inbox.take() is None
+    taken = []
+    while inbox.taken_to < 9:
+        for lo, hi in inbox.gaps or [(inbox.known.known_to, 9)]:
+            inbox.receive(lo, hi, told([(t, t, "a") for t in range(2, 10)], lo, hi))
+        prefix = inbox.take()
+        taken += rows(prefix[0]) if prefix else []
+    assert taken == [(t, t, "a") for t in range(2, 10)]
+
+
+def test_what_was_taken_out_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "inbox_recent_bytes_max", 5_000)
+    inbox = Inbox(STREAM)
+    for tick in range(10):
+        inbox.receive(tick - 1, tick, batch((tick, tick, "a")))
+        inbox.take()
+    with pytest.raises(SmileError, match="tick 9"):
+        inbox.receive(8, 9, batch((9, 0, "other")))
+    inbox.receive(-1, 0, batch((0, 0, "other")))
+    assert inbox.take() is None

@@ -1,0 +1,220 @@
+"""The reference shows, once all streams are finished, what PostgreSQL shows: of every view of plain SQL in the tests."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from random import Random
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from smile import lang
+from smile.algebra import mmpl, trees
+from smile.algebra.heading import Heading, Headings
+from smile.algebra.types import Value
+from smile.program import compile_program
+from smile.reference.evaluate import evaluate
+from smile.reference.history import Event, History, read_events
+from smile.source import Source
+from tests.algebra.translate.fixtures import all_cases
+from tests.algebra.translate.test_against_sqlite import QUERIES, STREAMS
+from tests.reference import plain_sql, postgres
+from tests.reference.cases import ROOT, analysed, cases
+from tests.reference.histories import RUNS, Histories
+from tests.reference.postgres import Connection, name_of
+from tests.reference.to_postgres import Known, is_plain, to_postgres
+
+LINES = (4, 14)
+QUOTIENT_SCALE = 16
+
+DEPARTURES = {
+    "expressions.test: quoted literals take the type beside them": "to PostgreSQL, times and intervals are ints",
+    "joins.test: FULL JOIN of two aggregates": "a row for each key: the groups of NULL, which match none, share one",
+    "keys.test: names that differ in case only, in quotes": "names have one case when they are handed to PostgreSQL",
+    "plain_sql: CONCAT of a Boolean": "its text is that of a cast, true; in PostgreSQL it is t, though || has true",
+}
+"""Programs of plain SQL that are left out, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    text: str
+    events: tuple[Event, ...] = ()
+    histories: int = 20 * RUNS
+
+    @cached_property
+    def statements(self) -> list[lang.Statement]:
+        return lang.parse(Source(f"{self.name}.smile", self.text))[0]
+
+    @cached_property
+    def written(self) -> mmpl.Program:
+        """Without streams that no view reads, which random events would be spent on."""
+        program = compile_program(Source(f"{self.name}.smile", self.text)).written
+        read = {rel.name for view in program.views for rel in trees.walk(view.body) if isinstance(rel, mmpl.Ref)}
+        return replace(program, streams=tuple(s for s in program.streams if s.name in read), subscriptions=())
+
+    @cached_property
+    def headings(self) -> Mapping[str, Heading]:
+        return Headings.of_program(self.written).relations
+
+    @cached_property
+    def plain(self) -> dict[str, lang.CreateView]:
+        """The views of plain SQL over streams and other such views, each after those that it reads."""
+        views = {name_of(s.name.text): s for s in self.statements if isinstance(s, lang.CreateView)}
+        special: set[str] = set()
+        found = {}
+        for view in self.written.views:
+            statement = views[name_of(view.name)]
+            if is_plain(statement, special):
+                found[view.name] = statement
+            else:
+                special.add(name_of(view.name))
+        return found
+
+
+def _of_tests() -> list[Program]:
+    return [Program(c.name, c.program, tuple(c.events)) for c in cases() if c.language == "smile"]
+
+
+def _of_examples() -> list[Program]:
+    found = []
+    for path in sorted((ROOT / "programs").glob("*.smile")):
+        recorded = path.with_suffix(".events")
+        events = read_events(recorded.read_text()) if recorded.exists() else []
+        found.append(Program(f"programs/{path.stem}", path.read_text(), tuple(events)))
+    return found
+
+
+def _of_fixtures() -> list[Program]:
+    found = [Program(f"{c.file}: {c.title}", c.source.text, histories=10 * RUNS) for c in all_cases()]
+    return [p for p in found if not p.name.startswith("errors.test: ")]
+
+
+CORPORA: dict[str, Callable[[], list[Program]]] = {
+    "test programs": _of_tests,
+    "example programs": _of_examples,
+    "fixtures": _of_fixtures,
+    "queries": lambda: [Program(q, f"{STREAMS}CREATE VIEW V AS {q};") for q in QUERIES],
+    "plain_sql": lambda: [Program(n, t, tuple(plain_sql.EVENTS), 3 * RUNS) for n, t in plain_sql.programs().items()],
+}
+VIEWS_MIN = {"test programs": 42, "example programs": 20, "fixtures": 150, "queries": 66, "plain_sql": 299}
+"""Of fewer views than these, some were lost on the way."""
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Connection]:
+    with postgres.running() as connection:
+        yield connection
+
+
+# ── the comparison ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def create(connection: Connection, program: Program, views: Sequence[str]) -> None:
+    known: dict[str, Known] = {}
+    for name, heading in program.headings.items():
+        columns = tuple(map(name_of, heading.visible))
+        shown = tuple(name_of(c) for c in heading.key if c not in heading.hidden)
+        query = program.plain[name].query if name in program.plain else None
+        known[name_of(name)] = Known(columns, shown, query)
+    for stream in program.written.streams:
+        postgres.create_table(connection, stream.name, program.headings[stream.name])
+    for name in views:
+        text = to_postgres(program.plain[name].query, known)
+        names = sql.SQL(", ").join(map(sql.Identifier, known[name_of(name)].columns))
+        view = sql.SQL("CREATE VIEW {} ({}) AS ").format(sql.Identifier("public", name_of(name)), names)
+        connection.execute(view + sql.SQL(text))
+
+
+def differences(
+    connection: Connection, program: Program, views: Sequence[str], lines: Sequence[Event]
+) -> Iterator[str]:
+    streams = {s.name for s in program.written.streams}
+    history = History.of(program.written, [line for line in lines if line.get("stream") in {None, *streams}])
+    relations = evaluate(program.written, analysed(program.written), history.end())
+    for stream, events in history.events.items():
+        postgres.insert(connection, stream, program.headings[stream], list(events.values()))
+    for name in views:
+        heading = program.headings[name]
+        own = [tuple(row.cells[c].now for c in heading.visible) for row in relations[name].values() if row.shown]
+        theirs = postgres.read(connection, name, heading)
+        ours_only, theirs_only = unmatched(own, theirs)
+        if ours_only or theirs_only:
+            query = lang.print_expression(program.plain[name].query)
+            yield f"{name}: {query}\n  the reference only: {ours_only}\n  PostgreSQL only: {theirs_only}"
+
+
+def unmatched(
+    own: list[tuple[Value, ...]], theirs: list[tuple[Value, ...]]
+) -> tuple[list[tuple[Value, ...]], list[tuple[Value, ...]]]:
+    left = list((Counter(own) - Counter(theirs)).elements())
+    right = list((Counter(theirs) - Counter(own)).elements())
+    for row in list(left):
+        match = next((other for other in right if all(map(agree, row, other))), None)
+        if match is not None:
+            left.remove(row)
+            right.remove(match)
+    return left, right
+
+
+def agree(own: Value, theirs: Value) -> bool:
+    """Whether two values are the same. A sum of floats is exact here, and rounded at every step there; a quotient of
+    decimals has 16 digits behind the point here, and at least 16 in all there."""
+    if isinstance(own, float) and isinstance(theirs, float):
+        return math.isclose(own, theirs, rel_tol=1e-12)
+    if isinstance(own, Decimal) and isinstance(theirs, Decimal) and own.as_tuple().exponent == -QUOTIENT_SCALE:
+        return math.isclose(own, theirs, rel_tol=1e-15, abs_tol=10**-QUOTIENT_SCALE)
+    return type(own) is type(theirs) and own == theirs
+
+
+def histories(program: Program) -> Iterator[tuple[str, Sequence[Event]]]:
+    """The events written for it, and random ones."""
+    yield "its own events", program.events
+    for seed in range(program.histories):
+        random = Random(f"{program.name} {seed}")
+        drawn = Histories(program.written, random)
+        yield f"seed {seed}", [drawn.line() for _ in range(random.randint(*LINES))]
+
+
+def first_difference(connection: Connection, program: Program, views: Sequence[str]) -> str | None:
+    """Nothing, if all views agree on all histories."""
+    try:
+        with connection.transaction(force_rollback=True):
+            create(connection, program, views)
+            for title, lines in histories(program):
+                with connection.transaction(force_rollback=True):
+                    found = list(differences(connection, program, views, lines))
+                if found:
+                    return "\n".join([f"{program.name}, {title}", *map(str, lines), *found])
+    except psycopg.Error as problem:
+        return f"{program.name}: {problem}"
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_shows_what_postgres_shows(server: Connection, corpus: str) -> None:
+    found = []
+    compared = 0
+    for program in CORPORA[corpus]():
+        views = [v for v in program.plain if program.name not in DEPARTURES]
+        compared += len(views)
+        if views and (difference := first_difference(server, program, views)):
+            found.append(difference)
+    print(f"{compared} views of the {corpus} compared with PostgreSQL")  # noqa: T201
+    assert not found, "\n\n".join(found)
+    assert compared >= VIEWS_MIN[corpus]
+
+
+@pytest.mark.slow
+def test_departures_are_some(server: Connection) -> None:
+    """What is left out would differ: when it does not any more, it is to be compared."""
+    left = {p.name: p for corpus in CORPORA.values() for p in corpus() if p.name in DEPARTURES}
+    assert left.keys() == DEPARTURES.keys()
+    for program in left.values():
+        assert first_difference(server, program, list(program.plain)), program.name
