@@ -29,7 +29,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "graph": BASE | {"algebra", "knowledge"},
     "program": BASE | {"lang", "algebra", "knowledge", "graph"},
     "reference": BASE | {"algebra", "knowledge"},
-    "cli": BASE | {"java", "lang", "algebra", "knowledge", "graph", "program"},
+    "log": BASE | {"algebra"},
+    "columns": BASE | {"algebra", "knowledge"},
+    "state": BASE | {"columns", "log"},
+    "kernels": BASE | {"algebra", "knowledge", "graph", "columns", "state", "log"},
+    "engine": BASE | {"algebra", "knowledge", "columns", "state", "log", "kernels"},
+    "cli": BASE | {"java", "lang", "algebra", "knowledge", "graph", "program", "log", "kernels", "engine"},
 }
 """For each folder or module right under src/smile, the others it may import: data flows down this table."""
 

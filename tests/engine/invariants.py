@@ -7,13 +7,18 @@ written and lost, and how the history might have gone on instead.
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
+
 from smile.algebra import mmpl
+from smile.algebra.arrow_types import stream_schema
 from smile.algebra.printer import print_program
 from smile.algebra.rules import rewrite
+from smile.engine.intake import Intake
 from smile.engine.local import LocalEngine
 from smile.engine.messages import messages
 from smile.graph.build import build
@@ -21,6 +26,7 @@ from smile.kernels.compile import Kernels, compile_graph, shown
 from smile.kernels.shown import Shown
 from smile.knowledge.analysis import Analysis
 from smile.knowledge.json import Json
+from smile.log.frame import NOTHING, Frame
 from smile.reference.evaluate import evaluate
 from smile.reference.history import Event, History
 from smile.reference.wire import snapshot
@@ -62,7 +68,7 @@ def draw(seed: int, views_max: int = 6) -> Run:
 
 def problems(run: Run, seed: int) -> list[str]:
     """The first promise that is broken, with all there is to say of it; nothing if all hold."""
-    for check in (_beside, _same_however_cut, _same_after_a_crash, _safe, _rewritten):
+    for check in (_beside, _same_however_cut, _same_however_told, _same_after_a_crash, _safe, _rewritten):
         found = check(run, Random(seed))
         if found:
             return [f"{check.__name__.strip('_')}:", *found]
@@ -135,6 +141,40 @@ def _same_however_cut(run: Run, random: Random) -> list[str]:
     lines = interleaved(run, random)
     advance(engine, run.program, lines, cuts(random, len(lines)))
     return _unlike(content(engine, run.program), _expected(run))
+
+
+def _same_however_told(run: Run, random: Random) -> list[str]:
+    """Knowledge of streams comes in pieces, out of order and more than once; nothing but the prefix is taken in."""
+    engine = LocalEngine(kernels_of(run.program))
+    engine.advance(Frame({}, {}))
+    intake = Intake(run.program.streams, {})
+    pieces = told_in_pieces(run, random)
+    random.shuffle(pieces)
+    pieces += random.sample(pieces, len(pieces) // 2)
+    for piece in pieces:
+        intake.receive(*piece)
+        frame = intake.frame() if random.random() < 0.5 else None
+        if frame is not None:
+            engine.advance(frame)
+    last = intake.frame()
+    if last is not None:
+        engine.advance(last)
+    found = [f"{stream} is still curious about {gaps}" for stream, gaps in intake.gaps.items()]
+    return found or _unlike(content(engine, run.program), _expected(run))
+
+
+def told_in_pieces(run: Run, random: Random) -> list[tuple[str, int, int, pa.RecordBatch]]:
+    """Of each stream, ranges of ticks that together are all that is known, some of them overlapping."""
+    history = History.of(run.program, run.lines)
+    found = []
+    for stream in run.program.streams:
+        horizon, events = history.horizons[stream.name], history.events[stream.name]
+        ends = sorted({NOTHING, horizon, *(t for t in events if random.random() < 0.5)})
+        for start, stop in pairwise(ends):
+            start = max(NOTHING, start - random.choice((0, 0, 2)))
+            rows = [row for t, row in sorted(events.items()) if start < t <= stop]
+            found.append((stream.name, start, stop, pa.RecordBatch.from_pylist(rows, stream_schema(stream))))
+    return found
 
 
 def interleaved(run: Run, random: Random) -> list[Event]:

@@ -46,6 +46,8 @@ BAD: list[tuple[str, str, str, str | None]] = [
     ('{"stream":"Kinds","event":{},"note":1}', "E074", 'there is no field "note"', None),
     # names
     ('{"stream":"Kinds","at":9,"at":9,"event":{}}', "E075", 'the name "at" is given twice', None),
+    ('{"silence_to":9,"silence_to":9}', "E075", 'the name "silence_to" is given twice', None),
+    ('{"stream":"Kinds","silence_to":9,"stream":"Kinds"}', "E075", 'the name "stream" is given twice', None),
     (kinds('{"i":1,"i":1}'), "E075", 'the name "i" is given twice', None),
     (kinds('{"i":1,"\\u0069":1}'), "E075", 'the name "i" is given twice', None),
     ('{"stream":"Kinds","event":{"i":1},"event":{}}', "E075", 'the name "event" is given twice', None),

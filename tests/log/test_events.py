@@ -120,11 +120,12 @@ def test_ticks_count_up_over_all_streams() -> None:
         {"stream":"Bids","event":{}}
 
         {"stream":"Bids","at":17,"event":{}}
+        {"stream":"Kinds","at":5,"event":{}}
         {"stream":"Kinds","event":{}}
         {"stream":"Kinds","at":"9007199254740993","event":{}}
         {"event":{},"stream":"Kinds"}
         """
-    assert ticks(text) == {"Kinds": [0, 18, 2**53 + 1, 2**53 + 2], "Bids": [1, 17]}
+    assert ticks(text) == {"Kinds": [0, 5, 18, 2**53 + 1, 2**53 + 2], "Bids": [1, 17]}
 
 
 def test_ticks_without_at_pass_over_silence() -> None:

@@ -1,5 +1,7 @@
 """A gap list says what a plain set of ticks says."""
 
+from itertools import pairwise
+
 from hypothesis import given, strategies as st
 
 from smile.log.frame import END, NOTHING
@@ -39,7 +41,7 @@ def test_ranges_are_in_order_and_apart(added: list[Range], asked: Range) -> None
     for lo, hi in added:
         gaps = gaps.added(lo, hi)
     for ranges in ([(NOTHING, gaps.horizon), *gaps.ranges], gaps.new(*asked), gaps.gaps):
-        assert all(a[1] < b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+        assert all(a[1] < b[0] for a, b in pairwise(ranges))
     assert all(lo < hi for lo, hi in (*gaps.ranges, *gaps.new(*asked), *gaps.gaps))
 
 

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings, strategies as st
 from smile.errors import SmileError
 from smile.log.careful import CarefulReader
 from smile.log.events import EventReader
+from smile.log.places import EventError
 from smile.log.quick import QuickReader
 from smile.log.shape import Said, Shape
 from smile.reference.history import plain_value
@@ -63,8 +64,7 @@ LINES = objects(
 def careful(raw: bytes) -> Said | None:
     try:
         return CAREFUL.read(raw)
-    except SmileError as problem:
-        assert problem.diagnostics[0].span is not None
+    except SmileError:
         return None
 
 
@@ -112,14 +112,17 @@ def test_the_quick_reader_reads_what_is_common() -> None:
 
 
 def read_all(data: bytes) -> None:
-    try:
-        list(EventReader(STREAMS, io.BytesIO(data), "events.ndjson").frames(3))
-    except SmileError as problem:
-        assert str(problem).startswith("events.ndjson:")
     bad: list[str] = []
     read = EventReader(STREAMS, io.BytesIO(data), "events.ndjson", lambda b: bad.append(b.render()))
     list(read.frames(3))
     assert read.bad == len(bad)
+    first = ""
+    try:
+        list(EventReader(STREAMS, io.BytesIO(data), "events.ndjson").frames(3))
+    except EventError as problem:
+        first = problem.bad.render()
+    assert first == (bad[0] if bad else "")
+    assert first == "" or first.startswith("events.ndjson:")
 
 
 @given(st.binary(max_size=300))

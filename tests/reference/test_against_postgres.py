@@ -15,8 +15,8 @@ from psycopg import sql
 from smile import lang
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, Headings
+from smile.algebra.translate import translate
 from smile.algebra.types import Value
-from smile.program import compile_program
 from smile.reference.evaluate import evaluate
 from smile.reference.history import Event, History, read_events
 from smile.source import Source
@@ -54,7 +54,8 @@ class Program:
     @cached_property
     def written(self) -> mmpl.Program:
         """Without streams that no view reads, which random events would be spent on."""
-        program = compile_program(Source(f"{self.name}.smile", self.text)).written
+        program, problems = translate(self.statements, ())
+        assert not problems, f"{self.name}: {problems}"
         read = {rel.name for view in program.views for rel in trees.walk(view.body) if isinstance(rel, mmpl.Ref)}
         return replace(program, streams=tuple(s for s in program.streams if s.name in read), subscriptions=())
 
@@ -99,7 +100,7 @@ CORPORA: dict[str, Callable[[], list[Program]]] = {
     "test programs": _of_tests,
     "example programs": _of_examples,
     "fixtures": _of_fixtures,
-    "queries": lambda: [Program(q, f"{STREAMS}CREATE VIEW V AS {q};") for q in QUERIES],
+    "queries": lambda: [Program(q, f"{STREAMS}CREATE VIEW V AS {q};", (), 10 * RUNS) for q in QUERIES],
     "plain_sql": lambda: [Program(n, t, tuple(plain_sql.EVENTS), 3 * RUNS) for n, t in plain_sql.programs().items()],
 }
 VIEWS_MIN = {"test programs": 42, "example programs": 20, "fixtures": 150, "queries": 66, "plain_sql": 299}

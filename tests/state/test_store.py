@@ -11,6 +11,7 @@ from smile import limits
 from smile.columns import values as v
 from smile.columns.values import Values
 from smile.errors import SmileError
+from smile.state.file import StateFile
 from smile.state.run import Shape
 from smile.state.store import Store
 from smile.state.table import Table
@@ -108,24 +109,9 @@ def test_every_damaged_byte_is_found(tmp_path: Path) -> None:
 
 def _used(folder: Path) -> list[int]:
     """Places of bytes that say something: between columns there are gaps."""
-    from smile.state.file import StateFile
-
     file = StateFile(new_store(folder).filesystem, str(folder / f"{7:012}.state"))
-    found: list[int] = []
-
-    def walk(told: object) -> None:
-        if isinstance(told, dict):
-            for name, part in told.items():
-                if name in ("at", "offsets"):
-                    found.extend(range(part[0], part[0] + part[1]))
-                else:
-                    walk(part)
-        elif isinstance(told, list):
-            for part in told:
-                walk(part)
-
-    walk(file.footer["runs"])
-    return found
+    parts = [part for _, parts in file.footer["runs"] for part in parts if part is not None]
+    return [place for _, start, length, _ in parts for place in range(start, start + length)]
 
 
 def test_a_damaged_version_is_passed_over_and_said(tmp_path: Path) -> None:
@@ -154,7 +140,7 @@ def test_columns_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
     saved = new_store(tmp_path).read(0, SHAPES, whole=False)
     (run,) = saved.tables["t/rows"].runs
     there, rows = saved.tables["t/rows"].find([Values(np.array([1])), v.text(pa.array(["é"]))])
-    assert set(run.rows._read) == {"k", "s"}  # type: ignore[attr-defined]
+    assert set(run.rows.kept) == {"k", "s"}  # type: ignore[attr-defined]
     if there[0]:
         assert rows["n"].data[0] == 0
 

@@ -33,7 +33,7 @@ def clashing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.param:
         for module in ("smile.state.run", "smile.state.table"):
             monkeypatch.setattr(f"{module}.hashes", lambda c, n: hashing.hashes(c, n) % np.uint64(5))
-            monkeypatch.setattr(f"{module}.is_injective", lambda _: False)
+        monkeypatch.setattr("smile.state.run.is_injective", lambda _: False)
 
 
 def rows_of(rows: Plain) -> dict[str, Values]:

@@ -1,9 +1,9 @@
 """Superaccumulators: sums of floats that are exact, so that they are the same in any order, and after taking away what
 was added.
 
-A sum is six limbs of 32 bits, the lowest worth 2^-96, in which nearly all floats fit. What does not is beside them, as a
-Python integer of units of 2^-1074, of which every float is a multiple. After each operation the limbs are in 0..2^32-1
-but for the highest, which has the sign.
+A sum is six limbs of 32 bits, the lowest worth 2^-96, in which nearly all floats fit. What does not is beside them, as
+a Python integer of units of 2^-1074, of which every float is a multiple. After each operation the limbs are in
+0..2^32-1, but for the highest, which has the sign.
 """
 
 from typing import TYPE_CHECKING, Final, Protocol
@@ -223,8 +223,8 @@ def _rounded(limbs: Array) -> Array:
     space = np.uint64(BITS) - length.astype(np.uint64)
     bits = (((high << np.uint64(BITS)) | mid) << space) | (low >> (np.uint64(BITS) - space))
     below = (low << space) & np.uint64(_MASK)
-    place = np.arange(LIMBS + 3)
-    rest = ((size != 0) & (place[None, :] < (top - 2)[:, None])).any(axis=1) | (below != 0)
+    places = np.arange(LIMBS + 3)
+    rest = ((size != 0) & (places[None, :] < (top - 2)[:, None])).any(axis=1) | (below != 0)
     kept, cut = bits >> np.uint64(11), bits & np.uint64(0x7FF)
     half = np.uint64(0x400)
     up = (cut > half) | ((cut == half) & (rest | ((kept & np.uint64(1)) != 0)))

@@ -4,7 +4,7 @@ A row nobody had heard of has no mask before (ABSENT); one of which nothing is l
 moved away from, has none after. Rows that are hidden for good are heard of no more after the change that says so.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -37,6 +37,25 @@ class Taken(Mapping[str, C], Generic[C]):
         if name not in self._taken:
             self._taken[name] = self.source[name].take(self.at)  # type: ignore[assignment]
         return self._taken[name]
+
+
+class Joined(Mapping[str, C], Generic[C]):
+    """The rows of several mappings one after the other, each column when it is asked for."""
+
+    def __init__(self, names: Iterable[str], parts: Sequence[Mapping[str, C]]) -> None:
+        self.names, self.parts = tuple(names), parts
+        self._joined: dict[str, C] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __getitem__(self, name: str) -> C:
+        if name not in self._joined:
+            self._joined[name] = k.concat([p[name] for p in self.parts])  # type: ignore[type-var]
+        return self._joined[name]
 
 
 @dataclass(frozen=True)
@@ -73,8 +92,8 @@ class Changes:
 
 
 def differing(changes: Changes, heeded: bool) -> Changes:
-    """Those whose rows are known otherwise than before. Rows hidden for good from the first are not worth a word, unless
-    they are `heeded`."""
+    """Those whose rows are known otherwise than before. Rows hidden for good from the first are not worth a word,
+    unless they are `heeded`."""
     new, old = changes.new, changes.old
     told = masks.heard if heeded else masks.live
     if old is None:
@@ -95,7 +114,7 @@ def concat(layout: Layout, parts: Sequence[Changes]) -> Changes:
     """One after the other; there is at least one."""
     if len(parts) == 1:
         return parts[0]
-    fixed = {name: k.concat([p.fixed[name] for p in parts]) for name in layout.fixed}
+    fixed = Joined(layout.fixed, [p.fixed for p in parts])
     new = concat_versions(layout, [p.new for p in parts])
     if all(p.old is None for p in parts):
         return Changes(fixed, None, new)
@@ -103,7 +122,7 @@ def concat(layout: Layout, parts: Sequence[Changes]) -> Changes:
 
 
 def concat_versions(layout: Layout, parts: Sequence[Version]) -> Version:
-    columns: dict[str, Column] = {name: k.concat([p.columns[name] for p in parts]) for name in layout.evolving}  # type: ignore[type-var]
+    columns = Joined(layout.evolving, [p.columns for p in parts])
     return Version(columns, np.concatenate([p.mask for p in parts]), np.concatenate([p.steps for p in parts]))
 
 

@@ -7,9 +7,16 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_types
 from smile.algebra.heading import whole_key_equated
 from smile.graph.objects import Graph, TransformObject
-from smile.kernels.forget import Forgetful
+from smile.kernels.best import Best
+from smile.kernels.distinct import distinct
+from smile.kernels.forget import Forgetful, forgetful
+from smile.kernels.groups import summarize
+from smile.kernels.joins.asof import AsOf
+from smile.kernels.joins.choose import compile_join
+from smile.kernels.joins.exists import Exists
 from smile.kernels.last import Last
 from smile.kernels.layout import Layout
+from smile.kernels.over import Over
 from smile.kernels.rows import Extend, Project, Rename, Restrict, Same, Together, Windows
 from smile.kernels.shown import Shown
 from smile.kernels.silence import Silence
@@ -17,6 +24,7 @@ from smile.kernels.transform import Input, Output, Transform
 from smile.knowledge.aggregate_types import membership
 from smile.knowledge.analysis import Analysis
 from smile.knowledge.domains import Domains
+from smile.knowledge.join_types import match_ties
 from smile.knowledge.seals import Seal
 from smile.knowledge.types import RelationType
 
@@ -61,7 +69,8 @@ def compile_graph(graph: Graph, streams: tuple[mmpl.StreamDef, ...]) -> Kernels:
         found = compile_transform(t.rel, tuple(inputs[i] for i in t.inputs), output)
         transforms[t.output] = found
         inputs[t.output] = Input(t.output, found.layout, output.type, output.bottoms, found)
-    return Kernels(inputs, transforms, {t.output: t.inputs for t in graph.transforms})
+    reads = {t.output: t.inputs for t in graph.transforms}
+    return Kernels(inputs, transforms, reads, forgetful(graph, inputs, transforms))
 
 
 def compile_transform(rel: mmpl.Rel, sources: tuple[Input, ...], output: Output) -> Transform:
@@ -81,10 +90,24 @@ def compile_transform(rel: mmpl.Rel, sources: tuple[Input, ...], output: Output)
             return Together(rel, sources, output)
         case mmpl.Window(kind="tumble" | "hop"):
             return Windows(rel, source, output)
+        case mmpl.Best():
+            return Best(rel, source, output)
+        case mmpl.Over():
+            return Over(rel, source, output)
         case mmpl.Window(kind="last"):
             return Last(rel, source, output)
         case mmpl.Silence():
             return Silence(rel, source, output)
+        case mmpl.Join(kind="semi" | "anti" | "match"):
+            return Exists(rel, source, sources[1], output)
+        case mmpl.Join():
+            return compile_join(rel, *sources, output)
+        case mmpl.Asof():
+            return AsOf(rel, source, sources[1], output)
+        case mmpl.Summarize():
+            return summarize(rel, source, output)
+        case mmpl.Distinct():
+            return distinct(source, output)
     raise NotImplementedError(type(rel).__name__)
 
 
@@ -109,17 +132,31 @@ def _heeded(graph: Graph, analysis: Analysis) -> set[str]:
 
 def _is_heeded_by(transform: TransformObject, position: int, name: str, analysis: Analysis) -> bool:
     rel, type_ = transform.rel, analysis.of(mmpl.Ref(name))
+    if isinstance(rel, mmpl.Join):
+        on = [pair[position] for pair in rel.on]
+        is_told = rel.kind == "inner" or _is_sealed_when_asked(rel, position, type_, analysis)
+        return not is_told and whole_key_equated(type_.heading, on)
     if _is_sealed_when_heard(type_):
         return False
     match rel:
-        case mmpl.Join():
-            on = [pair[position] for pair in rel.on]
-            return rel.kind != "inner" and whole_key_equated(type_.heading, on)
         case mmpl.Summarize():
             return membership(type_, rel.per).single
         case mmpl.Distinct():
             return membership(type_, analysis.of(mmpl.Ref(transform.output)).heading.key).single
     return False
+
+
+def _is_sealed_when_asked(rel: mmpl.Join, position: int, type_: RelationType, analysis: Analysis) -> bool:
+    """Whether a row of the other side is sealed against this one as soon as the row that it asks for is heard of."""
+    sides = analysis.of(rel.left), analysis.of(rel.right)
+    other = sides[1 - position]
+    ties = match_ties(rel, *sides)
+    fixed = [c for c, t in other.columns.items() if not t.evolves]
+    asking = {pair[position]: pair[1 - position] for pair in rel.on}
+    tick = type_.heading.tick[:1]
+    wanted = Seal.of(asking[tick[0]]) if tick and tick[0] in asking else Seal.NEVER
+    sealed = all(ties.express(seal, fixed) == wanted for seal in type_.seals.values())
+    return _is_sealed_when_heard(type_) and not wanted.is_never and sealed
 
 
 def _is_sealed_when_heard(type_: RelationType) -> bool:

@@ -42,7 +42,11 @@ def least(horizons: Horizons, streams: Sequence[str]) -> int:
 
 def plain(name: str, fixed: Mapping[str, Values], columns: Mapping[str, Column]) -> Values:
     """A column that never changes, wherever it stands."""
-    return fixed[name] if name in fixed else k.now_of(columns[name])
+    return k.now_of(cells(name, fixed, columns))
+
+
+def cells(name: str, fixed: Mapping[str, Values], columns: Mapping[str, Column]) -> Column:
+    return columns[name] if name in columns else fixed[name]
 
 
 def under(version: Version, codes: Codes) -> Version:
@@ -53,14 +57,15 @@ def under(version: Version, codes: Codes) -> Version:
 
 @dataclass(frozen=True)
 class Closing:
-    """When rows are sealed, as columns of the table that keeps them."""
+    """When rows are sealed, as columns of the table that keeps them, whose names begin with `prefix`."""
 
     seals: Mapping[str, Seal]
     types: Mapping[str, DataType]
+    prefix: str = "until"
 
     @property
     def orders(self) -> tuple[str, ...]:
-        return tuple(_order(s) for s, seal in self.seals.items() if not seal.is_never)
+        return tuple(self._order(s) for s, seal in self.seals.items() if not seal.is_never)
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
@@ -73,7 +78,7 @@ class Closing:
 
     def ticks(self, columns: Mapping[str, Values], count: int) -> dict[str, Values]:
         seals = Seals(self.seals, self.types)
-        return {_order(s): Values(seals.ticks(s, columns, count)) for s, e in self.seals.items() if not e.is_never}
+        return {self._order(s): Values(seals.ticks(s, columns, count)) for s, e in self.seals.items() if not e.is_never}
 
     def reached(self, horizons: Horizons, columns: Mapping[str, Values], count: int) -> Bools:
         return Seals(self.seals, self.types).reached(horizons, columns, count)
@@ -92,21 +97,24 @@ class Closing:
             before, after = moved.before[stream], moved.after[stream]
             if after <= before or (seal.is_never and after < END):
                 continue
-            found.append(table.scan() if seal.is_never else table.between(_order(stream), before, after))
+            found.append(table.scan() if seal.is_never else table.between(self._order(stream), before, after))
         if not found:
             nothing = np.zeros(0, np.int64)
             return Gathered(table, nothing, nothing)
         rows = found[0]
         if len(found) > 1:
-            places = np.concatenate([f.run_of * (1 << 40) + f.place for f in found])
-            places = np.unique(places)
+            places = np.unique(np.concatenate([places_of(f) for f in found]))
             rows = Gathered(table, places >> 40, places & ((1 << 40) - 1))
         keep = np.ones(len(rows), bool)
         for stream, seal in self.seals.items():
             if moved.after[stream] < END:
-                keep &= False if seal.is_never else rows[_order(stream)].data <= moved.after[stream]
+                keep &= False if seal.is_never else rows[self._order(stream)].data <= moved.after[stream]
         return rows if keep.all() else rows.take(np.flatnonzero(keep))
 
+    def _order(self, stream: str) -> str:
+        return f"{self.prefix} {stream}"
 
-def _order(stream: str) -> str:
-    return f"until {stream}"
+
+def places_of(rows: Gathered) -> Array:
+    """Where each row is stored: a number of its own."""
+    return rows.run_of * (1 << 40) + rows.place

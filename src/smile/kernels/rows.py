@@ -7,14 +7,14 @@ import numpy as np
 from smile.algebra import mmpl
 from smile.algebra.types import INT, INT_MAX, TICKS_PER_MICROSECOND, TIMESTAMP
 from smile.columns import masks, values as v
-from smile.columns.knowledge import Column, Masks, exactly_as, points_of
+from smile.columns.knowledge import Column, Masks, exactly_as, now_of, points_of
 from smile.columns.masks import Codes
-from smile.columns.values import Values
+from smile.columns.values import Bools, Values
 from smile.kernels.changes import Changes, Version, concat
 from smile.kernels.expressions import compile_expression
 from smile.kernels.layout import Evolving, Layout
 from smile.kernels.seals import Moved, later
-from smile.kernels.transform import Input, Output, RowWise, State, Transform
+from smile.kernels.transform import Input, Output, RowWise, State, Transform, X
 
 
 class Restrict(RowWise):
@@ -40,6 +40,10 @@ class Restrict(RowWise):
             return Changes(changes.fixed, _masked(changes.old, codes), _masked_version(changes.new, codes))
         old = None if changes.old is None else self._restricted(changes.fixed, changes.old)
         return Changes(changes.fixed, old, self._restricted(changes.fixed, changes.new))
+
+    def masks_of(self, changes: Changes) -> Codes:
+        """Of the rows as they are now, those that are hidden for good among them."""
+        return self._restricted(changes.fixed, changes.new).mask
 
     def _restricted(self, fixed: Mapping[str, Values], version: Version) -> Version:
         found = self.predicate(fixed, version.columns, len(version))
@@ -151,7 +155,7 @@ class Rename(RowWise):
     def _renamed(self, version: Version) -> Version:
         return Version({self.new[c]: column for c, column in version.columns.items()}, version.mask, version.steps)
 
-    def key_of_source(self, key: Mapping[str, Values]) -> Mapping[str, Values]:
+    def key_of_source(self, key: Mapping[str, X]) -> Mapping[str, X]:
         old = {new: c for c, new in self.new.items()}
         return {old[c]: column for c, column in key.items()}
 
@@ -174,17 +178,19 @@ class Windows(RowWise):
     def __init__(self, rel: mmpl.Window, source: Input, output: Output) -> None:
         super().__init__(source)
         own = source.layout
-        self.on, data = rel.on, own.fixed[rel.on]
+        self.on, data = rel.on, own.types[rel.on]
         unit = TICKS_PER_MICROSECOND if data == TIMESTAMP else 1
         self.size, self.slide = rel.size // unit, (rel.slide or rel.size) // unit
         fixed = {**own.fixed, "window_start": data, "window_end": data}
         self.layout = Layout(output.type.heading.key, fixed, own.evolving, own.certain, output.heeded)
 
     def apply(self, changes: Changes) -> Changes:
-        moment = changes.fixed[self.on]
-        if moment.valid is not None:
-            changes = changes.take(np.flatnonzero(moment.valid))
+        if self.on in changes.fixed:
             moment = changes.fixed[self.on]
+        else:
+            moment, changes = self._settled(changes)
+        if moment.valid is not None:
+            changes, moment = changes.take(np.flatnonzero(moment.valid)), moment.take(np.flatnonzero(moment.valid))
         first = moment.data // self.slide * self.slide
         parts = []
         for back in range(0, self.size, self.slide):
@@ -196,6 +202,21 @@ class Windows(RowWise):
             ends = {"window_start": Values(starts), "window_end": Values(np.minimum(later(starts, self.size), INT_MAX))}
             parts.append(Changes({**part.fixed, **ends}, part.old, part.new))
         return concat(self.layout, parts)
+
+    def _settled(self, changes: Changes) -> tuple[Values, Changes]:
+        """An aggregate of a group's one member: it has its value for good once that is shown, and is in no window until
+        then."""
+        new, there = _windowed(changes.new, self.on)
+        if changes.old is None:
+            return Values(now_of(new.columns[self.on]).data, there), Changes(changes.fixed, None, new)
+        old, was = _windowed(changes.old, self.on)
+        moment = v.where(there, now_of(new.columns[self.on]), now_of(old.columns[self.on]))
+        return Values(moment.data, there | was), Changes(changes.fixed, old, new)
+
+
+def _windowed(version: Version, on: str) -> tuple[Version, Bools]:
+    there = now_of(version.columns[on]).there() & masks.heard(version.mask)
+    return Version(version.columns, np.where(there, version.mask, np.uint8(masks.ABSENT)), version.steps), there
 
 
 class Together(Transform):

@@ -11,7 +11,8 @@ import pyarrow as pa
 from smile.algebra.arrow_types import arrow_type
 from smile.columns import values as v
 from smile.columns.knowledge import Column, Latests, Masks, Objects, Ranges
-from smile.columns.values import Values
+from smile.columns.values import Array, Values
+from smile.kernels import points
 from smile.kernels.changes import Version
 from smile.kernels.layout import Evolving, Layout
 
@@ -47,12 +48,12 @@ def _parts_of(name: str, evolving: Evolving) -> dict[str, pa.DataType]:
 def flat(layout: Layout, fixed: Mapping[str, Values], version: Version) -> dict[str, Values]:
     """Rows as a table stores them."""
     rows = {stored(name): fixed[name] for name in layout.fixed}
-    for name, evolving in layout.evolving.items():
-        rows.update(_flat(name, evolving, version.columns[name]))
+    for name in layout.evolving:
+        rows.update(_flat(name, version.columns[name]))
     return {**rows, MASK: Values(version.mask), STEPS: Values(version.steps)}
 
 
-def _flat(name: str, evolving: Evolving, column: Column) -> dict[str, Values]:
+def _flat(name: str, column: Column) -> dict[str, Values]:
     match column:
         case Ranges(now=now, lo=lo, hi=hi):
             absent = v.empty_like(now, len(now)) if lo is None or hi is None else now
@@ -64,8 +65,8 @@ def _flat(name: str, evolving: Evolving, column: Column) -> dict[str, Values]:
             source, sealed = Values(column.source), Values(column.sealed)
             rest = {f".{name}.tick": tick, f".{name}.source": source, f".{name}.sealed": sealed}
             return {f".{name}": now, f".{name}.value": value, **rest}
-        case Objects():
-            raise NotImplementedError("a nested relation in a table")
+        case Objects(points=found):
+            return {f".{name}": Values(pa.array([b"" if p is None else points.written(p) for p in found], pa.binary()))}
     raise AssertionError(column)
 
 
@@ -95,7 +96,14 @@ class StoredColumns(Mapping[str, Column]):
                     rows[f".{name}.{part}"] for part in ("value", "tick", "source", "sealed")
                 )
                 return Latests(value, tick, source.data, sealed.data, now)
-        raise NotImplementedError("a nested relation in a table")
+        return Objects(_points(now))
+
+
+def _points(column: Values) -> Array:
+    """Where a row is from no table there is no point, and none is asked for."""
+    found = np.empty(len(column), object)
+    found[:] = [points.read(p) if p else None for p in column.data.to_pylist()]
+    return found
 
 
 class StoredFixed(Mapping[str, Values]):

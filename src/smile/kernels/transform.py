@@ -7,15 +7,19 @@ changes it gives the same, however often it is asked.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from smile.columns.values import Values
 from smile.kernels.changes import Changes, differing
 from smile.kernels.layout import Layout
 from smile.kernels.seals import Horizons, Moved
 from smile.knowledge.known import Known
+from smile.knowledge.seals import Seal
 from smile.knowledge.types import RelationType
 from smile.state.run import Shape
 from smile.state.table import Table
+
+X = TypeVar("X")
 
 State = Mapping[str, Table]
 """What a transform remembers, by the names it has for it."""
@@ -42,6 +46,10 @@ class Transform(ABC):
     def default(self, key: Mapping[str, Values], count: int, horizons: Horizons) -> Changes:
         """Of a total relation: the rows of keys nobody has heard of, as `new`."""
         raise AssertionError(f"{type(self).__name__} is never total")
+
+    def default_seals(self, seals: Mapping[str, Seal]) -> Sequence[Mapping[str, Seal]]:
+        """Of a total relation that has these seals: when its default rows change, in the terms of its key."""
+        return [seals]
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,15 @@ class RowWise(Transform):
         assert self.source is not None, "a stream is never total"
         return self.apply(self.source.default(self.key_of_source(key), count, horizons))
 
-    def key_of_source(self, key: Mapping[str, Values]) -> Mapping[str, Values]:
+    def key_of_source(self, key: Mapping[str, X]) -> Mapping[str, X]:
         return key
+
+    def default_seals(self, seals: Mapping[str, Seal]) -> Sequence[Mapping[str, Seal]]:
+        assert self.source is not None, "a stream is never total"
+        inner = self.key_of_source({c: c for c in self.layout.key})
+        outer = {name: c for c, name in inner.items()}
+        found = self.source.default_seals({s: seal.renamed(outer) for s, seal in seals.items()})
+        return [{s: seal.renamed(inner) for s, seal in parts.items()} for parts in found]
 
     def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
         (changes,) = inputs

@@ -29,9 +29,9 @@ _content = msgspec.msgpack.Encoder().encode
 
 
 class _Stream:
-    """What was read of one stream. `cells` are the rows of the frame in the making, one after the other: so many tuples
-    would keep the collector of garbage busy. Of the first `_noted` cells, and of all before, ticks and hashes are noted.
-    """
+    """What was read of one stream. `cells` are the rows of the frame in the making, one after the other, since many
+    tuples would keep the collector of garbage busy. Of the first `_noted` cells, and of all before, ticks and hashes
+    are noted."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape

@@ -5,7 +5,6 @@ the quotes of a line are counted: two for each name and each text that was found
 quote within a text, leaves some over, and the careful reader looks.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -48,9 +47,6 @@ _USUAL: Final = {
     "string": str,
 }
 """What is found in a column most of the time, and is its value then."""
-
-_NUMBER: Final = re.compile(rb"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-"""JSON's grammar, which is narrower than that of literals."""
 
 _REFUSED: Final = (msgspec.MsgspecError, ValueError, KeyError, RecursionError)
 
@@ -155,6 +151,4 @@ def _decimal(text: bytes, data: DataType) -> tuple[Value, int]:
         return None, 2
     if text.startswith(b'"'):
         return from_text(msgspec.json.decode(text, type=str), data), 4
-    if not _NUMBER.fullmatch(text):
-        raise ValueError
     return from_number(Number(text.decode()), data), 2

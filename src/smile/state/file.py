@@ -2,14 +2,16 @@
 
 Every column has a checksum, and so has the footer: what is damaged is never served. A file is written aside and renamed
 when it is whole; after that it never changes. A column is read when it is first asked for.
+
+A run is told of by the number of its rows, and its parts in an order that follows from the table's shape: hashes, what
+is gone, each column (whether valid, values, and of text where each ends), each index and each order (marks, places).
 """
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +24,16 @@ from smile.state.run import Index, Run, Shape
 MAGIC = b"SMILE\x00\x00\x01"
 FORMAT = 1
 ALIGNMENT = 64
+END_BYTES = 24
 
 Json = dict[str, Any]
-Place = list[int]
-"""Where bytes begin, how many there are, and their checksum."""
+Part = list[Any] | None
+"""What it is, where it begins, how many bytes it has, and their checksum; None if there is none."""
+
+WIDE = "wide"
+"""Integers of 16 bytes."""
+BITS = "bits"
+_GAPS = [bytes(n) for n in range(ALIGNMENT)]
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -35,62 +43,59 @@ Place = list[int]
 class Writer:
     """Gathers runs, then writes them at once."""
 
-    pieces: list[Any] = field(default_factory=list)
+    pieces: list[Any] = field(default_factory=lambda: [MAGIC])
     size: int = len(MAGIC)
 
-    def run(self, run: Run) -> Json:
+    def run(self, shape: Shape, run: Run) -> list[Any]:
         """Where the parts of the run will be."""
-        found: Json = {"rows": len(run), "hashes": self._numbers(run.hashes)}
-        found["gone"] = None if run.gone is None else self._bits(run.gone)
-        found["columns"] = {name: self._values(column) for name, column in run.rows.items()}
-        found["indexes"] = [[list(on), *self._index(index)] for on, index in run.indexes.items()]
-        found["orders"] = {name: self._index(index) for name, index in run.orders.items()}
-        return found
+        parts: list[Part] = [self._numbers(run.hashes), self._bits(run.gone)]
+        for name in shape.columns:
+            column = run.rows[name]
+            parts.append(self._bits(column.valid))
+            if isinstance(column.data, pa.Array):
+                parts += self._text(column.data)
+            else:
+                parts += [self._numbers(column.data), None]
+        for index in [*(run.indexes[on] for on in shape.indexes), *(run.orders[name] for name in shape.orders)]:
+            parts += [self._numbers(index.marks), self._numbers(index.places)]
+        return [len(run), parts]
 
-    def _index(self, index: Index) -> list[Json]:
-        return [self._numbers(index.marks), self._numbers(index.places)]
-
-    def _values(self, column: Values) -> Json:
-        found: Json = {"valid": None if column.valid is None else self._bits(column.valid)}
-        data = column.data
-        if not isinstance(data, pa.Array):
-            return {**found, **self._numbers(data)}
+    def _text(self, data: pa.Array) -> list[Part]:
         _, ends, body = data.buffers()
-        offsets = (
-            np.frombuffer(ends, np.int32)[data.offset : data.offset + len(data) + 1] if len(data) else np.zeros(1, "i4")
-        )
+        offsets = np.zeros(1, np.int32)
+        if len(data):
+            offsets = np.frombuffer(ends, np.int32)[data.offset : data.offset + len(data) + 1]
         first, last = int(offsets[0]), int(offsets[-1])
-        text = b"" if body is None or first == last else body.slice(first, last - first)
-        return {**found, "type": str(data.type), "offsets": self._bytes(offsets - offsets[0]), "at": self._bytes(text)}
+        text = np.zeros(0, np.uint8) if first == last else np.frombuffer(body, np.uint8)[first:last]
+        return [self._part(str(data.type), text), self._part("<i4", offsets - offsets[0])]
 
-    def _numbers(self, data: Array) -> Json:
+    def _numbers(self, data: Array) -> Part:
         if data.dtype == object:
-            halves = [
-                (v & (2**64 - 1)).to_bytes(8, "little") + (v >> 64).to_bytes(8, "little", signed=True) for v in data
-            ]
-            return {"type": "wide", "at": self._bytes(b"".join(halves))}
-        return {"type": data.dtype.str, "at": self._bytes(np.ascontiguousarray(data))}
+            wide = b"".join(int(v).to_bytes(16, "little", signed=True) for v in data)
+            return self._part(WIDE, np.frombuffer(wide, np.uint8))
+        return self._part(data.dtype.str, np.ascontiguousarray(data))
 
-    def _bits(self, data: Array) -> Json:
-        return {"type": "bits", "at": self._bytes(np.packbits(data, bitorder="little"))}
+    def _bits(self, data: Array | None) -> Part:
+        return None if data is None else self._part(BITS, np.packbits(data, bitorder="little"))
 
-    def _bytes(self, piece: Any) -> Place:
-        view = memoryview(piece).cast("B") if len(piece) else b""
+    def _part(self, kind: str, data: Array) -> Part:
         gap = -self.size % ALIGNMENT
-        self.pieces += [bytes(gap), view]
-        place = [self.size + gap, len(view), zlib.crc32(view)]
-        self.size += gap + len(view)
-        return place
+        start, length = self.size + gap, data.nbytes
+        if length:
+            self.pieces += (_GAPS[gap], data)
+            self.size = start + length
+        return [kind, start, length, zlib.crc32(data)]
 
     def finish(self, filesystem: fs.FileSystem, path: str, footer: Json) -> int:
         """Writes the file, and says how many bytes it has."""
         text = json.dumps({"format": FORMAT, **footer}, separators=(",", ":")).encode()
         end = len(text).to_bytes(8, "little") + zlib.crc32(text).to_bytes(8, "little") + MAGIC
+        whole = b"".join([*self.pieces, text, end])
         aside = path + ".new"
         with filesystem.open_output_stream(aside) as sink:
-            sink.write(b"".join([MAGIC, *self.pieces, text, end]))
+            sink.write(whole)
         filesystem.move(aside, path)
-        return self.size + len(text) + len(end)
+        return len(whole)
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,11 +115,11 @@ class StateFile:
             size = self.file.size()
         except OSError as problem:
             raise damaged(path, f"it cannot be read ({problem})") from None
-        tail = self._read(max(0, size - 24), min(24, size))
-        if len(tail) < 24 or tail[16:] != MAGIC:
+        tail = self._read(max(0, size - END_BYTES), min(END_BYTES, size))
+        if len(tail) < END_BYTES or tail[16:] != MAGIC:
             raise damaged(path, "it does not end as a state file does")
         length, checksum = int.from_bytes(tail[:8], "little"), int.from_bytes(tail[8:16], "little")
-        text = self._read(size - 24 - length, length) if length <= size - 24 else b""
+        text = self._read(size - END_BYTES - length, length) if length <= size - END_BYTES else b""
         if zlib.crc32(text) != checksum:
             raise damaged(path, "its footer does not have the checksum it says")
         self.footer: Json = json.loads(text)
@@ -125,8 +130,8 @@ class StateFile:
         self.file.seek(start)
         return self.file.read(length)  # type: ignore[no-any-return]
 
-    def _buffer(self, place: Place) -> pa.Buffer:
-        start, length, checksum = place
+    def _buffer(self, part: list[Any]) -> pa.Buffer:
+        _, start, length, checksum = part
         if not length:
             return pa.py_buffer(b"")
         self.file.seek(start)
@@ -136,77 +141,65 @@ class StateFile:
         return found
 
     def run(self, number: int, shape: Shape) -> Run:
-        told = self.footer["runs"][number]
-        gone = None if told["gone"] is None else self.numbers(told["gone"], told["rows"])
-        rows = _Columns(self, told["columns"], told["rows"])
-        indexes = _Indexes(self, {tuple(on): index for on, *index in told["indexes"]})
-        orders = _Indexes(self, told["orders"])
-        if set(rows) != set(shape.columns):
+        count, parts = self.footer["runs"][number]
+        columns = {name: parts[2 + 3 * n : 5 + 3 * n] for n, name in enumerate(shape.columns)}
+        rest = parts[2 + 3 * len(columns) :]
+        pairs = [rest[n : n + 2] for n in range(0, len(rest), 2)]
+        if len(pairs) != len(shape.indexes) + len(shape.orders):
             raise damaged(self.path, "its columns are not those of the program")
-        return Run(rows, self.numbers(told["hashes"], told["rows"]), gone, indexes, orders)
+        indexes = dict(zip(shape.indexes, pairs, strict=False))
+        orders = dict(zip(shape.orders, pairs[len(indexes) :], strict=True))
+        return Run(
+            Lazily(columns, lambda part: self._values(part, count)),
+            self._numbers(parts[0], count),
+            None if parts[1] is None else self._numbers(parts[1], count),
+            Lazily(indexes, self._index),
+            Lazily(orders, self._index),
+        )
 
-    def numbers(self, told: Json, count: int) -> Array:
-        found = self._buffer(told["at"])
-        if told["type"] == "bits":
+    def _numbers(self, part: list[Any], count: int) -> Array:
+        found = self._buffer(part)
+        if part[0] == BITS:
             return np.unpackbits(np.frombuffer(found, np.uint8), count=count, bitorder="little").astype(bool)
-        if told["type"] == "wide":
+        if part[0] == WIDE:
             whole = found.to_pybytes()
-            return np.array(
-                [int.from_bytes(whole[i : i + 16], "little", signed=True) for i in range(0, len(whole), 16)], object
-            )
-        return np.frombuffer(found, np.dtype(told["type"]))
+            integers = [int.from_bytes(whole[n : n + 16], "little", signed=True) for n in range(0, len(whole), 16)]
+            return np.array(integers, object)
+        return np.frombuffer(found, np.dtype(part[0]))
 
-    def values(self, told: Json, count: int) -> Values:
-        valid = None if told["valid"] is None else self.numbers(told["valid"], count)
-        if "offsets" not in told:
-            return Values(self.numbers(told, count), valid)
-        kind = pa.string() if told["type"] == "string" else pa.binary()
-        buffers = [None, self._buffer(told["offsets"]), self._buffer(told["at"])]
-        return Values(pa.Array.from_buffers(kind, count, buffers), valid)
+    def _values(self, parts: list[Any], count: int) -> Values:
+        valid, data, ends = parts
+        known = None if valid is None else self._numbers(valid, count)
+        if ends is None:
+            return Values(self._numbers(data, count), known)
+        kind = pa.string() if data[0] == "string" else pa.binary()
+        return Values(pa.Array.from_buffers(kind, count, [None, self._buffer(ends), self._buffer(data)]), known)
+
+    def _index(self, parts: list[Any]) -> Index:
+        return Index(self._numbers(parts[0], 0), self._numbers(parts[1], 0))
 
 
-@dataclass(frozen=True)
-class _Columns(Mapping[str, Values]):
-    file: StateFile
-    told: Mapping[str, Json]
-    count: int
+K = TypeVar("K")
+V = TypeVar("V")
 
-    def __iter__(self) -> Iterator[str]:
+
+class Lazily(Mapping[K, V], Generic[K, V]):
+    """Parts of a run, each read when it is first asked for, and then kept."""
+
+    def __init__(self, told: Mapping[K, list[Any]], read: Callable[[list[Any]], V]) -> None:
+        self.told, self.read = told, read
+        self.kept: dict[K, V] = {}
+
+    def __iter__(self) -> Iterator[K]:
         return iter(self.told)
 
     def __len__(self) -> int:
         return len(self.told)
 
-    @cached_property
-    def _read(self) -> dict[str, Values]:
-        return {}
-
-    def __getitem__(self, name: str) -> Values:
-        if name not in self._read:
-            self._read[name] = self.file.values(self.told[name], self.count)
-        return self._read[name]
-
-
-@dataclass(frozen=True)
-class _Indexes(Mapping[Any, Index]):
-    file: StateFile
-    told: Mapping[Any, list[Json]]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.told)
-
-    def __len__(self) -> int:
-        return len(self.told)
-
-    @cached_property
-    def _read(self) -> dict[Any, Index]:
-        return {}
-
-    def __getitem__(self, name: Any) -> Index:
-        if name not in self._read:
-            marks, places = self.told[name]
-            self._read[name] = Index(self.file.numbers(marks, 0), self.file.numbers(places, 0))
-        return self._read[name]
+    def __getitem__(self, name: K) -> V:
+        if name not in self.kept:
+            self.kept[name] = self.read(self.told[name])
+        return self.kept[name]
 
 
 def read_all(run: Run) -> None:

@@ -76,14 +76,9 @@ def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = Non
         marks = marks[order]
         rows = {name: column.take(order) for name, column in rows.items()}
         gone = None if gone is None else gone[order]
-    indexes = {on: _index(hashes([rows[c] for c in on], count)) for on in shape.indexes}
+    indexes = {on: index_of(hashes([rows[c] for c in on], count)) for on in shape.indexes}
     orders = {name: _order(rows[name].data) for name in shape.orders}
     return Run(rows, marks, gone if gone is not None and gone.any() else None, indexes, orders)
-
-
-def _index(marks: Array) -> Index:
-    order = np.argsort(marks, kind="stable")
-    return Index(marks[order], order)
 
 
 def _order(ticks: Array) -> Index:
@@ -148,3 +143,34 @@ def _equal(own: Sequence[Values], at: Indices, key: Sequence[Values]) -> Bools:
     for mine, column in zip(own, key, strict=True):
         equal &= mine.take(at).same(column)
     return equal
+
+
+def index_of(marks: Array) -> Index:
+    order = np.argsort(marks, kind="stable")
+    return Index(marks[order], order)
+
+
+def matched(index: Index, own: Sequence[Values], marks: Array, asked: Sequence[Values]) -> tuple[Indices, Indices]:
+    """Pairs of a number of what is asked and the place of a row that equals it, by the numbers. `own` are the columns
+    that the index is of, `marks` the hashes of what is `asked`; no NULL is asked for."""
+    nothing = np.zeros(0, np.int64)
+    distinct, starts = index.groups
+    if not len(distinct) or not len(marks):
+        return nothing, nothing
+    group: Indices = np.searchsorted(distinct, marks)
+    group[group == len(distinct)] = 0
+    hits = np.flatnonzero(distinct[group] == marks)
+    if not len(hits):
+        return nothing, nothing
+    group = group[hits]
+    first = starts[group]
+    counts = starts[group + 1] - first
+    who = np.repeat(hits, counts)
+    begins = np.cumsum(counts) - counts
+    places = index.places[np.arange(len(who)) - np.repeat(begins - first, counts)]
+    if is_injective(asked) and is_injective(own):
+        return who, places
+    equal = np.ones(len(who), bool)
+    for mine, column in zip(own, asked, strict=True):
+        equal &= column.take(who).same(mine.take(places))
+    return (who, places) if equal.all() else (who[equal], places[equal])

@@ -7,13 +7,14 @@ version of which every byte is there and right is where a run resumes.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
 from smile import limits
 from smile.errors import SmileError, error
-from smile.state.file import Json, StateFile, Writer, damaged, read_all
+from smile.state.file import StateFile, Writer, damaged, read_all
 from smile.state.run import Run, Shape
 from smile.state.table import Table
 
@@ -59,7 +60,7 @@ class Store:
 
     def save(self, number: int, horizons: Mapping[str, int], tables: Tables) -> int:
         """Writes what no earlier version has. Gives the number of bytes written."""
-        writer, runs = Writer(), list[Json]()
+        writer, runs = Writer(), list[Any]()
         named: dict[str, list[list[int]]] = {}
         for name, table in tables.items():
             named[name] = []
@@ -67,7 +68,7 @@ class Store:
                 known = self._places.get(id(run))
                 if known is None:
                     known = self._places[id(run)] = (run, number, len(runs))
-                    runs.append(writer.run(run))
+                    runs.append(writer.run(table.shape, run))
                 named[name].append([known[1], known[2]])
         footer = {"program": self.program, "version": number, "horizons": dict(horizons), "tables": named, "runs": runs}
         try:

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from smile.columns import values as v
-from smile.columns.hashing import hashes, is_injective
+from smile.columns.hashing import hashes
 from smile.columns.values import Array, Bools, Indices, Values
 from smile.log.frame import END
 from smile.state.hiding import Hiding
-from smile.state.run import Rows, Run, Shape, find, make, merge
+from smile.state.run import Rows, Run, Shape, find, make, matched, merge
 
 _NONE = np.zeros(0, np.int64)
 
@@ -87,7 +87,7 @@ class Table:
         marks = hashes(asked, len(asked[0]) if asked else 1)
         numbers, parts = [], []
         for number, run in enumerate(self.runs):
-            who, places = self._matched(run, on, marks, asked)
+            who, places = matched(run.indexes[on], [run.rows[name] for name in on], marks, asked)
             if len(who):
                 shown = self._shown(number, places)
                 if shown is not None:
@@ -118,29 +118,6 @@ class Table:
     def scan(self) -> "Gathered":
         """All rows."""
         return self._current([(number, np.arange(len(run))) for number, run in enumerate(self.runs)])
-
-    def _matched(self, run: Run, on: tuple[str, ...], marks: Array, asked: Sequence[Values]) -> tuple[Indices, Indices]:
-        index = run.indexes[on]
-        distinct, starts = index.groups
-        if not len(distinct) or not len(marks):
-            return _NONE, _NONE
-        group: Indices = np.searchsorted(distinct, marks)
-        group[group == len(distinct)] = 0
-        hits = np.flatnonzero(distinct[group] == marks)
-        if not len(hits):
-            return _NONE, _NONE
-        first = starts[group[hits]]
-        counts = starts[group[hits] + 1] - first
-        who = np.repeat(hits, counts)
-        begins = np.cumsum(counts) - counts
-        places = index.places[np.arange(len(who)) - np.repeat(begins - first, counts)]
-        own = [run.rows[name] for name in on]
-        if is_injective(asked) and is_injective(own):
-            return who, places
-        equal = np.ones(len(who), bool)
-        for mine, column in zip(own, asked, strict=True):
-            equal &= column.take(who).same(mine.take(places))
-        return (who, places) if equal.all() else (who[equal], places[equal])
 
     def _current(self, parts: Sequence[Part]) -> "Gathered":
         """Of places in runs those that are not hidden and not gone."""

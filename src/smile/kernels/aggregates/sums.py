@@ -1,5 +1,5 @@
-"""SUM: never NULL, unless floats overflow. Its bounds are the sums of its members' bounds, once no more can come; before
-that there is none where members that come can pass it."""
+"""SUM: never NULL, unless floats overflow. Its bounds are the sums of its members' bounds once no more can come; until
+then there is none that members to come may pass."""
 
 from collections.abc import Mapping
 
@@ -87,16 +87,16 @@ class Sum(Accumulator):
         bounded_below = (rows[self.below].data == 0) & (closed | (not self.falls))
         bounded_above = (rows[self.above].data == 0) & (closed | (not self.rises))
         overflows = (bounded_below & least.nulls()) | (bounded_above & greatest.nulls())
-        lo, hi = Values(least.data, bounded_below & least.there()), Values(greatest.data, bounded_above & greatest.there())
+        lo, hi = (
+            Values(least.data, bounded_below & least.there()),
+            Values(greatest.data, bounded_above & greatest.there()),
+        )
         if not overflows.any():
             return Ranges(now, lo, hi)
         only = overflows & closed & (rows[self.unsettled].data == 0)
         codes = np.where(only, _ONLY, np.where(overflows, _MAYBE, 0)).astype(np.uint8)
-        keep = ~only
-        return Ranges(
-            Values(now.data, now.there() & keep), Values(lo.data, lo.there() & keep), Values(hi.data, hi.there() & keep),
-            codes,
-        )  # fmt: skip
+        now, lo, hi = (Values(column.data, column.there() & ~only) for column in (now, lo, hi))
+        return Ranges(now, lo, hi, codes)
 
 
 class _Contribution:

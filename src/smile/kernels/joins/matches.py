@@ -80,6 +80,14 @@ class Matches(ABC):
     beside: bool
     """Whether counters stand beside each row that asks."""
 
+    def flag_columns(self) -> dict[str, pa.DataType]:
+        """What else is remembered of a row that asks,"""
+        return {}
+
+    def flags(self, side: Side, rows: Rows) -> dict[str, Values]:
+        """and what that is of these rows."""
+        return {}
+
     @abstractmethod
     def absorb(self, state: State, table: Table, changes: Changes | None) -> News: ...
 
@@ -172,10 +180,9 @@ class Equated(Matches):
 
     def _joining(self, changes: Changes) -> Changes:
         """Without rows that have a NULL where it is equated: they match nothing."""
-        there = [changes.fixed[c].valid for c in self.other.on if changes.fixed[c].valid is not None]
-        if not there:
+        if all(changes.fixed[c].valid is None for c in self.other.on):
             return changes
-        return changes.take(np.flatnonzero(np.logical_and.reduce(there)))
+        return changes.take(np.flatnonzero(np.logical_and.reduce([changes.fixed[c].there() for c in self.other.on])))
 
     def _find(self, values: Table, key: Sequence[Values]) -> tuple[Bools, Gathered]:
         if key:

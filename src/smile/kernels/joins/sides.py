@@ -18,6 +18,7 @@ from smile.columns.masks import Codes
 from smile.columns.values import Array, Bools, Indices, Values
 from smile.kernels.changes import Changes, Taken, Version
 from smile.kernels.expressions import compile_expression
+from smile.kernels.joins.ends import Ends
 from smile.kernels.layout import Evolving, Layout
 from smile.kernels.rows import filtered
 from smile.kernels.seals import Horizons, Moved, Seals
@@ -25,7 +26,6 @@ from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
 from smile.kernels.transform import Input, Output
 from smile.knowledge.join_types import match_ties
 from smile.knowledge.seals import Ties
-from smile.log.frame import END
 from smile.state.run import Shape
 from smile.state.table import Gathered, Table
 
@@ -78,7 +78,9 @@ class Side:
     change. `meetings` say, in the terms of `fixed`, when every row of the other side that a row can meet is sealed:
     then none nobody has heard of can come, and those that have come are final. `layout` is what is remembered."""
 
-    def __init__(self, which: Which, source: Input, on: tuple[str, ...], other: Input, ties: Ties, kept: set[str]):
+    def __init__(
+        self, which: Which, source: Input, on: tuple[str, ...], other: Input, ties: Ties, kept: set[str]
+    ) -> None:
         self.which, self.source, self.on = which, source, on
         heading, own = source.type.heading, source.layout
         self.key = heading.key
@@ -93,8 +95,8 @@ class Side:
         evolving = {c: e for c, e in own.evolving.items() if c in needed}
         self.layout = Layout(heading.key, fixed, evolving, own.certain, own.heeded)
         self.index = tuple(dict.fromkeys(stored(c) for c in on))
-        sealed = not any(s.is_never for s in seals.values())
-        self.orders: dict[str, str] = {s: f"meets {s}" for s in seals} if sealed else {}
+        self.ends = Ends(self.meetings, "meets")
+        self.orders = self.ends.orders
         """By stream the column of the ticks at which it is met for the last time; none if a stream has no such tick."""
         is_fixed = all(c in own.fixed for c in on)
         self.shape = Shape(
@@ -108,70 +110,43 @@ class Side:
 
     def flat(self, fixed: Mapping[str, Values], version: Version) -> dict[str, Values]:
         """Rows as the side's table has them."""
-        found = flat(self.layout, fixed, version)
-        for stream, order in self.orders.items():
-            found[order] = Values(self.meetings.ticks(stream, fixed, len(version)))
-        return found
+        return {**flat(self.layout, fixed, version), **self.ends.ticks(fixed, len(version))}
 
     def updated(self, table: Table, changes: Changes | None, met: Bools | None = None) -> Table:
         """With the rows as they are now. Forgotten are those of which nothing is left, those hidden for good (unless
         they are heeded), and those `met` for the last time."""
+        return self.parted(table, changes, met)[1]
+
+    def parted(self, table: Table, changes: Changes | None, met: Bools | None = None) -> tuple[Table, Table]:
+        """The remembered rows that do not change, and all of them as `updated`."""
         if changes is None:
-            return table
+            return table, table
         new = changes.new
         keep = masks.heard(new.mask) if self.layout.heeded else masks.live(new.mask)
         if met is not None:
             keep = keep & ~met
         if keep.all():
-            return table.updated(self.flat(changes.fixed, new))
+            return table.parted(self.flat(changes.fixed, new))
         if changes.old is None:
             if not keep.any():
-                return table
+                return table, table
             changes = changes.take(np.flatnonzero(keep))
-            return table.updated(self.flat(changes.fixed, changes.new))
-        return table.updated(self.flat(changes.fixed, new), ~keep)
+            return table.parted(self.flat(changes.fixed, changes.new))
+        return table.parted(self.flat(changes.fixed, new), ~keep)
 
     def is_met(self, fixed: Mapping[str, Values], count: int, horizons: Horizons) -> Bools:
         """Of each row, whether no row of the other side that it can meet is open: none can come, all are final."""
-        if not self.orders and not all(horizons[s] >= END for s in self.meetings.by_stream):
-            return np.zeros(count, bool)
-        return self.meetings.reached(horizons, fixed, count)
+        return self.ends.reached(fixed, count, horizons)
 
     def met_now(self, table: Table, moved: Moved) -> Gathered:
         """Remembered rows that the horizons meet for the last time in this frame."""
-        if not self.orders:
-            return self._met_at_the_end(table, moved)
-        before, after = moved.before, moved.after
-        parts = []
-        earlier: list[str] = []
-        for stream, order in self.orders.items():
-            if before[stream] < after[stream]:
-                parts.append(self._met_by(table.between(order, before[stream], after[stream]), earlier, moved))
-            earlier.append(stream)
-        parts = [p for p in parts if len(p)]
-        if len(parts) == 1:
-            return parts[0]
-        nothing = np.zeros(0, np.int64)
-        run_of = np.concatenate([nothing, *(p.run_of for p in parts)])
-        return Gathered(table, run_of, np.concatenate([nothing, *(p.place for p in parts)]))
+        return self.ends.now(table, moved)
 
-    def _met_by(self, found: Gathered, earlier: Sequence[str], moved: Moved) -> Gathered:
-        """Those that no stream can affect any more, without those found by one of the `earlier` streams."""
-        keep: Array = np.ones(len(found), bool)
-        for stream, order in self.orders.items():
-            ticks = found[order].data
-            if moved.after[stream] < END:
-                keep &= ticks <= moved.after[stream]
-            if stream in earlier and moved.before[stream] < END:
-                keep &= ticks <= moved.before[stream]
-        return found if keep.all() else found.take(np.flatnonzero(keep))
-
-    def _met_at_the_end(self, table: Table, moved: Moved) -> Gathered:
-        streams = self.meetings.by_stream
-        if all(moved.after[s] >= END for s in streams) and any(moved.before[s] < END for s in streams):
-            return table.scan()
-        nothing = np.zeros(0, np.int64)
-        return Gathered(table, nothing, nothing)
+    def without_met(self, table: Table, moved: Moved) -> Table:
+        """Without the rows that the horizons meet for the last time in this frame."""
+        if self.ends.all_over(moved.after):
+            return Table(self.shape)
+        return self.forgetting(table, self.met_now(table, moved)) if moved.at_all else table
 
     def forgetting(self, table: Table, found: Gathered) -> Table:
         """Without these of its rows."""
@@ -189,18 +164,20 @@ class Side:
         """What a row of this side asks for: its columns that are equated."""
         return [columns[c] for c in self.on]
 
-    def matching(self, table: Table, asked: Sequence[Values], count: int) -> tuple[Indices, Rows]:
-        """Rows of this side whose columns `on` equal those of the other side's rows: numbers of the latter, in order,
-        each with a row. `asked` are the other side's columns, of which there are `count` rows."""
-        who, found = self.found(table, asked, count)
+    def matching(self, table: Table, asked: Sequence[Values], count: int, ordered: bool = True) -> tuple[Indices, Rows]:
+        """Rows of this side whose columns `on` equal those of the other side's rows: numbers of the latter, each with a
+        row. `asked` are the other side's columns, of which there are `count` rows."""
+        who, found = self.found(table, asked, count, ordered)
         return who, self.rows(found)
 
-    def found(self, table: Table, asked: Sequence[Values], count: int) -> tuple[Indices, Gathered]:
+    def found(
+        self, table: Table, asked: Sequence[Values], count: int, ordered: bool = True
+    ) -> tuple[Indices, Gathered]:
         """The same, as the table has them."""
         if self.on:
             # A column may be equated to several: the index has it once, and the rest are compared.
             first = {stored(c): n for n, c in reversed(list(enumerate(self.on)))}
-            who, found = table.match(self.index, [asked[first[c]] for c in self.index])
+            who, found = table.match(self.index, [asked[first[c]] for c in self.index], ordered)
             keep: Array | None = None
             for n, c in enumerate(self.on):
                 if first[stored(c)] != n:
@@ -220,7 +197,7 @@ class Sides:
 
     def __init__(self, rel: mmpl.Join, left: Input, right: Input, output: Output) -> None:
         self.rel = rel
-        ties = match_ties(rel, left.type, right.type)
+        self.ties = ties = match_ties(rel, left.type, right.type)
         tested = set(trees.columns_in(rel.when)) if rel.when is not None else set()
         kept = {*output.type.heading.columns, *tested}
         self.left = Side("left", left, tuple(a for a, _ in rel.on), right, ties, kept)

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from smile.algebra.functions_base import Signature
 from smile.algebra.scalars import SCALARS, evaluate
-from smile.algebra.types import DataType
+from smile.algebra.types import DataType, Value
 from smile.columns import values as v
 from smile.columns.values import Bools, Values
-from smile.kernels.exprs import numbers
-from smile.kernels.exprs.by_value import by_value, python_of
-from smile.kernels.exprs.numbers import Data, Kernel, Result
+from smile.kernels.expressions import numbers
+from smile.kernels.expressions.by_value import by_value, python_of
+from smile.kernels.expressions.numbers import Data, Kernel
 
 Plain = Callable[[Sequence[Values]], Values]
 
@@ -33,13 +33,13 @@ def kernel(name: str, signature: Signature) -> Kernel:
     """Of a strict function."""
     if name in COMPARE:
         compare = COMPARE[name]
-        return lambda operands, valid: (compare(*operands), None)
+        return lambda operands, _: (compare(*operands), None)
     if name == "not":
-        return lambda operands, valid: (~operands[0], None)
+        return lambda operands, _: (~operands[0], None)
     if name == "||":
-        return lambda operands, valid: (pc.binary_join_element_wise(*operands, _blank(operands[0])), None)
+        return lambda operands, _: (pc.binary_join_element_wise(*operands, _blank(operands[0])), None)
     found = numbers.kernel(name, signature)
-    return found or by_value(lambda values: evaluate(name, values, signature), signature.args, signature.result)
+    return found or by_value(lambda values: evaluate(name, tuple(values), signature), signature.args, signature.result)
 
 
 def strict(compute: Kernel) -> Plain:
@@ -94,6 +94,12 @@ COMPARE: Final[dict[str, Callable[[Data, Data], Bools]]] = {
     ">": _ordered(np.greater, pc.greater),
     ">=": at_least,
 }
+
+
+def against(name: str, word: pa.Scalar) -> Plain:
+    """The comparison of a column of texts with one text."""
+    compare = COMPARE[name]
+    return lambda columns: Values(compare(columns[0].data, word), columns[0].valid)
 
 
 # ── functions that NULL does not make NULL ──────────────────────────────────────────────────────────────────────────
@@ -185,12 +191,13 @@ def chosen(conditions: Sequence[Values], results: Sequence[Values]) -> Values:
     return found
 
 
-def constant(value: Any, data: DataType) -> Callable[[int], Values]:
-    """As many of one value as are asked for."""
-    one = v.of_python([value], data)
+def repeated(one: Values) -> Callable[[int], Values]:
+    """The only row of a column as many times as is asked for."""
     if one.valid is None and not one.is_text and one.data.dtype != object:
-        kept, dtype = one.data[0], one.data.dtype
-        return lambda count: Values(np.full(count, kept, dtype))
+        value, dtype = one.data[0], one.data.dtype
+        return lambda count: Values(np.full(count, value, dtype))
     return lambda count: one.take(np.zeros(count, np.int64))
 
 
+def constant(value: Value, data: DataType) -> Callable[[int], Values]:
+    return repeated(v.of_python([value], data))

@@ -1,4 +1,4 @@
-"""Casts of columns, as `smile.algebra.coercions.cast` does them value by value. To and from text goes value by value."""
+"""Casts of columns, as `smile.algebra.coercions.cast` does them value by value. To and from text they still go so."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -9,8 +9,8 @@ from smile.algebra.coercions import MICROSECONDS_PER_DAY, cast
 from smile.algebra.types import FLOAT, TICKS_PER_MICROSECOND, DataType
 from smile.columns import exact
 from smile.columns.values import Array, Bools
-from smile.kernels.exprs.by_value import by_value
-from smile.kernels.exprs.numbers import Data, Kernel, Result, bounds_of, scale_of
+from smile.kernels.expressions.by_value import by_value
+from smile.kernels.expressions.numbers import Data, Kernel, Result, bounds_of, scale_of
 
 _WHOLE: Final = ("int", "decimal")
 _EXACT_FLOAT: Final = 2**53
@@ -38,12 +38,12 @@ def _by_columns(source: DataType, target: DataType) -> Kernel | None:
     if pair == ("float", "int"):
         return _float_to_int
     if pair == ("int", "bool"):
-        return lambda operands, valid: (np.asarray(operands[0] != 0, bool), None)
+        return lambda operands, _: (np.asarray(operands[0] != 0, bool), None)
     if pair == ("bool", "int"):
-        return lambda operands, valid: (operands[0].astype(np.int64), None)
+        return lambda operands, _: (operands[0].astype(np.int64), None)
     if pair in (("int", "time"), ("time", "int")):
         least, greatest = bounds_of(target)
-        return lambda operands, valid: exact.fitted(operands[0], least, greatest)
+        return lambda operands, _: exact.fitted(operands[0], least, greatest)
     if pair in _MOMENTS:
         return _moved(_MOMENTS[pair], target)
     return None
@@ -53,8 +53,8 @@ def _rescaled(source: DataType, target: DataType) -> Kernel:
     places = scale_of(target) - scale_of(source)
     least, greatest = bounds_of(target)
     if places >= 0:
-        return lambda operands, valid: exact.fitted(exact.scaled(operands[0], places), least, greatest)
-    return lambda operands, valid: exact.fitted(exact.rounded(operands[0], -places), least, greatest)
+        return lambda operands, _: exact.fitted(exact.scaled(operands[0], places), least, greatest)
+    return lambda operands, _: exact.fitted(exact.rounded(operands[0], -places), least, greatest)
 
 
 def _to_float(source: DataType) -> Kernel:
@@ -73,16 +73,13 @@ def _to_float(source: DataType) -> Kernel:
     return run
 
 
-def _float_to_int(operands: Sequence[Data], valid: Bools | None) -> Result:
-    """Ties away from zero. Adding a half first would round twice."""
-    (data,) = operands
-    with np.errstate(all="ignore"):
-        whole = np.trunc(data)
-        whole = whole + np.copysign(np.abs(data - whole) >= 0.5, data)
-        out = ~((whole >= -(2.0**63)) & (whole < 2.0**63))
-        if not out.any():
-            return whole.astype(np.int64), None
-        return np.where(out, 0.0, whole).astype(np.int64), out
+def _float_to_int(operands: Sequence[Data], _valid: Bools | None) -> Result:
+    """Ties to the even number."""
+    whole = np.rint(operands[0])
+    out = ~((whole >= -(2.0**63)) & (whole < 2.0**63))
+    if not out.any():
+        return whole.astype(np.int64), None
+    return np.where(out, 0.0, whole).astype(np.int64), out
 
 
 def _days(microseconds: Array) -> Array:
@@ -103,4 +100,4 @@ _MOMENTS: Final[dict[tuple[str, str], Callable[[Array], Array]]] = {
 
 def _moved(compute: Callable[[Any], Array], target: DataType) -> Kernel:
     least, greatest = bounds_of(target)
-    return lambda operands, valid: exact.fitted(compute(operands[0]), least, greatest)
+    return lambda operands, _: exact.fitted(compute(operands[0]), least, greatest)

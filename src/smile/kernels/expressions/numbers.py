@@ -51,13 +51,13 @@ def _sum(combine: Callable[[Array, Array], Array]) -> Callable[[Signature], Kern
     def make(signature: Signature) -> Kernel:
         least, greatest = bounds_of(signature.result)
         if signature.result == INTERVAL and signature.args[0] == TIMESTAMP:
-            return lambda operands, valid: exact.fitted(
+            return lambda operands, _: exact.fitted(
                 exact.multiplied(combine(*operands), np.full(1, TICKS_PER_MICROSECOND)), least, greatest
             )
         if signature.result == TIMESTAMP:
             lengths = [t == INTERVAL for t in signature.args]
 
-            def moved(operands: Sequence[Data], valid: Bools | None) -> Result:
+            def moved(operands: Sequence[Data], _valid: Bools | None) -> Result:
                 a, b = (d // TICKS_PER_MICROSECOND if long else d for d, long in zip(operands, lengths, strict=True))
                 return exact.fitted(combine(a, b), least, greatest)
 
@@ -65,10 +65,10 @@ def _sum(combine: Callable[[Array, Array], Array]) -> Callable[[Signature], Kern
         scale = scale_of(signature.result)
         x, y = (scale - scale_of(t) for t in signature.args)
         if x or y:
-            return lambda operands, valid: exact.fitted(
+            return lambda operands, _: exact.fitted(
                 combine(exact.scaled(operands[0], x), exact.scaled(operands[1], y)), least, greatest
             )
-        return lambda operands, valid: exact.fitted(combine(operands[0], operands[1]), least, greatest)
+        return lambda operands, _: exact.fitted(combine(operands[0], operands[1]), least, greatest)
 
     return make
 
@@ -76,9 +76,7 @@ def _sum(combine: Callable[[Array, Array], Array]) -> Callable[[Signature], Kern
 def _times(signature: Signature) -> Kernel:
     least, greatest = bounds_of(signature.result)
     places = sum(map(scale_of, signature.args)) - scale_of(signature.result)
-    return lambda operands, valid: exact.fitted(
-        exact.rounded(exact.multiplied(*operands), places), least, greatest
-    )
+    return lambda operands, _: exact.fitted(exact.rounded(exact.multiplied(*operands), places), least, greatest)
 
 
 def _by_zero(found: Result, divisor: Array) -> Result:
@@ -93,13 +91,11 @@ def _by_zero(found: Result, divisor: Array) -> Result:
 def _divided(signature: Signature) -> Kernel:
     least, greatest = bounds_of(signature.result)
     if signature.result.name != "decimal":
-        return lambda operands, valid: _by_zero(
-            exact.fitted(exact.quotient(*operands), least, greatest), operands[1]
-        )
+        return lambda operands, _: _by_zero(exact.fitted(exact.quotient(*operands), least, greatest), operands[1])
     a, b = map(scale_of, signature.args)
     places = scale_of(signature.result) + b - a
-    return lambda operands, valid: _by_zero(
-        exact.fitted(exact.ratio(*operands, places), least, greatest), operands[1]
+    return lambda operands, _: _by_zero(
+        exact.fitted(exact.ratio(operands[0], operands[1], places), least, greatest), operands[1]
     )
 
 
@@ -107,7 +103,7 @@ def _modulo(signature: Signature) -> Kernel:
     least, greatest = bounds_of(signature.result)
     scale = scale_of(signature.result)
     x, y = (scale - scale_of(t) for t in signature.args)
-    return lambda operands, valid: _by_zero(
+    return lambda operands, _: _by_zero(
         exact.fitted(exact.remainder(exact.scaled(operands[0], x), exact.scaled(operands[1], y)), least, greatest),
         operands[1],
     )
@@ -116,7 +112,7 @@ def _modulo(signature: Signature) -> Kernel:
 def _of_one(compute: Callable[[Array], Array]) -> Callable[[Signature], Kernel]:
     def make(signature: Signature) -> Kernel:
         least, greatest = bounds_of(signature.result)
-        return lambda operands, valid: exact.fitted(compute(operands[0]), least, greatest)
+        return lambda operands, _: exact.fitted(compute(operands[0]), least, greatest)
 
     return make
 
@@ -125,7 +121,7 @@ def _sign(signature: Signature) -> Kernel:
     least, greatest = bounds_of(signature.result)
     scale = scale_of(signature.result)
 
-    def sign(operands: Sequence[Data], valid: Bools | None) -> Result:
+    def sign(operands: Sequence[Data], _valid: Bools | None) -> Result:
         (a,) = operands
         found = (a > 0).astype(np.int64) - (a < 0).astype(np.int64)
         return exact.fitted(exact.scaled(found, scale), least, greatest)
@@ -141,7 +137,7 @@ def _whole(compute: Callable[[Array, int], Array]) -> Callable[[Signature], Kern
             return None
         places = scale_of(signature.args[0])
         least, greatest = bounds_of(signature.result)
-        return lambda operands, valid: exact.fitted(compute(operands[0], places), least, greatest)
+        return lambda operands, _: exact.fitted(compute(operands[0], places), least, greatest)
 
     return make
 
@@ -172,11 +168,11 @@ def finite(data: Array) -> Result:
 
 
 def _ieee(compute: Callable[..., Array]) -> Callable[[Signature], Kernel]:
-    def run(operands: Sequence[Data], valid: Bools | None) -> Result:
+    def run(operands: Sequence[Data], _valid: Bools | None) -> Result:
         with np.errstate(all="ignore"):
             return finite(compute(*operands))
 
-    return lambda signature: run
+    return lambda _: run
 
 
 def _keeping_sign(compute: Callable[[Array], Array]) -> Callable[[Signature], Kernel]:

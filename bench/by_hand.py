@@ -1,0 +1,57 @@
+"""Trade-Floor as one would write it by hand for this one program: dictionaries, event by event, and nothing else."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from smile.log.frame import Frame
+
+
+class TradeFloorByHand:
+    """What remains of open bids, and the pairs that can be matched; nothing is said of what is final."""
+
+    def __init__(self) -> None:
+        self.buys: dict[int, list[Any]] = {}
+        self.sells: dict[int, list[Any]] = {}
+        self.levels: dict[tuple[str, int], tuple[set[int], set[int]]] = {}
+        self.matchable: dict[tuple[int, int], tuple[int, int]] = {}
+
+    @staticmethod
+    def lines(frame: Frame) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Events of a frame in the order of their ticks."""
+        found = []
+        for stream, batch in frame.events.items():
+            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            found += [(row[0], stream, row) for row in rows]
+        return ((stream, row) for _, stream, row in sorted(found))
+
+    def take(self, stream: str, row: tuple[Any, ...]) -> None:
+        if stream == "Matches":
+            _, buy, sell, traded = row
+            self._matched(self.buys, buy, 0, traded)
+            self._matched(self.sells, sell, 1, traded)
+            return
+        side = 0 if stream == "BuyBids" else 1
+        key, issue, price, bid = row
+        level = self.levels.setdefault((issue, price), (set(), set()))
+        (self.buys if side == 0 else self.sells)[key] = [issue, price, bid]
+        level[side].add(key)
+        for other in level[1 - side]:
+            self._pair(key, other) if side == 0 else self._pair(other, key)
+
+    def _pair(self, buy: int, sell: int) -> None:
+        self.matchable[buy, sell] = (self.buys[buy][2], self.sells[sell][2])
+
+    def _matched(self, bids: dict[int, list[Any]], key: int, side: int, traded: int) -> None:
+        bid = bids.get(key)
+        if bid is None:
+            return
+        bid[2] -= traded
+        level = self.levels[bid[0], bid[1]]
+        if bid[2] > 0:
+            for other in level[1 - side]:
+                self._pair(key, other) if side == 0 else self._pair(other, key)
+            return
+        for other in level[1 - side]:
+            self.matchable.pop((key, other) if side == 0 else (other, key), None)
+        level[side].discard(key)
+        del bids[key]

@@ -1,0 +1,256 @@
+"""Joins of two relations on the keys of both: a row for each key that either has heard of, found in both by that key.
+
+Of two total relations the default row stands in for the one nobody has heard of; in a FULL JOIN of others, NULLs.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from smile.algebra import mmpl
+from smile.columns import masks, values as v
+from smile.columns.knowledge import Column
+from smile.columns.masks import Codes
+from smile.columns.values import Bools, Values
+from smile.kernels.changes import Changes, Groups, Version, differing
+from smile.kernels.joins.defaults import default_ends, with_defaults
+from smile.kernels.joins.ends import Ends
+from smile.kernels.joins.maybe import TO_COME, Maybe, MaybeColumns, kinds_of, states_of
+from smile.kernels.joins.one_row import closed, find, forgetting
+from smile.kernels.joins.sides import Drawn, Rows, Side, Sides
+from smile.kernels.layout import Evolving, Layout
+from smile.kernels.seals import Horizons, Moved, Seals
+from smile.kernels.transform import Input, Output, State, Transform
+from smile.knowledge.seals import Seal
+from smile.state.run import Shape
+from smile.state.table import Gathered, Table
+
+Keys = Sequence[Values]
+
+
+class ByKey(Transform):
+    """Keys are those of the left side; `names` are the right side's columns that equal them."""
+
+    def __init__(self, rel: mmpl.Join, left: Input, right: Input, output: Output) -> None:
+        self.sides = sides = Sides(rel, left, right, output)
+        self.both = (sides.left, sides.right)
+        equated = dict(rel.on)
+        self.names = {c: equated[c] for c in sides.left.key}
+        """The right side's key, by the left's."""
+        self.kinds = {side.which: kinds_of(side.layout) for side in self.both}
+        self.wakes: dict[str, list[Ends]] = {side.which: self._wakes(side) for side in self.both}
+        self.done: dict[str, Ends] = {
+            side.which: Ends(Seals(closed(side), side.source.type.heading.columns), "done") for side in self.both
+        }
+        """When a row and all that it meets are final."""
+        self.shapes = {side.which: self._shape(side) for side in self.both}
+        self.layout = self._layout(output)
+
+    @abstractmethod
+    def _wakes(self, side: Side) -> list[Ends]:
+        """When what is known of the other side's rows that nobody has heard of changes, in the terms of this one's."""
+
+    @abstractmethod
+    def _layout(self, output: Output) -> Layout: ...
+
+    @abstractmethod
+    def _together(self, key: Keys, rows: Sequence[Rows], horizons: Horizons) -> Version:
+        """The rows of some keys, of which each side has found its own."""
+
+    def _shape(self, side: Side) -> Shape:
+        ends = (*self.wakes[side.which], self.done[side.which])
+        orders = tuple(order for e in ends for order in e.orders.values())
+        columns = {c: t for c, t in side.shape.columns.items() if c not in side.shape.orders}
+        return Shape(side.shape.key, {**columns, **{order: pa.int64() for order in orders}}, (), orders)
+
+    def is_woken(self, moved: Moved) -> bool:
+        ends = (e for which in self.shapes for e in (*self.wakes[which], self.done[which]))
+        return any(e.wakes(moved) for e in ends)
+
+    def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
+        told = [(side, changes) for side, changes in zip(self.both, inputs, strict=True) if changes is not None]
+        tables = dict(state)
+        for side, changes in told:
+            tables[side.which] = self._updated(side, state, changes)
+        keys = [(self._key_of(side, changes.fixed), len(changes)) for side, changes in told]
+        if moved.at_all:
+            for side in self.both:
+                for ends in self.wakes[side.which]:
+                    found = ends.now(tables[side.which], moved)
+                    if len(found):
+                        keys.append((self._key_of(side, side.rows(found).fixed), len(found)))
+        return self._forgetting(tables, moved), self._changes(keys, state, tables, moved) if keys else None
+
+    def _changes(self, parts: Sequence[tuple[Keys, int]], before: State, after: State, moved: Moved) -> Changes:
+        key = [v.concat(columns) for columns in zip(*(columns for columns, _ in parts), strict=True)]
+        groups = Groups(key, sum(count for _, count in parts))
+        key = [column.take(groups.first) for column in key]
+        rows = [side.rows(self._found(side, before, key, groups.count)) for side in self.both]
+        new_rows = [side.rows(self._found(side, after, key, groups.count)) for side in self.both]
+        old, new = self._together(key, rows, moved.before), self._together(key, new_rows, moved.after)
+        return differing(Changes(self._fixed(key, new_rows), old, new), self.layout.heeded)
+
+    def _found(self, side: Side, state: State, key: Keys, count: int) -> Gathered:
+        named = self._named(side, key)
+        return find(state[side.which], [named[c] for c in side.key], count)
+
+    def _named(self, side: Side, key: Keys) -> dict[str, Values]:
+        """A key by the side's names."""
+        names = self.names if side is self.sides.right else {c: c for c in self.names}
+        return {names[c]: column for c, column in zip(self.names, key, strict=True)}
+
+    def _key_of(self, side: Side, fixed: Mapping[str, Values]) -> list[Values]:
+        return [fixed[b if side is self.sides.right else a] for a, b in self.names.items()]
+
+    def _fixed(self, key: Keys, rows: Sequence[Rows]) -> Mapping[str, Values]:
+        left, right = (self._named(side, key) for side in self.both)
+        sources: dict[str, Mapping[str, Values]] = {}
+        for name in self.layout.fixed:
+            at = 0 if self.sides.of[name] is self.sides.left else 1
+            named = (left, right)[at]
+            sources[name] = named if name in named else rows[at].fixed
+        return Drawn(sources)
+
+    def _updated(self, side: Side, state: State, changes: Changes | None) -> Table:
+        table = state[side.which]
+        if changes is None:
+            return table
+        mask = changes.new.mask
+        keep = masks.heard(mask) if side.layout.heeded else masks.live(mask)
+        rows = side.flat(changes.fixed, changes.new)
+        for ends in (*self.wakes[side.which], self.done[side.which]):
+            rows |= ends.ticks(changes.fixed, len(changes))
+        return table.updated(rows, None if keep.all() else ~keep)
+
+    def _forgetting(self, tables: State, moved: Moved) -> State:
+        if all(self.done[which].all_over(moved.after) for which in tables):
+            return self.empty()
+        if not moved.at_all:
+            return tables
+        for side in self.both:
+            ended = self.done[side.which].now(tables[side.which], moved)
+            if len(ended):
+                # The rows of both sides go together: one alone would be taken for all that was heard of.
+                key = self._key_of(side, side.rows(ended).fixed)
+                found = {other.which: self._found(other, tables, key, len(ended)) for other in self.both}
+                tables = {w: forgetting(tables[w], f.take(np.flatnonzero(f.run_of >= 0))) for w, f in found.items()}
+        return tables
+
+
+class BothTotal(ByKey):
+    """Every group that either side has heard of. One whose key has a NULL joins nothing, but is there if its side is
+    preserved."""
+
+    def _wakes(self, side: Side) -> list[Ends]:
+        other = self.sides.other(side)
+        asking = {b: a for a, b in self.names.items()} if other is self.sides.right else self.names
+        return default_ends(other, asking, side.source.type.columns)
+
+    def _layout(self, output: Output) -> Layout:
+        return self.sides.layout(output.type.heading.key, False, output.heeded)
+
+    def _together(self, key: Keys, rows: Sequence[Rows], horizons: Horizons) -> Version:
+        heard = [masks.heard(r.version.mask) for r in rows]
+        told = heard[0] | heard[1]
+        if any(column.valid is not None for column in key):
+            nulls = np.logical_or.reduce([column.nulls() for column in key])
+            preserved = np.zeros(len(told), bool)
+            for side, there in zip(self.both, heard, strict=True):
+                if self.sides.rel.kind in (side.which, "full"):
+                    preserved |= there
+            told &= preserved | ~nulls
+        return self._defaults(key, rows, told, horizons)
+
+    def _defaults(self, key: Keys, rows: Sequence[Rows], told: Bools, horizons: Horizons) -> Version:
+        left, right = (
+            with_defaults(side, r, self._named(side, key), None, horizons).version
+            for side, r in zip(self.both, rows, strict=True)
+        )
+        columns = self.sides.columns_of(self.layout, left.columns, right.columns)
+        mask = masks.any_of(left.mask, right.mask)
+        return Version(columns, np.where(told, mask, np.uint8(masks.ABSENT)), left.steps + right.steps)
+
+    def default(self, key: Mapping[str, Values], count: int, horizons: Horizons) -> Changes:
+        own = [key[a] if a in key else key[b] for a, b in self.names.items()]
+        none = np.full(count, -1)
+        empty = self.empty()
+        rows = [side.rows(Gathered(empty[side.which], none, none)) for side in self.both]
+        rows = [
+            with_defaults(side, r, self._named(side, own), None, horizons)
+            for side, r in zip(self.both, rows, strict=True)
+        ]
+        return Changes(self._fixed(own, rows), None, self._defaults(own, rows, np.ones(count, bool), horizons))
+
+    def default_seals(self, seals: Mapping[str, Seal]) -> Sequence[Mapping[str, Seal]]:
+        found = []
+        for side in self.both:
+            transform = side.source.transform
+            assert transform is not None, "a stream is never total"
+            for parts in transform.default_seals(side.source.type.seals):
+                named = {stream: seal.renamed(self._own_names(side)) for stream, seal in parts.items()}
+                if named not in found:
+                    found.append(named)
+        return found
+
+    def _own_names(self, side: Side) -> dict[str, str]:
+        """The key of the join, by a side's names."""
+        key = self.layout.key
+        on_right = side is self.sides.right
+        return {b if on_right else a: a if a in key else b for a, b in self.names.items()}
+
+
+class OneRowFull(ByKey):
+    """Both sides have the same key, under the same names: a row of either, or both in one."""
+
+    def __init__(self, rel: mmpl.Join, left: Input, right: Input, output: Output) -> None:
+        on_keys = {a for a, _ in rel.on} == set(left.layout.key) and {b for _, b in rel.on} == set(right.layout.key)
+        if rel.when is not None or not on_keys or set(left.layout.key) != set(right.layout.key):
+            raise NotImplementedError("a FULL JOIN whose rows without a match would share a key")
+        super().__init__(rel, left, right, output)
+
+    def _wakes(self, side: Side) -> list[Ends]:
+        """When no row of the other side can come."""
+        return [Ends(self._coming(self.sides.other(side)), "comes")]
+
+    def _coming(self, side: Side) -> Seals:
+        """A side's seals, in the terms of the key."""
+        ties = self.sides.ties
+        seals = {s: ties.express(seal, side.key) for s, seal in side.source.type.seals.items()}
+        return Seals(seals, side.source.type.heading.columns)
+
+    def _layout(self, output: Output) -> Layout:
+        fixed = {c: t for c, t in self.sides.left.layout.fixed.items() if c in self.sides.left.key}
+        evolving: dict[str, Evolving] = {
+            c: self.kinds[side.which][c] for c, side in self.sides.of.items() if c not in fixed
+        }
+        return Layout(output.type.heading.key, fixed, evolving, False, output.heeded)
+
+    def _together(self, key: Keys, rows: Sequence[Rows], horizons: Horizons) -> Version:
+        count = len(rows[0])
+        asked = dict(zip(self.names, key, strict=True))
+        found: list[MaybeColumns] = []
+        mask: Codes = masks.full(masks.F, count)
+        for side, own in zip(self.both, rows, strict=True):
+            codes = own.version.mask
+            heard = masks.heard(codes)
+            more = ~heard
+            for column in key:
+                if column.valid is not None:
+                    more &= column.valid
+            if side.total:
+                more &= False
+            elif more.any():
+                more &= ~Ends(self._coming(side), "").reached(asked, count, horizons)
+            codes = np.where(heard, codes, np.where(more, np.uint8(masks.HIDDEN), np.uint8(masks.F)))
+            mask = masks.any_of(mask, codes)
+            state = states_of(codes)
+            state[more] = TO_COME
+            columns: Mapping[str, Column] = own.version.columns
+            kinds, bottoms = self.kinds[side.which], side.source.bottoms
+            found.append(MaybeColumns(Maybe(kinds, bottoms, state, masks.shown(codes), own.fixed, columns, {})))
+        told = masks.heard(rows[0].version.mask) | masks.heard(rows[1].version.mask)
+        columns = self.sides.columns_of(self.layout, found[0], found[1])
+        steps = rows[0].version.steps + rows[1].version.steps
+        return Version(columns, np.where(told, mask, np.uint8(masks.ABSENT)), steps)

@@ -1,0 +1,31 @@
+"""Which transform a join is: it follows from the join's kind, from what is equated, and from whether that evolves."""
+
+from smile.algebra import mmpl
+from smile.kernels.joins.by_key import BothTotal, OneRowFull
+from smile.kernels.joins.one_row import OneRow
+from smile.kernels.joins.outer import Outer
+from smile.kernels.joins.pairs import Pairs
+from smile.kernels.joins.sides import Sides
+from smile.kernels.transform import Input, Output, Transform
+
+
+def compile_join(rel: mmpl.Join, left: Input, right: Input, output: Output) -> Transform:
+    """Of all kinds but semi, anti and match."""
+    sides = Sides(rel, left, right, output)
+    if sides.moving:
+        raise NotImplementedError("moving join")
+    if sides.left.total and sides.right.total and not sides.extra:
+        return BothTotal(rel, left, right, output)
+    if rel.kind == "full" and output.type.heading.key == sides.left.key:
+        return OneRowFull(rel, left, right, output)
+    if sides.right.whole and rel.kind in ("inner", "left"):
+        if rel.kind == "inner" and not sides.right.total:
+            return Pairs(rel, left, right, output)
+        return OneRow(rel, left, right, output, "left")
+    if sides.left.whole and rel.kind == "right":
+        return OneRow(rel, left, right, output, "right")
+    if rel.kind == "inner":
+        return OneRow(rel, left, right, output, "right") if sides.left.total else Pairs(rel, left, right, output)
+    if sides.left.total or sides.right.total:
+        raise NotImplementedError("outer join of pairs with default rows")
+    return Outer(rel, left, right, output, Pairs(rel, left, right, output))

@@ -1,0 +1,197 @@
+"""`smile replay`, as its user runs it: what comes out, and what is said when something is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from smile.cli.main import app
+
+SMILE = Path(sys.executable).parent / "smile"
+ROOT = Path(__file__).parents[2]
+PROGRAM = """\
+CREATE STREAM S (t: time -> a: string, n: shares);
+CREATE VIEW Sums AS SELECT a, SUM(n) AS total FROM S GROUP BY a;
+CREATE VIEW Count AS SELECT COUNT(*) AS n FROM S;
+SUBSCRIBE Sums, Count;
+"""
+EVENTS = """\
+{"stream":"S","at":10,"event":{"a":"x","n":3}}
+{"stream":"S","at":12,"event":{"a":"y","n":4}}
+{"stream":"S","at":17,"event":{"a":"x","n":5}}
+{"silence_to":20}
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "sums.smile"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def events(tmp_path: Path, text: str = EVENTS) -> str:
+    path = tmp_path / "sums.events"
+    path.write_text(text)
+    return str(path)
+
+
+def replay(*args: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["replay", *args], input=stdin)
+
+
+def rows(result: Result) -> list[Any]:
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_rows_of_subscribed_views(program: str, tmp_path: Path) -> None:
+    result = replay(program, "--events", events(tmp_path), "--engine", "local")
+    found = {(r["view"], str(r["key"])): (r["row"], r["knowledge"], r["final"]) for r in rows(result)}
+    assert found == {
+        ("Sums", "{'a': 'x'}"): ({"total": 8}, {"total": {"at_least": 8}}, False),
+        ("Sums", "{'a': 'y'}"): ({"total": 4}, {"total": {"at_least": 4}}, False),
+        ("Count", "{}"): ({"n": 3}, {"n": {"at_least": 3}}, False),
+    }
+    assert "3 events in" in result.stderr
+    assert "rows changed; state:" in result.stderr
+
+
+def test_at_the_end_all_is_final(program: str, tmp_path: Path) -> None:
+    assert all(r["final"] for r in rows(replay(program, "--events", events(tmp_path), "--end")))
+
+
+def test_one_view(program: str, tmp_path: Path) -> None:
+    assert [r["view"] for r in rows(replay(program, "--events", events(tmp_path), "--view", "Count"))] == ["Count"]
+    result = replay(program, "--events", events(tmp_path), "--view", "Sum")
+    assert result.exit_code == 2
+    assert "there is no stream or view Sum" in result.stderr
+
+
+def test_changes_and_progress(program: str, tmp_path: Path) -> None:
+    told = rows(replay(program, "--events", events(tmp_path), "--changes", "--batch", "1", "--view", "Sums"))
+    assert [m.get("row", {}).get("total") or m["progress"]["S"] for m in told] == [3, 10, 4, 12, 8, 17, 20]
+
+
+def test_standard_input_and_ticks_that_count_up(program: str) -> None:
+    lines = '{"stream":"S","event":{"a":"x","n":1}}\n{"stream":"S","event":{"a":"x","n":2}}\n'
+    told = rows(replay(program, "--events", "-", "--changes", "--view", "Count", stdin=lines))
+    assert told[0]["row"] == {"n": 0}
+    assert told[-1] == {"progress": {"S": 1}}
+
+
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_no_events(program: str, tmp_path: Path, text: str) -> None:
+    (count,) = rows(replay(program, "--events", events(tmp_path, text)))
+    assert (count["view"], count["row"]) == ("Count", {"n": 0})
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ('{"stream":"T","at":30,"event":{"a":"x","n":3}}', "E076"),
+        ('{"stream":"S","at":30,"event":{"a":"x","n":3,"m":1}}', "E077"),
+        ('{"stream":"S","at":30,"event":{"a":"x","n":"three"}}', "E078"),
+        ('{"stream":"S","at":30,"event":{"a":"x","n":true}}', "E078"),
+        ('{"stream":"S","at":30,"event":{"a":"x","n":-3}}', "E080"),
+        ('{"stream":"S","at":17,"event":{"a":"x","n":6}}', "E082"),
+        ('{"stream":"S","at":15,"event":{"a":"x","n":6}}', "E081"),
+        ('{"stream":"S","at":30,"event":{"a":"x","n":3}', "E073"),
+    ],
+)
+def test_a_bad_line_is_refused_with_its_number(program: str, tmp_path: Path, line: str, code: str) -> None:
+    path = events(tmp_path, EVENTS + line + "\n")
+    result = replay(program, "--events", path)
+    assert result.exit_code == 1
+    assert f"{path}:5:" in result.stderr
+    assert f"[{code}]" in result.stderr or code in result.stderr
+    skipped = replay(program, "--events", path, "--skip-bad")
+    assert len(rows(skipped)) == 3
+    assert "1 lines refused" in skipped.stderr or "1 line refused" in skipped.stderr
+    (bad,) = [json.loads(b) for b in Path(path + ".bad").read_text().splitlines()]
+    assert (bad["line"], bad["code"], bad["text"]) == (5, code, line)
+
+
+def test_a_duplicate_changes_nothing(program: str, tmp_path: Path) -> None:
+    result = replay(program, "--events", events(tmp_path, EVENTS + EVENTS))
+    assert [r["row"] for r in rows(result) if r["view"] == "Count"] == [{"n": 3}]
+    assert "3 duplicates dropped" in result.stderr
+
+
+def test_a_file_that_is_not_there(program: str, tmp_path: Path) -> None:
+    result = replay(program, "--events", str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert "E070" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_misuse(program: str) -> None:
+    assert replay(program).exit_code == 2
+    assert replay(program, "--events", "-", "--batch", "0", stdin="").exit_code == 2
+    assert replay(program, "--events", "-", "--engine", "flink", stdin="").exit_code == 2
+
+
+def test_a_full_disk(program: str, tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [SMILE, "replay", program, "--events", events(tmp_path)], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert "the output cannot be written: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_had_enough(program: str, tmp_path: Path) -> None:
+    many = "".join(f'{{"stream":"S","event":{{"a":"k{n}","n":1}}}}\n' for n in range(20_000))
+    command = f"{SMILE} replay {program} --events {events(tmp_path, many)} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert json.loads(done.stdout)["view"] == "Sums"
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_leaves_whole_lines(program: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with out.open("wb") as sink:
+        running = subprocess.Popen(
+            [SMILE, "replay", program, "--events", "-", "--changes", "--batch", "1"],
+            stdin=subprocess.PIPE, stdout=sink, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert running.stdin is not None
+        assert running.stderr is not None
+        deadline = time.monotonic() + 60
+        block = b"".join(b'{"stream":"S","event":{"a":"k","n":1}}\n' for _ in range(8_000))
+        running.stdin.write(block)
+        running.stdin.flush()
+        while not out.stat().st_size and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        running.wait(60)
+        said = running.stderr.read().decode()
+        running.stderr.close()
+        running.stdin.close()
+    assert running.returncode == 130, said
+    assert "interrupted" in said
+    lines = out.read_bytes()
+    assert lines.endswith(b"\n")
+    assert all(json.loads(line) for line in lines.splitlines())
+
+
+def test_recorded_events_of_the_example_programs() -> None:
+    for path in sorted((ROOT / "programs").glob("*.smile")):
+        result = replay(str(path), "--events", str(path.with_suffix(".events")), "--end")
+        assert rows(result), path
+
+
+def test_no_bar_where_nobody_sees_it(program: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "TERM": "xterm"}
+    done = subprocess.run(
+        [SMILE, "replay", program, "--events", events(tmp_path)], capture_output=True, text=True, env=environment
+    )
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,122 @@
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import pytest
+
+from smile.columns import superaccumulator as s, values as v
+from smile.columns.values import Values
+from smile.kernels.changes import Groups
+
+EDGES = [0.0, -0.0, 5e-324, -5e-324, 1.7e308, -1.7e308, 2.0**-96, 2.0**-97, 2.0**95, -(2.0**95), 2.0**96, 2.0**127]
+
+
+def common(random: Random) -> float:
+    return random.uniform(-1, 1) * 2.0 ** random.randint(-40, 60)
+
+
+def any_float(random: Random) -> float:
+    chosen = random.random()
+    if chosen < 0.3:
+        return round(random.uniform(-100, 100), 2)
+    if chosen < 0.5:
+        return random.uniform(-1, 1) * 2.0 ** random.randint(-110, 130)
+    if chosen < 0.7:
+        return random.choice(EDGES)
+    return random.uniform(-1, 1) * 2.0 ** random.randint(-1070, 1023)
+
+
+def zero(count: int) -> s.Sums:
+    return s.Sums(np.zeros((count, s.LIMBS), np.int64), None)
+
+
+def nearest(values: list[float]) -> float | None:
+    exact = sum(map(Fraction, values), Fraction(0))
+    try:
+        return exact.numerator / exact.denominator
+    except OverflowError:
+        return None
+
+
+def listed(values: Values) -> list[float | None]:
+    return [x if there else None for x, there in zip(values.data.tolist(), values.there().tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_sums_are_exact_and_rounded_once(seed: int) -> None:
+    random = Random(seed)
+    draw = random.choice([common, any_float])
+    data = [draw(random) for _ in range(random.choice([1, 5, 40, 300]))]
+    groups = Groups([Values(np.array([random.randrange(30) for _ in data]))], len(data))
+    found = zero(groups.count).plus(s.of_floats(np.array(data)).by(groups))
+    wanted = [nearest([x for x, g in zip(data, groups.of, strict=True) if g == n]) for n in range(groups.count)]
+    assert listed(found.rounded()) == wanted
+    counts = np.bincount(groups.of)
+    means = [
+        nearest([])
+        if x is None
+        else sum((Fraction(y) for y, g in zip(data, groups.of, strict=True) if g == n), Fraction(0)) / int(counts[n])
+        for n, x in enumerate(wanted)
+    ]
+    exact = [
+        None if x is None else float(m.numerator / m.denominator)
+        for x, m in zip(wanted, map(Fraction, means), strict=True)
+    ]  # type: ignore[arg-type]
+    told = listed(found.means(counts))
+    assert [t for t, x in zip(told, exact, strict=True) if x is not None] == [x for x in exact if x is not None]
+    back = found.plus(s.of_floats(-np.array(data)).by(groups))
+    assert back.wide is None
+    assert not back.limbs.any()
+
+
+def test_all_at_once_rounds_as_one_by_one() -> None:
+    random = Random(3)
+    data = np.array([common(random) for _ in range(2000)])
+    one = Groups([Values(np.arange(2000) // 7)], 2000)
+    found = zero(one.count).plus(s.of_floats(data).by(one))
+    assert found.wide is None
+    exact = [x / 2**96 for x in found.whole()]
+    assert found.rounded().data.tolist() == exact
+
+
+def test_halves_go_to_the_even_neighbour() -> None:
+    for low, wanted in ((2.0**-53, 1.0), (3 * 2.0**-53, 1.0 + 2.0**-51), (2.0**-53 + 2.0**-90, 1.0 + 2.0**-52)):
+        data = np.array([1.0, low] * 20)
+        groups = Groups([Values(np.repeat(np.arange(20), 2))], 40)
+        assert set(zero(20).plus(s.of_floats(data).by(groups)).rounded().data.tolist()) == {wanted}
+
+
+def test_any_order_has_the_same_bits() -> None:
+    random = Random(5)
+    data = [any_float(random) for _ in range(200)]
+    seen = set()
+    for _ in range(5):
+        random.shuffle(data)
+        found = zero(1).plus(s.of_floats(np.array(data)).by(Groups([], len(data))))
+        limbs, wide = found.stored()
+        seen.add((limbs.data.tobytes(), tuple(found.whole()), str(wide.data)))
+    assert len(seen) == 1
+
+
+def test_what_is_stored_is_read_back() -> None:
+    found = zero(4).plus(s.of_floats(np.array([0.1, 1e300, -5e-324, 0.0])))
+    limbs, wide = found.stored()
+    again = [v.from_arrow(v.to_arrow(limbs, s.ARROW)), v.from_arrow(v.to_arrow(wide, wide.data.type))]
+    assert s.Sums.read(*again).whole() == found.whole()
+    assert s.Sums.read(*again).rounded().data.tolist() == [0.1, 1e300, -5e-324, 0.0]
+
+
+def test_what_is_too_great_for_limbs_is_not_lost() -> None:
+    found = zero(1).plus(s.of_floats(np.array([2.0**94])))
+    assert found.wide is None
+    for _ in range(80):
+        found = found.plus(found)
+    assert found.wide is not None
+    assert found.rounded().data.tolist() == [2.0**174]
+
+
+def test_beyond_all_floats_is_null() -> None:
+    data = np.array([1.7e308, 1.7e308])
+    found = zero(1).plus(s.of_floats(data).by(Groups([], 2)))
+    assert listed(found.rounded()) == [None]
+    assert listed(found.plus(s.of_floats(-data[:1])).rounded()) == [1.7e308]

@@ -1,0 +1,77 @@
+"""Every test program through the engine, with the rewrites that a user's program goes through: rows and changes are
+what was worked out by hand, whether lines come one by one or all at once."""
+
+import pytest
+
+from smile.algebra import mmpl
+from smile.engine.local import LocalEngine
+from smile.engine.messages import messages
+from smile.graph.build import build
+from smile.kernels.compile import Kernels, compile_graph, shown
+from smile.kernels.shown import Shown
+from smile.knowledge.analysis import Analysis
+from smile.program import compile_program
+from smile.reference.history import History
+from smile.source import Source
+from tests.kernels.harness import frame_of
+from tests.reference.cases import Case, Json, cases, comparable
+
+CASES = {case.name: case for case in cases()}
+CUTS = [(case.name, cut) for case in CASES.values() for cut in case.rows]
+CHANGES = [(case.name, line) for case in CASES.values() for line in case.changes]
+
+
+def rewritten(case: Case) -> mmpl.Program:
+    return compile_program(Source(f"{case.name}.{case.language}", case.program)).rewritten
+
+
+def kernels(program: mmpl.Program) -> Kernels:
+    return compile_graph(build(program, Analysis(program)), program.streams).keeping(program.subscriptions)
+
+
+def advance(engine: LocalEngine, program: mmpl.Program, case: Case, ends: list[int], end: bool = False) -> list[Json]:
+    """Frames that end after these numbers of lines; what the last one changed."""
+    before = History.of(program)
+    told: list[Json] = []
+    for stop in [0, *ends, *([len(case.events)] if end else [])]:
+        after = History.of(program, case.events[:stop])
+        if end and stop == len(case.events) and before.events == after.events:
+            after = after.end()
+        batch = engine.advance(frame_of(program, before, after))
+        before, told = after, []
+        for view in program.subscriptions:
+            source = engine.kernels.inputs[view]
+            if view in batch.changes:
+                told += messages(view, source.type, source.layout, batch.changes[view], batch.horizons)
+    return told
+
+
+def rows(engine: LocalEngine, program: mmpl.Program) -> list[Json]:
+    found: list[Json] = []
+    for view in program.subscriptions:
+        kept, source = engine.kernels.transforms[shown(view)], engine.kernels.inputs[view]
+        assert isinstance(kept, Shown)
+        state = engine.remembered.states[shown(view)]
+        found += messages(view, source.type, source.layout, kept.rows(state), engine.remembered.horizons)
+    return found
+
+
+@pytest.mark.parametrize("one_by_one", [True, False], ids=["one by one", "at once"])
+@pytest.mark.parametrize(("name", "cut"), CUTS)
+def test_rows(name: str, cut: int | None, one_by_one: bool) -> None:
+    case = CASES[name]
+    program = rewritten(case)
+    engine = LocalEngine(kernels(program))
+    count = len(case.events) if cut is None else cut
+    advance(engine, program, case, list(range(1, count + 1)) if one_by_one else [count], end=cut is None)
+    found, expected = comparable(rows(engine, program), case.rows[cut])
+    assert found == expected
+
+
+@pytest.mark.parametrize(("name", "line"), CHANGES)
+def test_changes(name: str, line: int) -> None:
+    case = CASES[name]
+    program = rewritten(case)
+    told = advance(LocalEngine(kernels(program)), program, case, list(range(1, line + 1)))
+    found, expected = comparable(told, case.changes[line])
+    assert found == expected

@@ -1,0 +1,97 @@
+"""Random programs of one kind of join over sources whose rows appear, evolve and vanish, run beside the reference."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from smile.algebra import mmpl
+from smile.algebra.types import SUM_OF_INTS
+from smile.errors import SmileError
+from smile.program import compile_program
+from smile.source import Source
+from tests.kernels.harness import Beside, cuts, differences
+from tests.random_programs import STREAMS, Programs
+from tests.reference.histories import Histories
+
+LINES_MAX = 14
+
+_OPERATORS = (
+    "restrict", "restrict", "project", "extend", "extend", "rename", "window", "window", "silence", "summarize",
+    "summarize", "distinct",
+)  # fmt: skip
+
+
+class Joined(Programs):
+    """`kinds` are those of joins; "asof" is one too."""
+
+    def __init__(self, random: Random, kinds: Sequence[str]) -> None:
+        super().__init__(random)
+        self.kinds = kinds
+
+    def joined(self) -> mmpl.Program:
+        while True:
+            rel = self._grown(self._head(), self.random.randint(0, 2))
+            kind = self.random.choice(self.kinds)
+            try:
+                rel = self.asof(rel) if kind == "asof" else self.join_of(rel, kind)  # type: ignore[arg-type]
+                if self.random.random() < 0.2:
+                    rel = self._grown(rel, 1)
+                self._heading(rel)
+            except (SmileError, IndexError):
+                continue
+            return mmpl.Program(STREAMS, (mmpl.ViewDef("V", rel),), ("V",))
+
+    def _grown(self, rel: mmpl.Rel, operators: int) -> mmpl.Rel:
+        for _ in range(operators):
+            try:
+                grown: mmpl.Rel = getattr(self, self.random.choice(_OPERATORS))(rel)
+                self._heading(grown)
+            except (SmileError, IndexError):
+                continue
+            rel = grown
+        return rel
+
+    def summarize(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """By few columns, so that joins find groups. Not by ticks: a group of one event is known when it is heard of."""
+        heading = self._heading(rel)
+        names = [c for c, t in heading.columns.items() if t.name in ("string", "int")]
+        per = tuple(self.random.sample(names, self.random.randint(0, min(2, len(names)))))
+        numbers = [c for c, t in heading.columns.items() if t.name == "int" or t == SUM_OF_INTS]
+        function = self.random.choice(("count", "sum", "max", "latest")) if numbers else "count"
+        arg = mmpl.Column(self.random.choice(numbers)) if numbers and function != "count" else None
+        return mmpl.Summarize(rel, per, ((self._name(), mmpl.Aggregate(function, arg)),))  # type: ignore[arg-type]
+
+    def join_of(self, rel: mmpl.Rel, kind: mmpl.JoinKind) -> mmpl.Rel:
+        left = self._heading(rel)
+        other = self._other(left)
+        on = self._pairs(left, self._heading(other)) if self.random.random() < 0.95 else ()
+        if self.random.random() < 0.4 and kind in ("left", "right", "full"):
+            other = mmpl.Rename(other, tuple((b, a) for a, b in on))
+            on = tuple((a, a) for a, _ in on)
+        right = self._heading(other)
+        when = None
+        if self.random.random() < 0.4:
+            when = self._predicate(replace(left, columns={**right.columns, **left.columns}), self.random.randint(0, 1))
+        mark = self._name() if kind == "match" else None
+        aware = kind in ("semi", "anti", "match") and bool(on) and self.random.random() < 0.3
+        return mmpl.Join(kind, rel, other, on, when, mark, aware)
+
+
+def tried(seed: int, kinds: Sequence[str]) -> tuple[mmpl.Program, list[str]]:
+    """A random program, and the first differences met over a random history."""
+    random = Random(seed)
+    program = Joined(random, kinds).joined()
+    histories = Histories(program, random)
+    lines = [histories.line() for _ in range(random.randint(2, LINES_MAX))]
+    return program, differences(program, lines, cuts(random, len(lines)))
+
+
+def compiled(text: str) -> mmpl.Program:
+    """A program in SmileSQL."""
+    return compile_program(Source("test.smile", text)).rewritten
+
+
+def remembered(both: Beside) -> dict[str, int]:
+    """How many rows each table of the program has."""
+    states = both.engine.remembered.states
+    return {table: state[table].size for state in states.values() for table in state}

@@ -1,0 +1,244 @@
+"""Random expressions of every function of the catalogue, over random columns of every kind, extremes among their values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+from smile.algebra import mmpl
+from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN, can_cast
+from smile.algebra.scalars import SCALARS, resolve
+from smile.algebra.types import (
+    BOOL,
+    BYTES,
+    DATE,
+    FLOAT,
+    INT,
+    INT_MAX,
+    INT_MIN,
+    INTERVAL,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    Value,
+    decimal_type,
+)  # fmt: skip
+from smile.columns import knowledge as k, values as v
+from smile.columns.knowledge import Column, Kind, Ranges
+from smile.columns.values import Values
+from smile.kernels.layout import Evolving, Layout
+from smile.knowledge.known import Known
+from smile.knowledge.latest import Latest
+from smile.knowledge.mask import Mask
+from smile.knowledge.range import MAYBE, NEVER, Range
+
+TYPES = (
+    INT, INT, FLOAT, BOOL, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES,
+    *(decimal_type(*shape) for shape in ((38, 0), (19, 0), (10, 2), (1, 1), (38, 10), (38, 38))),
+)  # fmt: skip
+_FLOATS = (0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 0.1, 1e15, -1e300, 1.7e308, 5e-324, 2.0**53, 2.0**63, -(2.0**63), 0.49999999999999994)  # fmt: skip
+_TEXTS = ("", "a", "b", "ab", "%", "a%", "é", "\U0001f600", "\uffff", "1", "-7", "1.5", "true", "f", "day", "month", "2020-02-29", "  3 ")  # fmt: skip
+
+
+def value(random: Random, data: DataType) -> Any:
+    small = random.random() < 0.6
+    match data.name:
+        case "bool":
+            return random.random() < 0.5
+        case "int" | "time" | "interval":
+            if small:
+                return random.randint(-3, 3)
+            return random.choice((INT_MIN, INT_MIN + 1, INT_MAX, INT_MAX - 1, 2**32, -(2**31), 1024, random.randint(INT_MIN, INT_MAX)))  # fmt: skip
+        case "float":
+            return random.choice(_FLOATS) if small else random.uniform(-1e3, 1e3)
+        case "decimal":
+            assert data.digits is not None
+            most = 10**data.digits - 1
+            whole = random.randint(-3, 3) if small else random.choice((most, -most, random.randint(-most, most), 10**(data.digits // 2)))  # fmt: skip
+            return Decimal(f"{whole}E-{data.scale}")
+        case "string":
+            return random.choice(_TEXTS)
+        case "bytes":
+            return random.choice((b"", b"a", b"\xff", b"ab"))
+        case "timestamp":
+            return random.choice((TIMESTAMP_MIN, TIMESTAMP_MAX, 0, 1, -1, random.randint(TIMESTAMP_MIN, TIMESTAMP_MAX)))
+        case "date":
+            return random.choice((DATE_MIN, DATE_MAX, 0, 1, -1, random.randint(DATE_MIN, DATE_MAX)))
+    raise AssertionError(data)
+
+
+def nullable(random: Random, data: DataType, often: float = 0.15) -> Value:
+    return None if random.random() < often else value(random, data)
+
+
+def point(random: Random, data: DataType, bounds: tuple[float, float], nulls: float) -> Range:
+    """A range; `bounds` say how often it has each."""
+    if random.random() < 0.3:
+        return Range.exactly(nullable(random, data, nulls / 2))
+    values = sorted(value(random, data) for _ in range(random.choice((1, 2, 3))))
+    lo = values[0] if random.random() < bounds[0] else None
+    hi = values[-1] if random.random() < bounds[1] else None
+    may = random.random() < nulls
+    now = None if random.random() < (0.3 if may else 0.05) else random.choice(values)
+    return Range(lo, hi, MAYBE if may else NEVER, now)
+
+
+def mask(random: Random) -> Mask:
+    possible = [t for t in (True, False, None) if random.random() < 0.6] or [random.choice((True, False, None))]
+    return Mask.of(possible, random.choice(possible))
+
+
+def latest(random: Random, data: DataType, sealed: float) -> Latest:
+    at = None if random.random() < 0.2 else (random.randint(0, 9), 0)
+    return Latest(nullable(random, data), at, random.random() < sealed, nullable(random, data))
+
+
+@dataclass
+class Table:
+    """Columns of `count` rows, and what an expression may know of them."""
+
+    layout: Layout
+    bottoms: Mapping[str, Known]
+    fixed: Mapping[str, Values]
+    columns: Mapping[str, Column]
+    count: int
+
+
+def _ranges(random: Random, data: DataType, count: int) -> Ranges:
+    """In the forms that are quick too: ends that no row has, ends that are what is now."""
+    bounds = random.choice(((0.8, 0.8), (1, 1), (1, 0), (0, 1), (1, 0.5), (0, 0)))
+    nulls = random.choice((0.0, 0.3))
+    points = [point(random, data, bounds, nulls) for _ in range(count)]
+    if random.random() < 0.15:
+        points = [Range(p.lo, p.lo, p.nulls, None if p.nulls is MAYBE else p.lo) for p in points]
+    found = k.of_points(points, "range", data)
+    assert isinstance(found, Ranges)
+    lo, hi, codes = found.lo, found.hi, found.nulls
+    assert lo is not None and hi is not None and codes is not None
+    lo = None if lo.nulls().all() else found.now if lo.same(found.now).all() else lo
+    hi = None if hi.nulls().all() else found.now if hi.same(found.now).all() else hi
+    if lo is not None and hi is not None and lo.same(hi).all():
+        hi = lo
+    return Ranges(found.now, lo, hi, codes if codes.any() else None)
+
+
+def table(random: Random, types: list[DataType], count: int) -> Table:
+    """Of each type a column of every kind it can be."""
+    fixed: dict[str, Values] = {}
+    fixed_types: dict[str, DataType] = {}
+    columns: dict[str, Column] = {}
+    evolving: dict[str, Evolving] = {}
+    bottoms: dict[str, Known] = {}
+    for n, data in enumerate(types):
+        nulls = random.choice((0.0, 0.2))
+        fixed_types[f"x{n}"] = data
+        fixed[f"x{n}"] = v.of_python([nullable(random, data, nulls) for _ in range(count)], data)
+        kinds: tuple[Kind, ...] = ("mask", "object") if data == BOOL else ("range", "range", "latest", "object")
+        for kind in kinds:
+            name = f"{kind[0]}{len(columns)}"
+            evolving[name] = Evolving(kind, data)
+            columns[name] = _column(random, kind, data, count)
+            bottoms[name] = Mask.bottom()
+            if data != BOOL:
+                found = point(random, data, (0.5, 0.5), 0)
+                bottoms[name] = Range.bottom(found.lo, found.hi)
+        bottoms[f"x{n}"] = Mask.bottom() if data == BOOL else Range.bottom()
+    return Table(Layout((), fixed_types, evolving), bottoms, fixed, columns, count)
+
+
+def _column(random: Random, kind: Kind, data: DataType, count: int) -> Column:
+    if kind == "range":
+        return _ranges(random, data, count)
+    if kind == "mask":
+        return k.of_points([mask(random) for _ in range(count)], kind, data)
+    sealed = random.choice((0.0, 0.5, 1.0))
+    if kind == "latest":
+        return k.of_points([latest(random, data, sealed) for _ in range(count)], kind, data)
+    return k.of_points(
+        [
+            mask(random) if data == BOOL
+            else latest(random, data, sealed) if random.random() < 0.5
+            else point(random, data, (0.7, 0.7), 0.3)
+            for _ in range(count)
+        ],
+        kind, data,
+    )  # fmt: skip
+
+
+class Expressions:
+    """Draws well-typed expressions; casts are explicit, as translation leaves them."""
+
+    def __init__(self, random: Random, types: Mapping[str, DataType]) -> None:
+        self.random, self.types = random, types
+
+    def draw(self, depth: int) -> tuple[mmpl.Expr, DataType]:
+        chosen = self.random.random()
+        if depth == 0 or chosen < 0.05:
+            return self._leaf()
+        if chosen < 0.2:
+            return self._cast(depth)
+        if chosen < 0.3:
+            return self._case(depth)
+        while True:
+            found = self.call(self.random.choice(list(SCALARS)), depth)
+            if found is not None:
+                return found
+
+    def _leaf(self) -> tuple[mmpl.Expr, DataType]:
+        if self.random.random() < 0.2:
+            data = self.random.choice(TYPES)
+            return mmpl.Constant(nullable(self.random, data), data), data
+        name = self.random.choice(list(self.types))
+        return mmpl.Column(name), self.types[name]
+
+    def _of_type(self, data: DataType, depth: int) -> mmpl.Expr:
+        fitting = [n for n, t in self.types.items() if t == data]
+        for _ in range(5):
+            if fitting and self.random.random() < 0.3:
+                return mmpl.Column(self.random.choice(fitting))
+            expr, found = self.draw(depth)
+            if can_cast(found, data) and (found == data or self.random.random() < 0.3):
+                return expr if found == data else mmpl.Cast(expr, data)
+        if fitting:
+            return mmpl.Column(self.random.choice(fitting))
+        return mmpl.Constant(nullable(self.random, data), data)
+
+    def call(self, name: str, depth: int) -> tuple[mmpl.Expr, DataType] | None:
+        """None if no types were met that fit."""
+        least, greatest = SCALARS[name].arity
+        count = self.random.randint(least, min(least + 1, greatest or least + 1))
+        if greatest is None and self.random.random() < 0.03:
+            count = 8
+        for _ in range(20):
+            first: mmpl.Expr | None
+            first, data = self.draw(depth - 1)
+            types = [data] + [
+                data if self.random.random() < 0.6 else self.random.choice(TYPES) for _ in range(count - 1)
+            ]
+            self.random.shuffle(types)
+            signature = resolve(name, tuple(types))
+            if signature is None:
+                continue
+            args = []
+            for wanted in signature.args:
+                if first is not None and can_cast(data, wanted) and self.random.random() < 0.7:
+                    args.append(first if data == wanted else mmpl.Cast(first, wanted))
+                    first = None
+                else:
+                    args.append(self._of_type(wanted, depth - 1))
+            return mmpl.Call(name, tuple(args)), signature.result
+        return None
+
+    def _cast(self, depth: int) -> tuple[mmpl.Expr, DataType]:
+        expr, data = self.draw(depth - 1)
+        target = self.random.choice([t for t in TYPES if can_cast(data, t)])
+        return mmpl.Cast(expr, target), target
+
+    def _case(self, depth: int) -> tuple[mmpl.Expr, DataType]:
+        otherwise, data = self.draw(depth - 1)
+        branches = tuple(
+            (self._of_type(BOOL, depth - 1), self._of_type(data, depth - 1)) for _ in range(self.random.randint(1, 2))
+        )
+        return mmpl.Case(branches, otherwise), data

@@ -1,0 +1,194 @@
+"""Compiled expressions beside the specification: `know`, row by row."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smile.algebra import mmpl, trees
+from smile.algebra.scalars import SCALARS
+from smile.algebra.types import INT, INT_MAX, SUM_OF_INTS
+from smile.columns import knowledge as k
+from smile.columns.knowledge import Column, Latests, Masks, Objects, Ranges
+from smile.columns.values import Values
+from smile.kernels.expressions import compile_expression
+from smile.kernels.layout import Evolving, Layout
+from smile.knowledge.cells import as_operand
+from smile.knowledge.known import Known
+from smile.knowledge.range import Range
+from smile.knowledge.transfer import know
+from tests.kernels.random_expressions import TYPES, Expressions, Table, table
+from tests.random_programs import SEED_ID, seeds
+
+
+def wanted(expr: mmpl.Expr, of: Table) -> list[Known]:
+    """What the specification says of every row."""
+    types = of.layout.types
+    found = []
+    for i in range(of.count):
+        row = {}
+        for c in trees.columns_in(expr):
+            column = of.fixed[c] if c in of.layout.fixed else of.columns[c]
+            row[c] = as_operand(k.known(column, i, types[c]), of.bottoms[c], types[c])
+        found.append(know(expr, row, types))
+    return found
+
+
+def _text(value: Any) -> str:
+    """Tells minus zero from zero, and 1 from 1.0 and true."""
+    return f"{type(value).__name__} {value!r}"
+
+
+def problems(expr: mmpl.Expr, of: Table) -> list[str]:
+    compiled = compile_expression(expr, of.layout, of.bottoms)
+    column = compiled(of.fixed, of.columns, of.count)
+    found = []
+    if len(column) != of.count:
+        return [f"{len(column)} rows, not {of.count}"]
+    for i, point in enumerate(wanted(expr, of)):
+        told = k.known(column, i, compiled.data)
+        same = told == point and told.now == point.now and _is_canonical(column, i)
+        if compiled.kind == "exact":
+            same = same and _text(told.now) == _text(point.now)
+        if not same:
+            inputs = {
+                c: k.known(of.fixed[c] if c in of.fixed else of.columns[c], i, of.layout.types[c])
+                for c in trees.columns_in(expr)
+            }
+            found.append(f"row {i} of {inputs}:\n  found  {told}\n  wanted {point}")
+    return found
+
+
+def _is_canonical(column: Column, i: int) -> bool:
+    """Not only the points but the columns must be the same."""
+    if isinstance(column, Masks):
+        possible = int(column.possible[i])
+        return possible.bit_count() > 1 or int(column.now[i]) == possible
+    if not isinstance(column, Ranges):
+        return True
+    lo, hi, now = column.lo, column.hi, column.now
+    if column.null_codes()[i] == 2:
+        return not any(end is not None and end.there()[i] for end in (lo, hi, now))
+    if column.finals()[i]:
+        assert lo is not None
+        return bool(now.there()[i]) and bool(now.take(np.array([i])).same(lo.take(np.array([i])))[0])
+    return True
+
+
+def drawn(seed: int, count: int) -> tuple[Table, Expressions]:
+    random = Random(seed)
+    of = table(random, random.sample(TYPES, 3), count)
+    return of, Expressions(random, of.layout.types)
+
+
+def test_every_function_in_every_random_row() -> None:
+    """Each function of the catalogue, over columns of every kind."""
+    seed = seeds(1)[0]
+    told: list[str] = []
+    for number, name in enumerate(SCALARS):
+        for attempt in range(4):
+            of, expressions = drawn(seed * 10_000 + number * 10 + attempt, 6 if attempt else 24)
+            found = expressions.call(name, 1)
+            if found is not None:
+                told += [f"{SEED_ID(seed)} {found[0]}: {p}" for p in problems(found[0], of)]
+    assert not told, told[0]
+
+
+@pytest.mark.parametrize("seed", seeds(60), ids=SEED_ID)
+def test_random_expressions(seed: int) -> None:
+    of, expressions = drawn(seed, (0, 1, 2, 5, 8, 20)[seed % 6])
+    for depth in (1, 2, 2, 3):
+        expr, _ = expressions.draw(depth)
+        found = problems(expr, of)
+        assert not found, f"{expr}\n{found[0]}"
+
+
+def _garbage(random: Random, column: Column) -> Column:
+    """What may stand in rows nobody has heard of: no point of any domain."""
+    count = len(column)
+    if isinstance(column, Values):
+        data = column.data
+        if not column.is_text and data.dtype == np.float64:
+            data = np.full(count, random.choice((np.nan, np.inf, -1.0)))
+        elif not column.is_text and data.dtype == np.int64:
+            data = np.full(count, random.choice((-(2**63), 2**63 - 1, 0)))
+        return Values(data, None if random.random() < 0.5 else np.zeros(count, bool))
+    if isinstance(column, Masks):
+        return Masks(np.full(count, random.choice((0, 255)), np.uint8), np.zeros(count, np.uint8))
+    if isinstance(column, Ranges):
+        now, lo, hi = (v if v is None else _garbage(random, v) for v in (column.now, column.hi, column.lo))
+        return Ranges(now, lo, hi, np.full(count, random.choice((0, 1, 2)), np.uint8))  # type: ignore[arg-type]
+    if isinstance(column, Latests):
+        return Latests(_garbage(random, column.value), column.tick, column.source, column.sealed, column.now)  # type: ignore[arg-type]
+    return Objects(np.full(count, None, object))
+
+
+@pytest.mark.parametrize("seed", seeds(40), ids=SEED_ID)
+def test_garbage_in_rows_nobody_heard_of_is_borne(seed: int) -> None:
+    of, expressions = drawn(seed, 3)
+    random = Random(seed)
+    fixed = {name: _garbage(random, column) for name, column in of.fixed.items()}
+    columns = {name: _garbage(random, column) for name, column in of.columns.items()}
+    for depth in (1, 1, 2, 3):
+        expr, _ = expressions.draw(depth)
+        compiled = compile_expression(expr, of.layout, of.bottoms)
+        assert len(compiled(fixed, columns, of.count)) == of.count, expr  # type: ignore[arg-type]
+
+
+# ── what callers rely on ────────────────────────────────────────────────────────────────────────────────────────────
+
+TOTAL = mmpl.Column("total")
+BID = mmpl.Cast(mmpl.Column("bid"), SUM_OF_INTS)
+LAYOUT = Layout((), {"bid": INT}, {"total": Evolving("range", SUM_OF_INTS), "low": Evolving("range", INT)})
+BOTTOMS: dict[str, Known] = {"bid": Range.bottom(), "total": Range.bottom(), "low": Range.bottom()}
+
+
+def evaluated(expr: mmpl.Expr, total: Ranges, bid: list[int]) -> Column:
+    fixed = {"bid": Values(np.array(bid))}
+    return compile_expression(expr, LAYOUT, BOTTOMS)(fixed, {"total": total, "low": total}, len(bid))
+
+
+def test_quick_forms_stay_quick() -> None:
+    """No bound stays None, and an end that is what is now stays so."""
+    now = Values(np.array([3, 4]))
+    found = evaluated(mmpl.Call("-", (BID, TOTAL)), Ranges(now, now, None), [10, 2])
+    assert isinstance(found, Ranges)
+    assert found.lo is None
+    assert found.hi is found.now
+    assert found.nulls is None
+    assert found.now.data.tolist() == [7, -2]
+    doubled = evaluated(mmpl.Cast(mmpl.Column("low"), SUM_OF_INTS), Ranges(now, now, None), [10, 2])
+    assert isinstance(doubled, Ranges)
+    assert doubled.lo is doubled.now
+    assert doubled.hi is None
+
+
+def test_sums_beyond_64_bits_stay_exact_and_ints_become_null() -> None:
+    most = Values(np.array([INT_MAX, 1]))
+    wide = evaluated(mmpl.Call("+", (BID, TOTAL)), Ranges(most, most, most), [INT_MAX, 1])
+    assert isinstance(wide, Ranges)
+    assert wide.now.data.tolist() == [2 * INT_MAX, 2]
+    narrow = evaluated(mmpl.Call("+", (mmpl.Column("bid"), mmpl.Column("low"))), Ranges(most, most, None), [INT_MAX, 1])
+    assert [k.known(narrow, i, INT) for i in range(2)] == [Range.bottom(), Range.at_least(2)]
+    assert narrow.known(0, INT).now is None  # type: ignore[union-attr]
+
+
+def test_a_long_chain_is_compiled_and_run() -> None:
+    expr: mmpl.Expr = mmpl.Column("low")
+    for _ in range(200):
+        expr = mmpl.Call("+", (expr, mmpl.Constant(1, INT)))
+    now = Values(np.array([3]))
+    found = evaluated(expr, Ranges(now, now, None), [0])
+    assert isinstance(found, Ranges)
+    assert found.now.data.tolist() == [203]
+
+
+def test_the_kind_follows_from_the_columns() -> None:
+    kinds = [
+        (mmpl.Call("+", (mmpl.Column("bid"), mmpl.Constant(1, INT))), "exact"),
+        (mmpl.Call("-", (BID, TOTAL)), "range"),
+        (mmpl.Call("<", (BID, TOTAL)), "mask"),
+        (mmpl.Constant(None, INT), "exact"),
+    ]
+    assert [compile_expression(expr, LAYOUT, BOTTOMS).kind for expr, _ in kinds] == [kind for _, kind in kinds]
