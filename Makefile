@@ -10,7 +10,7 @@ STAMP := .venv/.set-up
 SEEDS ?= $(shell date +%s)00-$(shell date +%s)99
 CODE := src tests tools $(if $(wildcard bench/*.py),bench)
 
-.PHONY: help setup java lock format lint check test fuzz demo bench clean
+.PHONY: help setup java lock format lint check test fuzz canaries demo bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -44,14 +44,18 @@ test: lint ## lint and all tests
 	$(PY) -m pytest -q -n 2
 
 fuzz: $(STAMP) ## random programs with SEEDS=1000-2000, or from where the clock is
-	SMILE_SEEDS=$(SEEDS) $(PY) -m pytest -q -n 2 tests/test_random_programs.py tests/reference/test_random_programs.py
+	SMILE_SEEDS=$(SEEDS) $(PY) -m pytest -q -n 2 tests/test_random_programs.py tests/reference/test_random_programs.py \
+		tests/engine/test_random_programs.py
 
-demo: $(STAMP) ## check and explain the example programs
+canaries: $(STAMP) ## plant bugs in the transforms, one by one, and see each of them found
+	$(PY) -m pytest -q -n 2 tests/engine/canaries.py
+
+demo: $(STAMP) ## explain the example programs, and run recorded events through them
 	@for program in programs/*.smile; do \
 		echo "== $$program" && \
 		.venv/bin/smile check "$$program" && \
-		.venv/bin/smile explain "$$program" --as types && \
-		.venv/bin/smile explain "$$program" --as stages || exit 1; \
+		.venv/bin/smile explain "$$program" --as stages && \
+		.venv/bin/smile replay "$$program" --events "$${program%.smile}.events" --changes --end || exit 1; \
 	done
 
 bench: $(STAMP) ## run the benchmarks

@@ -7,6 +7,7 @@ from random import Random
 from smile.algebra import mmpl
 from smile.algebra.types import SUM_OF_INTS
 from smile.errors import SmileError
+from smile.knowledge.analysis import Analysis
 from smile.program import compile_program
 from smile.source import Source
 from tests.kernels.harness import Beside, cuts, differences
@@ -22,11 +23,11 @@ _OPERATORS = (
 
 
 class Joined(Programs):
-    """`kinds` are those of joins; "asof" is one too."""
+    """`kinds` are those of joins; "asof" is one too. `moving`: what is equated may evolve."""
 
-    def __init__(self, random: Random, kinds: Sequence[str]) -> None:
+    def __init__(self, random: Random, kinds: Sequence[str], moving: bool) -> None:
         super().__init__(random)
-        self.kinds = kinds
+        self.kinds, self.moving = kinds, moving
 
     def joined(self) -> mmpl.Program:
         while True:
@@ -65,6 +66,9 @@ class Joined(Programs):
         left = self._heading(rel)
         other = self._other(left)
         on = self._pairs(left, self._heading(other)) if self.random.random() < 0.95 else ()
+        if not self.moving:
+            types = (Analysis(self.program).of(rel).columns, Analysis(self.program).of(other).columns)
+            on = tuple((a, b) for a, b in on if not types[0][a].evolves and not types[1][b].evolves)
         if self.random.random() < 0.4 and kind in ("left", "right", "full"):
             other = mmpl.Rename(other, tuple((b, a) for a, b in on))
             on = tuple((a, a) for a, _ in on)
@@ -77,10 +81,10 @@ class Joined(Programs):
         return mmpl.Join(kind, rel, other, on, when, mark, aware)
 
 
-def tried(seed: int, kinds: Sequence[str]) -> tuple[mmpl.Program, list[str]]:
+def tried(seed: int, kinds: Sequence[str], moving: bool = True) -> tuple[mmpl.Program, list[str]]:
     """A random program, and the first differences met over a random history."""
     random = Random(seed)
-    program = Joined(random, kinds).joined()
+    program = Joined(random, kinds, moving).joined()
     histories = Histories(program, random)
     lines = [histories.line() for _ in range(random.randint(2, LINES_MAX))]
     return program, differences(program, lines, cuts(random, len(lines)))

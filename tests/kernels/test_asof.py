@@ -3,6 +3,7 @@
 import pytest
 
 from smile.algebra.printer import print_program
+from smile.reference.history import Event
 from tests.kernels.harness import Beside, differences
 from tests.kernels.joined import compiled, remembered, tried
 from tests.random_programs import SEED_ID, seeds
@@ -33,11 +34,11 @@ def test_written_programs(case) -> None:  # type: ignore[no-untyped-def]  # a Ca
     assert not differences(compiled(case.program), case.events, range(1, len(case.events) + 1))
 
 
-def trade(at: int, issue: str | None) -> dict[str, object]:
+def trade(at: int, issue: str | None) -> Event:
     return {"stream": "Trades", "at": at, "event": {"issue": issue}}
 
 
-def quote(at: int, issue: str | None, price: int) -> dict[str, object]:
+def quote(at: int, issue: str | None, price: int) -> Event:
     return {"stream": "Quotes", "at": at, "event": {"issue": issue, "price": price}}
 
 
@@ -63,9 +64,25 @@ def test_a_trade_that_waits_keeps_the_quotes_it_may_need() -> None:
     assert remembered(both) == {"left": 0, "right": 1}
 
 
+def test_quotes_that_come_late_are_not_kept() -> None:
+    both = Beside(compiled(f"{STREAMS} CREATE VIEW V AS {PRICED}; SUBSCRIBE V;"))
+    assert not both.advance([{"stream": "Trades", "silence_to": 99}])
+    for at in range(1, 9):
+        assert not both.advance([quote(at, "a", at)])
+    assert remembered(both) == {"left": 0, "right": 1}
+
+
 def test_quotes_that_leave() -> None:
     view = "SELECT t, price FROM Trades ASOF LEFT JOIN LAST(Quotes, q, INTERVAL '4' TICK) AS l ON Trades.issue = l.issue AND t >= q"
     program = compiled(f"{STREAMS} CREATE VIEW V AS {view}; SUBSCRIBE V;")
-    lines = [quote(1, "a", 1), quote(3, "a", 3), trade(4, "a"), {"silence_to": 5}, {"silence_to": 7}, trade(8, "a"), quote(9, "a", 9)]
+    lines: list[Event] = [
+        quote(1, "a", 1),
+        quote(3, "a", 3),
+        trade(4, "a"),
+        {"silence_to": 5},
+        {"silence_to": 7},
+        trade(8, "a"),
+        quote(9, "a", 9),
+    ]
     assert not differences(program, lines, range(1, len(lines) + 1))
     assert not differences(program, lines, [3, 7])

@@ -8,15 +8,15 @@ import pytest
 
 from smile.algebra import mmpl, trees
 from smile.algebra.scalars import SCALARS
-from smile.algebra.types import INT, INT_MAX, SUM_OF_INTS
-from smile.columns import knowledge as k
+from smile.algebra.types import INT, INT_MAX, INT_MIN, STRING, SUM_OF_INTS, TIMESTAMP, DataType
+from smile.columns import knowledge as k, values as v
 from smile.columns.knowledge import Column, Latests, Masks, Objects, Ranges
 from smile.columns.values import Values
 from smile.kernels.expressions import compile_expression
 from smile.kernels.layout import Evolving, Layout
 from smile.knowledge.cells import as_operand
 from smile.knowledge.known import Known
-from smile.knowledge.range import Range
+from smile.knowledge.range import MAYBE, Range
 from smile.knowledge.transfer import know
 from tests.kernels.random_expressions import TYPES, Expressions, Table, table
 from tests.random_programs import SEED_ID, seeds
@@ -82,7 +82,7 @@ def drawn(seed: int, count: int) -> tuple[Table, Expressions]:
     return of, Expressions(random, of.layout.types)
 
 
-def test_every_function_in_every_random_row() -> None:
+def test_every_function_of_the_catalogue() -> None:
     """Each function of the catalogue, over columns of every kind."""
     seed = seeds(1)[0]
     told: list[str] = []
@@ -117,7 +117,7 @@ def _garbage(random: Random, column: Column) -> Column:
     if isinstance(column, Masks):
         return Masks(np.full(count, random.choice((0, 255)), np.uint8), np.zeros(count, np.uint8))
     if isinstance(column, Ranges):
-        now, lo, hi = (v if v is None else _garbage(random, v) for v in (column.now, column.hi, column.lo))
+        now, lo, hi = (end if end is None else _garbage(random, end) for end in (column.now, column.hi, column.lo))
         return Ranges(now, lo, hi, np.full(count, random.choice((0, 1, 2)), np.uint8))  # type: ignore[arg-type]
     if isinstance(column, Latests):
         return Latests(_garbage(random, column.value), column.tick, column.source, column.sealed, column.now)  # type: ignore[arg-type]
@@ -192,3 +192,35 @@ def test_the_kind_follows_from_the_columns() -> None:
         (mmpl.Constant(None, INT), "exact"),
     ]
     assert [compile_expression(expr, LAYOUT, BOTTOMS).kind for expr, _ in kinds] == [kind for _, kind in kinds]
+
+
+def _of_points(points: list[Range], data: DataType) -> tuple[Layout, dict[str, Known], Ranges]:
+    column = k.of_points(points, "range", data)
+    assert isinstance(column, Ranges)
+    return Layout((), {"x": data}, {"r": Evolving("range", data)}), {"x": Range.bottom(), "r": Range.bottom()}, column
+
+
+def test_a_value_equal_to_what_may_be_null_may_stay() -> None:
+    layout, bottoms, column = _of_points([Range(3, 3, MAYBE, 3), Range(3, 3, MAYBE), Range(3, 4, MAYBE, 3)], INT)
+    for other in ([3, 3, 3], [None, 3, 4]):
+        fixed = {"x": v.of_python(other, INT)}
+        for args in (("r", "r"), ("r", "x"), ("x", "r")):
+            expr = mmpl.Call("nullif", tuple(map(mmpl.Column, args)))
+            assert not problems(expr, Table(layout, bottoms, fixed, {"r": column}, 3))
+
+
+def test_a_partial_function_of_what_has_no_bound_may_be_null() -> None:
+    layout, bottoms, column = _of_points([Range(None, 5), Range(5, None), Range(5, 6)], TIMESTAMP)
+    fixed = {"x": v.nulls(TIMESTAMP, 3)}
+    expr = mmpl.Call("date_trunc", (mmpl.Constant("day", STRING), mmpl.Column("r")))
+    assert not problems(expr, Table(layout, bottoms, fixed, {"r": column}, 3))
+
+
+@pytest.mark.parametrize("name", ["*", "/", "+", "-"])
+def test_an_overflow_is_seen_in_an_end_that_is_what_is_now(name: str) -> None:
+    layout, bottoms, column = _of_points([Range.at_least(INT_MAX), Range.at_least(INT_MIN), Range.at_least(3)], INT)
+    fixed = {"x": Values(np.array([2, -1, 5]))}
+    same = Ranges(column.now, column.now, None)
+    for args in (("r", "x"), ("x", "r")):
+        expr = mmpl.Call(name, tuple(map(mmpl.Column, args)))
+        assert not problems(expr, Table(layout, bottoms, fixed, {"r": same}, 3))

@@ -19,7 +19,7 @@ from smile.kernels.compile import Kernels, compile_graph, shown
 from smile.kernels.shown import Shown
 from smile.knowledge.json import tick_json
 from smile.log.events import EventReader
-from smile.log.frame import END, Frame
+from smile.log.frame import END, NOTHING, Frame
 from smile.log.lines import open_events
 from smile.log.places import BadEvent
 from smile.program import Compiled
@@ -62,9 +62,9 @@ class Figures:
             f"state: {self.state_rows:,} rows, {self.state_bytes / 1e6:,.1f} MB",
         ]
         if self.duplicates:
-            parts.append(f"{self.duplicates:,} duplicates dropped")
+            parts.append(f"{self.duplicates:,} {'duplicate' if self.duplicates == 1 else 'duplicates'} dropped")
         if self.refused:
-            parts.append(f"{self.refused:,} lines refused")
+            parts.append(f"{self.refused:,} {'line' if self.refused == 1 else 'lines'} refused")
         return "; ".join(parts)
 
 
@@ -80,7 +80,7 @@ def replay(compiled: Compiled, asked: Replay) -> Figures:
         with _progress(reader) as tell:
             for frame in _frames(reader, asked):
                 batch = engine.advance(frame)
-                figures.frames += 1
+                figures.frames += bool(frame.horizons)
                 figures.events, figures.duplicates, figures.refused = reader.events, reader.duplicates, reader.bad
                 figures.changed += _written(out if asked.changes else None, kernels, asked.views, batch)
                 tell()
@@ -113,8 +113,9 @@ def _written(out: BinaryIO | None, kernels: Kernels, views: Sequence[str], batch
             source = kernels.inputs[view]
             for message in messages(view, source.type, source.layout, changes, batch.horizons):
                 out.write(encode(message) + b"\n")
-    if out is not None and any(h >= 0 for h in batch.horizons.values()):
-        out.write(encode({"progress": {s: tick_json(h) for s, h in batch.horizons.items()}}) + b"\n")
+    known = {stream: tick_json(h) for stream, h in batch.horizons.items() if h > NOTHING}
+    if out is not None and known:
+        out.write(encode({"progress": known}) + b"\n")
         out.flush()
     return count
 

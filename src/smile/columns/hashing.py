@@ -17,6 +17,7 @@ _SHIFTS = tuple(np.uint64(n) for n in (30, 27, 31))
 _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _STEP = np.uint64(0x100000001B3)
 _BASE = 0x9E3779B97F4A7C55
+_BITS = 2**64 - 1
 
 
 def hashes(columns: Sequence[Values], count: int) -> Array:
@@ -63,6 +64,8 @@ def _of_text(array: pa.Array) -> Array:
     """A polynomial of the bytes, all at once."""
     if not len(array):
         return np.zeros(0, np.uint64)
+    if len(array) == 1:
+        return _of_one(array[0].as_buffer())
     _, ends, body = array.buffers()
     offsets = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     lengths = np.diff(offsets)
@@ -75,6 +78,14 @@ def _of_text(array: pa.Array) -> Array:
     sums = np.zeros(total + 1, np.uint64)
     np.cumsum((characters + np.uint64(1)) * _powers(int(lengths.max()).bit_length())[place], out=sums[1:])
     return mixed(sums[starts + lengths] - sums[starts])
+
+
+def _of_one(text: pa.Buffer) -> Array:
+    """The same of a single text, without the toil of arrays."""
+    found = 0
+    for character in reversed(text.to_pybytes()):
+        found = (found * _BASE + character + 1) & _BITS
+    return mixed(np.array([found], np.uint64))
 
 
 @lru_cache(maxsize=32)

@@ -6,16 +6,13 @@ a Python integer of units of 2^-1074, of which every float is a multiple. After 
 0..2^32-1, but for the highest, which has the sign.
 """
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from smile.columns import values as v
-from smile.columns.values import Array, Values
-
-if TYPE_CHECKING:
-    from smile.columns.values import Indices
+from smile.columns.values import Array, Indices, Values
 
 LIMBS: Final = 6
 BITS: Final = 32
@@ -28,21 +25,10 @@ ARROW: Final = pa.binary(8 * LIMBS)
 _DTYPE: Final = np.dtype(f"V{8 * LIMBS}")
 _MASK: Final = np.int64(2**BITS - 1)
 _TOP_MAX: Final = 2**60
+_SHIFT_MAX: Final = BITS * (LIMBS - 2) - 1
+_CHUNK: Final = 2**18
 _FEW: Final = 12
 """Below so many sums Python's integers are faster than many NumPy calls."""
-
-
-class Grouping(Protocol):
-    """Rows by groups, as `smile.kernels.changes.Groups` has them."""
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def order(self) -> "Indices": ...
-    @property
-    def starts(self) -> "Indices": ...
-    @property
-    def of(self) -> "Indices": ...
 
 
 class Sums:
@@ -85,16 +71,6 @@ class Sums:
             wide = [a + b for a, b in zip(self.wide, other.wide, strict=True)]
         return _settled(self.limbs + other.limbs, wide)
 
-    def by(self, groups: Grouping) -> "Sums":
-        """The sum of each group. Fewer than 2^30 rows keep clear of the limbs' ends."""
-        limbs = np.add.reduceat(self.limbs[groups.order], groups.starts, axis=0) if groups.count else self.limbs[:0]
-        if self.wide is None:
-            return Sums(limbs, None)
-        wide = [0] * groups.count
-        for group, value in zip(groups.of.tolist(), self.wide, strict=True):
-            wide[group] += value
-        return Sums(limbs, wide)
-
     # ── shown ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def whole(self) -> list[int]:
@@ -112,11 +88,18 @@ class Sums:
         """The nearest floats, of two as near the even one; NULL beyond all floats."""
         if self.wide is not None or len(self) <= _FEW:
             return _quotients(self.whole(), [self._unit] * len(self))
-        return Values(_rounded(self.limbs))
+        return Values(_nearest(self.limbs)[0])
 
     def means(self, counts: Array) -> Values:
         """Each divided by a count, rounded once; NULL where that is 0."""
-        return _quotients(self.whole(), [n * self._unit for n in counts.tolist()])
+        if self.wide is not None or len(self) <= _FEW:
+            return _quotients(self.whole(), [n * self._unit for n in counts.tolist()])
+        there = counts > 0
+        found, doubtful = _divided(self.limbs, np.maximum(counts, 1).astype(float))
+        if len(doubtful):
+            some = Sums(self.limbs[doubtful], None)
+            found[doubtful] = _quotients(some.whole(), [n * self._unit or 1 for n in counts[doubtful].tolist()]).data
+        return Values(found, None if there.all() else there)
 
 
 def _int(stored: bytes) -> int:
@@ -147,39 +130,47 @@ def _quotients(above: list[int], below: list[int]) -> Values:
 
 def of_floats(data: Array) -> Sums:
     """Each float as a sum of itself."""
+    return summed(data, np.arange(len(data)), len(data))
+
+
+def summed(data: Array, of: Indices, count: int) -> Sums:
+    """The sums of `count` groups; `of` is the group of each float. The limbs are not settled yet."""
     fraction, exponent = np.frexp(data)
     mantissa = (fraction * 2.0**53).astype(np.int64)
     shift = exponent.astype(np.int64) - (53 + LOWEST)
-    outside = (shift < 0) | (shift > BITS * LIMBS - 54)
     wide = None
-    if outside.any():
-        outside &= mantissa != 0
-        # Few bits of a small number may be used, and those may fit.
-        low = outside & (shift < 0) & (shift > -53)
-        cut = np.where(low, -shift, 0)
-        fits = low & ((mantissa & ((np.int64(1) << cut) - 1)) == 0)
-        mantissa = np.where(fits, mantissa >> cut, mantissa)
-        shift = np.where(fits, 0, shift)
-        outside &= ~fits
-        if outside.any():
-            wide = [_units(x) if there else 0 for x, there in zip(data.tolist(), outside.tolist(), strict=True)]
-        mantissa = np.where(outside, 0, mantissa)
-        shift = np.where(mantissa == 0, 0, shift)
-    size = np.abs(mantissa)
-    place, within = shift >> 5, shift & 31
-    sign = np.sign(mantissa)
-    # 53 bits moved by up to 31 are three limbs at most.
-    low_half = (size & _MASK) << within
-    high_half = (size >> BITS) << within
-    first, rest = low_half & _MASK, low_half >> BITS
-    second = rest + (high_half & _MASK)
-    third = high_half >> BITS
-    limbs = np.zeros((len(data), LIMBS), np.int64)
-    rows = np.arange(len(data))
-    limbs[rows, place] = sign * first
-    limbs[rows, np.minimum(place + 1, LIMBS - 1)] += sign * second
-    limbs[rows, np.minimum(place + 2, LIMBS - 1)] += sign * third
-    return Sums(limbs, wide)
+    if len(data) and (int(shift.min()) < 0 or int(shift.max()) > _SHIFT_MAX):
+        mantissa, shift, outside = _fitted(mantissa, shift)
+        if outside is not None:
+            wide = [0] * count
+            for at in np.flatnonzero(outside).tolist():
+                wide[of[at]] += _units(float(data[at]))
+    # 53 bits moved by up to 31 are three limbs at most. Floats hold the sums of fewer than 2^20 of them exactly.
+    # Shifts of negative integers round down, so only the highest piece has the sign.
+    place, within = of * LIMBS + (shift >> 5), shift & 31
+    low, high = (mantissa & _MASK) << within, (mantissa >> BITS) << within
+    pieces = np.array([low & _MASK, (low >> BITS) + (high & _MASK), high >> BITS], float)
+    places = np.array([place, place + 1, place + 2])
+    limbs = np.zeros(count * LIMBS, np.int64)
+    for start in range(0, len(data), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        found = np.bincount(places[:, part].ravel(), pieces[:, part].ravel(), len(limbs))
+        limbs += found.astype(np.int64)
+    return Sums(limbs.reshape(count, LIMBS), wide)
+
+
+def _fitted(mantissa: Array, shift: Array) -> tuple[Array, Array, Array | None]:
+    """With 0 in the place of what does not fit into limbs, and where that is, if anywhere."""
+    outside = ((shift < 0) | (shift > _SHIFT_MAX)) & (mantissa != 0)
+    # Few bits of a small number may be used, and those may fit.
+    low = outside & (shift < 0) & (shift > -53)
+    cut = np.where(low, -shift, 0)
+    fits = low & ((mantissa & ((np.int64(1) << cut) - 1)) == 0)
+    mantissa = np.where(fits, mantissa >> cut, mantissa)
+    shift = np.where(fits, 0, shift)
+    outside &= ~fits
+    mantissa = np.where(outside, 0, mantissa)
+    return mantissa, np.where(mantissa == 0, 0, shift), outside if outside.any() else None
 
 
 def _units(value: float) -> int:
@@ -204,8 +195,29 @@ def _settled(limbs: Array, wide: list[int] | None) -> Sums:
     return Sums(limbs, wide)
 
 
-def _rounded(limbs: Array) -> Array:
-    """To the nearest float, all at once: 64 bits from the highest that is set, and whether anything is below them."""
+def _divided(limbs: Array, counts: Array) -> tuple[Array, Indices]:
+    """Sums divided by counts, and which of them may be rounded wrongly: those nearly half way between two floats."""
+    total, rest = _nearest(limbs)
+    found = total / counts
+    product = found * counts
+    high, count_high = _upper(found), _upper(counts)
+    low, count_low = found - high, counts - count_high
+    error = ((high * count_high - product) + high * count_low + low * count_high) + low * count_low
+    missing = ((total - product) - error) + rest
+    size = np.abs(found)
+    gap = size - np.nextafter(size, 0.0)
+    return found, np.flatnonzero(np.abs(missing) > 0.49 * gap * counts)
+
+
+def _upper(data: Array) -> Array:
+    """The upper half of each float's bits, so that products of halves are exact."""
+    moved = data * 134217729.0
+    return moved - (moved - data)
+
+
+def _nearest(limbs: Array) -> tuple[Array, Array]:
+    """The nearest floats, all at once, and about what they lack: 64 bits from the highest that is set, and whether
+    anything is below them, decide it."""
     negative = limbs[:, LIMBS - 1] < 0
     size = limbs.copy()
     if negative.any():
@@ -228,5 +240,9 @@ def _rounded(limbs: Array) -> Array:
     kept, cut = bits >> np.uint64(11), bits & np.uint64(0x7FF)
     half = np.uint64(0x400)
     up = (cut > half) | ((cut == half) & (rest | ((kept & np.uint64(1)) != 0)))
-    found = np.ldexp((kept + up).astype(float), (top - 2) * BITS + length - 53 + LOWEST)
-    return np.where(negative, -found, found)
+    exponent = (top - 2) * BITS + length - 53 + LOWEST
+    found = np.ldexp((kept + up).astype(float), exponent)
+    lacking = np.ldexp(cut.astype(float) - up * 2048.0, exponent - 11)
+    if negative.any():
+        return np.where(negative, -found, found), np.where(negative, -lacking, lacking)
+    return found, lacking

@@ -15,8 +15,8 @@ from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import Column
 from smile.columns.masks import Codes
 from smile.columns.values import Array, Bools, Values
+from smile.kernels.aggregates.parts import Argument
 from smile.kernels.changes import Changes, Groups, Version, concat, differing
-from smile.kernels.expressions import compile_expression
 from smile.kernels.kept import GROUP, Closing, cells, in_groups, marks_of, places_of, plain
 from smile.kernels.layout import Layout
 from smile.kernels.ordering import Places, Spread, before, places, ranges_of, spread_of
@@ -35,18 +35,19 @@ PAIRS_MAX = 1 << 20
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows that are ranked together with others; `out` are the masks they had."""
+    """Rows that are ranked together with others, with the marks of their groups; `out` are the masks they had."""
 
     fixed: Mapping[str, Values]
     version: Version
     out: Codes
+    marks: Array
 
     def __len__(self) -> int:
         return len(self.out)
 
     def take(self, at: Array) -> "_Part":
         changes = Changes(self.fixed, None, self.version).take(at)
-        return _Part(changes.fixed, changes.new, self.out[at])
+        return _Part(changes.fixed, changes.new, self.out[at], self.marks[at])
 
 
 class Best(Transform):
@@ -56,11 +57,11 @@ class Best(Transform):
     def __init__(self, rel: mmpl.Best, source: Input, output: Output) -> None:
         own = source.layout
         self.k, self.per = rel.k, rel.per
-        self.by = [(compile_expression(e, own, source.bottoms), descending) for e, descending in rel.by]
+        self.by = [(Argument(e, source), descending) for e, descending in rel.by]
         self.layout = Layout(own.key, own.fixed, own.evolving, False, output.heeded)
         self.types = source.type.heading.columns
         self.is_moving = any(c in own.evolving for c in rel.per)
-        self.is_settled = own.certain and not self.is_moving and all(e.kind == "exact" for e, _ in self.by)
+        self.is_settled = own.certain and not self.is_moving and all(e.exact for e, _ in self.by)
         self.closing = Closing(output.type.seals, self.types)
         columns = {**columns_of(self.layout), OUT: pa.uint8(), GROUP: pa.int64(), **self.closing.columns}
         key = tuple(map(stored, own.key))
@@ -71,7 +72,8 @@ class Best(Transform):
 
     def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
         table, changes = state[ROWS], inputs[0]
-        touched = [self._marks(changes.fixed, len(changes)).data] if changes is not None else []
+        own = None if changes is None else self._marks(changes.fixed, len(changes)).data
+        touched = [] if own is None else [own]
         if self.closing.wakes(moved):
             touched.append(self.closing.woken(table, moved)[GROUP].data)
         marks = np.concatenate(touched) if touched else np.zeros(0, np.int64)
@@ -81,8 +83,9 @@ class Best(Transform):
         changed = None
         if changes is not None:
             others, out = self._before(table, others, changes)
-            changed = _Part(changes.fixed, changes.new, out)
-        kept = _Part(fixed_of(self.layout, others), version_of(self.layout, others), others[OUT].data)
+            changed = _Part(changes.fixed, changes.new, out, own)
+        version = version_of(self.layout, others)
+        kept = _Part(fixed_of(self.layout, others), version, others[OUT].data, others[GROUP].data)
         return self._ranked(table, others, kept, changed, changes, moved)
 
     def _marks(self, fixed: Mapping[str, Values], count: int) -> Values:
@@ -113,32 +116,31 @@ class Best(Transform):
         codes, spent = self._codes([p for p in parts if len(p)], moved)
         size = len(kept)
         found = masks.all_of(kept.version.mask, codes[:size])
+        told = []
         at = np.flatnonzero((found != kept.out) | spent[:size])
-        others = others.take(at)
-        old, told = version_of(self.layout, others), []
-        told.append(
-            Changes(
-                fixed_of(self.layout, others),
-                Version(old.columns, kept.out[at], old.steps),
-                Version(old.columns, found[at], old.steps),
-            )
-        )
-        table = table.updated({**others, OUT: Values(found[at])}, spent[:size][at])
+        if len(at):
+            others = others.take(at)
+            old = version_of(self.layout, others)
+            was, now = (Version(old.columns, out, old.steps) for out in (kept.out[at], found[at]))
+            told.append(Changes(fixed_of(self.layout, others), was, now))
+            table = table.updated({**others, OUT: Values(found[at])}, spent[:size][at])
         if changed is not None and changes is not None:
             mask = changed.version.mask.copy()
             mask[live] = masks.all_of(mask[live], codes[size:])
             new = Version(changes.new.columns, mask, changes.new.steps)
-            was = None if changes.old is None else Version(changes.old.columns, changed.out, changes.old.steps)
-            told.append(Changes(changes.fixed, was, new))
+            before_ = None if changes.old is None else Version(changes.old.columns, changed.out, changes.old.steps)
+            told.append(Changes(changes.fixed, before_, new))
             gone = np.ones(len(changes), bool)
             gone[live] = spent[size:]
             stale = np.flatnonzero(~gone | masks.live(changed.out))
-            table = table.updated(self._stored(changes.take(stale), mask[stale]), gone[stale])
-        return {ROWS: table}, differing(concat(self.layout, told), self.layout.heeded)
+            if len(stale):
+                rows = self._stored(changes.take(stale), mask[stale], changed.marks[stale])
+                table = table.updated(rows, gone[stale])
+        return {ROWS: table}, differing(concat(self.layout, told), self.layout.heeded) if told else None
 
-    def _stored(self, changes: Changes, out: Codes) -> dict[str, Values]:
+    def _stored(self, changes: Changes, out: Codes, marks: Array) -> dict[str, Values]:
         fixed, count = changes.fixed, len(changes)
-        rows = {**flat(self.layout, fixed, changes.new), OUT: Values(out), GROUP: self._marks(fixed, count)}
+        rows = {**flat(self.layout, fixed, changes.new), OUT: Values(out), GROUP: Values(marks)}
         return rows | self.closing.ticks(self._sealing(fixed, changes.new.columns), count)
 
     def _sealing(self, fixed: Mapping[str, Values], columns: Mapping[str, Column]) -> dict[str, Values]:
@@ -153,14 +155,15 @@ class Best(Transform):
         count = sum(map(len, parts))
         mask = np.concatenate([p.version.mask for p in parts])
         by = [
-            (k.concat([e(p.fixed, p.version.columns, len(p)) for p in parts]), descending)  # type: ignore[type-var]
+            (k.concat([e.of(p.fixed, p.version.columns, len(p)) for p in parts]), descending)  # type: ignore[type-var]
             for e, descending in self.by
         ]
         key = [k.concat([p.fixed[c] for p in parts]) for c in self.layout.key]
         where = places(by, key, count)
         group = np.zeros(count, np.int64)
         if not self.is_moving:
-            group = Groups([k.concat([p.fixed[c] for p in parts]) for c in self.per], count).of
+            marks = np.concatenate([p.marks for p in parts]).view(np.uint64)
+            group = Groups([k.concat([p.fixed[c] for p in parts]) for c in self.per], count, marks).of
         if self.is_settled:
             ahead = before(where.now, np.ones(count, np.int64), where.now, group, where.size)
             sure, may = ahead, ahead

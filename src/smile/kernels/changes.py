@@ -149,8 +149,13 @@ def netted(layout: Layout, parts: Sequence[Changes]) -> Changes:
 class Groups:
     """Rows that agree on some columns. `of` is each row's group; groups are numbered in the order of their hashes."""
 
-    def __init__(self, key: Sequence[Values], count: int) -> None:
-        marks = hashes(key, count)
+    def __init__(self, key: Sequence[Values], count: int, marks: Array | None = None) -> None:
+        """`marks` are the hashes of the rows if they are known."""
+        if count == 1:
+            self.order = self.starts = self.of = self.first = self.last = np.zeros(1, np.int64)
+            self.count = 1
+            return
+        marks = hashes(key, count) if marks is None else marks
         order = np.argsort(marks, kind="stable")
         ranked = marks[order]
         starts = np.ones(count, bool)

@@ -101,7 +101,7 @@ def compile_transform(rel: mmpl.Rel, sources: tuple[Input, ...], output: Output)
         case mmpl.Join(kind="semi" | "anti" | "match"):
             return Exists(rel, source, sources[1], output)
         case mmpl.Join():
-            return compile_join(rel, *sources, output)
+            return compile_join(rel, source, sources[1], output)
         case mmpl.Asof():
             return AsOf(rel, source, sources[1], output)
         case mmpl.Summarize():
@@ -118,16 +118,26 @@ def _heeded(graph: Graph, analysis: Analysis) -> set[str]:
     """Relations of which a reader tells a row that is hidden for good from one nobody has heard of.
 
     A reader does that where such a row shows that no other can come: it was the only one that could match, or the only
-    member of its group. Where rows are sealed as soon as they are heard of, the seal says as much.
+    member of its group. Where rows are sealed as soon as they are heard of, the seal says as much. Of a group it may be
+    enough that its row is heeded, though its `members` are not.
     """
     found: set[str] = set()
+    members: set[str] = set()
     for transform in reversed(graph.transforms):
+        grouped = isinstance(transform.rel, mmpl.Summarize | mmpl.Distinct)
         for position, name in enumerate(transform.inputs):
-            if _is_heeded_by(transform, position, name, analysis) or (
-                transform.output in found and not isinstance(transform.rel, mmpl.Summarize | mmpl.Distinct)
-            ):
+            own = _is_heeded_by(transform, position, name, analysis)
+            if own or (transform.output in (members if grouped else found)):
                 found.add(name)
+            if (own and not _has_defaults(transform.rel, name, analysis)) or transform.output in members:
+                members.add(name)
     return found
+
+
+def _has_defaults(rel: mmpl.Rel, name: str, analysis: Analysis) -> bool:
+    """Whether a group that has only members hidden for good is no other than one nobody has heard of."""
+    tests = isinstance(rel, mmpl.Join) and rel.kind in ("semi", "anti", "match")
+    return isinstance(rel, mmpl.Join) and not tests and analysis.of(mmpl.Ref(name)).heading.total
 
 
 def _is_heeded_by(transform: TransformObject, position: int, name: str, analysis: Analysis) -> bool:

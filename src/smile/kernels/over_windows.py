@@ -17,6 +17,7 @@ from smile.kernels.aggregates.parts import Batch
 from smile.kernels.changes import Changes, Groups, Taken, Version
 from smile.kernels.kept import cells
 from smile.kernels.ordering import Spread, ranges_of, spread_of
+from smile.kernels.over_slices import Slices
 from smile.kernels.seals import later
 from smile.state.run import Rows, Shape
 from smile.state.table import Gathered, Table
@@ -78,27 +79,41 @@ class Windows:
 
 @dataclass(frozen=True)
 class Aggregates:
-    """Accumulators by the columns they make. `moving` are the columns of `per`, where those evolve."""
+    """Accumulators by the columns they make. `moving` are the columns of `per`, where those evolve. `certain`: all rows
+    stay, and no column of theirs evolves."""
 
     accumulators: Mapping[str, Accumulator]
     moving: Mapping[str, DataType]
+    certain: bool
 
     def over(self, windows: Windows, rows: Changes, had: Rows, sealed: Bools) -> tuple[dict[str, Column], Array]:
         """What is known of each aggregate, and the events absorbed. `had` is what windows have absorbed already."""
+        columns: dict[str, Column] = {}
+        if self.certain:
+            slices = Slices(rows, windows.order, windows.lo, windows.hi)
+            place = Place({}, np.arange(len(sealed)).astype(np.uint64), {}, none_lost)
+            for name, accumulator in self.accumulators.items():
+                absorbed = slices.absorbed(accumulator, had)
+                if absorbed is not None:
+                    columns[name] = accumulator.render(absorbed, sealed, place)
+            if len(columns) == len(self.accumulators):
+                return columns, slices.sums(rows.new.steps)
+        rest = {name: a for name, a in self.accumulators.items() if name not in columns}
         parts = []
         start = 0
         for chunk in windows.chunks():
             stop = start + len(chunk.asked)
             at = np.arange(start, stop)
-            parts.append(self._over(chunk, rows, {n: c.take(at) for n, c in had.items()}, sealed[start:stop]))
+            taken = {name: column.take(at) for name, column in had.items()}
+            parts.append(self._laid_out(rest, chunk, rows, taken, sealed[start:stop]))
             start = stop
-        columns: dict[str, Column] = {
-            name: k.concat([p[0][name] for p in parts])  # type: ignore[type-var]
-            for name in self.accumulators
-        }
+        columns |= {name: k.concat([p[0][name] for p in parts]) for name in rest}  # type: ignore[type-var]
         return columns, np.concatenate([p[1] for p in parts])
 
-    def _over(self, windows: Windows, rows: Changes, had: Rows, sealed: Bools) -> tuple[dict[str, Column], Array]:
+    def _laid_out(
+        self, accumulators: Mapping[str, Accumulator], windows: Windows, rows: Changes, had: Rows, sealed: Bools
+    ) -> tuple[dict[str, Column], Array]:
+        """Windows as groups of members, each member as often as there are windows it lies in."""
         who, at = windows.members()
         mask = np.where(rows.new.mask[at] == masks.ABSENT, np.uint8(masks.F), rows.new.mask[at])
         if self.moving:
@@ -107,9 +122,9 @@ class Aggregates:
             who, at, mask = who[kept], at[kept], masks.all_of(mask, codes)[kept]
         count = len(windows.asked)
         spans = Spans(np.bincount(who, minlength=count))
-        members = Changes(Taken(rows.fixed, at), None, Version(Taken(rows.new.columns, at), mask, rows.new.steps[at]))
-        batch = Batch(members, spans)
-        tables = {name: Table(shape) for a in self.accumulators.values() for name, shape in a.shapes.items()}
+        version = Version(Taken(rows.new.columns, at), mask, rows.new.steps[at])
+        members = Changes(Taken(rows.fixed, at), None, version)
+        tables = {name: Table(shape) for a in accumulators.values() for name, shape in a.shapes.items()}
         marks = np.arange(count).astype(np.uint64)
 
         def found(_: Place, numbers: Indices) -> Found:
@@ -117,8 +132,8 @@ class Aggregates:
             return who, members.fixed, members.new
 
         columns = {}
-        for name, accumulator in self.accumulators.items():
-            absorbed = accumulator.absorb(had, batch, Place({}, marks, tables, found))
+        for name, accumulator in accumulators.items():
+            absorbed = accumulator.absorb(had, Batch(members, spans), Place({}, marks, tables, found))
             place = Place({}, marks, {**tables, **absorbed.tables}, found)
             columns[name] = accumulator.render(absorbed.rows, sealed, place)
         return columns, spans.sums(members.new.steps)
@@ -150,3 +165,7 @@ def nothing(accumulators: Sequence[Accumulator], count: int) -> Rows:
     """What groups without members have absorbed."""
     columns = {name: kind for a in accumulators for name, kind in a.columns.items()}
     return Gathered(Table(Shape((), columns)), np.full(count, -1), np.zeros(count, np.int64))
+
+
+def none_lost(_: Place, numbers: Indices) -> Found:
+    raise AssertionError(f"rows that are certain do not leave, and {numbers} have lost some")

@@ -90,26 +90,24 @@ class Silence(Transform):
         size = len(others)
         rows = _Rows(
             [v.concat([others[_per(n)], column]) for n, column in enumerate(per)],
+            np.concatenate([others[GROUP].data, marks.data]).view(np.uint64),
             np.concatenate([others[stored(self.tick)].data, ticks]),
             np.concatenate([others[MASK].data, changes.new.mask]) == masks.T,
             np.concatenate([others[self._possible].data, quiet]),
         )
         found = rows.decided(self.span, horizon)
         altered = np.flatnonzero(found[:size] != rows.quiet[:size])
-        others, told = others.take(altered), found[size:]
-        was = version_of(self.layout, others)
-        parts = [
-            Changes(fixed_of(self.layout, others), was, self._with(was, found[altered])),
-            Changes(
-                changes.fixed,
-                None if changes.old is None else self._with(changes.old, quiet),
-                self._with(changes.new, told),
-            ),
-        ]
-        extra = {GROUP: marks, UNTIL: Values(later(ticks, self.span)), **{_per(n): c for n, c in enumerate(per)}}
-        known = [{name: others[name] for name in (GROUP, UNTIL, *map(_per, range(len(per))))}, extra]
-        for part, more in zip(parts, known, strict=True):
-            self._keep(tables, part, more, moved, horizon)
+        parts = []
+        if len(altered):
+            others = others.take(altered)
+            was = version_of(self.layout, others)
+            parts.append(Changes(fixed_of(self.layout, others), was, self._with(was, found[altered])))
+            more = {name: others[name] for name in (GROUP, UNTIL, *map(_per, range(len(per))))}
+            self._keep(tables, parts[0], more, moved, horizon)
+        old = None if changes.old is None else self._with(changes.old, quiet)
+        parts.append(Changes(changes.fixed, old, self._with(changes.new, found[size:])))
+        more = {GROUP: marks, UNTIL: Values(later(ticks, self.span)), **{_per(n): c for n, c in enumerate(per)}}
+        self._keep(tables, parts[-1], more, moved, horizon)
         return parts
 
     def _known(self, tables: dict[str, Table], ticks: Values, heard: Codes) -> Array:
@@ -131,8 +129,10 @@ class Silence(Transform):
         live, undecided = masks.live(new.mask), quiet.possible == _UNDECIDED
         kept = live & (undecided | (part.fixed[self.tick].data > horizon))
         stale = np.flatnonzero(kept | masks.live(part.old_mask()))
-        rows = {**flat(self.layout, part.fixed, new), **more}
-        tables[OPEN] = tables[OPEN].updated({name: column.take(stale) for name, column in rows.items()}, ~kept[stale])
+        if len(stale):
+            rows = {**flat(self.layout, part.fixed, new), **more}
+            taken = {name: column.take(stale) for name, column in rows.items()}
+            tables[OPEN] = tables[OPEN].updated(taken, ~kept[stale])
         if DECIDED in tables:
             self._decide(tables, part.fixed, new, ~undecided, moved)
 
@@ -178,6 +178,7 @@ class _Rows:
     """Rows of some groups; `stays` are those that break silences."""
 
     per: Sequence[Values]
+    marks: Array
     tick: Array
     stays: Bools
     quiet: Array
@@ -185,7 +186,7 @@ class _Rows:
     def decided(self, span: int, horizon: int) -> Array:
         """What is known of each silence: the next row that stays decides, since no two have one tick."""
         count = len(self.tick)
-        group = Groups(self.per, count).of
+        group = Groups(self.per, count, self.marks).of
         order = np.lexsort((self.tick, group))
         places = np.where(self.stays[order], np.arange(count), count)
         following = np.append(np.minimum.accumulate(places[::-1])[::-1][1:], count)

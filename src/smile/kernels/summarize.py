@@ -205,10 +205,13 @@ class Grouped(Transform):
     def _changed(
         self, state: State, changes: Changes, moved: Moved
     ) -> tuple[Changes, dict[str, Table], Gathered | None]:
-        groups = Groups([changes.fixed[c] for c in self.per], len(changes))
-        key = {c: changes.fixed[c].take(groups.first) for c in self.per}
-        columns = [key[c] for c in self.per]
-        place = self.grouping.place(key, hashes(columns, groups.count), state)
+        count = len(changes)
+        marks = hashes([changes.fixed[c] for c in self.per], count)
+        groups = Groups([changes.fixed[c] for c in self.per], count, marks)
+        key = changes.fixed if count == 1 else {c: changes.fixed[c].take(groups.first) for c in self.per}
+        key = {c: key[c] for c in self.per}
+        columns = list(key.values())
+        place = self.grouping.place(key, marks[groups.first], state)
         was, had = state[GROUPS].find(columns)
         found, tables = self.grouping.absorbed(had, Batch(changes, groups), place)
         before, after = (self._sealed(h, key, groups.count) for h in (moved.before, moved.after))

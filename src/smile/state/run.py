@@ -7,6 +7,7 @@ that a few rows are found without reading the rest.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,15 @@ class Index:
         firsts = np.flatnonzero(starts)
         return self.marks[firsts], np.append(firsts, len(self.marks))
 
+    def is_pure(self, own: Sequence[Values]) -> bool:
+        """Whether rows of equal marks are equal in the columns that the index is of; they are but by a rare chance."""
+        found: bool | None = self.__dict__.get("_pure")
+        if found is None:
+            alike = np.flatnonzero(self.marks[1:] == self.marks[:-1])
+            a, b = self.places[alike], self.places[alike + 1]
+            found = self.__dict__["_pure"] = all(bool(c.take(a).same(c.take(b)).all()) for c in own)
+        return found
+
 
 @dataclass(frozen=True)
 class Run:
@@ -66,24 +76,36 @@ class Run:
         return int(marks + sum(column.bytes for column in self.rows.values()))
 
 
-def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = None) -> Run:
-    """From rows in any order, one a key; `found` are the hashes of their keys if they are known."""
+Marks = Mapping[tuple[str, ...], Array]
+"""Hashes of rows by the columns that they are of, where they are known already."""
+
+
+def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = None, known: Marks | None = None) -> Run:
+    """From rows in any order, one a key; `found` are the hashes of their keys if they are known, `known` others."""
     key = [rows[c] for c in shape.key]
     count = len(next(iter(rows.values())))
     marks = hashes(key, count) if found is None else found
+    known = known or {}
     if count > 1 and not bool((marks[:-1] <= marks[1:]).all()):
         order = np.argsort(marks, kind="stable")
         marks = marks[order]
+        known = {on: of[order] for on, of in known.items()}
         rows = {name: column.take(order) for name, column in rows.items()}
         gone = None if gone is None else gone[order]
-    indexes = {on: index_of(hashes([rows[c] for c in on], count)) for on in shape.indexes}
-    orders = {name: _order(rows[name].data) for name in shape.orders}
-    return Run(rows, marks, gone if gone is not None and gone.any() else None, indexes, orders)
+    if gone is not None and not gone.any():
+        gone = None
+    there = None if gone is None else np.flatnonzero(~gone)
+    indexes = {}
+    for on in shape.indexes:
+        of = known[on] if on in known else hashes([rows[c] for c in on], count)
+        indexes[on] = index_of(of, there)
+    orders = {name: _order(rows[name].data, there) for name in shape.orders}
+    return Run(rows, marks, gone, indexes, orders)
 
 
-def _order(ticks: Array) -> Index:
+def _order(ticks: Array, there: Indices | None) -> Index:
     """Rows at END are reached only when all are."""
-    places = np.flatnonzero(ticks < END)
+    places = np.flatnonzero(ticks < END) if there is None else there[ticks[there] < END]
     order = places[np.argsort(ticks[places], kind="stable")]
     return Index(ticks[order], order)
 
@@ -145,15 +167,22 @@ def _equal(own: Sequence[Values], at: Indices, key: Sequence[Values]) -> Bools:
     return equal
 
 
-def index_of(marks: Array) -> Index:
+def index_of(marks: Array, there: Indices | None = None) -> Index:
+    """Of all rows, or of those that are `there`."""
+    if there is not None:
+        marks = marks[there]
     order = np.argsort(marks, kind="stable")
-    return Index(marks[order], order)
+    return Index(marks[order], order if there is None else there[order])
 
 
 def matched(index: Index, own: Sequence[Values], marks: Array, asked: Sequence[Values]) -> tuple[Indices, Indices]:
     """Pairs of a number of what is asked and the place of a row that equals it, by the numbers. `own` are the columns
-    that the index is of, `marks` the hashes of what is `asked`; no NULL is asked for."""
+    that the index is of, `marks` the hashes of what is `asked`; no NULL is asked for. It is quick if they are in
+    order."""
     nothing = np.zeros(0, np.int64)
+    if len(marks) == 1:
+        places = _one(index, own, marks[0], asked)
+        return (nothing, nothing) if places is None else (np.zeros(len(places), np.int64), places)
     distinct, starts = index.groups
     if not len(distinct) or not len(marks):
         return nothing, nothing
@@ -165,12 +194,37 @@ def matched(index: Index, own: Sequence[Values], marks: Array, asked: Sequence[V
     group = group[hits]
     first = starts[group]
     counts = starts[group + 1] - first
+    exact = is_injective(asked) and is_injective(own)
+    # To know that an index is pure takes as long as to compare all its rows.
+    pure = exact or ((int(counts.sum()) > len(index.marks) or "_pure" in index.__dict__) and index.is_pure(own))
+    if pure and not exact:
+        # One row speaks for all that have its mark.
+        equal = _equal(own, index.places[first], [column.take(hits) for column in asked])
+        if not equal.all():
+            hits, first, counts = hits[equal], first[equal], counts[equal]
     who = np.repeat(hits, counts)
     begins = np.cumsum(counts) - counts
     places = index.places[np.arange(len(who)) - np.repeat(begins - first, counts)]
-    if is_injective(asked) and is_injective(own):
+    if pure:
         return who, places
-    equal = np.ones(len(who), bool)
+    equal = _equal(own, places, [column.take(who) for column in asked])
+    return who[equal], places[equal]
+
+
+def _one(index: Index, own: Sequence[Values], mark: Any, asked: Sequence[Values]) -> Indices | None:
+    """The places of rows that equal what is asked for once; None if there are none."""
+    first = int(index.marks.searchsorted(mark))
+    if first == len(index.marks) or index.marks[first] != mark:
+        return None
+    places = index.places[first : index.marks.searchsorted(mark, "right")]
+    equal = [is_equal(own, int(place), asked) for place in places]
+    return places if all(equal) else places[equal]
+
+
+def is_equal(own: Sequence[Values], place: int, asked: Sequence[Values]) -> bool:
+    """Whether a row is the one that is asked for; NULL is NULL."""
     for mine, column in zip(own, asked, strict=True):
-        equal &= column.take(who).same(mine.take(places))
-    return (who, places) if equal.all() else (who[equal], places[equal])
+        there = mine.valid is None or mine.valid[place]
+        if there != (column.valid is None or column.valid[0]) or (there and mine.data[place] != column.data[0]):
+            return False
+    return True

@@ -5,7 +5,8 @@ A table with changes is a new table that shares the old one's runs, so any numbe
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +16,11 @@ from smile.columns.hashing import hashes
 from smile.columns.values import Array, Bools, Indices, Values
 from smile.log.frame import END
 from smile.state.hiding import Hiding
-from smile.state.run import Rows, Run, Shape, find, make, matched, merge
+from smile.state.run import Marks, Rows, Run, Shape, find, is_equal, make, matched, merge
 
 _NONE = np.zeros(0, np.int64)
 
-RUNS_MAX = 6
+RUNS_MAX = 4
 """Runs of about one size before they are merged: more make finding slower, fewer make changing so."""
 
 GROWTH = 4
@@ -56,6 +57,9 @@ class Table:
     def _find(self, marks: Array, key: Sequence[Values]) -> tuple[Array, Indices]:
         count = len(marks)
         run_of, place = np.full(count, -1), np.zeros(count, np.int64)
+        if count == 1:
+            run_of[0], place[0] = self._find_one(marks[0], key)
+            return run_of, place
         open_: Indices | None = None
         for number, run in enumerate(self.runs):
             if not _may_have(run, marks):
@@ -77,30 +81,50 @@ class Table:
                 break
         return run_of, place
 
-    def match(self, on: tuple[str, ...], asked: Sequence[Values], ordered: bool = True) -> tuple[Indices, "Gathered"]:
+    def _find_one(self, mark: Any, key: Sequence[Values]) -> tuple[int, int]:
+        for number, run in enumerate(self.runs):
+            at = int(run.hashes.searchsorted(mark))
+            while at < len(run) and run.hashes[at] == mark:
+                if is_equal([run.rows[c] for c in self.shape.key], at, key):
+                    return (number, at) if run.gone is None or not run.gone[at] else (-2, at)
+                at += 1
+        return -1, 0
+
+    def match(
+        self, on: tuple[str, ...], asked: Sequence[Values], ordered: bool = True, marks: Array | None = None
+    ) -> tuple[Indices, "Gathered"]:
         """All rows whose columns `on` equal these values (NULL equals nothing): pairs of the number of the values and
-        the row; if `ordered`, in the order of the numbers."""
+        the row; if `ordered`, in the order of the numbers. `marks` are the hashes of the values, if they are known."""
         usable: Indices | None = None
         if any(c.valid is not None for c in asked):
             usable = np.flatnonzero(np.logical_and.reduce([c.there() for c in asked]))
-            asked = [c.take(usable) for c in asked]
-        marks = hashes(asked, len(asked[0]) if asked else 1)
+            asked, marks = [c.take(usable) for c in asked], None
+        if marks is None:
+            marks = hashes(asked, len(asked[0]) if asked else 1)
+        # Hashes in order are looked for side by side, which memory likes better.
+        order = np.argsort(marks, kind="stable") if len(marks) > 16 else None
+        if order is not None:
+            marks, asked = marks[order], [c.take(order) for c in asked]
+            usable = order if usable is None else usable[order]
         numbers, parts = [], []
         for number, run in enumerate(self.runs):
             who, places = matched(run.indexes[on], [run.rows[name] for name in on], marks, asked)
             if len(who):
-                shown = self._shown(number, places)
-                if shown is not None:
+                hidden = self.hidden[number].hides(self.version, places)
+                if hidden is not None:
+                    shown = ~hidden
                     who, places = who[shown], places[shown]
             if len(who):
                 numbers.append(who)
                 parts.append((number, places))
         found = Gathered.of(self, parts)
-        who = numbers[0] if len(numbers) == 1 else np.concatenate([np.zeros(0, np.int64), *numbers])
-        if ordered and len(parts) > 1:
-            order = np.argsort(who, kind="stable")
-            who, found = who[order], found.take(order)
-        return (who if usable is None else usable[who]), found
+        who = numbers[0] if len(numbers) == 1 else np.concatenate([_NONE, *numbers])
+        if usable is not None:
+            who = usable[who]
+        if ordered and (len(parts) > 1 or order is not None):
+            back = np.argsort(who, kind="stable")
+            who, found = who[back], found.take(back)
+        return who, found
 
     def between(self, order: str, after: int, upto: int) -> "Gathered":
         """All rows whose tick in the column `order` is above `after` and not above `upto`."""
@@ -141,7 +165,8 @@ class Table:
             # Its runs were read from somewhere: each hides its keys in those that are older.
             table = Table(self.shape, (), (), 0)
             for run in reversed(self.runs):
-                table = table._with(run)
+                key = [run.rows[c] for c in self.shape.key]
+                table = table._with(run, *table._find(run.hashes, key))
             object.__setattr__(self, "hiding", table.hiding)
             object.__setattr__(self, "version", table.version)
         assert self.hiding is not None
@@ -153,22 +178,33 @@ class Table:
         """With these rows in the place of those that have their keys; those that are `gone` are no more."""
         return self.parted(rows, gone)[1]
 
-    def parted(self, rows: Rows, gone: Bools | None = None) -> tuple["Table", "Table"]:
-        """The rows that stay as they are, and all rows when it is updated."""
+    def parted(self, rows: Rows, gone: Bools | None = None, marks: Marks | None = None) -> tuple["Table", "Table"]:
+        """The rows that stay as they are, and all rows when it is updated. `marks` are hashes that are known."""
         if not len(next(iter(rows.values()))):
             return self, self
-        table = self._with(make(self.shape, {name: rows[name] for name in self.shape.columns}, gone))
+        run = make(self.shape, {name: rows[name] for name in self.shape.columns}, gone, None, marks)
+        run_of, place = self._find(run.hashes, [run.rows[c] for c in self.shape.key]) if self.runs else (_NONE, _NONE)
+        table = self._with(run, run_of, place)
         assert table.hiding is not None
         rest = Table(self.shape, table.runs[1:], table.hiding[1:], table.version)
         return rest, table.compacted()
 
-    def _with(self, run: Run) -> "Table":
-        key = [run.rows[c] for c in self.shape.key]
+    def without(self, found: "Gathered") -> "Table":
+        """Without these of its rows."""
+        if not len(found):
+            return self
+        rows = {
+            name: found[name] if name in self.shape.key else blank(self.shape, name, len(found))
+            for name in self.shape.columns
+        }
+        run = make(self.shape, rows, np.ones(len(found), bool))
+        return self._with(run, found.run_of, found.place).compacted()
+
+    def _with(self, run: Run, run_of: Array, place: Indices) -> "Table":
+        """With a newer run, which hides these places."""
         hidden = self.hidden
-        run_of, place = self._find(run.hashes, key) if self.runs else (_NONE, _NONE)
         hiding = [Hiding.nothing(len(run), self.version + 1)]
-        known = run_of >= 0
-        some = bool(known.any())
+        some = bool((run_of >= 0).any())
         for number, old in enumerate(hidden):
             hiding.append(old.after(self.version, place[run_of == number] if some else None))
         return Table(self.shape, (run, *self.runs), tuple(hiding), self.version + 1)
@@ -176,13 +212,12 @@ class Table:
     def compacted(self) -> "Table":
         """The same rows in fewer runs, once there are many of about one size."""
         runs = self.runs
-        if len(runs) <= RUNS_MAX:
-            return self
         count, size = 1, len(runs[0])
         while count < len(runs) and len(runs[count]) <= size * GROWTH:
             size += len(runs[count])
             count += 1
-        count = max(count, 2)
+        if count <= RUNS_MAX:
+            return self
         hidden = self.hidden
         live = [h.live(self.version) for h in hidden[:count]]
         merged = merge(self.shape, runs[:count], live, count == len(runs))
@@ -270,4 +305,9 @@ class Gathered(Mapping[str, Values]):
 
 def blank(shape: Shape, name: str, count: int) -> Values:
     """NULLs of a column."""
-    return v.empty_like(v.from_arrow(pa.array([], shape.columns[name])), count)
+    return v.empty_like(_like(shape.columns[name]), count)
+
+
+@cache
+def _like(kind: pa.DataType) -> Values:
+    return v.from_arrow(pa.array([], kind))

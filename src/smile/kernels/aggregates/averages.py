@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from smile.algebra.types import FLOAT
+from smile.algebra.types import FLOAT, INTERVAL
 from smile.columns import values as v
 from smile.columns.knowledge import Column, Ranges
 from smile.columns.values import Bools, Values
@@ -45,7 +45,7 @@ class PlainAverage(Accumulator):
             lo, hi = (v.where(sealed, now, blank if e is None else e) for e in (lo, hi))
             if now.valid is not None:
                 codes = np.where(sealed & ~now.valid, _ONLY, np.where(there, 0, _MAYBE)).astype(np.uint8)
-        return Ranges(now, lo, hi, codes)
+        return _typed(Ranges(now, lo, hi, codes), self.argument)
 
 
 class Average(Accumulator):
@@ -82,18 +82,30 @@ class Average(Accumulator):
             mean = self.settled.mean(rows, rows[self.extent.counted].data)
             lo, hi, now = v.where(known, mean, lo), v.where(known, mean, hi), v.where(known, mean, now)
             codes = np.where(known, np.where(mean.there(), 0, _ONLY), codes).astype(np.uint8)
-        # With none that may be there and none to come, nothing is possible but NULL.
-        return Ranges(now, lo, hi, codes)
+        return _typed(Ranges(now, lo, hi, codes), self.argument)
 
 
 def _settled(parts: Parts) -> Values:
-    assert parts.now is not None
     known = parts.counted & parts.sure & parts.final
     return Values(parts.now.data if parts.lo is None else parts.lo.data, known)
 
 
 def _unsettled(parts: Parts) -> Bools:
     return parts.counted & ~(parts.sure & parts.final)
+
+
+def _typed(ranges: Ranges, argument: Argument) -> Ranges:
+    """The mean of intervals is one too: a whole number of ticks, the nearest."""
+    if argument.data != INTERVAL:
+        return ranges
+    now, lo, hi = (None if part is None else _whole(part) for part in (ranges.now, ranges.lo, ranges.hi))
+    assert now is not None
+    return Ranges(now, lo, hi, ranges.nulls)
+
+
+def _whole(values: Values) -> Values:
+    # The greatest float below 2^63: one tick more is beyond 64 bits.
+    return Values(np.rint(np.clip(values.data, -(2.0**63), 2.0**63 - 1024)).astype(np.int64), values.valid)
 
 
 def _floats(values: Values, argument: Argument) -> Values:

@@ -10,7 +10,7 @@ from smile.columns.knowledge import Kind
 from smile.kernels.aggregates.accumulator import Accumulator
 from smile.kernels.aggregates.averages import Average, PlainAverage
 from smile.kernels.aggregates.counts import Count, PlainCount
-from smile.kernels.aggregates.distincts import CountDistinct
+from smile.kernels.aggregates.distincts import CountDistinct, PlainCountDistinct
 from smile.kernels.aggregates.extremes import Extreme, PlainExtreme
 from smile.kernels.aggregates.latests import Latest, PlainLatest
 from smile.kernels.aggregates.nested import Collected
@@ -42,7 +42,7 @@ def accumulator(
             greatest = wanted.function == "max"
             return PlainExtreme(prefix, argument, greatest) if plain else Extreme(prefix, argument, greatest)
         case "count_distinct":
-            return CountDistinct(prefix, argument, per)
+            return PlainCountDistinct(prefix, argument, per) if plain else CountDistinct(prefix, argument, per)
         case _:
             tick, bottom = source.type.heading.tick, range_of(output.bottoms[name])
             as_latest = output.type.columns[name].domain == "latest"

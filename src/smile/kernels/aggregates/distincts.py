@@ -22,6 +22,42 @@ from smile.state.run import Rows, Shape
 _VALUE = "value"
 
 
+def _key(per: Mapping[str, pa.DataType], argument: Argument) -> dict[str, pa.DataType]:
+    """What a value of a group is found by."""
+    return {GROUP: pa.int64(), **{stored(c): kind for c, kind in per.items()}, _VALUE: arrow_type(argument.data)}
+
+
+class PlainCountDistinct(Accumulator):
+    """Of members that are all there for good, with values that never change: a value that is there stays."""
+
+    def __init__(self, prefix: str, argument: Argument, per: Mapping[str, pa.DataType]) -> None:
+        self.argument, self.per = argument, tuple(per)
+        self.n, self.table = f"{prefix}n", f"{prefix}values"
+        self.columns: Mapping[str, pa.DataType] = {self.n: pa.int64()}
+        key = _key(per, argument)
+        self.shapes = {self.table: Shape(tuple(key), key, indexes=((GROUP,),))}
+
+    def absorb(self, rows: Rows, batch: Batch, place: Place) -> Absorbed:
+        values, table = self.argument.fixed(batch.changes), place.tables[self.table]
+        at = np.flatnonzero(batch.arriving(values))
+        if not len(at):
+            return Absorbed({self.n: Values(rows[self.n].data)})
+        value, who = Values(values.take(at).data), batch.groups.of[at]
+        pairs = Groups([Values(who), value], len(at))
+        value, who = value.take(pairs.first), who[pairs.first]
+        marks = place.marks.view(np.int64)
+        key = [Values(marks[who]), *(place.key[c].take(who) for c in self.per), value]
+        new = np.flatnonzero(~table.find(key)[0])
+        named = zip(self.shapes[self.table].key, key, strict=True)
+        table = table.updated({name: column.take(new) for name, column in named})
+        counts = rows[self.n].data + np.bincount(who[new], minlength=len(place))
+        return Absorbed({self.n: Values(counts)}, {self.table: table})
+
+    def render(self, rows: Rows, sealed: Bools | None, place: Place) -> Column:
+        now = Values(rows[self.n].data)
+        return Ranges(now, now, None if sealed is None else Values(now.data, sealed))
+
+
 class CountDistinct(Accumulator):
     """Of each value: how many members have it for sure, may have it, and have it now."""
 
@@ -32,7 +68,7 @@ class CountDistinct(Accumulator):
         names = (self.sure, self.exact, self.now, self.any, self.others)
         self.columns: Mapping[str, pa.DataType] = dict.fromkeys(names, pa.int64())
         self.table = f"{prefix}values"
-        key = {GROUP: pa.int64(), **{stored(c): kind for c, kind in per.items()}, _VALUE: arrow_type(argument.data)}
+        key = _key(per, argument)
         self.counts = ("sure", "exact", "now")
         self.shapes = {
             self.table: Shape(tuple(key), {**key, **dict.fromkeys(self.counts, pa.int64())}, indexes=((GROUP,),))

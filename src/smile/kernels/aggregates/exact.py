@@ -135,9 +135,10 @@ class FloatTotal(Total):
         return s.Sums.read(rows[self.part], rows[self.wide])
 
     def changed(self, rows: Rows, groups: Groups, minus: Values | None, plus: Values) -> dict[str, Values]:
-        found = self._sums(rows).plus(s.of_floats(filled(plus)).by(groups))
+        data, of = filled(plus), groups.of
         if minus is not None:
-            found = found.plus(s.of_floats(-filled(minus)).by(groups))
+            data, of = np.concatenate([data, -filled(minus)]), np.concatenate([of, of])
+        found = self._sums(rows).plus(s.summed(data, of, groups.count))
         limbs, wide = found.stored()
         return {self.part: limbs, self.wide: wide, self.rounded: found.rounded()}
 

@@ -18,8 +18,9 @@ from smile.columns.knowledge import Column
 from smile.columns.values import Array, Bools, Indices, Values
 from smile.kernels.changes import Changes, Groups, Version, concat, differing
 from smile.kernels.joins import kleene
+from smile.kernels.joins.ends import nothing
 from smile.kernels.joins.latest import Chosen, Columns, column_of_latest, kind_of_latest
-from smile.kernels.joins.matches import gather, nothing
+from smile.kernels.joins.matches import gather
 from smile.kernels.joins.paired import column_of, crossed
 from smile.kernels.joins.presence import without
 from smile.kernels.joins.sides import Rows, Sides
@@ -88,6 +89,10 @@ class AsOf(Transform):
 
     # ── a frame ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def is_woken(self, moved: Moved) -> bool:
+        past = self.distances is not None and self._past(moved.before) < self._past(moved.after)
+        return past or self.left.ends.wakes(moved)
+
     def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
         lefts, rights = inputs
         table, others = state[LEFT], self._remembering_right(state[RIGHT], rights)
@@ -111,7 +116,7 @@ class AsOf(Transform):
             tables = {name: Table(shape) for name, shape in self.shapes.items()}
         else:
             left_out = gather(table, [d for d in dropped if d is not None])
-            tables = {LEFT: after, RIGHT: self._forgetting(others, after, left_out, moved)}
+            tables = {LEFT: after, RIGHT: self._forgetting(others, after, rights, left_out, moved)}
         if not parts:
             return tables, None
         told = differing(concat(self.layout, parts), self.layout.heeded)
@@ -127,7 +132,7 @@ class AsOf(Transform):
 
     def _touched(self, table: Table, rights: Changes) -> Gathered:
         """Remembered left rows that a change of right rows may concern."""
-        if self.sides.moving:
+        if self.sides.moving or not table.runs:
             return table.scan()
         moments = rights.fixed[self.rel.at[1]].data
         asked = [rights.fixed[c] for c in self.right.on]
@@ -280,13 +285,19 @@ class AsOf(Transform):
     def _remembering_right(self, table: Table, rights: Changes | None) -> Table:
         return self.right.updated(table, rights)
 
-    def _forgetting(self, others: Table, lefts: Table, dropped: Gathered, moved: Moved) -> Table:
+    def _forgetting(
+        self, others: Table, lefts: Table, rights: Changes | None, dropped: Gathered, moved: Moved
+    ) -> Table:
         """Without right rows that a later one, which is settled, hides from all left rows there are and may come."""
         if self.distances is None or self.sides.moving:
             return others
         before, after = self._past(moved.before), self._past(moved.after)
         parts = [others.between(self.moment, before, after)] if before < after else []
         asked = [[p[stored(c)] for c in self.right.on] for p in parts if len(p)]
+        if rights is not None:
+            # What comes late may be past already.
+            late = np.flatnonzero(rights.fixed[self.rel.at[1]].data <= before)
+            asked += [[rights.fixed[c].take(late) for c in self.right.on]] if len(late) else []
         if len(dropped):
             asked.append([dropped[stored(c)] for c in self.left.on])
         if not asked:
@@ -295,9 +306,10 @@ class AsOf(Transform):
         groups = Groups(key, len(key[0]) if key else 1)
         key = [c.take(groups.first) for c in key]
         bound = np.full(groups.count, after)
-        who, waiting = self.left.found(lefts, key, groups.count)
-        moments = waiting[stored(self.rel.at[0])]
-        np.minimum.at(bound, who, np.where(moments.there(), moments.data, after))
+        if lefts.runs:
+            who, waiting = self.left.found(lefts, key, groups.count)
+            moments = waiting[stored(self.rel.at[0])]
+            np.minimum.at(bound, who, np.where(moments.there(), moments.data, after))
         who, found = self.right.found(others, key, groups.count)
         rows = self.right.rows(found)
         tick, source, rest = self._ticks(rows)

@@ -18,7 +18,7 @@ from smile.kernels.changes import Changes, Groups, Version, differing
 from smile.kernels.joins.defaults import default_ends, with_defaults
 from smile.kernels.joins.ends import Ends
 from smile.kernels.joins.maybe import TO_COME, Maybe, MaybeColumns, kinds_of, states_of
-from smile.kernels.joins.one_row import closed, find, forgetting
+from smile.kernels.joins.one_row import closed, find
 from smile.kernels.joins.sides import Drawn, Rows, Side, Sides
 from smile.kernels.layout import Evolving, Layout
 from smile.kernels.seals import Horizons, Moved, Seals
@@ -31,14 +31,16 @@ Keys = Sequence[Values]
 
 
 class ByKey(Transform):
-    """Keys are those of the left side; `names` are the right side's columns that equal them."""
+    """Keys are those of the left side."""
 
     def __init__(self, rel: mmpl.Join, left: Input, right: Input, output: Output) -> None:
         self.sides = sides = Sides(rel, left, right, output)
         self.both = (sides.left, sides.right)
-        equated = dict(rel.on)
+        equated = dict(reversed(rel.on))
         self.names = {c: equated[c] for c in sides.left.key}
-        """The right side's key, by the left's."""
+        """By the left side's key, what a right row has in its place."""
+        self.of_right = {b: a for a, b in rel.on if a in self.names}
+        """By the right side's key, what it is for a key of the left."""
         self.kinds = {side.which: kinds_of(side.layout) for side in self.both}
         self.wakes: dict[str, list[Ends]] = {side.which: self._wakes(side) for side in self.both}
         self.done: dict[str, Ends] = {
@@ -98,8 +100,8 @@ class ByKey(Transform):
 
     def _named(self, side: Side, key: Keys) -> dict[str, Values]:
         """A key by the side's names."""
-        names = self.names if side is self.sides.right else {c: c for c in self.names}
-        return {names[c]: column for c, column in zip(self.names, key, strict=True)}
+        own = dict(zip(self.names, key, strict=True))
+        return {b: own[a] for b, a in self.of_right.items()} if side is self.sides.right else own
 
     def _key_of(self, side: Side, fixed: Mapping[str, Values]) -> list[Values]:
         return [fixed[b if side is self.sides.right else a] for a, b in self.names.items()]
@@ -135,7 +137,7 @@ class ByKey(Transform):
                 # The rows of both sides go together: one alone would be taken for all that was heard of.
                 key = self._key_of(side, side.rows(ended).fixed)
                 found = {other.which: self._found(other, tables, key, len(ended)) for other in self.both}
-                tables = {w: forgetting(tables[w], f.take(np.flatnonzero(f.run_of >= 0))) for w, f in found.items()}
+                tables = {w: tables[w].without(f.take(np.flatnonzero(f.run_of >= 0))) for w, f in found.items()}
         return tables
 
 
@@ -145,7 +147,7 @@ class BothTotal(ByKey):
 
     def _wakes(self, side: Side) -> list[Ends]:
         other = self.sides.other(side)
-        asking = {b: a for a, b in self.names.items()} if other is self.sides.right else self.names
+        asking = self.of_right if other is self.sides.right else self.names
         return default_ends(other, asking, side.source.type.columns)
 
     def _layout(self, output: Output) -> Layout:
@@ -197,8 +199,8 @@ class BothTotal(ByKey):
     def _own_names(self, side: Side) -> dict[str, str]:
         """The key of the join, by a side's names."""
         key = self.layout.key
-        on_right = side is self.sides.right
-        return {b if on_right else a: a if a in key else b for a, b in self.names.items()}
+        of_left = {a: a if a in key else b for a, b in self.names.items()}
+        return {b: of_left[a] for b, a in self.of_right.items()} if side is self.sides.right else of_left
 
 
 class OneRowFull(ByKey):

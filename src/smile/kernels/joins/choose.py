@@ -1,11 +1,13 @@
 """Which transform a join is: it follows from the join's kind, from what is equated, and from whether that evolves."""
 
+from dataclasses import replace
+
 from smile.algebra import mmpl
 from smile.kernels.joins.by_key import BothTotal, OneRowFull
 from smile.kernels.joins.one_row import OneRow
 from smile.kernels.joins.outer import Outer
 from smile.kernels.joins.pairs import Pairs
-from smile.kernels.joins.sides import Sides
+from smile.kernels.joins.sides import Sides, Which
 from smile.kernels.transform import Input, Output, Transform
 
 
@@ -26,6 +28,9 @@ def compile_join(rel: mmpl.Join, left: Input, right: Input, output: Output) -> T
         return OneRow(rel, left, right, output, "right")
     if rel.kind == "inner":
         return OneRow(rel, left, right, output, "right") if sides.left.total else Pairs(rel, left, right, output)
+    if sides.left.total and sides.right.total:
+        raise NotImplementedError("an outer join of pairs with default rows of either side")
     if sides.left.total or sides.right.total:
-        raise NotImplementedError("outer join of pairs with default rows")
+        asking: Which = "left" if sides.right.total else "right"
+        return Outer(rel, left, right, output, OneRow(replace(rel, kind="inner"), left, right, output, asking))
     return Outer(rel, left, right, output, Pairs(rel, left, right, output))

@@ -35,6 +35,9 @@ class Exists(Transform):
         evolving = {**own.evolving, **({} if rel.mark is None else {rel.mark: Evolving("mask", BOOL)})}
         self.layout = Layout(own.key, own.fixed, evolving, own.certain and rel.kind == "match", output.heeded)
 
+    def is_woken(self, moved: Moved) -> bool:
+        return self.presence.is_woken(moved)
+
     def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
         left, right = inputs
         state, parts = self.presence.step(state, left, right, moved)

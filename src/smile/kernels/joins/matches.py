@@ -13,14 +13,15 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import arrow_type
+from smile.columns import masks
 from smile.columns.values import Array, Bools, Indices, Values
 from smile.kernels.changes import Changes, Groups
 from smile.kernels.joins import kleene
+from smile.kernels.joins.ends import Ends, nothing
 from smile.kernels.joins.sides import Rows, Side, Sides
 from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.stored import stored
 from smile.kernels.transform import State
-from smile.knowledge.join_types import match_ties
 from smile.log.frame import END
 from smile.state.run import Shape
 from smile.state.table import Gathered, Table
@@ -67,7 +68,7 @@ class News:
     touched: Gathered
     delta: Counts | None = None
     keys: Sequence[Values] = ()
-    """The values whose counters changed, where those stand by value."""
+    """The keys of what changed in the tables."""
 
 
 class Matches(ABC):
@@ -77,6 +78,8 @@ class Matches(ABC):
     asking: tuple[tuple[str, ...], ...]
     """Indexes of the table of rows that ask."""
     width: int
+    ends: Ends
+    """When nobody can come any more who asks for what is remembered."""
     beside: bool
     """Whether counters stand beside each row that asks."""
 
@@ -100,13 +103,8 @@ class Matches(ABC):
         """Whether the one row that can match has been heard of."""
 
     @abstractmethod
-    def forget(self, news: News, table: Table, dropped: Gathered | None, moved: Moved) -> State:
+    def forget(self, news: News, table: Table, dropped: Gathered, moved: Moved) -> State:
         """Without what no row that asks can meet any more; `table` has those that are left."""
-
-
-def nothing(table: Table) -> Gathered:
-    none = np.zeros(0, np.int64)
-    return Gathered(table, none, none)
 
 
 def gather(table: Table, parts: Sequence[Gathered]) -> Gathered:
@@ -122,6 +120,17 @@ def gather(table: Table, parts: Sequence[Gathered]) -> Gathered:
 def places(run_of: Array, place: Indices) -> Indices:
     """A number for each row of a table; negative where there is none."""
     return (run_of << 40) | place
+
+
+def ended(ends: Ends, found: Gathered, horizons: Horizons) -> Gathered:
+    """Those that no stream can affect any more."""
+    if not ends.orders and not ends.all_over(horizons):
+        return found.take(np.zeros(0, np.int64))
+    over = np.ones(len(found), bool)
+    for stream, order in ends.orders.items():
+        if horizons[stream] < END:
+            over &= found[order].data <= horizons[stream]
+    return found.take(np.flatnonzero(over))
 
 
 # ── by value ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,15 +150,12 @@ class Equated(Matches):
         self.asking = (own.index,) if own.on else ()
         self.key = tuple(f"on {n}" for n in range(len(own.on)))
         types = other.source.layout.fixed
-        ties = match_ties(sides.rel, sides.left.source.type, sides.right.source.type)
-        seals = {s: ties.express(seal, other.on) for s, seal in own.source.type.seals.items()}
-        self.seals = Seals(seals, other.source.type.heading.columns)
-        is_sealed = not any(s.is_never for s in seals.values())
-        self.orders = {s: f"asked by {s}" for s in seals} if is_sealed else {}
+        seals = {s: sides.ties.express(seal, other.on) for s, seal in own.source.type.seals.items()}
+        self.ends = Ends(Seals(seals, other.source.type.heading.columns), "asked by")
         columns = {name: arrow_type(types[c]) for name, c in zip(self.key, other.on, strict=True)}
-        ticks = {order: pa.int64() for order in self.orders.values()}
-        shape = Shape(self.key, {**columns, **counters(self.width), **ticks}, (), tuple(self.orders.values()))
-        self.shapes = {VALUES: shape}
+        orders = self.ends.orders.values()
+        ticks = {order: pa.int64() for order in orders}
+        self.shapes = {VALUES: Shape(self.key, {**columns, **counters(self.width), **ticks}, (), tuple(orders))}
         self.keeps = other.whole and other.layout.heeded
 
     def absorb(self, state: State, table: Table, changes: Changes | None) -> News:
@@ -169,11 +175,13 @@ class Equated(Matches):
         new = Counts(old.by + sums, old.steps + groups.sums(steps))
         gone = new.by[:, kleene.CAN] == 0
         if self.keeps:
-            gone[:] = False
-        values = values.updated({**dict(zip(self.key, key, strict=True)), **flat_counts(new), **self._ticks(key)}, gone)
+            # The values are the row's whole key, so it is the only one that has them.
+            gone = changes.new.mask[groups.first] == masks.ABSENT
+        ticks = self.ends.ticks(dict(zip(self.other.on, key, strict=True)), groups.count)
+        values = values.updated({**dict(zip(self.key, key, strict=True)), **flat_counts(new), **ticks}, gone)
         changed = ((old.by > 0) != (new.by > 0)).any(axis=1)
         if self.other.whole:
-            changed |= ~found
+            changed |= found == gone
         at = np.flatnonzero(changed)
         _, touched = self.own.found(table, [c.take(at) for c in key], len(at)) if len(at) else (at, nothing(table))
         return News({VALUES: values}, touched, keys=key)
@@ -190,11 +198,6 @@ class Equated(Matches):
         found, rows = values.find([])
         return found, rows
 
-    def _ticks(self, key: Sequence[Values]) -> dict[str, Values]:
-        count = len(key[0]) if key else 1
-        columns = dict(zip(self.other.on, key, strict=True))
-        return {order: Values(self.seals.ticks(s, columns, count)) for s, order in self.orders.items()}
-
     def counts(self, news: News, rows: Rows, found: Gathered | None, horizons: Horizons) -> Counts:
         counts = counts_of(self._asked(news, rows)[1], self.width)
         return counts if self.key else counts.take(np.zeros(len(rows), np.int64))
@@ -206,36 +209,23 @@ class Equated(Matches):
     def _asked(self, news: News, rows: Rows) -> tuple[Bools, Gathered]:
         return self._find(news.tables[VALUES], self.own.asked(rows.fixed))
 
-    def forget(self, news: News, table: Table, dropped: Gathered | None, moved: Moved) -> State:
+    def forget(self, news: News, table: Table, dropped: Gathered, moved: Moved) -> State:
         """Values that nobody can ask for any more, once none of those who did is left."""
         values = news.tables[VALUES]
-        if not self.orders:
+        if not self.ends.orders:
             return news.tables
-        parts = []
-        for stream, order in self.orders.items():
-            if moved.before[stream] < moved.after[stream]:
-                parts.append(values.between(order, moved.before[stream], moved.after[stream]))
-        for key in ([list(news.keys)] if news.keys else []) + (
-            [[dropped[stored(c)] for c in self.own.on]] if dropped is not None and len(dropped) and self.own.on else []
-        ):
-            found, rows = values.find(key)
-            parts.append(rows.take(np.flatnonzero(found)))
-        candidates = gather(values, parts)
-        sealed = np.ones(len(candidates), bool)
-        for stream, order in self.orders.items():
-            if moved.after[stream] < END:
-                sealed &= candidates[order].data <= moved.after[stream]
-        candidates = candidates.take(np.flatnonzero(sealed))
+        parts = [self.ends.now(values, moved)]
+        for key in (news.keys, [dropped[stored(c)] for c in self.own.on] if len(dropped) else ()):
+            if key:
+                found, rows = values.find(key)
+                parts.append(rows.take(np.flatnonzero(found)))
+        candidates = ended(self.ends, gather(values, parts), moved.after)
         if not len(candidates):
             return news.tables
         who, _ = self.own.found(table, [candidates[c] for c in self.key], len(candidates))
         unasked = np.ones(len(candidates), bool)
         unasked[who] = False
-        candidates = candidates.take(np.flatnonzero(unasked))
-        if not len(candidates):
-            return news.tables
-        rows_ = {name: candidates[name] for name in values.shape.columns}
-        return {VALUES: values.updated(rows_, np.ones(len(candidates), bool))}
+        return {VALUES: values.without(candidates.take(np.flatnonzero(unasked)))}
 
 
 def is_equated(rel: mmpl.Join, sides: Sides, other: Side) -> bool:

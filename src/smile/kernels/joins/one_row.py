@@ -287,13 +287,13 @@ class OneRow(Transform):
         if self.own.ends.all_over(moved.after) and self.done.all_over(moved.after):
             return self.empty()
         if moved.at_all:
-            own = forgetting(own, self.own.ends.now(own, moved))
+            own = own.without(self.own.ends.now(own, moved))
             ended = self.done.now(other, moved)
             if len(ended):
                 # Who asks for what is final is final as well, and would take it for unheard of.
                 asked = [ended[stored(b)] for b in self.asking]
-                own = forgetting(own, own.match(self.index, asked)[1] if self.index else own.scan())
-                other = forgetting(other, ended)
+                own = own.without(own.match(self.index, asked)[1] if self.index else own.scan())
+                other = other.without(ended)
         return {own_name: own, other_name: other}
 
 
@@ -301,13 +301,6 @@ def find(table: Table, key: Sequence[Values], count: int) -> Gathered:
     """The row of each of so many keys; a table without a key has but one."""
     found = table.find(key)[1]
     return found if key else found.take(np.zeros(count, np.int64))
-
-
-def forgetting(table: Table, found: Gathered) -> Table:
-    """Without these of its rows."""
-    if not len(found):
-        return table
-    return table.updated({name: found[name] for name in table.shape.columns}, np.ones(len(found), bool))
 
 
 def closed(side: Side) -> dict[str, Seal]:

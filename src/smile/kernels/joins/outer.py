@@ -60,7 +60,7 @@ class Outer(Transform):
         return all(c in own or others[c].nullable for c in output.type.heading.key)
 
     def is_woken(self, moved: Moved) -> bool:
-        return True
+        return self.pairs.is_woken(moved) or any(p.is_woken(moved) for p in self.presences)
 
     def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
         left, right = inputs

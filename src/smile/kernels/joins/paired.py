@@ -7,6 +7,7 @@ NULL where NULL matches everything.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +18,13 @@ from smile.columns.knowledge import Column
 from smile.columns.values import Array, Bools, Indices, Values
 from smile.kernels.changes import Changes
 from smile.kernels.joins import kleene
-from smile.kernels.joins.matches import Counts, Matches, News, counts_of, gather, nothing, places
+from smile.kernels.joins.ends import Ends, nothing
+from smile.kernels.joins.matches import Counts, Matches, News, counts_of, ended, gather, places
 from smile.kernels.joins.sides import Rows, Side, Sides
-from smile.kernels.seals import Horizons, Moved
-from smile.kernels.stored import stored
+from smile.kernels.seals import Horizons, Moved, Seals
+from smile.kernels.stored import columns_of, flat, stored
 from smile.kernels.transform import State
-from smile.log.frame import END
+from smile.knowledge.join_types import match_ties
 from smile.state.run import Shape
 from smile.state.table import Gathered, Table
 
@@ -53,9 +55,15 @@ class Paired(Matches):
         """Whether the matches of a row are counted anew whenever the row changes, or one of them does."""
         self.asking = self._indexes([a for a, _ in self.indexed])
         self.table = f"{other.which} rows that match"
-        columns = {**other.shape.columns, **self.flag_columns()}
+        # That the one row which can match has been heard of counts for rows too that it does not match otherwise.
+        rel = replace(sides.rel, when=None) if other.whole else sides.rel
+        ties = match_ties(rel, sides.left.source.type, sides.right.source.type)
+        seals = {s: ties.express(seal, other.fixed) for s, seal in own.source.type.seals.items()}
+        self.ends = Ends(Seals(seals, other.source.type.heading.columns), "asked by")
+        orders = self.ends.orders.values()
+        columns = {**columns_of(other.layout), **{order: pa.int64() for order in orders}, **self.flag_columns()}
         indexes = self._indexes([b for _, b in self.indexed])
-        self.shapes = {self.table: Shape(other.shape.key, columns, indexes, other.shape.orders)}
+        self.shapes = {self.table: Shape(other.shape.key, columns, indexes, tuple(orders))}
 
     def _indexes(self, on: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         by_value = (tuple(stored(c) for c in on),) if on else ()
@@ -143,14 +151,16 @@ class Paired(Matches):
             if changes.old is not None:
                 before = self._pairs(own, Rows(changes.fixed, changes.old).take(who))
                 delta = Counts(delta.by - before.by, delta.steps - before.steps)
-        return News({self.table: self._remembering(rows, changes)}, touched, delta)
+        key = [changes.fixed[c] for c in self.other.key]
+        return News({self.table: self._remembering(rows, changes)}, touched, delta, key)
 
     def _remembering(self, table: Table, changes: Changes) -> Table:
         rows = Rows(changes.fixed, changes.new)
         mask = changes.new.mask
         keep = masks.heard(mask) if self.other.layout.heeded else masks.live(mask)
-        flat = {**self.other.flat(changes.fixed, changes.new), **self.flags(self.other, rows)}
-        return table.updated(flat, None if keep.all() else ~keep)
+        ticks = self.ends.ticks(changes.fixed, len(changes))
+        told = {**flat(self.other.layout, changes.fixed, changes.new), **ticks, **self.flags(self.other, rows)}
+        return table.updated(told, None if keep.all() else ~keep)
 
     def counts(self, news: News, rows: Rows, found: Gathered | None, horizons: Horizons) -> Counts:
         if found is None or self.anew:
@@ -222,27 +232,23 @@ class Paired(Matches):
 
     # ── forgetting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def forget(self, news: News, table: Table, dropped: Gathered | None, moved: Moved) -> State:
+    def forget(self, news: News, table: Table, dropped: Gathered, moved: Moved) -> State:
         """Rows that no row can ask for any more; those counted anew are needed until all who asked are gone."""
         rows = news.tables[self.table]
-        if not self.other.orders:
-            return news.tables
-        parts = [self.other.met_now(rows, moved)]
-        if self.anew and dropped is not None and len(dropped):
+        parts = [self.ends.now(rows, moved)]
+        if news.keys and self.ends.orders:
+            # What comes late may have been over before.
+            there, found = rows.find(news.keys)
+            parts.append(found.take(np.flatnonzero(there)))
+        if self.anew and len(dropped):
             parts.append(self._candidates(rows, self.other, self.own.rows(dropped))[1])
-        candidates = gather(rows, parts)
-        met = np.ones(len(candidates), bool)
-        for stream, order in self.other.orders.items():
-            if moved.after[stream] < END:
-                met &= candidates[order].data <= moved.after[stream]
+        candidates = ended(self.ends, gather(rows, parts), moved.after)
         if self.anew and len(candidates):
-            who, _ = self._candidates(table, self.own, self.other.rows(candidates))
-            met[who] = False
-        candidates = candidates.take(np.flatnonzero(met))
-        if not len(candidates):
-            return news.tables
-        gone = {name: candidates[name] for name in rows.shape.columns}
-        return {self.table: rows.updated(gone, np.ones(len(candidates), bool))}
+            needed, _ = self._candidates(table, self.own, self.other.rows(candidates))
+            unasked = np.ones(len(candidates), bool)
+            unasked[needed] = False
+            candidates = candidates.take(np.flatnonzero(unasked))
+        return {self.table: rows.without(candidates)} if len(candidates) else news.tables
 
 
 def crossed(numbers: Array, found: Gathered) -> tuple[Indices, Gathered]:

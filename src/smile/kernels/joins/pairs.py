@@ -12,7 +12,7 @@ from smile.algebra import mmpl
 from smile.columns import masks
 from smile.columns.hashing import hashes
 from smile.columns.masks import Codes
-from smile.columns.values import Bools, Indices, Values
+from smile.columns.values import Array, Bools, Indices, Values
 from smile.kernels.changes import Changes, Version, concat, differing
 from smile.kernels.joins.sides import Rows, Side, Sides
 from smile.kernels.seals import Moved
@@ -35,23 +35,27 @@ class Pairs(Transform):
     def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
         left, right = self.sides.left, self.sides.right
         lefts, rights = inputs
-        rest_left, left_table = left.parted(state[LEFT], lefts, done(left, lefts, moved))
-        rest_right, right_table = right.parted(state[RIGHT], rights, done(right, rights, moved))
+        of_left = None if lefts is None else left.marks(lefts.fixed, len(lefts))
+        of_right = None if rights is None else right.marks(rights.fixed, len(rights))
+        rest_left, left_table = left.parted(state[LEFT], lefts, done(left, lefts, moved), of_left)
+        rest_right, right_table = right.parted(state[RIGHT], rights, done(right, rights, moved), of_right)
         parts = []
         if lefts is not None:
-            who, found = right.matching(rest_right, left.asked(lefts.fixed), len(lefts), ordered=False)
+            who, found = right.matching(rest_right, left.asked(lefts.fixed), len(lefts), False, of_left)
             if len(who):
                 some = lefts.take(who)
                 parts.append(self.paired(some.fixed, some.old, some.new, found.fixed, found.version, found.version))
         if rights is not None:
-            who, found = left.matching(rest_left, right.asked(rights.fixed), len(rights), ordered=False)
+            who, found = left.matching(rest_left, right.asked(rights.fixed), len(rights), False, of_right)
             if len(who):
                 some = rights.take(who)
                 parts.append(self.paired(found.fixed, found.version, found.version, some.fixed, some.old, some.new))
         if lefts is not None and rights is not None:
-            of_left, of_right = meeting(left.asked(lefts.fixed), right.asked(rights.fixed), len(lefts), len(rights))
-            if len(of_left):
-                a, b = lefts.take(of_left), rights.take(of_right)
+            one, other = meeting(
+                left.asked(lefts.fixed), right.asked(rights.fixed), len(lefts), len(rights), of_left, of_right
+            )
+            if len(one):
+                a, b = lefts.take(one), rights.take(other)
                 parts.append(self.paired(a.fixed, a.old, a.new, b.fixed, b.old, b.new))
         tables = {LEFT: left.without_met(left_table, moved), RIGHT: right.without_met(right_table, moved)}
         parts = [p for p in parts if len(p)]
@@ -114,10 +118,20 @@ def done(side: Side, changes: Changes | None, moved: Moved) -> Bools | None:
     return met
 
 
-def meeting(left: Sequence[Values], right: Sequence[Values], lefts: int, rights: int) -> tuple[Indices, Indices]:
-    """Pairs of numbers of rows that are equal in all columns, none of them NULL."""
+def meeting(
+    left: Sequence[Values],
+    right: Sequence[Values],
+    lefts: int,
+    rights: int,
+    of_left: Array | None = None,
+    of_right: Array | None = None,
+) -> tuple[Indices, Indices]:
+    """Pairs of numbers of rows that are equal in all columns, none of them NULL. `of_left` and `of_right` are their
+    hashes, if they are known."""
     if not left:
         return np.repeat(np.arange(lefts), rights), np.tile(np.arange(rights), lefts)
+    if of_left is not None and of_right is not None:
+        return matched(index_of(of_right), right, of_left, left)
     a, b = _there(left), _there(right)
     own, asked = [c if b is None else c.take(b) for c in right], [c if a is None else c.take(a) for c in left]
     index = index_of(hashes(own, len(own[0])))

@@ -74,6 +74,9 @@ class Presence:
         shape = Shape(own.shape.key, columns, self.matches.asking, own.shape.orders)
         self.shapes = {self.rows: shape, **self.matches.shapes}
 
+    def is_woken(self, moved: Moved) -> bool:
+        return self.own.ends.wakes(moved) or self.matches.ends.wakes(moved)
+
     def step(
         self, state: State, own: Changes | None, other: Changes | None, moved: Moved
     ) -> tuple[State, Sequence[Tested]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import whole_key_equated
 from smile.columns import masks
+from smile.columns.hashing import hashes
 from smile.columns.knowledge import Column, Masks
 from smile.columns.masks import Codes
 from smile.columns.values import Array, Bools, Indices, Values
@@ -117,22 +118,26 @@ class Side:
         they are heeded), and those `met` for the last time."""
         return self.parted(table, changes, met)[1]
 
-    def parted(self, table: Table, changes: Changes | None, met: Bools | None = None) -> tuple[Table, Table]:
-        """The remembered rows that do not change, and all of them as `updated`."""
+    def parted(
+        self, table: Table, changes: Changes | None, met: Bools | None = None, marks: Array | None = None
+    ) -> tuple[Table, Table]:
+        """The remembered rows that do not change, and all of them as `updated`. `marks` are those of `marks`."""
         if changes is None:
             return table, table
         new = changes.new
         keep = masks.heard(new.mask) if self.layout.heeded else masks.live(new.mask)
         if met is not None:
             keep = keep & ~met
+        known = {} if marks is None else {self.index: marks}
         if keep.all():
-            return table.parted(self.flat(changes.fixed, new))
+            return table.parted(self.flat(changes.fixed, new), None, known)
         if changes.old is None:
             if not keep.any():
                 return table, table
-            changes = changes.take(np.flatnonzero(keep))
-            return table.parted(self.flat(changes.fixed, changes.new))
-        return table.parted(self.flat(changes.fixed, new), ~keep)
+            at = np.flatnonzero(keep)
+            changes, known = changes.take(at), {on: of[at] for on, of in known.items()}
+            return table.parted(self.flat(changes.fixed, changes.new), None, known)
+        return table.parted(self.flat(changes.fixed, new), ~keep, known)
 
     def is_met(self, fixed: Mapping[str, Values], count: int, horizons: Horizons) -> Bools:
         """Of each row, whether no row of the other side that it can meet is open: none can come, all are final."""
@@ -150,9 +155,7 @@ class Side:
 
     def forgetting(self, table: Table, found: Gathered) -> Table:
         """Without these of its rows."""
-        if not len(found):
-            return table
-        return table.updated({name: found[name] for name in self.shape.columns}, np.ones(len(found), bool))
+        return table.without(found)
 
     # ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,20 +167,30 @@ class Side:
         """What a row of this side asks for: its columns that are equated."""
         return [columns[c] for c in self.on]
 
-    def matching(self, table: Table, asked: Sequence[Values], count: int, ordered: bool = True) -> tuple[Indices, Rows]:
+    def marks(self, columns: Mapping[str, Values], count: int) -> Array | None:
+        """The hashes of what is equated, which are the same on both sides; None if they are of no use."""
+        asked = self.asked(columns)
+        if not asked or any(c.valid is not None for c in asked) or len(set(self.on)) < len(self.on):
+            return None
+        return hashes(asked, count)
+
+    def matching(
+        self, table: Table, asked: Sequence[Values], count: int, ordered: bool = True, marks: Array | None = None
+    ) -> tuple[Indices, Rows]:
         """Rows of this side whose columns `on` equal those of the other side's rows: numbers of the latter, each with a
         row. `asked` are the other side's columns, of which there are `count` rows."""
-        who, found = self.found(table, asked, count, ordered)
+        who, found = self.found(table, asked, count, ordered, marks)
         return who, self.rows(found)
 
     def found(
-        self, table: Table, asked: Sequence[Values], count: int, ordered: bool = True
+        self, table: Table, asked: Sequence[Values], count: int, ordered: bool = True, marks: Array | None = None
     ) -> tuple[Indices, Gathered]:
         """The same, as the table has them."""
         if self.on:
             # A column may be equated to several: the index has it once, and the rest are compared.
+            marks = marks if len(self.index) == len(self.on) else None
             first = {stored(c): n for n, c in reversed(list(enumerate(self.on)))}
-            who, found = table.match(self.index, [asked[first[c]] for c in self.index], ordered)
+            who, found = table.match(self.index, [asked[first[c]] for c in self.index], ordered, marks)
             keep: Array | None = None
             for n, c in enumerate(self.on):
                 if first[stored(c)] != n:
