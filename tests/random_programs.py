@@ -1,7 +1,7 @@
 """Random programs: every operator over every other, as far as headings and types allow. Each one is well typed."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from random import Random
@@ -109,14 +109,15 @@ class Programs:
         }  # fmt: skip
         return mmpl.Constant(self.random.choice(values[data.name]), data)
 
-    def _predicate(self, heading: Heading, depth: int = 2) -> mmpl.Expr:
+    def _predicate(self, heading: Heading, depth: int = 2, among: Sequence[str] = ()) -> mmpl.Expr:
+        """`among` are the columns that it is about, if not just any."""
         chosen = self.random.random()
         if depth and chosen < 0.25:
-            parts = tuple(self._predicate(heading, depth - 1) for _ in range(2))
+            parts = tuple(self._predicate(heading, depth - 1, among) for _ in range(2))
             return mmpl.Call(self.random.choice(("and", "or")), parts)
         if depth and chosen < 0.35:
-            return mmpl.Call("not", (self._predicate(heading, depth - 1),))
-        name = self.random.choice([c for c, t in heading.columns.items() if t.name != "relation"])
+            return mmpl.Call("not", (self._predicate(heading, depth - 1, among),))
+        name = self.random.choice([c for c in among or heading.columns if heading.columns[c].name != "relation"])
         data = heading.columns[name]
         if chosen < 0.45:
             return mmpl.Call(self.random.choice(("is null", "is not null")), (mmpl.Column(name),))
@@ -224,6 +225,48 @@ class Programs:
         heading = self._heading(rel)
         return mmpl.Summarize(rel, self._per(heading), self._aggregates(heading))
 
+    def _shared(self, heading: Heading, most: int = 1) -> tuple[str, ...]:
+        """Columns in which rows are often alike."""
+        usable = [c for c, t in heading.columns.items() if c not in heading.key and t in (STRING, INT, BOOL, TIME)]
+        return tuple(self.random.sample(usable, min(len(usable), self.random.randint(1, most))))
+
+    def groups(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """Of several members, most often."""
+        heading = self._heading(rel)
+        return mmpl.Summarize(rel, self._shared(heading), self._aggregates(heading))
+
+    def having(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """Groups that appear, evolve and vanish, often summarized again."""
+        heading = self._heading(rel)
+        grouped = mmpl.Summarize(rel, self._shared(heading, 2), self._aggregates(heading))
+        names = [n for n, a in grouped.aggregates if a.function != "group"]
+        found = mmpl.Restrict(grouped, self._predicate(self._heading(grouped), 1, names))
+        return self.groups(found) if self.random.random() < 0.6 else found
+
+    def last(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """Rows that leave, often summarized."""
+        found = mmpl.Window("last", rel, self._heading(rel).tick[0], self.random.choice(SPANS))
+        return self.groups(found) if self.random.random() < 0.7 else found
+
+    def total(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """Each row with the one group that it asks for, whether anybody has heard of that or not; often restricted by
+        what is known of the group, so that rows are hidden for good."""
+        left = self._heading(rel)
+        source = self._grown(self._head(), self.random.randint(0, 1))
+        right = self._heading(source)
+        usable = (STRING, INT, TIME)
+        alike = [(a, b) for a, t in left.columns.items() for b, s in right.columns.items() if t == s and t in usable]
+        keys = [(a, b) for a, b in alike if a in left.key and b not in right.key]
+        a, b = self.random.choice(keys if keys and self.random.random() < 0.6 else alike)
+        group, named = self._name(), self._aggregates(right)
+        grouped = mmpl.Rename(mmpl.Summarize(source, (b,), named), ((b, group),))
+        kind: mmpl.JoinKind = self.random.choice(("inner", "inner", "inner", "left", "left", "right", "full"))
+        found = mmpl.Join(kind, rel, grouped, ((a, group),))
+        names = [n for n, aggregate in named if aggregate.function != "group"]
+        if self.random.random() < 0.6:
+            return mmpl.Restrict(found, self._predicate(self._heading(found), 1, names))
+        return found
+
     def distinct(self, rel: mmpl.Rel) -> mmpl.Rel:
         heading = self._heading(rel)
         per = self._per(heading) or (self._column(heading, INT, TIME, STRING),)
@@ -258,6 +301,7 @@ _OPERATORS: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
     Programs.restrict, Programs.restrict, Programs.project, Programs.extend, Programs.extend, Programs.rename,
     Programs.join, Programs.join, Programs.join, Programs.asof, Programs.summarize, Programs.summarize,
     Programs.summarize, Programs.distinct, Programs.best, Programs.window, Programs.over, Programs.silence,
+    Programs.groups, Programs.having, Programs.having, Programs.last, Programs.total, Programs.total,
 ]  # fmt: skip
 
 

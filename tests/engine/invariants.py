@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from traceback import format_exc
 
 import pyarrow as pa
 
@@ -38,6 +39,7 @@ from tests.reference.histories import Histories
 
 LINES_MAX = 12
 COMPLETIONS = 2
+FRAMES_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,21 @@ def draw(seed: int, views_max: int = 6) -> Run:
 
 def problems(run: Run, seed: int) -> list[str]:
     """The first promise that is broken, with all there is to say of it; nothing if all hold."""
-    for check in (_beside, _same_however_cut, _same_however_told, _same_after_a_crash, _safe, _rewritten):
-        found = check(run, Random(seed))
+    for name in PROMISES:
+        found = broken(name, run, seed)
         if found:
-            return [f"{check.__name__.strip('_')}:", *found]
+            return [f"{name}:", *found]
     return []
+
+
+def broken(promise: str, run: Run, seed: int) -> list[str]:
+    """How one promise is broken; nothing if it holds. A run that does not come to its end keeps none."""
+    try:
+        return PROMISES[promise](run, Random(seed))
+    except NotImplementedError:
+        raise
+    except Exception:  # noqa: BLE001  # whatever it is, the program and the events that lead to it are to be shown
+        return [format_exc(limit=-FRAMES_SHOWN)]
 
 
 # ── current, prefix, evolve, drop, end ──────────────────────────────────────────────────────────────────────────────
@@ -268,6 +280,12 @@ def _rewritten(run: Run, random: Random) -> list[str]:
 
 def _plain(rows: dict[str, Json]) -> dict[str, Json]:
     return {key: message["row"] for key, message in rows.items()}
+
+
+PROMISES: dict[str, Callable[[Run, Random], list[str]]] = {
+    check.__name__.strip("_"): check
+    for check in (_beside, _same_however_cut, _same_however_told, _same_after_a_crash, _safe, _rewritten)
+}
 
 
 # ── what failed, made small ─────────────────────────────────────────────────────────────────────────────────────────

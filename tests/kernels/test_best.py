@@ -25,7 +25,7 @@ def kept(both: Beside, view: str, table: str = "rows") -> int:
     return both.engine.remembered.states[view][table].size
 
 
-@pytest.mark.parametrize("seed", seeds(40), ids=SEED_ID)
+@pytest.mark.parametrize("seed", seeds(32), ids=SEED_ID)
 def test_random_programs(seed: int) -> None:
     program, found = differences_of(seed, Programs.best)
     assert not found, f"{program}\n" + "\n".join(found)

@@ -166,6 +166,15 @@ def test_the_extreme_of_what_is_left_is_found_again() -> None:
     told_alike(body, [event(n, k="ab"[n % 3 == 0], v=x) for n, x in enumerate(values, 1)])
 
 
+def test_the_latest_of_what_is_left_is_found_again() -> None:
+    text = """STREAM S (t: time -> k: string, v: int);
+        VIEW V := S BEST 3 BY v PER {} SUMMARIZE PER {k} ADD {l := LATEST(v), m := MAX(v)};
+        SUBSCRIBE V;"""
+    compiled = compile_program(Source("test.mmpl", text)).rewritten
+    lines = [event(n, k="ab"[n == 4], v=v) for n, v in enumerate((5, 6, 7, 2, 3, 9, 1), 1)]
+    assert differences(compiled, lines, list(range(1, len(lines) + 1))) == []
+
+
 def test_groups_that_every_member_left() -> None:
     text = f"""{STREAM}
         CREATE VIEW PerUser AS SELECT k, COUNT(*) AS n, SUM(p) AS s FROM S GROUP BY k;

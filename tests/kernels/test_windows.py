@@ -13,7 +13,7 @@ def last(programs: Programs, rel: mmpl.Rel) -> mmpl.Rel:
     return mmpl.Window("last", rel, programs._heading(rel).tick[0], programs.random.choice(SPANS))
 
 
-@pytest.mark.parametrize("seed", seeds(25), ids=SEED_ID)
+@pytest.mark.parametrize("seed", seeds(20), ids=SEED_ID)
 def test_random_programs_with_last(seed: int) -> None:
     program, found = differences_of(seed, last)
     assert not found, f"{program}\n" + "\n".join(found)

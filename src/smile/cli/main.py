@@ -128,7 +128,9 @@ def replay(
         str,
         typer.Option("--events", metavar="FILE", help="Recorded events, a JSON object a line; - for standard input."),
     ],
-    engine: Annotated[Engine, typer.Option("--engine", help="local: in this process, without Spark.")] = Engine.local,
+    engine: Annotated[  # noqa: ARG001  # there is one so far
+        Engine, typer.Option("--engine", help="local: in this process, without Spark.")
+    ] = Engine.local,
     batch: Annotated[
         int, typer.Option("--batch", min=1, metavar="N", help="So many lines are taken in at once.")
     ] = BATCH_DEFAULT,

@@ -50,7 +50,9 @@ def mixed(found: Array) -> Array:
 def _of(column: Values) -> Array:
     data = column.data
     if isinstance(data, pa.Array):
-        found = _of_text(data)
+        if column.hashed is None:
+            column.hashed = _of_text(data)
+        found = column.hashed
     elif data.dtype == np.float64:
         found = (data + 0.0).view(np.uint64)  # minus zero is zero
     elif data.dtype == object:

@@ -131,19 +131,21 @@ class Latests:
 
 
 class Objects:
-    """The points themselves: of nested relations, and where points of several domains stand in one column."""
+    """The points themselves: of nested relations, and where points of several domains stand in one column. `data` is
+    their type, None for nested relations."""
 
-    __slots__ = ("points",)
+    __slots__ = ("data", "points")
     kind: Kind = "object"
 
-    def __init__(self, points: Array) -> None:
+    def __init__(self, points: Array, data: DataType | None = None) -> None:
         self.points = points
+        self.data = None if data is None or data.name == "relation" else data
 
     def __len__(self) -> int:
         return len(self.points)
 
     def take(self, at: Indices) -> "Objects":
-        return Objects(self.points[at])
+        return Objects(self.points[at], self.data)
 
     def same(self, other: "Objects") -> Bools:
         pairs = zip(self.points, other.points, strict=True)
@@ -171,7 +173,9 @@ def now_of(column: Column) -> Values:
         return column
     if isinstance(column, Masks):
         return Values(column.now == 1, None if not (column.now == 4).any() else column.now != 4)
-    assert not isinstance(column, Objects), "a nested relation has no plain value"
+    if isinstance(column, Objects):
+        assert column.data is not None, "a nested relation has no plain value"
+        return v.of_python([None if p is None else p.now for p in column.points], column.data)
     return column.now
 
 
@@ -202,7 +206,7 @@ def of_points(points: Sequence[Any], kind: Kind, data: DataType) -> Column:
         return Latests(value, tick, source, sealed, now)
     found = np.empty(len(points), object)
     found[:] = points
-    return Objects(found)
+    return Objects(found, data)
 
 
 def exactly_as(values: Values, kind: Kind, data: DataType) -> Column:
@@ -228,7 +232,7 @@ def points_of(column: Column, data: DataType) -> Objects:
     found = np.empty(len(column), object)
     for index in range(len(column)):
         found[index] = known(column, index, data)
-    return Objects(found)
+    return Objects(found, data)
 
 
 def kind_of(data: DataType, domain: str) -> Kind:
@@ -252,7 +256,7 @@ def concat(parts: Sequence[C]) -> C:
     if isinstance(first, Masks):
         return Masks(*(np.concatenate([getattr(p, part) for p in parts]) for part in ("possible", "now")))
     if isinstance(first, Objects):
-        return Objects(np.concatenate([p.points for p in parts]))
+        return Objects(np.concatenate([p.points for p in parts]), first.data)
     value, tick, now = (v.concat([getattr(p, part) for p in parts]) for part in ("value", "tick", "now"))
     source, sealed = (np.concatenate([getattr(p, part) for p in parts]) for part in ("source", "sealed"))
     return Latests(value, tick, source, sealed, now)

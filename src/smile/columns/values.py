@@ -21,13 +21,14 @@ Indices = Any  # np.ndarray of int64
 
 
 class Values:
-    """`valid` is None where every value is."""
+    """`valid` is None where every value is. `hashed` are the hashes of text, once somebody has asked for them."""
 
-    __slots__ = ("data", "valid")
+    __slots__ = ("data", "hashed", "valid")
 
-    def __init__(self, data: Array | pa.Array, valid: Bools | None = None) -> None:
+    def __init__(self, data: Array | pa.Array, valid: Bools | None = None, hashed: Array | None = None) -> None:
         self.data = data
         self.valid = valid
+        self.hashed = hashed
 
     def __len__(self) -> int:
         return len(self.data)
@@ -38,7 +39,8 @@ class Values:
 
     def take(self, at: Indices) -> "Values":
         if isinstance(self.data, pa.Array):
-            return Values(self.data.take(arrow_ints(at)), None if self.valid is None else self.valid[at])
+            hashed = None if self.hashed is None else self.hashed[at]
+            return Values(self.data.take(arrow_ints(at)), None if self.valid is None else self.valid[at], hashed)
         return Values(self.data[at], None if self.valid is None else self.valid[at])
 
     @property
@@ -73,6 +75,11 @@ class Values:
         if data.name == "bool":
             return bool(found)
         return float(found) if data.name == "float" else int(found)
+
+
+def places_of(holds: Bools) -> Indices:
+    """Where it holds; `np.flatnonzero` takes three times as long over a few rows."""
+    return holds.nonzero()[0]
 
 
 # ── making them ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +145,9 @@ def concat(parts: Sequence[Values]) -> Values:
         return parts[0]
     valid = None if all(p.valid is None for p in parts) else np.concatenate([p.there() for p in parts])
     if isinstance(parts[0].data, pa.Array):
-        return Values(pa.concat_arrays([p.data for p in parts]), valid)
+        known = all(p.hashed is not None for p in parts)
+        hashed = np.concatenate([p.hashed for p in parts]) if known else None
+        return Values(pa.concat_arrays([p.data for p in parts]), valid, hashed)
     return Values(np.concatenate([p.data for p in parts]), valid)
 
 

@@ -13,7 +13,7 @@ from smile.algebra.arrow_types import arrow_type
 from smile.algebra.types import BOOL, DataType
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.knowledge import Column, Latests, Masks, Objects, Ranges
-from smile.columns.values import Array, Values
+from smile.columns.values import Array, Values, places_of
 from smile.engine.messages import deleted_for_good, finals
 from smile.kernels.changes import Changes
 from smile.kernels.seals import Horizons
@@ -29,7 +29,7 @@ def arrow_changes(source: Input, changes: Changes, horizons: Horizons) -> pa.Rec
     shown = masks.shown(changes.new.mask)
     told = shown | masks.shown(changes.old_mask())
     if not told.all():
-        changes = changes.take(np.flatnonzero(told))
+        changes = changes.take(places_of(told))
         shown = shown[told]
     layout, heading = source.layout, source.type.heading
     columns: dict[str, pa.Array] = {}

@@ -1,4 +1,4 @@
-"""The intake: knowledge of streams in any order, repeated and in pieces, becomes frames that are prefixes, each once."""
+"""The intake: knowledge of streams in any order, repeated and in pieces, becomes frames, each a part of the prefix."""
 
 from collections.abc import Mapping, Sequence
 

@@ -41,7 +41,7 @@ class Batch:
 def nothing(kernels: Kernels) -> Remembered:
     """Before anything is heard."""
     streams = [name for name, source in kernels.inputs.items() if source.transform is None]
-    states = {name: t.empty() for name, t in kernels.transforms.items() if t.shapes}
+    states = {name: {n: Table(shape) for n, shape in shapes.items()} for name, shapes in kernels.shapes.items()}
     return Remembered(0, dict.fromkeys(streams, NOTHING), states)
 
 
@@ -107,9 +107,8 @@ class LocalEngine:
         saved, problems = self.store.newest(self.shapes)
         if saved is not None:
             states = {
-                name: {table: saved.tables[f"{name}/{table}"] for table in transform.shapes}
-                for name, transform in self.kernels.transforms.items()
-                if transform.shapes
+                name: {table: saved.tables[f"{name}/{table}"] for table in shapes}
+                for name, shapes in self.kernels.shapes.items()
             }
             self.remembered = Remembered(saved.number, saved.horizons, states)
         return [str(problem) for problem in problems]
@@ -122,5 +121,5 @@ class LocalEngine:
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        transforms = self.kernels.transforms
-        return {f"{name}/{table}": shape for name, t in transforms.items() for table, shape in t.shapes.items()}
+        kept = self.kernels.shapes
+        return {f"{name}/{table}": shape for name, shapes in kept.items() for table, shape in shapes.items()}

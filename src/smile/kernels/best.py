@@ -128,8 +128,8 @@ class Best(Transform):
             mask = changed.version.mask.copy()
             mask[live] = masks.all_of(mask[live], codes[size:])
             new = Version(changes.new.columns, mask, changes.new.steps)
-            before_ = None if changes.old is None else Version(changes.old.columns, changed.out, changes.old.steps)
-            told.append(Changes(changes.fixed, before_, new))
+            heard = None if changes.old is None else Version(changes.old.columns, changed.out, changes.old.steps)
+            told.append(Changes(changes.fixed, heard, new))
             gone = np.ones(len(changes), bool)
             gone[live] = spent[size:]
             stale = np.flatnonzero(~gone | masks.live(changed.out))

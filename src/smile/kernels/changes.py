@@ -14,7 +14,7 @@ from smile.columns import knowledge as k, masks
 from smile.columns.hashing import hashes, is_injective
 from smile.columns.knowledge import Column
 from smile.columns.masks import Codes
-from smile.columns.values import Array, Bools, Indices, Values, ranks
+from smile.columns.values import Array, Bools, Indices, Values, places_of, ranks
 from smile.kernels.layout import Layout
 
 C = TypeVar("C", bound=Column)
@@ -98,16 +98,16 @@ def differing(changes: Changes, heeded: bool) -> Changes:
     told = masks.heard if heeded else masks.live
     if old is None:
         keep = told(new.mask)
-        return changes if keep.all() else changes.take(np.flatnonzero(keep))
+        return changes if keep.all() else changes.take(places_of(keep))
     keep = (old.mask != new.mask) | (old.steps != new.steps)
-    rest = np.flatnonzero(~keep)
+    rest = places_of(~keep)
     if len(rest):
         same = np.ones(len(rest), bool)
         for name, column in new.columns.items():
             same &= old.columns[name].take(rest).same(column.take(rest))  # type: ignore[arg-type]
         keep[rest[~same]] = True
     keep &= told(old.mask) | told(new.mask)
-    return changes if keep.all() else changes.take(np.flatnonzero(keep))
+    return changes if keep.all() else changes.take(places_of(keep))
 
 
 def concat(layout: Layout, parts: Sequence[Changes]) -> Changes:
@@ -165,7 +165,7 @@ class Groups:
                 order, starts = _told_apart(key, order, starts)
         self.order = order
         """Row numbers, group by group; within a group as the rows stand."""
-        self.starts = np.flatnonzero(starts)
+        self.starts = places_of(starts)
         """Where in `order` each group begins."""
         self.count = len(self.starts)
         self.of = np.empty(count, np.int64)
@@ -183,7 +183,7 @@ class Groups:
 
 def _told_apart(key: Sequence[Values], order: Indices, starts: Bools) -> tuple[Indices, Bools]:
     """Rows of one hash that differ are in different groups."""
-    inner = np.flatnonzero(~starts)
+    inner = places_of(~starts)
     equal = np.ones(len(inner), bool)
     for column in key:
         equal &= column.take(order[inner]).same(column.take(order[inner - 1]))

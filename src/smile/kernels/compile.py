@@ -1,7 +1,8 @@
-"""A knowledge graph's transforms, compiled: each knows the layouts of what it reads, and the domains of their columns."""
+"""A knowledge graph's transforms, compiled: each knows the layouts of what it reads, and its columns' domains."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_types
@@ -9,7 +10,7 @@ from smile.algebra.heading import whole_key_equated
 from smile.graph.objects import Graph, TransformObject
 from smile.kernels.best import Best
 from smile.kernels.distinct import distinct
-from smile.kernels.forget import Forgetful, forgetful
+from smile.kernels.forget import KEYS, Forgetful, forgetful
 from smile.kernels.groups import summarize
 from smile.kernels.joins.asof import AsOf
 from smile.kernels.joins.choose import compile_join
@@ -27,6 +28,7 @@ from smile.knowledge.domains import Domains
 from smile.knowledge.join_types import match_ties
 from smile.knowledge.seals import Seal
 from smile.knowledge.types import RelationType
+from smile.state.run import Shape
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ class Kernels:
     reads: Mapping[str, tuple[str, ...]]
     forgetful: tuple[Forgetful, ...] = ()
     """What else may be forgotten, once a frame has gone through."""
+
+    @cached_property
+    def shapes(self) -> dict[str, Mapping[str, Shape]]:
+        """Of all tables, by who remembers them and the names they have there."""
+        own = {name: t.shapes for name, t in self.transforms.items() if t.shapes}
+        return {**own, **{f.name: {KEYS: f.shape} for f in self.forgetful}}
 
     def keeping(self, views: Iterable[str]) -> "Kernels":
         """The same, and the rows that these views show are remembered, under `shown(view)`."""

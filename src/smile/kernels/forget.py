@@ -7,17 +7,17 @@ it for good, neither it nor its group is ever asked for again: there is no secon
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from smile.algebra import mmpl
+from smile.algebra.arrow_types import arrow_type
 from smile.algebra.heading import whole_key_equated
 from smile.columns import masks
-from smile.columns.values import Values
+from smile.columns.values import Values, concat, places_of
 from smile.graph.objects import Graph, TransformObject
 from smile.kernels.changes import Changes
 from smile.kernels.rows import Restrict
 from smile.kernels.stored import stored
 from smile.kernels.transform import Input, State, Transform
+from smile.state.run import Shape
 from smile.state.table import Table
 
 
@@ -30,34 +30,49 @@ class Spent:
     columns: tuple[str, ...]
 
 
+KEYS = "keys"
+
+WAITING_MAX = 2_000
+"""Rows to be forgotten wait for each other: to drop a few takes about as long as to drop many."""
+
+
 @dataclass(frozen=True)
 class Forgetful:
-    """`source` is the relation that `restrict` reads."""
+    """`source` is the relation that `restrict` reads. What is spent waits under `name` until it is worth the while."""
 
+    name: str
     restrict: Restrict
     source: str
     spent: tuple[Spent, ...]
+    shape: Shape
 
     def forget(self, states: MutableMapping[str, State], changes: Mapping[str, Changes]) -> None:
-        """Drops from `states` what no later frame can ask for."""
+        """Drops from `states` what no later frame can ask for, or has it wait."""
         found = changes.get(self.source)
         if found is None:
             return
-        gone = np.flatnonzero(masks.gone(self.restrict.masks_of(found)))
+        gone = places_of(masks.gone(self.restrict.masks_of(found)))
         if not len(gone):
             return
+        waiting = states[self.name][KEYS]
+        keys = {c: found.fixed[c].take(gone) for c in self.shape.columns}
+        if sum(len(run) for run in waiting.runs) + len(gone) < WAITING_MAX:
+            states[self.name] = {KEYS: waiting.updated(keys)}
+            return
+        before = waiting.scan()
+        everything = {c: concat([before[c], column]) for c, column in keys.items()}
         for spent in self.spent:
             state = states[spent.transform]
-            key = [found.fixed[c].take(gone) for c in spent.columns]
+            key = [everything[c] for c in spent.columns]
             states[spent.transform] = {**state, spent.table: _without(state[spent.table], key)}
+        states[self.name] = {KEYS: Table(self.shape)}
 
 
 def _without(table: Table, key: list[Values]) -> Table:
     there, found = table.find(key)
     if not there.any():
         return table
-    rows = found.take(np.flatnonzero(there))
-    return table.updated({name: rows[name] for name in table.shape.columns}, np.ones(len(rows), bool))
+    return table.without(found if there.all() else found.take(places_of(there)))
 
 
 def forgetful(graph: Graph, inputs: Mapping[str, Input], transforms: Mapping[str, Transform]) -> tuple[Forgetful, ...]:
@@ -86,7 +101,11 @@ class _Finder:
         if join is None or not isinstance(join.rel, mmpl.Join):
             return None
         spent = self._of_join(join, join.rel, names)
-        return Forgetful(restrict, source, spent) if spent else None
+        if not spent:
+            return None
+        types = self.inputs[source].layout.fixed
+        columns = {c: arrow_type(types[c]) for s in spent for c in s.columns}
+        return Forgetful(f"{source} spent", restrict, source, spent, Shape(tuple(columns), columns))
 
     def _below(self, name: str, names: dict[str, str]) -> tuple[TransformObject | None, dict[str, str]]:
         """The first transform below that is not of rows by themselves, if nobody else reads what is between; and by the

@@ -173,7 +173,7 @@ class Same(RowWise):
 
 
 class Windows(RowWise):
-    """A row once for each window it is in; one whose time is NULL is in none. TUMBLE is a HOP that slides by its size."""
+    """A row once for each window it is in, and in none if its time is NULL. TUMBLE is a HOP that slides by its size."""
 
     def __init__(self, rel: mmpl.Window, source: Input, output: Output) -> None:
         super().__init__(source)

@@ -96,7 +96,7 @@ class StoredColumns(Mapping[str, Column]):
                     rows[f".{name}.{part}"] for part in ("value", "tick", "source", "sealed")
                 )
                 return Latests(value, tick, source.data, sealed.data, now)
-        return Objects(_points(now))
+        return Objects(_points(now), evolving.data)
 
 
 def _points(column: Values) -> Array:

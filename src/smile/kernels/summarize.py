@@ -16,7 +16,7 @@ from smile.columns import masks
 from smile.columns.hashing import hashes
 from smile.columns.knowledge import Column
 from smile.columns.masks import Codes
-from smile.columns.values import Array, Bools, Indices, Values
+from smile.columns.values import Array, Bools, Indices, Values, places_of
 from smile.kernels.aggregates.accumulator import Accumulator, Found, Place
 from smile.kernels.aggregates.choose import accumulator, evolving
 from smile.kernels.aggregates.members import MEMBERS, Members, needed_again, without_groups
@@ -224,10 +224,10 @@ class Grouped(Transform):
         if gone is None:
             dropped[GROUPS] = state[GROUPS].updated(rows)
         else:
-            keep = np.flatnonzero(~gone | was)
+            keep = places_of(~gone | was)
             taken = {name: column.take(keep) for name, column in rows.items()}
             dropped[GROUPS] = state[GROUPS].updated(taken, gone[keep])
-            self._forget(dropped, key, place.marks, np.flatnonzero(gone))
+            self._forget(dropped, key, place.marks, places_of(gone))
         return Changes(key, old, new), dropped, had if was.any() else None
 
     def _there(self, rows: Mapping[str, Values]) -> Bools | None:
@@ -292,13 +292,13 @@ class Grouped(Transform):
             run_of, place = (np.concatenate([getattr(p, a) for p in parts])[first] for a in ("run_of", "place"))
             found = Gathered(table, run_of, place)
         if touched is not None:
-            found = found.take(np.flatnonzero(~np.isin(_places(found), _places(touched))))
+            found = found.take(places_of(~np.isin(_places(found), _places(touched))))
         count = len(found.place)
         key = {c: found[stored(c)] for c in self.per}
         after, before = (self._sealed(h, key, count) for h in (moved.after, moved.before))
         if after is None:
             return None
-        closed = np.flatnonzero(after if before is None else after & ~before)
+        closed = places_of(after if before is None else after & ~before)
         return found.take(closed) if len(closed) else None
 
     def _closed(self, tables: dict[str, Table], rows: Gathered, moved: Moved, state: State) -> Changes:

@@ -219,7 +219,8 @@ class Analysis:
     @_compute.register
     def _(self, rel: mmpl.Silence) -> RelationType:
         source = self.of(rel.input)
-        if not self.of(self._without_added_columns(rel.input)).is_history or any(source.columns[c].evolves for c in rel.per):
+        rows = self.of(self._without_added_columns(rel.input))
+        if not rows.is_history or any(source.columns[c].evolves for c in rel.per):
             raise error("E045", "SILENCE needs rows that are final when they appear", rel.span)
         mask = MaskType(Course.RISES, ONE)
         quiet = ColumnType(BOOL, "mask", None, ONE, Direction.FIXED, True, False, False, mask)

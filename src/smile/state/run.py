@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from smile.columns import values as v
 from smile.columns.hashing import hashes, is_injective
-from smile.columns.values import Array, Bools, Indices, Values
+from smile.columns.values import Array, Bools, Indices, Values, places_of
 from smile.log.frame import END
 
 Rows = Mapping[str, Values]
@@ -43,14 +43,14 @@ class Index:
         """Each mark once, and where in `marks` those that equal it begin; one more says where the last of them end."""
         starts = np.ones(len(self.marks), bool)
         np.not_equal(self.marks[1:], self.marks[:-1], out=starts[1:])
-        firsts = np.flatnonzero(starts)
+        firsts = places_of(starts)
         return self.marks[firsts], np.append(firsts, len(self.marks))
 
     def is_pure(self, own: Sequence[Values]) -> bool:
         """Whether rows of equal marks are equal in the columns that the index is of; they are but by a rare chance."""
         found: bool | None = self.__dict__.get("_pure")
         if found is None:
-            alike = np.flatnonzero(self.marks[1:] == self.marks[:-1])
+            alike = places_of(self.marks[1:] == self.marks[:-1])
             a, b = self.places[alike], self.places[alike + 1]
             found = self.__dict__["_pure"] = all(bool(c.take(a).same(c.take(b)).all()) for c in own)
         return found
@@ -76,6 +76,8 @@ class Run:
         return int(marks + sum(column.bytes for column in self.rows.values()))
 
 
+_NO_INDEX = Index(np.zeros(0, np.uint64), np.zeros(0, np.int64))
+
 Marks = Mapping[tuple[str, ...], Array]
 """Hashes of rows by the columns that they are of, where they are known already."""
 
@@ -94,9 +96,12 @@ def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = Non
         gone = None if gone is None else gone[order]
     if gone is not None and not gone.any():
         gone = None
-    there = None if gone is None else np.flatnonzero(~gone)
+    there = None if gone is None else places_of(~gone)
     indexes = {}
     for on in shape.indexes:
+        if there is not None and not len(there):
+            indexes[on] = _NO_INDEX
+            continue
         of = known[on] if on in known else hashes([rows[c] for c in on], count)
         indexes[on] = index_of(of, there)
     orders = {name: _order(rows[name].data, there) for name in shape.orders}
@@ -105,7 +110,7 @@ def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = Non
 
 def _order(ticks: Array, there: Indices | None) -> Index:
     """Rows at END are reached only when all are."""
-    places = np.flatnonzero(ticks < END) if there is None else there[ticks[there] < END]
+    places = places_of(ticks < END) if there is None else there[ticks[there] < END]
     order = places[np.argsort(ticks[places], kind="stable")]
     return Index(ticks[order], order)
 
@@ -127,7 +132,7 @@ def merge(shape: Shape, runs: Sequence[Run], live: Sequence[Bools | None], is_ol
 def _chosen(run: Run, live: Bools | None, is_oldest: bool) -> Indices | None:
     if is_oldest and run.gone is not None:
         live = ~run.gone if live is None else live & ~run.gone
-    return None if live is None or live.all() else np.flatnonzero(live)
+    return None if live is None or live.all() else places_of(live)
 
 
 def _of(column: Values, at: Indices | None) -> Values:
@@ -148,7 +153,7 @@ def find(run: Run, marks: Array, key: Sequence[Values], shape: Shape) -> tuple[B
     if (is_injective(key) and is_injective(own)) or not alike.any():
         return alike, at
     found = alike & _equal(own, at, key)
-    for place in np.flatnonzero(alike & ~found):
+    for place in places_of(alike & ~found):
         # Another key has the same hash: look at those that follow.
         one = np.array([place])
         step = at[place] + 1
@@ -188,7 +193,7 @@ def matched(index: Index, own: Sequence[Values], marks: Array, asked: Sequence[V
         return nothing, nothing
     group: Indices = np.searchsorted(distinct, marks)
     group[group == len(distinct)] = 0
-    hits = np.flatnonzero(distinct[group] == marks)
+    hits = places_of(distinct[group] == marks)
     if not len(hits):
         return nothing, nothing
     group = group[hits]

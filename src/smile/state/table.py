@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from smile.columns import values as v
 from smile.columns.hashing import hashes
-from smile.columns.values import Array, Bools, Indices, Values
+from smile.columns.values import Array, Bools, Indices, Values, places_of
 from smile.log.frame import END
 from smile.state.hiding import Hiding
 from smile.state.run import Marks, Rows, Run, Shape, find, is_equal, make, matched, merge
@@ -66,7 +66,7 @@ class Table:
                 continue
             if open_ is None:
                 found, at = find(run, marks, key, self.shape)
-                hits = np.flatnonzero(found)
+                hits = places_of(found)
             else:
                 found, at = find(run, marks[open_], [c.take(open_) for c in key], self.shape)
                 hits = open_[found]
@@ -76,7 +76,7 @@ class Table:
             run_of[hits], place[hits] = number, here
             if run.gone is not None:
                 run_of[hits[run.gone[here]]] = -2
-            open_ = np.flatnonzero(~found) if open_ is None else open_[~found]
+            open_ = places_of(~found) if open_ is None else open_[~found]
             if not len(open_):
                 break
         return run_of, place
@@ -97,7 +97,7 @@ class Table:
         the row; if `ordered`, in the order of the numbers. `marks` are the hashes of the values, if they are known."""
         usable: Indices | None = None
         if any(c.valid is not None for c in asked):
-            usable = np.flatnonzero(np.logical_and.reduce([c.there() for c in asked]))
+            usable = places_of(np.logical_and.reduce([c.there() for c in asked]))
             asked, marks = [c.take(usable) for c in asked], None
         if marks is None:
             marks = hashes(asked, len(asked[0]) if asked else 1)
@@ -130,7 +130,7 @@ class Table:
         """All rows whose tick in the column `order` is above `after` and not above `upto`."""
         if upto >= END:
             found = self.scan()
-            return found.take(np.flatnonzero(found[order].data > after))
+            return found.take(places_of(found[order].data > after))
         parts = []
         for number, run in enumerate(self.runs):
             index = run.orders[order]
@@ -282,7 +282,7 @@ class Gathered(Mapping[str, Values]):
     def _split(self) -> list[tuple[Run, Indices]]:
         if self._parts is None:
             runs = self.table.runs
-            self._parts = [(runs[n], np.flatnonzero(self.run_of == n)) for n in range(len(runs))]
+            self._parts = [(runs[n], places_of(self.run_of == n)) for n in range(len(runs))]
             self._parts = [(run, here) for run, here in self._parts if len(here)]
         return self._parts
 
@@ -294,7 +294,7 @@ class Gathered(Mapping[str, Values]):
             return parts[0][0].rows[name].take(self.place)
         pieces = [run.rows[name].take(self.place[here]) for run, here in parts]
         places = [here for _, here in parts]
-        missing = np.flatnonzero(self.run_of < 0)
+        missing = places_of(self.run_of < 0)
         if len(missing) or not pieces:
             pieces.append(blank(self.table.shape, name, len(missing)))
             places.append(missing)

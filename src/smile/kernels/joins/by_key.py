@@ -17,7 +17,7 @@ from smile.columns.values import Bools, Values
 from smile.kernels.changes import Changes, Groups, Version, differing
 from smile.kernels.joins.defaults import default_ends, with_defaults
 from smile.kernels.joins.ends import Ends
-from smile.kernels.joins.maybe import TO_COME, Maybe, MaybeColumns, kinds_of, states_of
+from smile.kernels.joins.maybe import NOTHING, THERE, TO_COME, Maybe, MaybeColumns, kinds_of, states_of
 from smile.kernels.joins.one_row import closed, find
 from smile.kernels.joins.sides import Drawn, Rows, Side, Sides
 from smile.kernels.layout import Evolving, Layout
@@ -128,7 +128,7 @@ class ByKey(Transform):
 
     def _forgetting(self, tables: State, moved: Moved) -> State:
         if all(self.done[which].all_over(moved.after) for which in tables):
-            return self.empty()
+            return {name: Table(shape) for name, shape in self.shapes.items()}
         if not moved.at_all:
             return tables
         for side in self.both:
@@ -143,7 +143,13 @@ class ByKey(Transform):
 
 class BothTotal(ByKey):
     """Every group that either side has heard of. One whose key has a NULL joins nothing, but is there if its side is
-    preserved."""
+    preserved: with NULLs, or in a FULL JOIN with what the other side has under that key."""
+
+    def __init__(self, rel: mmpl.Join, left: Input, right: Input, output: Output) -> None:
+        own = {"left": left, "right": right}.get(rel.kind)
+        self.alone = own is not None and any(own.type.columns[c].nullable for c in own.layout.key)
+        """Whether rows of the preserved side may have no match."""
+        super().__init__(rel, left, right, output)
 
     def _wakes(self, side: Side) -> list[Ends]:
         other = self.sides.other(side)
@@ -151,39 +157,68 @@ class BothTotal(ByKey):
         return default_ends(other, asking, side.source.type.columns)
 
     def _layout(self, output: Output) -> Layout:
-        return self.sides.layout(output.type.heading.key, False, output.heeded)
+        found = self.sides.layout(output.type.heading.key, False, output.heeded)
+        if not self.alone:
+            return found
+        kinds = {c: self.kinds[s.which][c] for c, s in self.sides.of.items() if s.which != self.sides.rel.kind}
+        evolving = {c: kinds.get(c, e) for c, e in found.evolving.items()}
+        return Layout(found.key, found.fixed, evolving, False, found.heeded)
 
     def _together(self, key: Keys, rows: Sequence[Rows], horizons: Horizons) -> Version:
         heard = [masks.heard(r.version.mask) for r in rows]
+        nulls = _nulls(key)
         told = heard[0] | heard[1]
-        if any(column.valid is not None for column in key):
-            nulls = np.logical_or.reduce([column.nulls() for column in key])
-            preserved = np.zeros(len(told), bool)
-            for side, there in zip(self.both, heard, strict=True):
-                if self.sides.rel.kind in (side.which, "full"):
-                    preserved |= there
-            told &= preserved | ~nulls
-        return self._defaults(key, rows, told, horizons)
+        if nulls is None:
+            return self._defaults(key, rows, told, None, horizons)
+        preserved = np.zeros(len(told), bool)
+        for side, there in zip(self.both, heard, strict=True):
+            if self.sides.rel.kind in (side.which, "full"):
+                preserved |= there
+        told &= preserved | ~nulls
+        return self._defaults(key, rows, told, None if self.sides.rel.kind == "full" else nulls, horizons)
 
-    def _defaults(self, key: Keys, rows: Sequence[Rows], told: Bools, horizons: Horizons) -> Version:
-        left, right = (
-            with_defaults(side, r, self._named(side, key), None, horizons).version
-            for side, r in zip(self.both, rows, strict=True)
-        )
-        columns = self.sides.columns_of(self.layout, left.columns, right.columns)
-        mask = masks.any_of(left.mask, right.mask)
-        return Version(columns, np.where(told, mask, np.uint8(masks.ABSENT)), left.steps + right.steps)
+    def _defaults(
+        self, key: Keys, rows: Sequence[Rows], told: Bools, alone: Bools | None, horizons: Horizons
+    ) -> Version:
+        """Rows of both sides; those that are `alone` have none of the side that is not preserved."""
+        masks_, steps, columns = [], [], []
+        for side, own in zip(self.both, rows, strict=True):
+            found = with_defaults(side, own, self._named(side, key), None, horizons)
+            version = found.version
+            mask, count, known = version.mask, version.steps, version.columns
+            if self.alone and side.which != self.sides.rel.kind:
+                nobody = np.zeros(len(told), bool) if alone is None else alone
+                mask, count = np.where(nobody, np.uint8(masks.F), mask), np.where(nobody, 0, count)
+                state = np.where(nobody, NOTHING, THERE)
+                kinds, bottoms = self.kinds[side.which], side.source.bottoms
+                known = MaybeColumns(Maybe(kinds, bottoms, state, ~nobody, found.fixed, known, {}))
+            masks_.append(mask)
+            steps.append(count)
+            columns.append(known)
+        mask = masks.any_of(masks_[0], masks_[1])
+        both = self.sides.columns_of(self.layout, columns[0], columns[1])
+        return Version(both, np.where(told, mask, np.uint8(masks.ABSENT)), steps[0] + steps[1])
+
+    def _fixed(self, key: Keys, rows: Sequence[Rows]) -> Mapping[str, Values]:
+        found = super()._fixed(key, rows)
+        nulls = _nulls(key)
+        if nulls is None or not self.alone:
+            return found
+        plain = dict(found)
+        for name, side in self.sides.of.items():
+            if side.which != self.sides.rel.kind and name in plain and name not in self.layout.key:
+                plain[name] = Values(plain[name].data, plain[name].there() & ~nulls)
+        return plain
 
     def default(self, key: Mapping[str, Values], count: int, horizons: Horizons) -> Changes:
         own = [key[a] if a in key else key[b] for a, b in self.names.items()]
         none = np.full(count, -1)
-        empty = self.empty()
-        rows = [side.rows(Gathered(empty[side.which], none, none)) for side in self.both]
+        rows = [side.rows(Gathered(Table(self.shapes[side.which]), none, none)) for side in self.both]
         rows = [
             with_defaults(side, r, self._named(side, own), None, horizons)
             for side, r in zip(self.both, rows, strict=True)
         ]
-        return Changes(self._fixed(own, rows), None, self._defaults(own, rows, np.ones(count, bool), horizons))
+        return Changes(self._fixed(own, rows), None, self._defaults(own, rows, np.ones(count, bool), None, horizons))
 
     def default_seals(self, seals: Mapping[str, Seal]) -> Sequence[Mapping[str, Seal]]:
         found = []
@@ -256,3 +291,12 @@ class OneRowFull(ByKey):
         columns = self.sides.columns_of(self.layout, found[0], found[1])
         steps = rows[0].version.steps + rows[1].version.steps
         return Version(columns, np.where(told, mask, np.uint8(masks.ABSENT)), steps)
+
+
+def _nulls(key: Keys) -> Bools | None:
+    """Keys with a NULL in them; None if there are none."""
+    found: Bools | None = None
+    for column in key:
+        if column.valid is not None:
+            found = ~column.valid if found is None else found | ~column.valid
+    return found

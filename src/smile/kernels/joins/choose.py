@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from smile.algebra import mmpl
 from smile.kernels.joins.by_key import BothTotal, OneRowFull
+from smile.kernels.joins.moving import Moving
 from smile.kernels.joins.one_row import OneRow
 from smile.kernels.joins.outer import Outer
 from smile.kernels.joins.pairs import Pairs
@@ -15,7 +16,7 @@ def compile_join(rel: mmpl.Join, left: Input, right: Input, output: Output) -> T
     """Of all kinds but semi, anti and match."""
     sides = Sides(rel, left, right, output)
     if sides.moving:
-        raise NotImplementedError("moving join")
+        return Moving(rel, left, right, output)
     if sides.left.total and sides.right.total and not sides.extra:
         return BothTotal(rel, left, right, output)
     if rel.kind == "full" and output.type.heading.key == sides.left.key:

@@ -7,7 +7,7 @@ import numpy as np
 
 from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import Column
-from smile.columns.values import Bools, Indices, Values
+from smile.columns.values import Bools, Indices, Values, places_of
 from smile.kernels.changes import Version
 from smile.kernels.joins.ends import Ends
 from smile.kernels.joins.sides import Rows, Side
@@ -50,7 +50,7 @@ def with_defaults(side: Side, rows: Rows, key: Mapping[str, Values], asked: Bool
     absent = rows.version.mask == masks.ABSENT
     if asked is not None:
         absent &= asked
-    at = np.flatnonzero(absent)
+    at = places_of(absent)
     if not len(at):
         return rows
     count = len(rows)

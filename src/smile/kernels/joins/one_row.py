@@ -13,7 +13,7 @@ from smile.algebra import mmpl
 from smile.columns import masks
 from smile.columns.knowledge import Column
 from smile.columns.masks import Codes
-from smile.columns.values import Bools, Values
+from smile.columns.values import Bools, Values, places_of
 from smile.kernels.changes import Changes, Version, concat, differing
 from smile.kernels.joins.defaults import default_ends, with_defaults
 from smile.kernels.joins.ends import Ends, nothing, together
@@ -36,11 +36,11 @@ class OneRow(Transform):
         self.sides = sides = Sides(rel, left, right, output)
         self.own, self.other = (sides.left, sides.right) if own == "left" else (sides.right, sides.left)
         self.preserved, self.total = rel.kind != "inner", self.other.total
-        self.bare = self.total and not sides.extra
-        """Whether there always is a match, unless NULL is asked for."""
         asked = dict(zip(self.other.on, self.own.on, strict=True))
         self.asking = {b: asked[b] for b in self.other.key}
         self.extra = [(a, b) for a, b in zip(self.own.on, self.other.on, strict=True) if self.asking.get(b) != a]
+        self.bare = self.total and not sides.extra and not self.extra
+        """Whether there always is a match, unless NULL is asked for."""
         types = self.own.source.type.columns
         self.nullable = self.preserved and (not self.bare or any(types[a].nullable for a in self.asking.values()))
         self.kinds = kinds_of(self.other.layout)
@@ -139,7 +139,7 @@ class OneRow(Transform):
             again, _ = meeting(wanted, [others.fixed[b] for b in self.asking], len(found), len(others))
             there[again] = True
         if there.any():
-            found = found.take(np.flatnonzero(~there))
+            found = found.take(places_of(~there))
         if not len(found):
             return []
         rows = self.own.rows(found)
@@ -203,7 +203,7 @@ class OneRow(Transform):
         """Whether they match, as far as it is not settled by what is asked for: None if all do."""
         if not self.extra and self.sides.when is None:
             return None if present.all() else np.where(present, np.uint8(masks.T), np.uint8(masks.F))
-        at = np.flatnonzero(present & masks.heard(own.version.mask))
+        at = places_of(present & masks.heard(own.version.mask))
         own, other = own.take(at), other.take(at)
         equal = np.ones(len(at), bool)
         for a, b in self.extra:
@@ -265,7 +265,7 @@ class OneRow(Transform):
         if usable is not None:
             keep &= usable
         if owns.old is None and not keep.all():
-            at = np.flatnonzero(keep)
+            at = places_of(keep)
             if not len(at):
                 return table, table
             owns, keep, count = owns.take(at), keep[at], len(at)
@@ -285,7 +285,7 @@ class OneRow(Transform):
     def _forgetting(self, own: Table, other: Table, moved: Moved) -> State:
         own_name, other_name = self.own.which, self.other.which
         if self.own.ends.all_over(moved.after) and self.done.all_over(moved.after):
-            return self.empty()
+            return {name: Table(shape) for name, shape in self.shapes.items()}
         if moved.at_all:
             own = own.without(self.own.ends.now(own, moved))
             ended = self.done.now(other, moved)

@@ -12,7 +12,7 @@ from smile.algebra import mmpl
 from smile.columns import masks
 from smile.columns.hashing import hashes
 from smile.columns.masks import Codes
-from smile.columns.values import Array, Bools, Indices, Values
+from smile.columns.values import Array, Bools, Indices, Values, places_of
 from smile.kernels.changes import Changes, Version, concat, differing
 from smile.kernels.joins.sides import Rows, Side, Sides
 from smile.kernels.seals import Moved
@@ -74,7 +74,7 @@ class Pairs(Transform):
         if self.decided and self.sides.when is not None:
             codes = self.sides.holds(Rows(left, left_new), Rows(right, right_new))
             assert codes is not None
-            at = np.flatnonzero(codes == masks.T)
+            at = places_of(codes == masks.T)
             if len(at) < len(codes):
                 a, b = Changes(left, left_old, left_new).take(at), Changes(right, right_old, right_new).take(at)
                 left, left_old, left_new, right, right_old, right_new = a.fixed, a.old, a.new, b.fixed, b.old, b.new
@@ -100,7 +100,7 @@ def pair_masks(sides: Sides, left: Rows, right: Rows, decided: bool) -> Codes:
             both[absent] = masks.ABSENT
     if decided:
         return both
-    there = np.flatnonzero(both)
+    there = places_of(both)
     codes = sides.holds(left.take(there), right.take(there))
     assert codes is not None
     both[there] = np.where(codes == masks.F, np.uint8(masks.ABSENT), masks.all_of(both[there], codes))
@@ -143,4 +143,4 @@ def _there(columns: Sequence[Values]) -> Indices | None:
     """Rows without NULL; None if those are all."""
     if all(c.valid is None for c in columns):
         return None
-    return np.flatnonzero(np.logical_and.reduce([c.there() for c in columns]))
+    return places_of(np.logical_and.reduce([c.there() for c in columns]))

@@ -16,7 +16,7 @@ from smile.columns import masks
 from smile.columns.hashing import hashes
 from smile.columns.knowledge import Column, Masks
 from smile.columns.masks import Codes
-from smile.columns.values import Array, Bools, Indices, Values
+from smile.columns.values import Array, Bools, Indices, Values, places_of
 from smile.kernels.changes import Changes, Taken, Version
 from smile.kernels.expressions import compile_expression
 from smile.kernels.joins.ends import Ends
@@ -134,7 +134,7 @@ class Side:
         if changes.old is None:
             if not keep.any():
                 return table, table
-            at = np.flatnonzero(keep)
+            at = places_of(keep)
             changes, known = changes.take(at), {on: of[at] for on, of in known.items()}
             return table.parted(self.flat(changes.fixed, changes.new), None, known)
         return table.parted(self.flat(changes.fixed, new), ~keep, known)
@@ -197,7 +197,7 @@ class Side:
                     alike = found[stored(c)].same(asked[n].take(who))
                     keep = alike if keep is None else keep & alike
             if keep is not None and not keep.all():
-                at = np.flatnonzero(keep)
+                at = places_of(keep)
                 who, found = who[at], found.take(at)
             return who, found
         every = table.scan()

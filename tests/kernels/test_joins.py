@@ -1,0 +1,129 @@
+"""Joins tell, after every frame, what the reference does: over streams, over aggregates, over rows that come and go."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from smile.algebra import mmpl
+from smile.algebra.heading import Heading
+from smile.algebra.printer import print_program
+from smile.errors import SmileError
+from smile.kernels.joins.by_key import BothTotal, OneRowFull
+from smile.kernels.joins.moving import Moving
+from smile.kernels.joins.one_row import OneRow
+from smile.kernels.joins.pairs import Pairs
+from smile.kernels.transform import Transform
+from tests.kernels.harness import Beside, cuts, differences
+from tests.random_programs import SEED_ID, STREAMS, Programs, seeds
+from tests.reference.histories import Histories
+
+KINDS: tuple[type[Transform], ...] = (Pairs, OneRow, BothTotal, OneRowFull, Moving)
+TRIES_MAX = 200
+
+_BELOW: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
+    Programs.restrict, Programs.restrict, Programs.extend, Programs.project, Programs.rename, Programs.window,
+    Programs.summarize, Programs.summarize, Programs.summarize,
+]  # fmt: skip
+_ABOVE: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [Programs.restrict, Programs.extend, Programs.project]
+
+
+class Joins(Programs):
+    """Draws programs of one or two joins, more often than not on the whole key of a side."""
+
+    wanted: type[Transform]
+
+    def draw_join(self, wanted: type[Transform]) -> mmpl.Program:
+        self.wanted = wanted
+        for _ in range(TRIES_MAX):
+            self.program = mmpl.Program(STREAMS, (), ())
+            try:
+                for number in range(self.random.randint(1, 2)):
+                    self._add(f"V{number + 1}", self._above(self._join()))
+                kernels = Beside(self.program).engine.kernels
+            except (SmileError, IndexError, NotImplementedError):
+                continue
+            if any(type(t) is wanted for t in kernels.transforms.values()):
+                return self.program
+        raise AssertionError(f"no program with {wanted.__name__} was drawn")
+
+    def _add(self, name: str, body: mmpl.Rel) -> None:
+        views = (*self.program.views, mmpl.ViewDef(name, body))
+        self.program = mmpl.Program(STREAMS, views, tuple(v.name for v in views))
+
+    def _above(self, rel: mmpl.Rel) -> mmpl.Rel:
+        if self.random.random() < 0.7:
+            return rel
+        grown = self.random.choice(_ABOVE)(self, rel)
+        self._heading(grown)
+        return grown
+
+    def _side(self) -> mmpl.Rel:
+        names = [s.name for s in STREAMS] + [v.name for v in self.program.views] * 2
+        rel: mmpl.Rel = mmpl.Ref(self.random.choice(names))
+        for _ in range(self.random.randint(0, 3)):
+            try:
+                grown = self.random.choice(_BELOW)(self, rel)
+                self._heading(grown)
+            except (SmileError, IndexError):
+                continue
+            rel = grown
+        if self.wanted is BothTotal and self.random.random() < 0.8:
+            grown = self.summarize(rel)
+            self._heading(grown)
+            return grown
+        return rel
+
+    def _aggregate(self, heading: Heading) -> mmpl.Aggregate:
+        found = super()._aggregate(heading)
+        return found if found.function != "group" else mmpl.Aggregate("count")
+
+    def _join(self) -> mmpl.Rel:
+        left, right = self._side(), self._side()
+        own = self._heading(left)
+        clashing = tuple((c, self._name()) for c in self._heading(right).columns if c in own.columns)
+        right = mmpl.Rename(right, clashing) if clashing else right
+        other = self._heading(right)
+        on = self._on(own, other)
+        once = len({a for a, _ in on}) == len({b for _, b in on}) == len(on)
+        if once and self.random.random() < (0.9 if self.wanted is OneRowFull else 0.4):
+            right, on = mmpl.Rename(right, tuple((b, a) for a, b in on)), tuple((a, a) for a, _ in on)
+            other = self._heading(right)
+        when = None
+        if self.random.random() < 0.2:
+            when = self._predicate(replace(own, columns={**other.columns, **own.columns}), 0)
+        kinds: list[mmpl.JoinKind] = ["inner", "inner", "left", "right", "full"]
+        kind = "full" if self.wanted is OneRowFull else self.random.choice(kinds)
+        joined = mmpl.Join(kind, left, right, on, when)
+        self._heading(joined)
+        return joined
+
+    def _on(self, left: Heading, right: Heading) -> tuple[tuple[str, str], ...]:
+        if self.random.random() < 0.25:
+            return self._pairs(left, right)
+        keyed, asking = (right, left) if self.random.random() < 0.6 else (left, right)
+        pairs = []
+        for column in keyed.key:
+            alike = [c for c, t in asking.columns.items() if t == keyed.columns[column]]
+            keys = [c for c in alike if c in asking.key]
+            chosen = self.random.choice(keys if keys and self.random.random() < 0.6 else alike)
+            pairs.append((chosen, column) if keyed is right else (column, chosen))
+        extra = self._pairs(left, right) if self.random.random() < 0.15 else ()
+        return tuple(dict.fromkeys([*pairs, *extra]))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("seed", seeds(4), ids=SEED_ID)
+def test_random_joins(seed: int, kind: type[Transform]) -> None:
+    random = Random(f"{kind.__name__} {seed}")
+    for _ in range(TRIES_MAX):
+        program = Joins(random).draw_join(kind)
+        histories = Histories(program, random)
+        lines = [histories.line() for _ in range(random.randint(4, 22))]
+        try:
+            found = differences(program, lines, cuts(random, len(lines)))
+        except NotImplementedError:
+            continue  # a key that is NULL, which the reference refuses too
+        assert not found, "\n".join([print_program(program), *found])
+        return
