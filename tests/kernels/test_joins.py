@@ -15,6 +15,9 @@ from smile.kernels.joins.moving import Moving
 from smile.kernels.joins.one_row import OneRow
 from smile.kernels.joins.pairs import Pairs
 from smile.kernels.transform import Transform
+from smile.program import compile_program
+from smile.reference.history import Event
+from smile.source import Source
 from tests.kernels.harness import Beside, cuts, differences
 from tests.random_programs import SEED_ID, STREAMS, Programs, seeds
 from tests.reference.histories import Histories
@@ -127,3 +130,32 @@ def test_random_joins(seed: int, kind: type[Transform]) -> None:
             continue  # a key that is NULL, which the reference refuses too
         assert not found, "\n".join([print_program(program), *found])
         return
+
+
+BOUNDED = """
+CREATE STREAM Orders (o: time -> item: string);
+CREATE STREAM Payments (p: time -> name: string);
+CREATE VIEW Paid AS SELECT o, p, item FROM Orders JOIN Payments ON item = name
+  AND p >= o AND p <= o + INTERVAL '1' MICROSECOND;
+SUBSCRIBE Paid;
+"""
+
+
+def test_rows_are_forgotten_once_they_can_meet_no_other() -> None:
+    program = compile_program(Source("bounded.smile", BOUNDED)).rewritten
+    both = Beside(program)
+    lines: list[Event] = []
+    for n in range(1, 6):
+        lines.append({"stream": "Orders", "at": 10_000 * n, "event": {"item": "a"}})
+        lines.append({"stream": "Payments", "at": 10_000 * n + 5, "event": {"name": "a"}})
+    assert not both.advance(lines)
+    # The last order may still be paid, and the last payment may be of an order that has not been heard of.
+    assert remembered(both) == 2
+    assert not both.advance([{"silence_to": 60_000}])
+    assert remembered(both) == 0
+
+
+def remembered(both: Beside) -> int:
+    states = both.engine.remembered.states
+    joins = [name for name, t in both.engine.kernels.transforms.items() if isinstance(t, Pairs)]
+    return sum(table.size for name in joins for table in states[name].values())

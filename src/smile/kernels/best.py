@@ -14,12 +14,13 @@ from smile.algebra import mmpl
 from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import Column
 from smile.columns.masks import Codes
+from smile.columns.ranges import ranges_of
 from smile.columns.values import Array, Bools, Values
 from smile.kernels.aggregates.parts import Argument
 from smile.kernels.changes import Changes, Groups, Version, concat, differing
 from smile.kernels.kept import GROUP, Closing, cells, in_groups, marks_of, places_of, plain
 from smile.kernels.layout import Layout
-from smile.kernels.ordering import Places, Spread, before, places, ranges_of, spread_of
+from smile.kernels.ordering import Places, Spread, before, places, spread_of
 from smile.kernels.seals import Moved
 from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
 from smile.kernels.transform import Input, Output, State, Transform

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smile.algebra.types import DataType
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.hashing import hashes
-from smile.columns.knowledge import Column, Latests
+from smile.columns.knowledge import Column
 from smile.columns.masks import Codes
+from smile.columns.ranges import ranges_of
 from smile.columns.values import Bools, Indices, Values
 from smile.kernels.aggregates.accumulator import Found, Place
-from smile.kernels.aggregates.parts import Batch, ranges_of
+from smile.kernels.aggregates.parts import Batch
 from smile.kernels.aggregates.peaks import is_as_good
 from smile.kernels.changes import Changes, Groups, Version, differing
 from smile.kernels.seals import Horizons, Moved, Seals
@@ -166,20 +168,16 @@ class Moving(Transform):
         for name, column in zip(self.per, key, strict=True):
             wanted = column.take(np.full(len(rows), group))
             own: Column = rows.fixed[name] if name in self.own.fixed else rows.version.columns[name]
-            found = masks.all_of(found, same(own, wanted))
+            found = masks.all_of(found, same(own, wanted, self.own.types[name]))
         return found
 
 
-def same(column: Column, wanted: Values) -> Codes:
+def same(column: Column, wanted: Values, data: DataType) -> Codes:
     """Row by row, whether the cell IS NOT DISTINCT FROM a value."""
     if isinstance(column, Values):
         equal = column.same(wanted)
         return masks.of(equal, ~equal, equal)
-    if isinstance(column, Latests):
-        kinds = np.where(column.sealed, np.where(column.value.there(), 0, _ONLY), 1).astype(np.uint8)
-        end = Values(column.value.data, column.sealed & column.value.there())
-        column = k.Ranges(column.now, end, end, kinds)
-    ranges = ranges_of(column)
+    ranges = ranges_of(column, data)
     codes = ranges.null_codes()
     is_value, valued = wanted.there(), codes != _ONLY
     above = _passes(wanted, ranges.lo, True)

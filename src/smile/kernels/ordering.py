@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smile.algebra.types import BOOL, DataType
-from smile.columns import knowledge as k, values as v
-from smile.columns.knowledge import Column, Latests, Masks, Objects, Ranges
-from smile.columns.values import Array, Bools, Values
-from smile.knowledge.cells import range_of
+from smile.algebra.types import BOOL
+from smile.columns import values as v
+from smile.columns.knowledge import Column, Masks, Ranges
+from smile.columns.ranges import ranges_of
+from smile.columns.values import Array, Values
 
-_MAYBE, _ONLY = 1, 2
+_ONLY = 2
 
 
 @dataclass(frozen=True)
@@ -85,30 +85,6 @@ def spread_of(ranges: Ranges) -> Spread:
     if ranges.hi is not None:
         hi = np.where(ranges.hi.there(), ranks[-count:] if count else ranks, top)
     return Spread(lo, hi, now, ranges.null_codes(), top + 1)
-
-
-def ranges_of(column: Column, data: DataType) -> Ranges:
-    """What is known of cells as they stand: of a latest value that may be replaced, nothing."""
-    if isinstance(column, Ranges):
-        return column
-    if isinstance(column, Masks):
-        possible, now = column.possible, column.now
-        true, false, null = (possible & 1) != 0, (possible & 2) != 0, (possible & 4) != 0
-        there = true | false
-        nulls = np.where(null, np.where(there, _MAYBE, _ONLY), 0).astype(np.uint8)
-        return Ranges(Values(now == 1, now != 4), Values(~false, there), Values(true, there), nulls)
-    if isinstance(column, Latests):
-        ends = Values(column.value.data, column.value.there() & column.sealed)
-        return Ranges(column.now, ends, ends, _null_codes(column.sealed, column.value))
-    if isinstance(column, Objects):
-        found = k.of_points([range_of(p) for p in column.points], "range", data)
-        assert isinstance(found, Ranges)
-        return found
-    return Ranges(column, column, column, _null_codes(np.ones(len(column), bool), column))
-
-
-def _null_codes(settled: Bools, values: Values) -> Array:
-    return np.where(settled, np.where(values.there(), 0, _ONLY), _MAYBE).astype(np.uint8)
 
 
 # ── counting ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,12 +11,13 @@ import numpy as np
 from smile.algebra.types import DataType
 from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import Column
+from smile.columns.ranges import ranges_of
 from smile.columns.values import Array, Bools, Indices
 from smile.kernels.aggregates.accumulator import Accumulator, Found, Place
 from smile.kernels.aggregates.parts import Batch
 from smile.kernels.changes import Changes, Groups, Taken, Version
 from smile.kernels.kept import cells
-from smile.kernels.ordering import Spread, ranges_of, spread_of
+from smile.kernels.ordering import Spread, spread_of
 from smile.kernels.over_slices import Slices
 from smile.kernels.seals import later
 from smile.state.run import Rows, Shape

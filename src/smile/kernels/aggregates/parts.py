@@ -15,6 +15,7 @@ from smile.algebra.types import BOOL, DataType
 from smile.columns import masks, values as v
 from smile.columns.knowledge import Column, Masks, Ranges
 from smile.columns.masks import Codes
+from smile.columns.ranges import ranges_of
 from smile.columns.values import Array, Bools, Values
 from smile.kernels.changes import Changes, Groups, Version
 from smile.kernels.expressions import compile_expression
@@ -23,7 +24,7 @@ from smile.knowledge.cells import range_of
 from smile.knowledge.range import Range
 from smile.knowledge.transfer import know
 
-_MAYBE, _ONLY = 1, 2
+_ONLY = 2
 
 
 class Argument:
@@ -87,23 +88,11 @@ def parts_of(column: Column | None, mask: Codes) -> Parts:
         if column.valid is not None:
             live, stays, shown = live & column.valid, stays & column.valid, shown & column.valid
         return Parts(live, stays, column, column, Values(column.data, shown))
-    ranges = ranges_of(column)
+    ranges = ranges_of(column, BOOL)  # a compiled expression: a range, or a mask
     if ranges.nulls is not None:
         live, stays = live & (ranges.nulls != _ONLY), stays & (ranges.nulls == 0)
     now = ranges.now
     return Parts(live, stays, ranges.lo, ranges.hi, Values(now.data, shown & live & now.there()))
-
-
-def ranges_of(column: Column) -> Ranges:
-    """An evolving argument; Booleans are ordered, false first."""
-    if isinstance(column, Ranges):
-        return column
-    assert isinstance(column, Masks)
-    possible, now = column.possible, column.now
-    true, false, null = (possible & 1) != 0, (possible & 2) != 0, (possible & 4) != 0
-    there = true | false
-    nulls = np.where(null, np.where(there, _MAYBE, _ONLY), 0).astype(np.uint8)
-    return Ranges(Values(now == 1, now != 4), Values(~false, there), Values(true, there), nulls)
 
 
 def masks_of(ranges: Ranges) -> Masks:
