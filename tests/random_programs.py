@@ -12,6 +12,7 @@ from smile.algebra.heading import Heading
 from smile.algebra.types import BOOL, INT, INTERVAL, STRING, SUM_OF_INTS, TIME, DataType, Value
 from smile.errors import SmileError
 from smile.knowledge.analysis import Analysis
+from smile.knowledge.types import RelationType
 
 SEED_ID = "SMILE_SEEDS={}".format
 """What a failing test is named by: `SMILE_SEEDS=17 .venv/bin/python -m pytest …` runs that program alone."""
@@ -53,6 +54,7 @@ class Programs:
         self.random = random
         self.program = mmpl.Program(STREAMS, (), ())
         self.names = 0
+        self._analysed: tuple[mmpl.Program, Analysis] | None = None
 
     def draw(self, count: int) -> mmpl.Program:
         for number in range(count):
@@ -63,7 +65,8 @@ class Programs:
         return self.program
 
     def _body(self) -> mmpl.Rel:
-        rel = self._grown(self._head(), self.random.randint(1, OPERATORS_MAX))
+        head = self._remaining() if self.random.random() < 0.1 else self._head()
+        rel = self._grown(head, self.random.randint(1, OPERATORS_MAX))
         return rel if not isinstance(rel, mmpl.Ref) else mmpl.Restrict(rel, mmpl.Constant(True, BOOL))
 
     def _grown(self, rel: mmpl.Rel, operators: int) -> mmpl.Rel:
@@ -91,7 +94,12 @@ class Programs:
 
     def _heading(self, rel: mmpl.Rel) -> Heading:
         """Of a relation whose types exist too."""
-        return Analysis(self.program).of(rel).heading
+        return self._type(rel).heading
+
+    def _type(self, rel: mmpl.Rel) -> RelationType:
+        if self._analysed is None or self._analysed[0] is not self.program:
+            self._analysed = (self.program, Analysis(self.program))
+        return self._analysed[1].of(rel)
 
     def _name(self) -> str:
         self.names += 1
@@ -129,16 +137,18 @@ class Programs:
             other = mmpl.Column(self.random.choice(others))
         return mmpl.Call(self.random.choice(("=", "<>", "<", "<=", ">", ">=")), (mmpl.Column(name), other))
 
-    def _expression(self, heading: Heading) -> mmpl.Expr:
-        name = self._column(heading, INT, SUM_OF_INTS, TIME, STRING)
+    def _expression(self, heading: Heading, among: Sequence[str] = ()) -> mmpl.Expr:
+        usable = [c for c in among if heading.columns[c] in (INT, SUM_OF_INTS, TIME, STRING)]
+        name = self.random.choice(usable) if usable else self._column(heading, INT, SUM_OF_INTS, TIME, STRING)
         data = heading.columns[name]
         column: mmpl.Expr = mmpl.Column(name)
         if data == TIME:
             return mmpl.Call(self.random.choice(("+", "-")), (column, self._constant(INTERVAL)))
         alike = mmpl.Column(self.random.choice([c for c, t in heading.columns.items() if t == data]))
         other = self.random.choice([alike, self._constant(data)])
+        if self.random.random() < 0.35:
+            return mmpl.Case(((self._predicate(heading, among=among), column),), other)
         choices: list[mmpl.Expr] = [
-            mmpl.Case(((self._predicate(heading), column),), other),
             mmpl.Call(self.random.choice(("coalesce", "nullif", "greatest", "least")), (column, other)),
         ]
         if data == INT:
@@ -146,10 +156,16 @@ class Programs:
             choices += [mmpl.Call("abs", (column,)), mmpl.Cast(column, SUM_OF_INTS)]
         return self.random.choice(choices)
 
+    def _evolving(self, rel: mmpl.Rel) -> list[str]:
+        """Columns that evolve, or, half of the time, none: those of which most can be wrong."""
+        columns = self._type(rel).columns
+        found = [c for c, t in columns.items() if t.evolves and t.data.name != "relation"]
+        return found if self.random.random() < 0.5 else []
+
     # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def restrict(self, rel: mmpl.Rel) -> mmpl.Rel:
-        return mmpl.Restrict(rel, self._predicate(self._heading(rel)))
+        return mmpl.Restrict(rel, self._predicate(self._heading(rel), among=self._evolving(rel)))
 
     def project(self, rel: mmpl.Rel) -> mmpl.Rel:
         visible = self._heading(rel).visible
@@ -157,7 +173,7 @@ class Programs:
         return mmpl.Project(rel, kept or visible[:1])
 
     def extend(self, rel: mmpl.Rel) -> mmpl.Rel:
-        return mmpl.Extend(rel, ((self._name(), self._expression(self._heading(rel))),))
+        return mmpl.Extend(rel, ((self._name(), self._expression(self._heading(rel), self._evolving(rel))),))
 
     def rename(self, rel: mmpl.Rel) -> mmpl.Rel:
         return mmpl.Rename(rel, ((self._column(self._heading(rel)), self._name()),))
@@ -214,8 +230,8 @@ class Programs:
         types = (INT, SUM_OF_INTS) if function in ("sum", "avg") else (INT, SUM_OF_INTS, STRING, TIME, BOOL)
         return mmpl.Aggregate(function, mmpl.Column(self._column(heading, *types)))
 
-    def _aggregates(self, heading: Heading) -> tuple[tuple[str, mmpl.Aggregate], ...]:
-        return tuple((self._name(), self._aggregate(heading)) for _ in range(self.random.randint(1, 2)))
+    def _aggregates(self, heading: Heading, most: int = 2) -> tuple[tuple[str, mmpl.Aggregate], ...]:
+        return tuple((self._name(), self._aggregate(heading)) for _ in range(self.random.randint(1, most)))
 
     def _per(self, heading: Heading, most: int = 2) -> tuple[str, ...]:
         usable = [c for c, t in heading.columns.items() if t.name != "relation"]
@@ -225,20 +241,18 @@ class Programs:
         heading = self._heading(rel)
         return mmpl.Summarize(rel, self._per(heading), self._aggregates(heading))
 
-    def _shared(self, heading: Heading, most: int = 1) -> tuple[str, ...]:
-        """Columns in which rows are often alike."""
-        usable = [c for c, t in heading.columns.items() if c not in heading.key and t in (STRING, INT, BOOL, TIME)]
-        return tuple(self.random.sample(usable, min(len(usable), self.random.randint(1, most))))
-
-    def groups(self, rel: mmpl.Rel) -> mmpl.Rel:
-        """Of several members, most often."""
+    def groups(self, rel: mmpl.Rel) -> mmpl.Summarize:
+        """Of several members, most often: by columns in which rows are often alike."""
         heading = self._heading(rel)
-        return mmpl.Summarize(rel, self._shared(heading), self._aggregates(heading))
+        usable = [c for c, t in heading.columns.items() if c not in heading.key and t in (STRING, INT, BOOL, TIME)]
+        alike = [c for c in usable if heading.columns[c] in (STRING, BOOL)]
+        chosen = self.random.random()
+        per = () if chosen < 0.2 else (self.random.choice(alike if alike and chosen < 0.7 else usable),)
+        return mmpl.Summarize(rel, per, (*self._aggregates(heading), *self._aggregates(heading)))
 
     def having(self, rel: mmpl.Rel) -> mmpl.Rel:
         """Groups that appear, evolve and vanish, often summarized again."""
-        heading = self._heading(rel)
-        grouped = mmpl.Summarize(rel, self._shared(heading, 2), self._aggregates(heading))
+        grouped = self.groups(rel)
         names = [n for n, a in grouped.aggregates if a.function != "group"]
         found = mmpl.Restrict(grouped, self._predicate(self._heading(grouped), 1, names))
         return self.groups(found) if self.random.random() < 0.6 else found
@@ -249,8 +263,8 @@ class Programs:
         return self.groups(found) if self.random.random() < 0.7 else found
 
     def total(self, rel: mmpl.Rel) -> mmpl.Rel:
-        """Each row with the one group that it asks for, whether anybody has heard of that or not; often restricted by
-        what is known of the group, so that rows are hidden for good."""
+        """Each row, or group, with the one group that it asks for, whether anybody has heard of that or not; often
+        restricted by what is known of the group, so that rows are hidden for good."""
         left = self._heading(rel)
         source = self._grown(self._head(), self.random.randint(0, 1))
         right = self._heading(source)
@@ -258,7 +272,9 @@ class Programs:
         alike = [(a, b) for a, t in left.columns.items() for b, s in right.columns.items() if t == s and t in usable]
         keys = [(a, b) for a, b in alike if a in left.key and b not in right.key]
         a, b = self.random.choice(keys if keys and self.random.random() < 0.6 else alike)
-        group, named = self._name(), self._aggregates(right)
+        if self.random.random() < 0.3:
+            rel = mmpl.Summarize(rel, (a,), self._aggregates(left))
+        group, named = self._name(), self._aggregates(right, 3)
         grouped = mmpl.Rename(mmpl.Summarize(source, (b,), named), ((b, group),))
         kind: mmpl.JoinKind = self.random.choice(("inner", "inner", "inner", "left", "left", "right", "full"))
         found = mmpl.Join(kind, rel, grouped, ((a, group),))
@@ -266,6 +282,16 @@ class Programs:
         if self.random.random() < 0.6:
             return mmpl.Restrict(found, self._predicate(self._heading(found), 1, names))
         return found
+
+    def _remaining(self) -> mmpl.Rel:
+        """Events with what refers to them, as long as that leaves something: Trade-Floor's bids and what satisfies them.
+        What is hidden for good is forgotten upstream."""
+        bids, satisfied = (mmpl.Ref(n) for n in self.random.sample(["A", "B", "C"], 2))
+        group, total = self._name(), self._name()
+        wanted = mmpl.Aggregate("count") if self.random.random() < 0.5 else mmpl.Aggregate("sum", _V)
+        grouped = mmpl.Rename(mmpl.Summarize(satisfied, ("u",), ((total, wanted),)), (("u", group),))
+        joined = mmpl.Join(self.random.choice(("inner", "left")), bids, grouped, (("t", group),))
+        return mmpl.Restrict(joined, self._predicate(self._heading(joined), 1, [total]))
 
     def distinct(self, rel: mmpl.Rel) -> mmpl.Rel:
         heading = self._heading(rel)
@@ -301,7 +327,7 @@ _OPERATORS: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
     Programs.restrict, Programs.restrict, Programs.project, Programs.extend, Programs.extend, Programs.rename,
     Programs.join, Programs.join, Programs.join, Programs.asof, Programs.summarize, Programs.summarize,
     Programs.summarize, Programs.distinct, Programs.best, Programs.window, Programs.over, Programs.silence,
-    Programs.groups, Programs.having, Programs.having, Programs.last, Programs.total, Programs.total,
+    Programs.groups, Programs.having, Programs.having, Programs.last, Programs.last, Programs.total, Programs.total,
 ]  # fmt: skip
 
 

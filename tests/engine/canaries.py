@@ -37,8 +37,8 @@ drawn = cache(draw)
 @dataclass(frozen=True)
 class Canary:
     plant: Plant
-    promise: str | None
-    """What it must break, if not just any promise."""
+    promise: str
+    """What it must break."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Canary:
 CANARIES: list[Canary] = []
 
 
-def canary(promise: str | None = None) -> Callable[[Plant], Plant]:
+def canary(promise: str = "beside") -> Callable[[Plant], Plant]:
     def note(plant: Plant) -> Plant:
         CANARIES.append(Canary(plant, promise))
         return plant
@@ -283,7 +283,7 @@ def index_finds_older_versions_too(patch: Patch) -> None:
     patch.setattr(hiding.Hiding, "hides", lambda *_: None)
 
 
-@canary()
+@canary("same_however_cut")
 def version_that_branches_hides_in_the_other(patch: Patch) -> None:
     def after(self: hiding.Hiding, version: int, places: Any) -> hiding.Hiding:
         self.latest = version

@@ -37,7 +37,9 @@ from tests.kernels.harness import Beside, cuts, frame_of
 from tests.random_programs import random_program
 from tests.reference.histories import Histories
 
-LINES_MAX = 12
+LINES_MAX = 16
+LINES_LONG = 40
+"""Of a few histories: enough for state to have old rows below new ones."""
 COMPLETIONS = 2
 FRAMES_SHOWN = 6
 
@@ -53,9 +55,10 @@ class Run:
 
 def draw(seed: int, views_max: int = 6) -> Run:
     random = Random(seed)
-    program = random_program(random, random.choice((1, 2, 3, views_max)))
+    long = random.random() < 0.06
+    program = random_program(random, 1 if long else random.choice((1, 2, 3, views_max)))
     histories = Histories(program, random)
-    lines = [histories.line() for _ in range(random.randint(2, LINES_MAX))]
+    lines = [histories.line() for _ in range(LINES_LONG if long else random.randint(2, LINES_MAX))]
     cut = random.randint(0, len(lines))
     again = Histories(program, random)
     again.horizons = dict(History.of(program, lines[:cut]).horizons)
@@ -127,12 +130,19 @@ def content(engine: LocalEngine, program: mmpl.Program) -> dict[str, dict[str, J
     return found
 
 
-def advance(engine: LocalEngine, program: mmpl.Program, lines: Sequence[Event], ends: Sequence[int]) -> None:
-    """All lines from the first, whatever the engine knows already."""
+def advance(
+    engine: LocalEngine, program: mmpl.Program, lines: Sequence[Event], ends: Sequence[int], tried: Sequence[int] = ()
+) -> None:
+    """All lines from the first, whatever the engine knows already. From where `tried` says it goes to the end first,
+    which is then lost: it goes on from the version it was at."""
     before = History.of(program)
     engine.advance(frame_of(program, before, before))
     for stop in ends:
         after = History.of(program, lines[:stop])
+        if stop in tried:
+            version = engine.remembered
+            engine.advance(frame_of(program, before, History.of(program, lines).end()))
+            engine.remembered = version
         engine.advance(frame_of(program, before, after))
         before = after
 
@@ -148,10 +158,11 @@ def _expected(run: Run) -> dict[str, dict[str, Json]]:
 
 
 def _same_however_cut(run: Run, random: Random) -> list[str]:
-    """The order across streams does not matter, nor where frames end."""
+    """The order across streams does not matter, nor where frames end, nor whether one was tried before and lost."""
     engine = LocalEngine(kernels_of(run.program))
     lines = interleaved(run, random)
-    advance(engine, run.program, lines, cuts(random, len(lines)))
+    ends = cuts(random, len(lines))
+    advance(engine, run.program, lines, ends, [stop for stop in ends if random.random() < 0.2])
     return _unlike(content(engine, run.program), _expected(run))
 
 

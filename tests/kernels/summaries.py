@@ -38,7 +38,7 @@ STREAMS = (
 )
 _AGGREGATED: dict[str, tuple[DataType, ...]] = {
     "sum": (INT, SUM_OF_INTS, FLOAT, CENTS, INTERVAL),
-    "avg": (INT, SUM_OF_INTS, FLOAT, CENTS),
+    "avg": (INT, SUM_OF_INTS, FLOAT, CENTS, INTERVAL),
 }
 _ANY = (INT, SUM_OF_INTS, FLOAT, CENTS, STRING, TIME, BOOL, INTERVAL)
 

@@ -30,6 +30,8 @@ POINTS: list[Known] = [
     Range.between(0.1, 2.0, 1.0),
     Range.exactly("ключ"),
     Range.exactly(b"\x00\xff"),
+    Range.bottom(now=INNER.now),  # type: ignore[arg-type]  # what a LEFT JOIN knows of a nested relation
+    Range.bottom(now=[]),  # type: ignore[arg-type]
     Mask.of((True, None), True),
     Mask.exactly(None),
     Latest("x", (2**60, 3), False, "y"),

@@ -39,6 +39,8 @@ class Histories:
         self.read = [s for s in program.streams if s.name in _read(program)] or list(program.streams)
         self.horizons = {s.name: -1 for s in program.streams}
         self.ticks = [0]
+        self.seen: dict[str, list[Value]] = {}
+        """What columns of each type had in events."""
         constants = list(_constants(program))
         intervals = {abs(c.value) for c in constants if c.type.name == "interval" and isinstance(c.value, int)}
         self.intervals = sorted(intervals - {0})
@@ -69,6 +71,8 @@ class Histories:
             if _is_allowed(stream, {stream.tick: tick, **row}):
                 self.horizons[stream.name] = tick
                 self.ticks.append(tick)
+                for name, data in stream.columns:
+                    self.seen.setdefault(data.name, []).append(row[name])
                 return {"stream": stream.name, "at": tick, "event": row}
         return self._silence(stream)
 
@@ -91,8 +95,11 @@ class Histories:
         return {"silence_to": to}
 
     def _value(self, data: DataType, tick: int) -> Value:
-        if self.random.random() < 0.1:
+        chosen = self.random.random()
+        if chosen < 0.1:
             return None
+        if chosen < 0.35 and data.name in self.seen:
+            return self.random.choice(self.seen[data.name])
         if data.name in ("time", "timestamp"):
             near = [*self.ticks[-4:], tick, tick - self.random.choice(self.distances), tick + 1]
             found = max(0, self.random.choice(near))

@@ -76,7 +76,7 @@ def _of_text(array: pa.Array) -> Array:
         return np.zeros(len(array), np.uint64)
     characters = np.frombuffer(body, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
     starts = offsets[:-1] - offsets[0]
-    place = np.arange(total) - np.repeat(starts, lengths)
+    place = np.arange(total) - starts.repeat(lengths)
     sums = np.zeros(total + 1, np.uint64)
     np.cumsum((characters + np.uint64(1)) * _powers(int(lengths.max()).bit_length())[place], out=sums[1:])
     return mixed(sums[starts + lengths] - sums[starts])

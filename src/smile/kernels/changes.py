@@ -156,7 +156,7 @@ class Groups:
             self.count = 1
             return
         marks = hashes(key, count) if marks is None else marks
-        order = np.argsort(marks, kind="stable")
+        order = marks.argsort(kind="stable")
         ranked = marks[order]
         starts = np.ones(count, bool)
         if count > 1:
@@ -169,7 +169,7 @@ class Groups:
         """Where in `order` each group begins."""
         self.count = len(self.starts)
         self.of = np.empty(count, np.int64)
-        self.of[order] = np.cumsum(starts) - 1
+        self.of[order] = starts.cumsum() - 1
         self.first = order[self.starts]
         """The first row of each group."""
         ends = np.append(self.starts[1:], count) - 1

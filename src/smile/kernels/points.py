@@ -2,7 +2,8 @@
 or read: a document names one of the domains below, and every value in it is plain.
 
 A point is a JSON list that begins with its domain's name. Numbers keep their type: 1 is an int, 1.0 a float; what JSON
-has no form for is a list that begins with `decimal`, `bytes` or `key`.
+has no form for is a list that begins with `decimal`, `bytes` or `key`; the present rows of a nested relation are one
+that begins with `rows`, and the columns of such a row one that begins with `cells`.
 """
 
 import json
@@ -57,6 +58,10 @@ def _value(value: Any) -> Any:
             return ["bytes", value.hex()]
         case tuple():
             return ["key", *map(_value, value)]
+        case list():
+            return ["rows", *map(_value, value)]
+        case dict():
+            return ["cells", *([name, _value(cell)] for name, cell in value.items())]
     return value
 
 
@@ -68,6 +73,10 @@ def _read_value(value: Any) -> Any:
             return bytes.fromhex(text)
         case ["key", *parts]:
             return tuple(map(_read_value, parts))
+        case ["rows", *parts]:
+            return list(map(_read_value, parts))
+        case ["cells", *parts]:
+            return {name: _read_value(cell) for name, cell in parts}
         case list() | dict():
             raise ValueError(f"no value is stored as {value!r}")
     return value

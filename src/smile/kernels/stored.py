@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from smile.algebra.arrow_types import arrow_type
-from smile.columns import values as v
 from smile.columns.knowledge import Column, Latests, Masks, Objects, Ranges
 from smile.columns.values import Array, Values
 from smile.kernels import points
@@ -56,9 +55,9 @@ def flat(layout: Layout, fixed: Mapping[str, Values], version: Version) -> dict[
 def _flat(name: str, column: Column) -> dict[str, Values]:
     match column:
         case Ranges(now=now, lo=lo, hi=hi):
-            absent = v.empty_like(now, len(now)) if lo is None or hi is None else now
-            ends = {f".{name}.lo": absent if lo is None else lo, f".{name}.hi": absent if hi is None else hi}
-            return {f".{name}": now, **ends, f".{name}.nulls": Values(column.null_codes())}
+            nulls = None if column.nulls is None else Values(column.nulls)
+            parts = {f".{name}": now, f".{name}.lo": lo, f".{name}.hi": hi, f".{name}.nulls": nulls}
+            return {part: values for part, values in parts.items() if values is not None}
         case Masks(now=now, possible=possible):
             return {f".{name}": Values(now), f".{name}.possible": Values(possible)}
         case Latests(value=value, tick=tick, now=now):
@@ -87,8 +86,8 @@ class StoredColumns(Mapping[str, Column]):
         now = rows[f".{name}"]
         match evolving.kind:
             case "range":
-                lo, hi, nulls = (rows[f".{name}.{part}"] for part in ("lo", "hi", "nulls"))
-                return Ranges(now, lo, hi, nulls.data)
+                lo, hi, nulls = (rows.get(f".{name}.{part}") for part in ("lo", "hi", "nulls"))
+                return Ranges(now, lo, hi, None if nulls is None else nulls.data)
             case "mask":
                 return Masks(rows[f".{name}.possible"].data, now.data)
             case "latest":

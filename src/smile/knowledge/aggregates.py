@@ -46,7 +46,7 @@ class _Part:
 def aggregate(
     function: AggregateName, members: Sequence[Member], sealed: bool, lo: End, hi: End, type: DataType
 ) -> Known:
-    """`type` is the argument's, lo..hi its domain (None: no bound). SUM of ints is a decimal, AVG a float."""
+    """`type` is the argument's, lo..hi its domain (None: no bound). SUM of ints is a decimal, AVG a float but of intervals."""
     if function == "group":
         return Nested({m.key: Masked(m.mask, m.value or Row()) for m in members}, sealed)
     if function == "latest":
@@ -64,7 +64,7 @@ def aggregate(
         case "min":
             return _min(parts, sealed, lo, hi)
         case "avg":
-            return _avg(parts, sealed, lo, hi)
+            return _avg(parts, sealed, lo, hi, type)
 
 
 def _part(member: Member, type: DataType) -> _Part | None:
@@ -133,23 +133,27 @@ def _rounded(exact: Fraction) -> float | None:
         return None
 
 
-def _avg(parts: list[_Part], sealed: bool, lo: End, hi: End) -> Range:
-    now = _mean([p.now for p in parts if p.now is not None])
+def _avg(parts: list[_Part], sealed: bool, lo: End, hi: End, type: DataType) -> Range:
+    now = _mean([p.now for p in parts if p.now is not None], type)
     if sealed and all(p.sure and p.range.is_final for p in parts):
-        return Range.exactly(_mean([p.range.lo for p in parts]))
-    around = [Range(_float(p.range.lo), _float(p.range.hi)) for p in parts]
+        return Range.exactly(_mean([p.range.lo for p in parts], type))
+    around = [Range(_measured(p.range.lo, type), _measured(p.range.hi, type)) for p in parts]
     if not sealed:
-        around.append(Range(_float(lo), _float(hi)))
+        around.append(Range(_measured(lo, type), _measured(hi, type)))
     found = hull(around)
     return Range(found.lo, found.hi, NEVER if any(p.sure for p in parts) else MAYBE, now)
 
 
-def _float(end: End) -> End:
-    return None if end is None else float(end)
+def _measured(end: End, type: DataType) -> End:
+    return None if end is None else end if type.name == "interval" else float(end)
 
 
-def _mean(values: Sequence[Any]) -> Value:
-    return _rounded(sum(map(Fraction, values), Fraction(0)) / len(values)) if values else None
+def _mean(values: Sequence[Any], type: DataType) -> Value:
+    """Of intervals the nearest whole tick, of two that are as near the even one."""
+    if not values:
+        return None
+    exact = sum(map(Fraction, values), Fraction(0)) / len(values)
+    return round(exact) if type.name == "interval" else _rounded(exact)
 
 
 # ── extremes ────────────────────────────────────────────────────────────────────────────────────────────────────────

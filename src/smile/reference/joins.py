@@ -4,12 +4,13 @@ A total relation joined on its whole key has a row for every value: the default 
 rows that are hidden count too. While a side is not sealed, rows nobody has heard of may still appear in it and match.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
 from smile.algebra.heading import whole_key_equated
+from smile.algebra.types import Value
 from smile.knowledge.aggregates import Member, aggregate
 from smile.knowledge.cells import null, one_of
 from smile.knowledge.join_types import match_ties
@@ -76,7 +77,9 @@ class Sides:
         self.ties = match_ties(rel, ev.type(rel.left), ev.type(rel.right))
         kinds = (ev.type(rel.left).columns, ev.type(rel.right).columns)
         self.moving = any(kinds[0][a].evolves or kinds[1][b].evolves for a, b in rel.on)
-        self.extra = rel.when is not None or any(a not in self.left.key or b not in self.right.key for a, b in rel.on)
+        once = len(set(self.left.on)) == len(set(self.right.on)) == len(rel.on)
+        on_keys = all(a in self.left.key and b in self.right.key for a, b in rel.on)
+        self.extra = rel.when is not None or not on_keys or not once
 
     def _side(self, rel: mmpl.Rel, on: tuple[str, ...]) -> Side:
         found = self.ev.type(rel)
@@ -126,12 +129,20 @@ class Sides:
         asked = [row.cells[a] for a in own.on]
         if not self.rel.null_aware and any(c.is_final and c.now is None for c in asked):
             return False
+        if not self.rel.null_aware and self._is_at_odds(asked, other):
+            return False
         if other.whole and all(c.is_final for c in asked):
             wanted = self._wanted(row, own, other)
             if wanted in other.rows or (other.total and None not in wanted):
                 return False
         seals = {s: self.ties.express(seal, own.fixed) for s, seal in self.ev.type(other.rel).seals.items()}
         return not is_sealed(seals, row.cells, self.ev.data(own.rel), self.ev.history.horizons)
+
+    def _is_at_odds(self, asked: Sequence[Known], other: Side) -> bool:
+        """Whether one column is asked for two values, which no row has."""
+        wanted: dict[str, Value] = {}
+        final = [(b, cell.now) for b, cell in zip(other.on, asked, strict=True) if cell.is_final]
+        return any(wanted.setdefault(b, value) != value for b, value in final)
 
     def exists(self, row: Row, own: Side, other: Side) -> Mask:
         """Whether this row has a match."""
@@ -213,6 +224,9 @@ def _chosen(
             chosen[name] = sure[name]
         else:
             cells = [r.cells[name] for mask, r in found if not mask.gone]
+            if sides.rel.kind == "inner" and not cells:
+                # Hidden columns keep their knowledge.
+                cells = [r.cells[name] for _, r in found]
             cells += [nothing[name]] if sides.rel.kind != "inner" or not cells else []
             # Whatever row comes, what is equated is what this row asks for.
             cells += [row.cells[asked[name]] if name in asked else bottoms[name]] if more else []

@@ -49,16 +49,22 @@ class Writer:
     def run(self, shape: Shape, run: Run) -> list[Any]:
         """Where the parts of the run will be."""
         parts: list[Part] = [self._numbers(run.hashes), self._bits(run.gone)]
+        written: dict[int, list[Part]] = {}
         for name in shape.columns:
-            column = run.rows[name]
-            parts.append(self._bits(column.valid))
-            if isinstance(column.data, pa.Array):
-                parts += self._text(column.data)
-            else:
-                parts += [self._numbers(column.data), None]
+            column = run.rows.get(name)
+            if id(column) not in written:
+                written[id(column)] = self._column(column)
+            parts += written[id(column)]
         for index in [*(run.indexes[on] for on in shape.indexes), *(run.orders[name] for name in shape.orders)]:
             parts += [self._numbers(index.marks), self._numbers(index.places)]
         return [len(run), parts]
+
+    def _column(self, column: Values | None) -> list[Part]:
+        if column is None:
+            return [None, None, None]
+        if isinstance(column.data, pa.Array):
+            return [self._bits(column.valid), *self._text(column.data)]
+        return [self._bits(column.valid), self._numbers(column.data), None]
 
     def _text(self, data: pa.Array) -> list[Part]:
         _, ends, body = data.buffers()
@@ -143,7 +149,8 @@ class StateFile:
     def run(self, number: int, shape: Shape) -> Run:
         count, parts = self.footer["runs"][number]
         columns = {name: parts[2 + 3 * n : 5 + 3 * n] for n, name in enumerate(shape.columns)}
-        rest = parts[2 + 3 * len(columns) :]
+        columns = {name: part for name, part in columns.items() if part[1] is not None}
+        rest = parts[2 + 3 * len(shape.columns) :]
         pairs = [rest[n : n + 2] for n in range(0, len(rest), 2)]
         if len(pairs) != len(shape.indexes) + len(shape.orders):
             raise damaged(self.path, "its columns are not those of the program")
@@ -198,7 +205,10 @@ class Lazily(Mapping[K, V], Generic[K, V]):
 
     def __getitem__(self, name: K) -> V:
         if name not in self.kept:
-            self.kept[name] = self.read(self.told[name])
+            # One that has two names is told of twice in the same words.
+            alike = (kept for other, kept in self.kept.items() if self.told[other] == self.told[name])
+            found = next(alike, None)
+            self.kept[name] = self.read(self.told[name]) if found is None else found
         return self.kept[name]
 
 

@@ -4,7 +4,7 @@ Beside the rows stand indexes, each a sorted column of hashes or ticks with the 
 that a few rows are found without reading the rest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,8 +22,9 @@ Rows = Mapping[str, Values]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a table's rows are. `indexes` are the sets of columns that rows are found by, beside the key; `orders` are
-    columns of ticks that they are found by in order, those at END excepted. Neither ever changes for a key."""
+    """What a table's rows are. A column that says nothing of any row of a run may be left out of it: there it is NULL.
+    `indexes` are sets of columns that rows are found by, beside the key; `orders` are columns of ticks that they are
+    found by in order, those at END excepted. Neither ever changes for a key."""
 
     key: tuple[str, ...]
     columns: Mapping[str, pa.DataType]
@@ -85,14 +86,14 @@ Marks = Mapping[tuple[str, ...], Array]
 def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = None, known: Marks | None = None) -> Run:
     """From rows in any order, one a key; `found` are the hashes of their keys if they are known, `known` others."""
     key = [rows[c] for c in shape.key]
-    count = len(next(iter(rows.values())))
-    marks = hashes(key, count) if found is None else found
+    size = len(next(iter(rows.values())))
+    marks = hashes(key, size) if found is None else found
     known = known or {}
-    if count > 1 and not bool((marks[:-1] <= marks[1:]).all()):
-        order = np.argsort(marks, kind="stable")
+    if size > 1 and not bool((marks[:-1] <= marks[1:]).all()):
+        order = marks.argsort(kind="stable")
         marks = marks[order]
         known = {on: of[order] for on, of in known.items()}
-        rows = {name: column.take(order) for name, column in rows.items()}
+        rows = each_once(rows, lambda column: column.take(order))
         gone = None if gone is None else gone[order]
     if gone is not None and not gone.any():
         gone = None
@@ -102,7 +103,7 @@ def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = Non
         if there is not None and not len(there):
             indexes[on] = _NO_INDEX
             continue
-        of = known[on] if on in known else hashes([rows[c] for c in on], count)
+        of = known[on] if on in known else hashes([rows[c] for c in on], size)
         indexes[on] = index_of(of, there)
     orders = {name: _order(rows[name].data, there) for name in shape.orders}
     return Run(rows, marks, gone, indexes, orders)
@@ -111,7 +112,7 @@ def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = Non
 def _order(ticks: Array, there: Indices | None) -> Index:
     """Rows at END are reached only when all are."""
     places = places_of(ticks < END) if there is None else there[ticks[there] < END]
-    order = places[np.argsort(ticks[places], kind="stable")]
+    order = places[ticks[places].argsort(kind="stable")]
     return Index(ticks[order], order)
 
 
@@ -121,12 +122,43 @@ def merge(shape: Shape, runs: Sequence[Run], live: Sequence[Bools | None], is_ol
     parts = [_chosen(run, shown, is_oldest) for run, shown in zip(runs, live, strict=True)]
     kept = [(run, at) for run, at in zip(runs, parts, strict=True) if at is None or len(at)] or [(runs[0], parts[0])]
     marks = np.concatenate([run.hashes if at is None else run.hashes[at] for run, at in kept])
-    order = np.argsort(marks, kind="stable")
-    rows = {name: v.concat([_of(run.rows[name], at) for run, at in kept]).take(order) for name in shape.columns}
+    order = marks.argsort(kind="stable")
+    rows = _together(shape, kept, order)
     gone = None
     if not is_oldest and any(run.gone is not None for run in runs):
         gone = np.concatenate([_gone(run, at) for run, at in kept])[order]
     return make(shape, rows, gone, marks[order])
+
+
+def each_once(rows: Rows, made: Callable[[Values], Values]) -> dict[str, Values]:
+    """Of each column another; of one that has several names, one that has them too."""
+    found: dict[int, Values] = {}
+    result = {}
+    for name, column in rows.items():
+        if id(column) not in found:
+            found[id(column)] = made(column)
+        result[name] = found[id(column)]
+    return result
+
+
+def _together(shape: Shape, kept: Sequence[tuple[Run, Indices | None]], order: Indices) -> dict[str, Values]:
+    """The columns of several runs one after the other, and then in order."""
+    found: dict[tuple[int, ...], Values] = {}
+    rows = {}
+    for name in shape.columns:
+        columns = [run.rows.get(name) for run, _ in kept]
+        some = next((c for c in columns if c is not None), None)
+        if some is None:
+            continue
+        same = tuple(map(id, columns))
+        if same not in found:
+            parts = [
+                v.empty_like(some, len(run) if at is None else len(at)) if column is None else _of(column, at)
+                for column, (run, at) in zip(columns, kept, strict=True)
+            ]
+            found[same] = v.concat(parts).take(order)
+        rows[name] = found[same]
+    return rows
 
 
 def _chosen(run: Run, live: Bools | None, is_oldest: bool) -> Indices | None:
@@ -146,7 +178,7 @@ def _gone(run: Run, at: Indices | None) -> Bools:
 
 def find(run: Run, marks: Array, key: Sequence[Values], shape: Shape) -> tuple[Bools, Indices]:
     """For each hash, whether the run has the key, and where. It is quick if the hashes are in order."""
-    at: Indices = np.searchsorted(run.hashes, marks)
+    at: Indices = run.hashes.searchsorted(marks)
     at[at == len(run)] = 0
     alike = run.hashes[at] == marks
     own = [run.rows[c] for c in shape.key]
@@ -176,7 +208,7 @@ def index_of(marks: Array, there: Indices | None = None) -> Index:
     """Of all rows, or of those that are `there`."""
     if there is not None:
         marks = marks[there]
-    order = np.argsort(marks, kind="stable")
+    order = marks.argsort(kind="stable")
     return Index(marks[order], order if there is None else there[order])
 
 
@@ -191,7 +223,7 @@ def matched(index: Index, own: Sequence[Values], marks: Array, asked: Sequence[V
     distinct, starts = index.groups
     if not len(distinct) or not len(marks):
         return nothing, nothing
-    group: Indices = np.searchsorted(distinct, marks)
+    group: Indices = distinct.searchsorted(marks)
     group[group == len(distinct)] = 0
     hits = places_of(distinct[group] == marks)
     if not len(hits):
@@ -207,8 +239,8 @@ def matched(index: Index, own: Sequence[Values], marks: Array, asked: Sequence[V
         equal = _equal(own, index.places[first], [column.take(hits) for column in asked])
         if not equal.all():
             hits, first, counts = hits[equal], first[equal], counts[equal]
-    who = np.repeat(hits, counts)
-    begins = np.cumsum(counts) - counts
+    who = hits.repeat(counts)
+    begins = counts.cumsum() - counts
     places = index.places[np.arange(len(who)) - np.repeat(begins - first, counts)]
     if pure:
         return who, places

@@ -49,7 +49,7 @@ class Table:
         if count == 1 or bool((marks[:-1] <= marks[1:]).all()):
             run_of, place = self._find(marks, key)
         else:
-            order = np.argsort(marks, kind="stable")
+            order = marks.argsort(kind="stable")
             run_of, place = np.empty(count, np.int64), np.empty(count, np.int64)
             run_of[order], place[order] = self._find(marks[order], [c.take(order) for c in key])
         return run_of >= 0, Gathered(self, run_of, place)
@@ -102,13 +102,16 @@ class Table:
         if marks is None:
             marks = hashes(asked, len(asked[0]) if asked else 1)
         # Hashes in order are looked for side by side, which memory likes better.
-        order = np.argsort(marks, kind="stable") if len(marks) > 16 else None
+        order = marks.argsort(kind="stable") if len(marks) > 16 else None
         if order is not None:
             marks, asked = marks[order], [c.take(order) for c in asked]
             usable = order if usable is None else usable[order]
         numbers, parts = [], []
         for number, run in enumerate(self.runs):
-            who, places = matched(run.indexes[on], [run.rows[name] for name in on], marks, asked)
+            index = run.indexes[on]
+            if not len(index.marks):
+                continue
+            who, places = matched(index, [run.rows[name] for name in on], marks, asked)
             if len(who):
                 hidden = self.hidden[number].hides(self.version, places)
                 if hidden is not None:
@@ -122,7 +125,7 @@ class Table:
         if usable is not None:
             who = usable[who]
         if ordered and (len(parts) > 1 or order is not None):
-            back = np.argsort(who, kind="stable")
+            back = who.argsort(kind="stable")
             who, found = who[back], found.take(back)
         return who, found
 
@@ -134,7 +137,7 @@ class Table:
         parts = []
         for number, run in enumerate(self.runs):
             index = run.orders[order]
-            first, last = np.searchsorted(index.marks, [after, upto], side="right")
+            first, last = index.marks.searchsorted([after, upto], side="right")
             if first < last:
                 parts.append((number, index.places[first:last]))
         return self._current(parts)
@@ -182,21 +185,18 @@ class Table:
         """The rows that stay as they are, and all rows when it is updated. `marks` are hashes that are known."""
         if not len(next(iter(rows.values()))):
             return self, self
-        run = make(self.shape, {name: rows[name] for name in self.shape.columns}, gone, None, marks)
-        run_of, place = self._find(run.hashes, [run.rows[c] for c in self.shape.key]) if self.runs else (_NONE, _NONE)
+        run = make(self.shape, {n: rows[n] for n in self.shape.columns if n in rows}, gone, None, marks)
+        key = [run.rows[c] for c in self.shape.key]
+        run_of, place = self._find(run.hashes, key) if self.runs else (_NONE, _NONE)
         table = self._with(run, run_of, place)
         assert table.hiding is not None
-        rest = Table(self.shape, table.runs[1:], table.hiding[1:], table.version)
-        return rest, table.compacted()
+        return Table(self.shape, table.runs[1:], table.hiding[1:], table.version), table.compacted()
 
     def without(self, found: "Gathered") -> "Table":
         """Without these of its rows."""
         if not len(found):
             return self
-        rows = {
-            name: found[name] if name in self.shape.key else blank(self.shape, name, len(found))
-            for name in self.shape.columns
-        }
+        rows = {name: found[name] for name in self.shape.key}
         run = make(self.shape, rows, np.ones(len(found), bool))
         return self._with(run, found.run_of, found.place).compacted()
 
@@ -212,6 +212,8 @@ class Table:
     def compacted(self) -> "Table":
         """The same rows in fewer runs, once there are many of about one size."""
         runs = self.runs
+        if len(runs) <= RUNS_MAX:
+            return self
         count, size = 1, len(runs[0])
         while count < len(runs) and len(runs[count]) <= size * GROWTH:
             size += len(runs[count])
@@ -248,7 +250,8 @@ class Gathered(Mapping[str, Values]):
     def __init__(self, table: Table, run_of: Array, place: Indices) -> None:
         self.table, self.run_of, self.place = table, run_of, place
         self._fetched: dict[str, Values] = {}
-        self._parts: list[tuple[Run, Indices]] | None = None
+        self._same: dict[tuple[int, ...], Values] = {}
+        self._parts: list[tuple[Run, Indices, Indices]] | None = None
         self._ranged: list[tuple[Run, Indices]] | None = None
         """Places run by run, if the rows stand so."""
 
@@ -276,27 +279,72 @@ class Gathered(Mapping[str, Values]):
             self._fetched[name] = self._fetch(name)
         return self._fetched[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The column, or `default` if no run that rows are from has it."""
+        runs = [part[0] for part in self._ranged or self._split()]
+        return self[name] if any(name in run.rows for run in runs) else default
+
     def take(self, at: Indices) -> "Gathered":
         return Gathered(self.table, self.run_of[at], self.place[at])
 
-    def _split(self) -> list[tuple[Run, Indices]]:
+    def _split(self) -> list[tuple[Run, Indices, Indices]]:
+        """The runs that rows are from, where those rows stand here, and where there."""
         if self._parts is None:
-            runs = self.table.runs
-            self._parts = [(runs[n], places_of(self.run_of == n)) for n in range(len(runs))]
-            self._parts = [(run, here) for run, here in self._parts if len(here)]
+            self._parts = []
+            for number, run in enumerate(self.table.runs):
+                here = places_of(self.run_of == number)
+                if len(here):
+                    self._parts.append((run, here, self.place[here]))
         return self._parts
 
     def _fetch(self, name: str) -> Values:
-        if self._ranged:
-            return v.concat([run.rows[name].take(places) for run, places in self._ranged])
+        parts = self._ranged or self._split()
+        columns = [part[0].rows.get(name) for part in parts]
+        # A column by two names is fetched once.
+        same = tuple(map(id, columns))
+        if same not in self._same:
+            some = next((c for c in columns if c is not None), None)
+            if some is None:
+                self._same[same] = blank(self.table.shape, name, len(self.place))
+            elif self._ranged:
+                self._same[same] = self._in_turn(columns, some)
+            elif some.is_text:
+                self._same[same] = self._scattered_text(columns, some)
+            else:
+                self._same[same] = self._scattered(columns)
+        return self._same[same]
+
+    def _in_turn(self, columns: Sequence[Values | None], some: Values) -> Values:
+        assert self._ranged is not None
+        ranged = zip(columns, self._ranged, strict=True)
+        return v.concat([v.empty_like(some, len(at)) if c is None else c.take(at) for c, (_, at) in ranged])
+
+    def _scattered(self, columns: Sequence[Values | None]) -> Values:
+        parts, count = self._split(), len(self.place)
+        there = [c for c in columns if c is not None]
+        if len(parts) == 1 and len(parts[0][1]) == count:
+            return there[0].take(self.place)
+        whole = sum(len(part[1]) for part in parts) == count and len(there) == len(parts)
+        kinds = {c.data.dtype for c in there}
+        data = np.zeros(count, kinds.pop() if len(kinds) == 1 else object)
+        valid = None if whole and all(c.valid is None for c in there) else np.zeros(count, bool)
+        for column, (_, here, at) in zip(columns, parts, strict=True):
+            if column is not None:
+                data[here] = column.data[at]
+                if valid is not None:
+                    valid[here] = True if column.valid is None else column.valid[at]
+        return Values(data, valid)
+
+    def _scattered_text(self, columns: Sequence[Values | None], some: Values) -> Values:
         parts = self._split()
-        if len(parts) == 1 and len(parts[0][1]) == len(self.place):
-            return parts[0][0].rows[name].take(self.place)
-        pieces = [run.rows[name].take(self.place[here]) for run, here in parts]
-        places = [here for _, here in parts]
+        pieces = [
+            v.empty_like(some, len(at)) if c is None else c.take(at)
+            for c, (_, _, at) in zip(columns, parts, strict=True)
+        ]
+        places = [here for _, here, _ in parts]
         missing = places_of(self.run_of < 0)
-        if len(missing) or not pieces:
-            pieces.append(blank(self.table.shape, name, len(missing)))
+        if len(missing):
+            pieces.append(v.empty_like(some, len(missing)))
             places.append(missing)
         back = np.empty(len(self.place), np.int64)
         back[np.concatenate(places)] = np.arange(len(self.place))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from smile.algebra.types import FLOAT, INTERVAL
+from smile.algebra.arrow_types import arrow_type
+from smile.algebra.types import FLOAT, INTERVAL, DataType
 from smile.columns import values as v
 from smile.columns.knowledge import Column, Ranges
 from smile.columns.values import Bools, Values
@@ -14,6 +15,7 @@ from smile.kernels.aggregates.accumulator import Absorbed, Accumulator, Place
 from smile.kernels.aggregates.exact import is_within, total_of
 from smile.kernels.aggregates.extremes import Extent
 from smile.kernels.aggregates.parts import Argument, Batch, Parts
+from smile.knowledge.range import End
 from smile.state.run import Rows
 
 _MAYBE, _ONLY = 1, 2
@@ -26,7 +28,8 @@ class PlainAverage(Accumulator):
         self.argument = argument
         self.total = total_of(f"{prefix}sum", argument.data)
         self.n, self.mean = f"{prefix}n", f"{prefix}mean"
-        self.columns: Mapping[str, pa.DataType] = {**self.total.columns, self.n: pa.int64(), self.mean: pa.float64()}
+        mean = arrow_type(_typed(argument.data))
+        self.columns: Mapping[str, pa.DataType] = {**self.total.columns, self.n: pa.int64(), self.mean: mean}
 
     def absorb(self, rows: Rows, batch: Batch, place: Place) -> Absorbed:
         values = batch.arrived(self.argument)
@@ -39,13 +42,17 @@ class PlainAverage(Accumulator):
         there = rows[self.n].data > 0
         count = len(there)
         codes = None if there.all() else np.where(there, 0, _MAYBE).astype(np.uint8)
-        lo, hi = (None if e is None else v.constant(float(e), FLOAT, count) for e in (domain.lo, domain.hi))
+        lo, hi = (self._end(e, count) for e in (domain.lo, domain.hi))
         if sealed is not None and sealed.any():
             blank = v.empty_like(now, count)
             lo, hi = (v.where(sealed, now, blank if e is None else e) for e in (lo, hi))
             if now.valid is not None:
                 codes = np.where(sealed & ~now.valid, _ONLY, np.where(there, 0, _MAYBE)).astype(np.uint8)
-        return _typed(Ranges(now, lo, hi, codes), self.argument)
+        return Ranges(now, lo, hi, codes)
+
+    def _end(self, end: End, count: int) -> Values | None:
+        data = _typed(self.argument.data)
+        return None if end is None else v.constant(float(end) if data == FLOAT else end, data, count)
 
 
 class Average(Accumulator):
@@ -82,7 +89,7 @@ class Average(Accumulator):
             mean = self.settled.mean(rows, rows[self.extent.counted].data)
             lo, hi, now = v.where(known, mean, lo), v.where(known, mean, hi), v.where(known, mean, now)
             codes = np.where(known, np.where(mean.there(), 0, _ONLY), codes).astype(np.uint8)
-        return _typed(Ranges(now, lo, hi, codes), self.argument)
+        return Ranges(now, lo, hi, codes)
 
 
 def _settled(parts: Parts) -> Values:
@@ -94,23 +101,14 @@ def _unsettled(parts: Parts) -> Bools:
     return parts.counted & ~(parts.sure & parts.final)
 
 
-def _typed(ranges: Ranges, argument: Argument) -> Ranges:
+def _typed(data: DataType) -> DataType:
     """The mean of intervals is one too: a whole number of ticks, the nearest."""
-    if argument.data != INTERVAL:
-        return ranges
-    now, lo, hi = (None if part is None else _whole(part) for part in (ranges.now, ranges.lo, ranges.hi))
-    assert now is not None
-    return Ranges(now, lo, hi, ranges.nulls)
-
-
-def _whole(values: Values) -> Values:
-    # The greatest float below 2^63: one tick more is beyond 64 bits.
-    return Values(np.rint(np.clip(values.data, -(2.0**63), 2.0**63 - 1024)).astype(np.int64), values.valid)
+    return data if data == INTERVAL else FLOAT
 
 
 def _floats(values: Values, argument: Argument) -> Values:
     data = argument.data
-    if data.name == "float":
+    if _typed(data) == data:
         return values
     divisor = 10 ** (data.scale or 0) if data.name == "decimal" else 1
     if values.data.dtype != object and (divisor == 1 or is_within(values.data, 2**53)):

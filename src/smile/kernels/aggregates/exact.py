@@ -11,7 +11,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from smile.algebra.types import DataType
+from smile.algebra.types import INTERVAL, DataType
 from smile.columns import superaccumulator as s, values as v
 from smile.columns.values import Array, Bools, Values
 from smile.kernels.changes import Groups
@@ -36,7 +36,7 @@ class Total(ABC):
 
     @abstractmethod
     def mean(self, rows: Rows, counts: Array) -> Values:
-        """As a float, rounded once; NULL where nothing is counted."""
+        """As a float, or of intervals as a whole number of ticks, rounded once; NULL where nothing is counted."""
 
 
 def total_of(part: str, data: DataType) -> Total:
@@ -51,6 +51,7 @@ class WholeTotal(Total):
         self.part = part
         self.columns = {part: pa.decimal128(38, data.scale or 0)}
         self.divisor = 10 ** (data.scale or 0) if data.name == "decimal" else 1
+        self.in_ticks = data == INTERVAL
 
     def changed(self, rows: Rows, groups: Groups, minus: Values | None, plus: Values) -> dict[str, Values]:
         had = rows[self.part].data
@@ -64,12 +65,24 @@ class WholeTotal(Total):
 
     def mean(self, rows: Rows, counts: Array) -> Values:
         total = rows[self.part].data
+        if self.in_ticks:
+            return _nearest(total, counts)
         below = counts * self.divisor if _fits(counts, self.divisor) else None
         if below is None or not is_within(total, _EXACT_FLOAT) or not is_within(below, _EXACT_FLOAT):
             return _divided(total.tolist(), [n * self.divisor for n in counts.tolist()])
         there = counts > 0
         found = total / np.where(there, below, 1)
         return Values(found, None if there.all() else there)
+
+
+def _nearest(total: Array, counts: Array) -> Values:
+    """Whole numbers; of two that are as near, the even one."""
+    there = counts > 0
+    below = np.where(there, counts, 1)
+    whole = total // below
+    rest = total - whole * below
+    up = (2 * rest > below) | ((2 * rest == below) & (whole % 2 == 1))
+    return Values((whole + up).astype(np.int64), None if there.all() else there)
 
 
 def _fits(counts: Array, factor: int) -> bool:

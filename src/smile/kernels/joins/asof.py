@@ -21,7 +21,7 @@ from smile.kernels.joins import kleene
 from smile.kernels.joins.ends import nothing
 from smile.kernels.joins.latest import Chosen, Columns, column_of_latest, kind_of_latest
 from smile.kernels.joins.matches import gather
-from smile.kernels.joins.paired import column_of, crossed
+from smile.kernels.joins.paired import at_odds, column_of, crossed
 from smile.kernels.joins.presence import without
 from smile.kernels.joins.sides import Rows, Sides
 from smile.kernels.layout import Evolving, Layout
@@ -204,7 +204,7 @@ class AsOf(Transform):
         for name in (*self.left.on, self.rel.at[0]):
             column = column_of(rows, name)
             open_ &= ~(k.finals(column) & k.now_of(column).nulls())
-        return open_
+        return open_ & ~at_odds(rows, self.sides.twice(self.left))
 
     def _ticks(self, found: Rows) -> tuple[Array, Array, list[Array]]:
         """Of right rows the tick, the source, and what else orders rows of one tick: the smaller key comes later."""

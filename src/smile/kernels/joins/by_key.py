@@ -243,7 +243,8 @@ class OneRowFull(ByKey):
 
     def __init__(self, rel: mmpl.Join, left: Input, right: Input, output: Output) -> None:
         on_keys = {a for a, _ in rel.on} == set(left.layout.key) and {b for _, b in rel.on} == set(right.layout.key)
-        if rel.when is not None or not on_keys or set(left.layout.key) != set(right.layout.key):
+        once = len(rel.on) == len(left.layout.key)
+        if rel.when is not None or not (on_keys and once) or set(left.layout.key) != set(right.layout.key):
             raise NotImplementedError("a FULL JOIN whose rows without a match would share a key")
         super().__init__(rel, left, right, output)
 

@@ -217,6 +217,9 @@ class Moving(Transform):
                 chosen[name] = sure[name]
             else:
                 cells = [r.cells[name] for mask, r in found if not mask.gone]
+                if not self.preserved and not cells:
+                    # Hidden columns keep their knowledge.
+                    cells = [r.cells[name] for _, r in found]
                 cells += [null(data)] if self.preserved or not cells else []
                 cells += [row.cells[asked[name]] if name in asked else bottoms[name]] if more else []
                 chosen[name] = one_of(cells, None if current is None else current[name].now, bottoms[name], data)
@@ -267,6 +270,9 @@ class Moving(Transform):
         other = self.sides.other(own)
         asked = [row.cells[a] for a in own.on]
         if any(c.is_final and c.now is None for c in asked):
+            return False
+        twice = ((row.cells[a], row.cells[b]) for a, b in self.sides.twice(own))
+        if any(a.is_final and b.is_final and a.now != b.now for a, b in twice):
             return False
         if other.whole and all(c.is_final for c in asked):
             wanted = self._wanted(row, own, other)

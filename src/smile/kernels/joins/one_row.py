@@ -236,11 +236,14 @@ class OneRow(Transform):
     # ── what is remembered ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _usable(self, fixed: Mapping[str, Values]) -> Bools | None:
-        """Rows that do not ask for NULL; None if none does."""
+        """Rows that ask neither for NULL nor for two values of one column; None if all are such."""
         found: Bools | None = None
         for valid in (fixed[a].valid for a in self.own.on):
             if valid is not None:
                 found = valid if found is None else found & valid
+        for a, b in self.sides.twice(self.own):
+            same = fixed[a].same(fixed[b])
+            found = same if found is None else found & same
         return found
 
     def _found(self, table: Table, wanted: Sequence[Values], usable: Bools | None, count: int) -> Rows:

@@ -36,6 +36,15 @@ def column_of(rows: Rows, name: str) -> Column:
     return rows.version.columns[name] if name in rows.version.columns else rows.fixed[name]
 
 
+def at_odds(rows: Rows, twice: Sequence[tuple[str, str]]) -> Bools:
+    """Rows that ask one column for two values, which no row has; `twice` are the columns that ask for the same."""
+    found = np.zeros(len(rows), bool)
+    for names in twice:
+        a, b = (column_of(rows, name) for name in names)
+        found |= k.finals(a) & k.finals(b) & ~k.now_of(a).same(k.now_of(b))
+    return found
+
+
 class Paired(Matches):
     beside = True
 

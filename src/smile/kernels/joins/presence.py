@@ -28,7 +28,7 @@ from smile.kernels.joins.matches import (
     is_equated,
     places,
 )
-from smile.kernels.joins.paired import Paired, column_of
+from smile.kernels.joins.paired import Paired, at_odds, column_of
 from smile.kernels.joins.sides import Rows, Side, Sides
 from smile.kernels.seals import Horizons, Moved
 from smile.kernels.transform import State
@@ -62,6 +62,7 @@ class Presence:
     def __init__(self, sides: Sides, own: Side, test: Test, total: bool) -> None:
         self.own, self.other, self.test = own, sides.other(own), test
         self.total, self.aware = total, sides.rel.null_aware
+        self.twice = sides.twice(own)
         equated = is_equated(sides.rel, sides, self.other) and not total
         self.matches: Matches = (
             Equated(sides, own, self.other) if equated else Paired(sides, own, self.other, total)
@@ -133,6 +134,8 @@ class Presence:
                     open_ &= column.there()
                 else:
                     open_ &= ~(k.finals(column) & k.now_of(column).nulls())
+            if self.twice:
+                open_ &= ~at_odds(rows, self.twice)
         if self.other.whole and open_.any():
             open_ &= ~self.matches.heard(news, rows)
         return open_

@@ -5,6 +5,7 @@ A pair of rows is put together by reference: of its columns only those are fetch
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -217,7 +218,9 @@ class Sides:
         self.right = Side("right", right, tuple(b for _, b in rel.on), left, ties, kept)
         fixed = (left.layout.fixed, right.layout.fixed)
         self.moving = any(a not in fixed[0] or b not in fixed[1] for a, b in rel.on)
-        self.extra = rel.when is not None or any(a not in self.left.key or b not in self.right.key for a, b in rel.on)
+        once = len(set(self.left.on)) == len(set(self.right.on)) == len(rel.on)
+        on_keys = all(a in self.left.key and b in self.right.key for a, b in rel.on)
+        self.extra = rel.when is not None or not on_keys or not once
         self.of = self._drawn_from(output)
         """Of each column of a pair the side that it is from. One that is equated under one name is the key's wherever
         it is part of one."""
@@ -244,6 +247,12 @@ class Sides:
 
     def other(self, side: Side) -> Side:
         return self.right if side is self.left else self.left
+
+    def twice(self, side: Side) -> list[tuple[str, str]]:
+        """Columns of a side that are equated to one and the same of the other: a row in which they differ has no
+        match."""
+        pairs = zip(side.on, self.other(side).on, strict=True)
+        return [(a, c) for (a, b), (c, d) in combinations(pairs, 2) if b == d]
 
     def layout(self, key: tuple[str, ...], certain: bool, heeded: bool) -> Layout:
         """Of the pairs, if what is fixed in a side is fixed in them."""

@@ -1,0 +1,232 @@
+"""A small frame touches as many rows over a large state as over a small one, and no more than its changes warrant."""
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from smile.algebra.arrow_types import stream_schema
+from smile.engine.delivery import arrow_changes
+from smile.engine.local import LocalEngine
+from smile.kernels.compile import compile_graph
+from smile.log.frame import NOTHING, Frame
+from smile.program import compile_program
+from smile.source import Source
+from smile.state import table as tables
+
+SMALL = 4_000
+"""Events of each stream that fill the state,"""
+TIMES = 8
+"""and how many times as many of them must make no difference."""
+
+EVENTS = 10
+"""Of each stream, in a small frame."""
+
+SECOND = 1024 * 1_000_000
+"""Between two events of a stream, in ticks."""
+
+STREAMS = """
+CREATE STREAM S (t: time -> k: int, v: int NOT NULL, s: string NOT NULL);
+CREATE STREAM R (u: time -> k: int, w: int NOT NULL, ref: time);
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """`view` may name `{n}`, the number of seconds that the state was filled in. `behind` is a stream that says nothing
+    while the state is filled, and then catches up, an event's time with each. `same` is how many events have one k."""
+
+    name: str
+    view: str
+    behind: str = ""
+    same: int = 8
+    events: int = SMALL
+    whole: str = ""
+    """Why a small frame reads more than its changes warrant, if it does."""
+
+
+CASES = [
+    Case("sum by key", "SELECT k, SUM(v) AS x FROM S GROUP BY k"),
+    Case("avg, min, max, latest by key", "SELECT k, AVG(v) AS a, MIN(v) AS x, MAX(v) AS y, LATEST(v) AS l FROM S GROUP BY k"),
+    Case("total sum", "SELECT SUM(v) AS x, COUNT(*) AS n, MAX(v) AS y FROM S"),
+    Case("count distinct by key", "SELECT k, COUNT(DISTINCT v) AS x FROM S GROUP BY k"),
+    Case("count distinct of all", "SELECT COUNT(DISTINCT v) AS x FROM S"),
+    Case("distinct", "SELECT DISTINCT k, s FROM S"),
+    Case("groups of groups", "SELECT k, SUM(c) AS n, MAX(c) AS m FROM (SELECT k, s, COUNT(*) AS c FROM S GROUP BY k, s) AS q GROUP BY k"),
+    Case("group as", "SELECT k, GROUP (t, v) AS rows FROM S GROUP BY k"),
+    Case("count distinct of all of last", "SELECT COUNT(DISTINCT k) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
+    Case("every row with the total", "SELECT t, v, x FROM S JOIN (SELECT SUM(w) AS x FROM R) AS a ON TRUE"),
+    Case("interval join, nothing equated", "SELECT t, u FROM S JOIN R ON u BETWEEN t AND t + INTERVAL '10' SECOND", behind="R"),
+    Case("anti join, nothing equated", "SELECT t FROM S WHERE NOT EXISTS (SELECT 1 FROM R WHERE u BETWEEN t AND t + INTERVAL '10' SECOND)", behind="R"),
+    Case("over all, count distinct", "SELECT t, k, COUNT(DISTINCT v) OVER (ORDER BY t) AS x FROM S"),
+    Case("over an evolving partition", "SELECT k, t, SUM(v) OVER (PARTITION BY n ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM (SELECT t, v, S.k, n FROM S JOIN (SELECT k, COUNT(*) AS n FROM R GROUP BY k) AS a ON S.k = a.k) AS q", events=500),
+    Case("best by an evolving column", "SELECT k, n, m FROM (SELECT k, COUNT(*) AS n, SUM(v) AS m FROM S GROUP BY k) AS q BEST 3 BY m PER n", events=500),
+    Case("as of on an evolving column", "SELECT t, v, w FROM S ASOF JOIN (SELECT u, w, c FROM R JOIN (SELECT k, COUNT(*) AS c FROM S GROUP BY k) AS a ON R.k = a.k) AS b ON S.k = b.c AND S.t >= b.u", events=500),
+    Case("semi join on an evolving column", "SELECT u, w FROM R WHERE w IN (SELECT n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q)", events=500),
+    Case("not in, NULLs", "SELECT t, k FROM S WHERE NULLIF(k, 3) NOT IN (SELECT NULLIF(k, 5) FROM R WHERE w < 1000)"),
+    Case("last", "SELECT t, k, v FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
+    Case("sum of last", "SELECT k, SUM(v) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k"),
+    Case("min and max of last", "SELECT k, MIN(v) AS x, MAX(v) AS y FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k"),
+    Case("latest of last", "SELECT k, LATEST(v) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k"),
+    Case("count distinct of last", "SELECT k, COUNT(DISTINCT v) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k"),
+    Case("distinct of last", "SELECT DISTINCT k, s FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
+    Case("max of all of last", "SELECT MAX(v) AS y FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
+    Case("max of all of last, falling", "SELECT MAX(0 - CAST(t AS int)) AS y FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
+    Case("tumbling window", "SELECT window_start, COUNT(*) AS n, SUM(v) AS x FROM TUMBLE(MERGE((SELECT t, k, v FROM S), (SELECT u, k, w FROM R)), t, INTERVAL '10' SECOND) GROUP BY window_start", behind="R"),
+    Case("hopping window", "SELECT window_start, COUNT(*) AS n, MAX(v) AS x FROM HOP(MERGE((SELECT t, k, v FROM S), (SELECT u, k, w FROM R)), t, INTERVAL '10' SECOND, INTERVAL '30' SECOND) GROUP BY window_start", behind="R"),
+    Case("inner join", "SELECT t, u, S.k, v, w FROM S JOIN R ON S.k = R.k"),
+    Case("interval join", "SELECT t, u, S.k, v, w FROM S JOIN R ON S.k = R.k AND u BETWEEN t AND t + INTERVAL '{n}' SECOND"),
+    Case("join with a total aggregate", "SELECT t, S.k, v, x FROM S JOIN (SELECT ref, SUM(w) AS x FROM R GROUP BY ref) AS a ON S.t = a.ref"),
+    Case("join with an aggregate by key", "SELECT t, S.k, v, x FROM S JOIN (SELECT k, SUM(w) AS x FROM R GROUP BY k) AS a ON S.k = a.k"),
+    Case("aggregate with aggregate", "SELECT k, x, y FROM (SELECT k, SUM(v) AS x FROM S GROUP BY k) AS a JOIN (SELECT k, SUM(w) AS y FROM R GROUP BY k) AS b USING (k)"),
+    Case("left join", "SELECT t, u, S.k, v, w FROM S LEFT JOIN R ON S.k = R.k"),
+    Case("left join, bounded", "SELECT t, u, S.k, v, w FROM S LEFT JOIN R ON S.k = R.k AND u BETWEEN t AND t + INTERVAL '{n}' SECOND"),
+    Case("left join of one row", "SELECT t, v, x FROM S LEFT JOIN (SELECT ref, SUM(w) AS x FROM R GROUP BY ref HAVING SUM(w) > 3) AS a ON S.t = a.ref"),
+    Case("full join", "SELECT t, u, S.k, v, w FROM S FULL JOIN R ON S.k = R.k"),
+    Case("semi join", "SELECT t, k FROM S WHERE k IN (SELECT k FROM R WHERE w > 3)", same=1),
+    Case("semi join, more than equal", "SELECT t, k FROM S WHERE EXISTS (SELECT 1 FROM R WHERE R.k = S.k AND R.w > S.v)"),
+    Case("anti join", "SELECT t, k FROM S WHERE NOT EXISTS (SELECT 1 FROM R WHERE R.k = S.k)", same=1),
+    Case("anti join, bounded", "SELECT t, k FROM S WHERE NOT EXISTS (SELECT 1 FROM R WHERE R.ref = S.t AND u <= t + INTERVAL '{n}' SECOND)"),
+    Case("not in", "SELECT t, k FROM S WHERE k NOT IN (SELECT k FROM R)", same=1),
+    Case("anti join with rows that leave", "SELECT t, k FROM S WHERE NOT EXISTS (SELECT 1 FROM LAST(R, u, INTERVAL '{n}' SECOND) AS q WHERE q.k = S.k)"),
+    Case("as of", "SELECT t, S.k, v, w FROM S ASOF JOIN R ON S.k = R.k AND S.t >= R.u"),
+    Case("as of, right behind", "SELECT t, S.k, v, w FROM S ASOF JOIN R ON S.k = R.k AND S.t >= R.u", behind="R"),
+    Case("as of, left behind", "SELECT t, S.k, v, w FROM S ASOF JOIN R ON S.k = R.k AND S.t >= R.u", behind="S"),
+    Case("as of, one history", "SELECT t, v, w FROM S ASOF JOIN R ON S.t >= R.u", behind="R"),
+    Case("best", "SELECT t, k, v FROM S BEST 10 BY v DESC"),
+    Case("best by key", "SELECT t, k, v FROM S BEST 3 BY v DESC PER k"),
+    Case("silence", "SELECT t, k FROM S WHERE SILENCE(t) > INTERVAL '20' SECOND"),
+    Case("silence by key", "SELECT t, k FROM S WHERE SILENCE(t PER k) > INTERVAL '{n}' SECOND"),
+    Case("over range by key", "SELECT t, k, SUM(v) OVER (PARTITION BY k ORDER BY t RANGE INTERVAL '{n}' SECOND PRECEDING) AS x FROM S"),
+    Case("over range", "SELECT t, k, SUM(v) OVER (ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM S"),
+    Case("over range, long", "SELECT t, k, SUM(v) OVER (ORDER BY t RANGE INTERVAL '{n}' SECOND PRECEDING) AS x FROM S"),
+    Case("over all by key", "SELECT t, k, SUM(v) OVER (PARTITION BY k ORDER BY t) AS x FROM S"),
+    Case("over all", "SELECT t, k, SUM(v) OVER (ORDER BY t) AS x FROM S"),
+    Case("over, behind", "SELECT t, SUM(v) OVER (ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM MERGE((SELECT t, k, v FROM S), (SELECT u, k, w FROM R))", behind="R"),
+    Case("union", "SELECT t, k FROM S UNION ALL SELECT u, k FROM R"),
+    Case("merge", "SELECT t, source, k FROM MERGE((SELECT t, k, v FROM S), (SELECT u, k, w FROM R))"),
+    Case("having", "SELECT k, COUNT(*) AS n FROM S GROUP BY k HAVING COUNT(*) > 8"),
+    Case("by an evolving column", "SELECT n, COUNT(*) AS m FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q GROUP BY n"),
+    Case("join on an evolving column", "SELECT t, a.k, n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS a JOIN (SELECT u AS t, w FROM R) AS b ON a.n = b.w", events=100),
+    Case("best of groups", "SELECT k, n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q ORDER BY n DESC LIMIT 10"),
+]  # fmt: skip
+
+
+# ── measuring ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Work:
+    """Rows read and written, and apart from them those of runs that were merged, which each row is now and then."""
+
+    rows: int = 0
+    merged: int = 0
+
+
+@contextmanager
+def counted() -> Iterator[Work]:
+    work = Work()
+    with pytest.MonkeyPatch.context() as patch:
+
+        def counting(owner: Any, name: str, size: Callable[..., int], kind: str = "rows") -> None:
+            original = getattr(owner, name)
+
+            def wrapped(*args: Any, **options: Any) -> Any:
+                setattr(work, kind, getattr(work, kind) + size(*args))
+                return original(*args, **options)
+
+            patch.setattr(owner, name, wrapped)
+
+        counting(tables.Gathered, "__init__", lambda self, table, run_of, place: len(place))
+        counting(tables.Table, "_current", lambda self, parts: sum(len(places) for _, places in parts))
+        counting(tables, "make", lambda shape, rows, *rest: len(next(iter(rows.values()))))
+        counting(tables, "merge", lambda shape, runs, *rest: sum(map(len, runs)), "merged")
+        yield work
+
+
+@dataclass
+class Measured:
+    """A small frame's, each the median of several: rows touched, rows told of, and the most bytes held in passing."""
+
+    rows: float
+    told: float
+    bytes: float
+    merged: float
+    size: int
+
+
+class Run:
+    def __init__(self, case: Case, events: int) -> None:
+        text = f"{STREAMS}CREATE VIEW V AS {case.view.format(n=events)};\nSUBSCRIBE V;\n"
+        compiled = compile_program(Source("work.smile", text))
+        self.engine = LocalEngine(compile_graph(compiled.graph, compiled.rewritten.streams))
+        self.schemas = {s.name: stream_schema(s) for s in compiled.written.streams}
+        self.behind, self.keys = case.behind, events // case.same
+        self.random = np.random.default_rng(events)
+        self.done = dict.fromkeys(self.schemas, 0)
+        self.fill(events)
+
+    def fill(self, events: int) -> None:
+        for _ in range(4):
+            self.engine.advance(self.frame(events // 4, [s for s in self.schemas if s != self.behind]))
+
+    def frame(self, events: int, streams: list[str]) -> Frame:
+        made = {}
+        horizons = dict(self.engine.remembered.horizons)
+        for name in streams:
+            made[name] = self.batch(name, events)
+            self.done[name] += events
+            horizons[name] = self.done[name] * SECOND + SECOND - 1
+        return Frame(made, horizons)
+
+    def batch(self, name: str, events: int) -> pa.RecordBatch:
+        """S speaks on the second, R between. R speaks of seconds before, of which S has one each."""
+        first = self.done[name] + 1
+        ticks = np.arange(first, first + events) * SECOND + (SECOND // 2 if name == "R" else 0)
+        k, number = self.random.integers(self.keys, size=events), self.random.integers(1_000_000, size=events)
+        last = {
+            "S": pa.array([f"s{n}" for n in self.random.integers(8, size=events)]),
+            "R": pa.array(self.random.integers(1, first + 1, size=events) * SECOND),
+        }[name]
+        columns = [pa.array(ticks), pa.array(k), pa.array(number), last]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schemas[name])
+
+    def silence(self) -> Frame:
+        """Two events' time, for all."""
+        for name in self.done:
+            self.done[name] += 2
+        return Frame({}, {s: self.done[s] * SECOND + SECOND - 1 for s in self.schemas})
+
+    def small(self) -> Iterator[Frame]:
+        while True:
+            yield self.frame(EVENTS, list(self.schemas))
+            yield self.silence()
+
+
+def measured(case: Case, events: int) -> Measured:
+    run = Run(case, events)
+    found: list[tuple[int, int, int, int]] = []
+    frames = run.small()
+    for number in range(14):
+        frame = next(frames)
+        with counted() as work:
+            tracemalloc.start()
+            batch = run.engine.advance(frame)
+            told = sum(len(c) for c in batch.changes.values())
+            if "V" in batch.changes:
+                arrow_changes(run.engine.kernels.inputs["V"], batch.changes["V"], batch.horizons)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        if number >= 4:
+            found.append((work.rows, told, peak, work.merged))
+    rows, told, peak, merged = (
+        [sum(f[i] for f in found[n : n + 2]) for n in range(0, len(found), 2)] for i in range(4)
+    )
+    size = sum(t.size for t in run.engine.tables.values())
+    return Measured(median(rows), median(told), median(peak), sum(merged) / len(merged), size)
