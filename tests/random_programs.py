@@ -199,7 +199,7 @@ class Programs:
         left = self._heading(rel)
         other = self._other(left)
         right = self._heading(other)
-        kind: mmpl.JoinKind = self.random.choice(get_args(mmpl.JoinKind))
+        kind: mmpl.JoinKind = self.random.choice((*get_args(mmpl.JoinKind), "inner", "inner"))
         on = self._pairs(left, right)
         if self.random.random() < 0.4 and kind in ("inner", "left", "right", "full"):
             other = mmpl.Rename(other, tuple((b, a) for a, b in on))
@@ -325,7 +325,7 @@ class Programs:
 
 _OPERATORS: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
     Programs.restrict, Programs.restrict, Programs.project, Programs.extend, Programs.extend, Programs.rename,
-    Programs.join, Programs.join, Programs.join, Programs.asof, Programs.summarize, Programs.summarize,
+    Programs.join, Programs.join, Programs.join, Programs.join, Programs.asof, Programs.summarize, Programs.summarize,
     Programs.summarize, Programs.distinct, Programs.best, Programs.window, Programs.over, Programs.silence,
     Programs.groups, Programs.having, Programs.having, Programs.last, Programs.last, Programs.total, Programs.total,
 ]  # fmt: skip

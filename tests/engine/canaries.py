@@ -23,7 +23,7 @@ from smile.kernels.expressions import choices, logic
 from smile.kernels.joins import asof, kleene, pairs, sides
 from smile.log.frame import END, NOTHING
 from smile.state import hiding, store, table
-from tests.engine.invariants import PROMISES, Run, broken, draw
+from tests.engine.invariants import draw
 
 FIRST = 0
 SEEDS = 500
@@ -109,8 +109,9 @@ def netting_keeps_one_half(patch: Patch) -> None:
         if found is None:
             return None
         who, value, _ = found
-        groups = distincts.Groups([Values(np.concatenate(self.who)), distincts.v.concat(self.values)], len(self.of))
-        return who, value, [np.concatenate(c)[groups.first] for c in zip(*self.changes, strict=True)]
+        every = np.concatenate(self.who)
+        first = distincts.Groups([Values(every), distincts.v.concat(self.values)], len(every)).first
+        return who, value, [np.concatenate(c)[first] for c in zip(*self.changes, strict=True)]
 
     real = distincts._Entries.netted
     patch.setattr(distincts._Entries, "netted", netted)

@@ -3,7 +3,7 @@
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -15,7 +15,7 @@ from smile.algebra.arrow_types import stream_schema
 from smile.engine.delivery import arrow_changes
 from smile.engine.local import LocalEngine
 from smile.kernels.compile import compile_graph
-from smile.log.frame import NOTHING, Frame
+from smile.log.frame import Frame
 from smile.program import compile_program
 from smile.source import Source
 from smile.state import table as tables
@@ -64,11 +64,11 @@ CASES = [
     Case("every row with the total", "SELECT t, v, x FROM S JOIN (SELECT SUM(w) AS x FROM R) AS a ON TRUE"),
     Case("interval join, nothing equated", "SELECT t, u FROM S JOIN R ON u BETWEEN t AND t + INTERVAL '10' SECOND", behind="R"),
     Case("anti join, nothing equated", "SELECT t FROM S WHERE NOT EXISTS (SELECT 1 FROM R WHERE u BETWEEN t AND t + INTERVAL '10' SECOND)", behind="R"),
-    Case("over all, count distinct", "SELECT t, k, COUNT(DISTINCT v) OVER (ORDER BY t) AS x FROM S"),
-    Case("over an evolving partition", "SELECT k, t, SUM(v) OVER (PARTITION BY n ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM (SELECT t, v, S.k, n FROM S JOIN (SELECT k, COUNT(*) AS n FROM R GROUP BY k) AS a ON S.k = a.k) AS q", events=500),
-    Case("best by an evolving column", "SELECT k, n, m FROM (SELECT k, COUNT(*) AS n, SUM(v) AS m FROM S GROUP BY k) AS q BEST 3 BY m PER n", events=500),
-    Case("as of on an evolving column", "SELECT t, v, w FROM S ASOF JOIN (SELECT u, w, c FROM R JOIN (SELECT k, COUNT(*) AS c FROM S GROUP BY k) AS a ON R.k = a.k) AS b ON S.k = b.c AND S.t >= b.u", events=500),
-    Case("semi join on an evolving column", "SELECT u, w FROM R WHERE w IN (SELECT n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q)", events=500),
+    Case("over all, count distinct", "SELECT t, k, COUNT(DISTINCT v) OVER (ORDER BY t) AS x FROM S", events=100),
+    Case("over an evolving partition", "SELECT k, t, SUM(v) OVER (PARTITION BY n ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM (SELECT t, v, S.k, n FROM S JOIN (SELECT k, COUNT(*) AS n FROM R GROUP BY k) AS a ON S.k = a.k) AS q", events=200),
+    Case("best by an evolving column", "SELECT k, n, m FROM (SELECT k, COUNT(*) AS n, SUM(v) AS m FROM S GROUP BY k) AS q BEST 3 BY m PER n", events=200),
+    Case("as of on an evolving column", "SELECT t, v, w FROM S ASOF JOIN (SELECT u, w, c FROM R JOIN (SELECT k, COUNT(*) AS c FROM S GROUP BY k) AS a ON R.k = a.k) AS b ON S.k = b.c AND S.t >= b.u", events=50),
+    Case("semi join on an evolving column", "SELECT u, w FROM R WHERE w IN (SELECT n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q)", events=200),
     Case("not in, NULLs", "SELECT t, k FROM S WHERE NULLIF(k, 3) NOT IN (SELECT NULLIF(k, 5) FROM R WHERE w < 1000)"),
     Case("last", "SELECT t, k, v FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
     Case("sum of last", "SELECT k, SUM(v) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k"),

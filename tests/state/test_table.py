@@ -10,8 +10,9 @@ from smile.algebra.types import INT, STRING
 from smile.columns import hashing, values as v
 from smile.columns.values import Values
 from smile.log.frame import END
+from smile.state.gathered import Gathered
 from smile.state.run import Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 Key = tuple[int, str | None]
 Row = tuple[str | None, int | None, int, int]

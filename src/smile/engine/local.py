@@ -4,13 +4,14 @@ What it remembers is one immutable version after another; a frame makes the next
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
 from smile.columns import masks
 from smile.columns.values import from_arrow
+from smile.engine.merges import Merges
 from smile.kernels.changes import Changes, Version
 from smile.kernels.compile import Kernels
 from smile.kernels.seals import Moved
@@ -88,12 +89,15 @@ class LocalEngine:
     kernels: Kernels
     store: Store | None = None
     remembered: Remembered = field(init=False)
+    _merges: Merges = field(default_factory=Merges)
 
     def __post_init__(self) -> None:
         self.remembered = nothing(self.kernels)
 
     def advance(self, frame: Frame) -> Batch:
-        self.remembered, batch = advanced(self.kernels, self.remembered, frame)
+        states = self._merges.taken_in(self.remembered.states)
+        self.remembered, batch = advanced(self.kernels, replace(self.remembered, states=states), frame)
+        self._merges.begin(self.remembered.states)
         return batch
 
     def checkpoint(self) -> int:

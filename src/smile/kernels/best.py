@@ -24,8 +24,9 @@ from smile.kernels.ordering import Places, Spread, before, places, spread_of
 from smile.kernels.seals import Moved
 from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
 from smile.kernels.transform import Input, Output, State, Transform
+from smile.state.gathered import Gathered
 from smile.state.run import Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 ROWS, OUT = "rows", "out"
 """A row is stored as its source has it, with the mask that it was given here beside it."""

@@ -20,7 +20,8 @@ from smile.kernels.changes import Version
 from smile.kernels.seals import Horizons, Moved, Seals
 from smile.knowledge.seals import Seal
 from smile.log.frame import END
-from smile.state.table import Gathered, Table
+from smile.state.gathered import Gathered
+from smile.state.table import Table
 
 GROUP = "group"
 """The column of marks, which has an index of its own."""

@@ -29,8 +29,9 @@ from smile.kernels.seals import Horizons, Moved, later
 from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
 from smile.kernels.transform import Input, Output, State, Transform
 from smile.knowledge.seals import Seal
+from smile.state.gathered import Gathered
 from smile.state.run import Rows, Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 ROWS, TOTALS = "rows", "totals"
 

@@ -20,8 +20,9 @@ from smile.kernels.kept import cells
 from smile.kernels.ordering import Spread, spread_of
 from smile.kernels.over_slices import Slices
 from smile.kernels.seals import later
+from smile.state.gathered import Gathered
 from smile.state.run import Rows, Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 MEMBERS_MAX = 1 << 20
 """How many members of windows are laid out at once: bounds memory."""

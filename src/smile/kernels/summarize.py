@@ -27,8 +27,9 @@ from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.stored import stored
 from smile.kernels.transform import Input, Output, State, Transform
 from smile.log.frame import END
+from smile.state.gathered import Gathered
 from smile.state.run import Rows, Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 GROUPS = "groups"
 _STEPS = "steps"

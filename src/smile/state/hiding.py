@@ -30,10 +30,15 @@ class Hiding:
             # Another version followed before: what it hides is not hidden here.
             found = Hiding(np.where(self.since <= version, self.since, NEVER), version, self.any)
         found.latest = version + 1
-        if places is not None and len(places):
-            found.since[places] = version + 1
-            found.any = True
+        if places is not None:
+            found.hide(places, version + 1)
         return found
+
+    def hide(self, places: Indices, version: int) -> None:
+        """From this version on."""
+        if len(places):
+            self.since[places] = version
+            self.any = True
 
     def hides(self, version: int, places: Indices) -> Bools | None:
         """Which of these places are hidden; None if none of the run is."""

@@ -78,6 +78,8 @@ class Run:
 
 
 _NO_INDEX = Index(np.zeros(0, np.uint64), np.zeros(0, np.int64))
+_NO_ORDER = Index(np.zeros(0, np.int64), np.zeros(0, np.int64))
+_NO_ORDER = Index(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 Marks = Mapping[tuple[str, ...], Array]
 """Hashes of rows by the columns that they are of, where they are known already."""
@@ -98,12 +100,12 @@ def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = Non
     if gone is not None and not gone.any():
         gone = None
     there = None if gone is None else places_of(~gone)
+    if there is not None and not len(there):
+        # Of rows that are gone there may be no more than the keys.
+        return Run(rows, marks, gone, dict.fromkeys(shape.indexes, _NO_INDEX), dict.fromkeys(shape.orders, _NO_ORDER))
     indexes = {}
     for on in shape.indexes:
-        if there is not None and not len(there):
-            indexes[on] = _NO_INDEX
-            continue
-        of = known[on] if on in known else hashes([rows[c] for c in on], size)
+        of = known[on] if on in known else hashes([rows[c] for c in on], len(marks))
         indexes[on] = index_of(of, there)
     orders = {name: _order(rows[name].data, there) for name in shape.orders}
     return Run(rows, marks, gone, indexes, orders)

@@ -3,18 +3,17 @@
 A table with changes is a new table that shares the old one's runs, so any number of versions stand side by side.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from smile.columns import values as v
 from smile.columns.hashing import hashes
 from smile.columns.values import Array, Bools, Indices, Values, places_of
 from smile.log.frame import END
+from smile.state.gathered import Gathered, Part
 from smile.state.hiding import Hiding
 from smile.state.run import Marks, Rows, Run, Shape, find, is_equal, make, matched, merge
 
@@ -23,12 +22,14 @@ _NONE = np.zeros(0, np.int64)
 RUNS_MAX = 4
 """Runs of about one size before they are merged: more make finding slower, fewer make changing so."""
 
+RUNS_LIMIT = 3 * RUNS_MAX
+"""So many runs are merged on the spot, if nobody else has come to do it."""
+
+SMALL = 20_000
+"""Rows that are merged on the spot, in a few milliseconds."""
+
 GROWTH = 4
 """A run is merged with the next older one unless that is so many times its size."""
-
-
-Part = tuple[int, Indices]
-"""The number of a run, and places in it."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Table:
 
     # ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def find(self, key: Sequence[Values]) -> tuple[Bools, "Gathered"]:
+    def find(self, key: Sequence[Values]) -> tuple[Bools, Gathered]:
         """For each of these keys, whether there is a row, and the row; where there is none its columns are NULL."""
         count = len(key[0]) if key else 1
         marks = hashes(key, count)
@@ -92,7 +93,7 @@ class Table:
 
     def match(
         self, on: tuple[str, ...], asked: Sequence[Values], ordered: bool = True, marks: Array | None = None
-    ) -> tuple[Indices, "Gathered"]:
+    ) -> tuple[Indices, Gathered]:
         """All rows whose columns `on` equal these values (NULL equals nothing): pairs of the number of the values and
         the row; if `ordered`, in the order of the numbers. `marks` are the hashes of the values, if they are known."""
         usable: Indices | None = None
@@ -129,7 +130,7 @@ class Table:
             who, found = who[back], found.take(back)
         return who, found
 
-    def between(self, order: str, after: int, upto: int) -> "Gathered":
+    def between(self, order: str, after: int, upto: int) -> Gathered:
         """All rows whose tick in the column `order` is above `after` and not above `upto`."""
         if upto >= END:
             found = self.scan()
@@ -142,11 +143,11 @@ class Table:
                 parts.append((number, index.places[first:last]))
         return self._current(parts)
 
-    def scan(self) -> "Gathered":
+    def scan(self) -> Gathered:
         """All rows."""
         return self._current([(number, np.arange(len(run))) for number, run in enumerate(self.runs)])
 
-    def _current(self, parts: Sequence[Part]) -> "Gathered":
+    def _current(self, parts: Sequence[Part]) -> Gathered:
         """Of places in runs those that are not hidden and not gone."""
         kept = []
         for number, places in parts:
@@ -192,7 +193,7 @@ class Table:
         assert table.hiding is not None
         return Table(self.shape, table.runs[1:], table.hiding[1:], table.version), table.compacted()
 
-    def without(self, found: "Gathered") -> "Table":
+    def without(self, found: Gathered) -> "Table":
         """Without these of its rows."""
         if not len(found):
             return self
@@ -210,23 +211,49 @@ class Table:
         return Table(self.shape, (run, *self.runs), tuple(hiding), self.version + 1)
 
     def compacted(self) -> "Table":
-        """The same rows in fewer runs, once there are many of about one size."""
+        """The same rows in fewer runs, once there are many of about one size. A large merge is left to whoever asks for
+        `merging`, unless nobody does."""
+        count, size = self._due()
+        if not count or (size > SMALL and len(self.runs) < RUNS_LIMIT):
+            return self
+        merging = self._merging(count)
+        return self.with_merged(merging, merging.run())
+
+    def merging(self) -> "Merging | None":
+        """The large merge that is due, if one is."""
+        count, size = self._due()
+        return self._merging(count) if count and size > SMALL else None
+
+    def _due(self) -> tuple[int, int]:
+        """How many of the newest runs are to be one, and how many rows that takes."""
         runs = self.runs
         if len(runs) <= RUNS_MAX:
-            return self
+            return 0, 0
         count, size = 1, len(runs[0])
         while count < len(runs) and len(runs[count]) <= size * GROWTH:
             size += len(runs[count])
             count += 1
-        if count <= RUNS_MAX:
+        return (count, size) if count > RUNS_MAX else (0, 0)
+
+    def _merging(self, count: int) -> "Merging":
+        live = tuple(h.live(self.version) for h in self.hidden[:count])
+        return Merging(self.shape, self.runs[:count], live, count == len(self.runs))
+
+    def with_merged(self, merging: "Merging", merged: Run) -> "Table":
+        """With one run in the place of those it was merged from; the same table if they are no longer there."""
+        before, count = self.runs, len(merging.runs)
+        at = next((n for n, run in enumerate(before) if run is merging.runs[0]), len(before))
+        if at + count > len(before) or any(a is not b for a, b in zip(before[at:], merging.runs, strict=False)):
             return self
-        hidden = self.hidden
-        live = [h.live(self.version) for h in hidden[:count]]
-        merged = merge(self.shape, runs[:count], live, count == len(runs))
+        newer, older = before[:at], before[at + count :]
         if not len(merged):
-            return Table(self.shape, runs[count:], hidden[count:], self.version)
-        hiding = (Hiding.nothing(len(merged), self.version), *hidden[count:])
-        return Table(self.shape, (merged, *runs[count:]), hiding, self.version)
+            return Table(self.shape, newer + older, self.hidden[:at] + self.hidden[at + count :], self.version)
+        hiding = Hiding.nothing(len(merged), self.version)
+        for run in newer:
+            found, places = find(merged, run.hashes, [run.rows[c] for c in self.shape.key], self.shape)
+            hiding.hide(places[found], self.version)
+        hidden = (*self.hidden[:at], hiding, *self.hidden[at + count :])
+        return Table(self.shape, (*newer, merged, *older), hidden, self.version)
 
     @property
     def bytes(self) -> int:
@@ -244,118 +271,15 @@ def _may_have(run: Run, marks: Array) -> bool:
     return bool(len(run) and len(marks) and run.hashes[0] <= marks[-1] and marks[0] <= run.hashes[-1])
 
 
-class Gathered(Mapping[str, Values]):
-    """Rows from several runs, a column fetched when it is asked for; NULL where a row is from no run."""
+@dataclass(frozen=True)
+class Merging:
+    """Runs of a table that follow one another, newest first, and which of their rows newer ones did not hide."""
 
-    def __init__(self, table: Table, run_of: Array, place: Indices) -> None:
-        self.table, self.run_of, self.place = table, run_of, place
-        self._fetched: dict[str, Values] = {}
-        self._same: dict[tuple[int, ...], Values] = {}
-        self._parts: list[tuple[Run, Indices, Indices]] | None = None
-        self._ranged: list[tuple[Run, Indices]] | None = None
-        """Places run by run, if the rows stand so."""
+    shape: Shape
+    runs: tuple[Run, ...]
+    live: tuple[Bools | None, ...]
+    is_oldest: bool
 
-    @staticmethod
-    def of(table: Table, parts: Sequence[Part]) -> "Gathered":
-        """Rows that stand run by run."""
-        if len(parts) == 1:
-            number, place = parts[0]
-            found = Gathered(table, np.full(len(place), number), place)
-        else:
-            run_of = np.repeat([number for number, _ in parts], [len(p) for _, p in parts]) if parts else _NONE
-            found = Gathered(table, run_of, np.concatenate([_NONE, *(p for _, p in parts)]))
-        found._ranged = [(table.runs[number], place) for number, place in parts]
-        return found
-
-    def __len__(self) -> int:
-        """How many rows; a mapping of columns though it is."""
-        return len(self.place)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.table.shape.columns)
-
-    def __getitem__(self, name: str) -> Values:
-        if name not in self._fetched:
-            self._fetched[name] = self._fetch(name)
-        return self._fetched[name]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The column, or `default` if no run that rows are from has it."""
-        runs = [part[0] for part in self._ranged or self._split()]
-        return self[name] if any(name in run.rows for run in runs) else default
-
-    def take(self, at: Indices) -> "Gathered":
-        return Gathered(self.table, self.run_of[at], self.place[at])
-
-    def _split(self) -> list[tuple[Run, Indices, Indices]]:
-        """The runs that rows are from, where those rows stand here, and where there."""
-        if self._parts is None:
-            self._parts = []
-            for number, run in enumerate(self.table.runs):
-                here = places_of(self.run_of == number)
-                if len(here):
-                    self._parts.append((run, here, self.place[here]))
-        return self._parts
-
-    def _fetch(self, name: str) -> Values:
-        parts = self._ranged or self._split()
-        columns = [part[0].rows.get(name) for part in parts]
-        # A column by two names is fetched once.
-        same = tuple(map(id, columns))
-        if same not in self._same:
-            some = next((c for c in columns if c is not None), None)
-            if some is None:
-                self._same[same] = blank(self.table.shape, name, len(self.place))
-            elif self._ranged:
-                self._same[same] = self._in_turn(columns, some)
-            elif some.is_text:
-                self._same[same] = self._scattered_text(columns, some)
-            else:
-                self._same[same] = self._scattered(columns)
-        return self._same[same]
-
-    def _in_turn(self, columns: Sequence[Values | None], some: Values) -> Values:
-        assert self._ranged is not None
-        ranged = zip(columns, self._ranged, strict=True)
-        return v.concat([v.empty_like(some, len(at)) if c is None else c.take(at) for c, (_, at) in ranged])
-
-    def _scattered(self, columns: Sequence[Values | None]) -> Values:
-        parts, count = self._split(), len(self.place)
-        there = [c for c in columns if c is not None]
-        if len(parts) == 1 and len(parts[0][1]) == count:
-            return there[0].take(self.place)
-        whole = sum(len(part[1]) for part in parts) == count and len(there) == len(parts)
-        kinds = {c.data.dtype for c in there}
-        data = np.zeros(count, kinds.pop() if len(kinds) == 1 else object)
-        valid = None if whole and all(c.valid is None for c in there) else np.zeros(count, bool)
-        for column, (_, here, at) in zip(columns, parts, strict=True):
-            if column is not None:
-                data[here] = column.data[at]
-                if valid is not None:
-                    valid[here] = True if column.valid is None else column.valid[at]
-        return Values(data, valid)
-
-    def _scattered_text(self, columns: Sequence[Values | None], some: Values) -> Values:
-        parts = self._split()
-        pieces = [
-            v.empty_like(some, len(at)) if c is None else c.take(at)
-            for c, (_, _, at) in zip(columns, parts, strict=True)
-        ]
-        places = [here for _, here, _ in parts]
-        missing = places_of(self.run_of < 0)
-        if len(missing):
-            pieces.append(v.empty_like(some, len(missing)))
-            places.append(missing)
-        back = np.empty(len(self.place), np.int64)
-        back[np.concatenate(places)] = np.arange(len(self.place))
-        return v.concat(pieces).take(back)
-
-
-def blank(shape: Shape, name: str, count: int) -> Values:
-    """NULLs of a column."""
-    return v.empty_like(_like(shape.columns[name]), count)
-
-
-@cache
-def _like(kind: pa.DataType) -> Values:
-    return v.from_arrow(pa.array([], kind))
+    def run(self) -> Run:
+        """All of them in one. It takes its time, and may do so beside everything else."""
+        return merge(self.shape, self.runs, self.live, self.is_oldest)

@@ -15,8 +15,9 @@ from smile.kernels.aggregates.accumulator import GROUP, Found, Place
 from smile.kernels.changes import Changes
 from smile.kernels.layout import Layout
 from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
+from smile.state.gathered import Gathered
 from smile.state.run import Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 MEMBERS = "members"
 

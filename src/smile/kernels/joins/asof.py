@@ -29,8 +29,9 @@ from smile.kernels.seals import Horizons, Moved
 from smile.kernels.stored import StoredColumns, columns_of, flat, stored
 from smile.kernels.transform import Input, Output, State, Transform
 from smile.log.frame import END
+from smile.state.gathered import Gathered
 from smile.state.run import Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 LEFT, RIGHT = "left", "right"
 TOLD, ADDED = "told match", "told steps"

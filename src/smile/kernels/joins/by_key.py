@@ -24,8 +24,9 @@ from smile.kernels.layout import Evolving, Layout
 from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.transform import Input, Output, State, Transform
 from smile.knowledge.seals import Seal
+from smile.state.gathered import Gathered
 from smile.state.run import Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 Keys = Sequence[Values]
 

@@ -7,7 +7,8 @@ import numpy as np
 from smile.columns.values import Array, Bools, Values
 from smile.kernels.seals import Horizons, Moved, Seals
 from smile.log.frame import END
-from smile.state.table import Gathered, Table
+from smile.state.gathered import Gathered
+from smile.state.table import Table
 
 
 class Ends:

@@ -23,8 +23,9 @@ from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.stored import stored
 from smile.kernels.transform import State
 from smile.log.frame import END
+from smile.state.gathered import Gathered
 from smile.state.run import Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 STEPS = "steps of matches"
 

@@ -25,8 +25,9 @@ from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.stored import columns_of, flat, stored
 from smile.kernels.transform import State
 from smile.knowledge.join_types import match_ties
+from smile.state.gathered import Gathered
 from smile.state.run import Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 NULLS = "asks for NULL"
 """A column of both tables where NULL matches everything: whether a row has one."""
@@ -53,7 +54,8 @@ class Paired(Matches):
         self.aware = sides.rel.null_aware
         self.width = kleene.AWARE if self.aware else kleene.PLAIN
         pairs = list(zip(own.on, other.on, strict=True))
-        indexed = [p for p in pairs if p[1] in other.key] if other.whole else pairs
+        self.asked = {b: a for a, b in pairs}
+        indexed = [(self.asked[b], b) for b in other.key] if other.whole else pairs
         self.indexed = [] if sides.moving else indexed
         """What rows are found by. A row of the other side whose whole key is asked for is found by that alone, since
         having heard of it is worth knowing though the rest should differ."""
@@ -213,8 +215,7 @@ class Paired(Matches):
 
     def _wanted(self, rows: Rows) -> list[Values]:
         """The key of the other side that each row asks for at present."""
-        source = dict(zip(self.other.on, self.own.on, strict=True))
-        return [k.now_of(column_of(rows, source[c])) for c in self.other.key]
+        return [k.now_of(column_of(rows, self.asked[c])) for c in self.other.key]
 
     def heard(self, news: News, rows: Rows) -> Bools:
         count = len(rows)

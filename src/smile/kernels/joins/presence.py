@@ -33,8 +33,9 @@ from smile.kernels.joins.sides import Rows, Side, Sides
 from smile.kernels.seals import Horizons, Moved
 from smile.kernels.transform import State
 from smile.log.frame import END
+from smile.state.gathered import Gathered
 from smile.state.run import Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 POSSIBLE, NOW, ADDED = "told possible", "told now", "told steps"
 """Columns beside a remembered row: what was told of whether it has a match, and the steps of its matches."""

@@ -28,8 +28,9 @@ from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
 from smile.kernels.transform import Input, Output
 from smile.knowledge.join_types import match_ties
 from smile.knowledge.seals import Ties
+from smile.state.gathered import Gathered
 from smile.state.run import Shape
-from smile.state.table import Gathered, Table
+from smile.state.table import Table
 
 C = TypeVar("C", bound=Column)
 Which = Literal["left", "right"]
