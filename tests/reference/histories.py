@@ -77,7 +77,11 @@ class Histories:
         return self._silence(stream)
 
     def _later(self, tick: int) -> int:
-        """A later tick: often the next one, or one where a window ends or an interval after an event is over."""
+        """A later tick: often the next one, or one where a window ends or an interval after an event is over, or one at
+        which something happened on another stream."""
+        taken = [t for t in self.ticks if t > tick]
+        if taken and self.random.random() < 0.2:
+            return self.random.choice(taken)
         if self.intervals and self.random.random() < 0.4:
             interval = self.random.choice(self.intervals)
             edges = [*(t + interval for t in self.ticks), (tick // interval + 1) * interval]

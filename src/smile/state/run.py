@@ -126,6 +126,8 @@ def merge(shape: Shape, runs: Sequence[Run], live: Sequence[Bools | None], is_ol
     marks = np.concatenate([run.hashes if at is None else run.hashes[at] for run, at in kept])
     order = marks.argsort(kind="stable")
     rows = _together(shape, kept, order)
+    if not len(marks):
+        return Run(rows, marks, None, dict.fromkeys(shape.indexes, _NO_INDEX), dict.fromkeys(shape.orders, _NO_ORDER))
     gone = None
     if not is_oldest and any(run.gone is not None for run in runs):
         gone = np.concatenate([_gone(run, at) for run, at in kept])[order]
