@@ -264,7 +264,7 @@ def rows_of_one_frame_do_not_meet(patch: Patch) -> None:
 
 @canary()
 def null_joins_null(patch: Patch) -> None:
-    def match(self: table.Table, on: Any, asked: Sequence[Values], *_: Any) -> Any:
+    def match(self: table.Table, on: Any, asked: Sequence[Values], *_: Any, **__: Any) -> Any:
         every, count = self.scan(), len(asked[0])
         who, at = np.repeat(np.arange(count), len(every)), np.tile(np.arange(len(every)), count)
         alike = [every[name].take(at).same(column.take(who)) for name, column in zip(on, asked, strict=True)]
@@ -315,7 +315,7 @@ def compaction_keeps_the_older_version(patch: Patch) -> None:
     patch.setattr(table, "merge", merge)
 
 
-@canary()
+@canary("same_however_cut")
 def compaction_forgets_what_is_gone(patch: Patch) -> None:
     real = table.merge
     patch.setattr(table, "merge", lambda shape, runs, live, _is_oldest: real(shape, runs, live, True))

@@ -47,10 +47,8 @@ def narrows(before: Json, after: Json) -> bool:
     if "exactly" in before:
         return after == before
     if "latest" in before:
-        if "latest" in after:
-            same = int(before["at"]) == int(after["at"])
-            return before["latest"] == after["latest"] if same else int(before["at"]) < int(after["at"])
-        return "exactly" in after
+        # Of two sources at one tick the greater is the later, and messages do not name it.
+        return "exactly" in after or ("latest" in after and int(before["at"]) <= int(after["at"]))
     lo, hi = _ends(before)
     later_lo, later_hi = _ends(after)
     if "unknown" in after or ("exactly" in after and after["exactly"] is None):

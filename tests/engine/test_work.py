@@ -28,6 +28,11 @@ TIMES = 8
 EVENTS = 10
 """Of each stream, in a small frame."""
 
+FRAMES = 12
+"""Small ones, of which the first third are not counted."""
+
+GROWTH_MAX = 1.5
+
 SECOND = 1024 * 1_000_000
 """Between two events of a stream, in ticks."""
 
@@ -53,48 +58,88 @@ class Case:
 
 CASES = [
     Case("sum by key", "SELECT k, SUM(v) AS x FROM S GROUP BY k"),
-    Case("avg, min, max, latest by key", "SELECT k, AVG(v) AS a, MIN(v) AS x, MAX(v) AS y, LATEST(v) AS l FROM S GROUP BY k"),
+    Case(
+        "avg, min, max, latest by key",
+        "SELECT k, AVG(v) AS a, MIN(v) AS x, MAX(v) AS y, LATEST(v) AS l FROM S GROUP BY k",
+    ),
     Case("total sum", "SELECT SUM(v) AS x, COUNT(*) AS n, MAX(v) AS y FROM S"),
     Case("count distinct by key", "SELECT k, COUNT(DISTINCT v) AS x FROM S GROUP BY k"),
     Case("count distinct of all", "SELECT COUNT(DISTINCT v) AS x FROM S"),
     Case("distinct", "SELECT DISTINCT k, s FROM S"),
-    Case("groups of groups", "SELECT k, SUM(c) AS n, MAX(c) AS m FROM (SELECT k, s, COUNT(*) AS c FROM S GROUP BY k, s) AS q GROUP BY k"),
+    Case(
+        "groups of groups",
+        "SELECT k, SUM(c) AS n, MAX(c) AS m FROM (SELECT k, s, COUNT(*) AS c FROM S GROUP BY k, s) AS q GROUP BY k",
+    ),
     Case("group as", "SELECT k, GROUP (t, v) AS rows FROM S GROUP BY k"),
     Case("count distinct of all of last", "SELECT COUNT(DISTINCT k) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
     Case("every row with the total", "SELECT t, v, x FROM S JOIN (SELECT SUM(w) AS x FROM R) AS a ON TRUE"),
-    Case("interval join, nothing equated", "SELECT t, u FROM S JOIN R ON u BETWEEN t AND t + INTERVAL '10' SECOND", behind="R", whole="x"),
-    Case("anti join, nothing equated", "SELECT t FROM S WHERE NOT EXISTS (SELECT 1 FROM R WHERE u BETWEEN t AND t + INTERVAL '10' SECOND)", behind="R", whole="x"),
-    Case("over all, count distinct", "SELECT t, k, COUNT(DISTINCT v) OVER (ORDER BY t) AS x FROM S", events=100, whole="x"),
-    Case("over an evolving partition", "SELECT k, t, SUM(v) OVER (PARTITION BY n ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM (SELECT t, v, S.k, n FROM S JOIN (SELECT k, COUNT(*) AS n FROM R GROUP BY k) AS a ON S.k = a.k) AS q", events=200, whole="x"),
-    Case("best by an evolving column", "SELECT k, n, m FROM (SELECT k, COUNT(*) AS n, SUM(v) AS m FROM S GROUP BY k) AS q BEST 3 BY m PER n", events=200, whole="x"),
-    Case("as of on an evolving column", "SELECT t, v, w FROM S ASOF JOIN (SELECT u, w, c FROM R JOIN (SELECT k, COUNT(*) AS c FROM S GROUP BY k) AS a ON R.k = a.k) AS b ON S.k = b.c AND S.t >= b.u", events=40, whole="x"),
-    Case("semi join on an evolving column", "SELECT u, w FROM R WHERE w IN (SELECT n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q)", events=40, whole="x"),
     Case("not in, NULLs", "SELECT t, k FROM S WHERE NULLIF(k, 3) NOT IN (SELECT NULLIF(k, 5) FROM R WHERE w < 1000)"),
     Case("last", "SELECT t, k, v FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
     Case("sum of last", "SELECT k, SUM(v) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k"),
     Case("min and max of last", "SELECT k, MIN(v) AS x, MAX(v) AS y FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k"),
     Case("latest of last", "SELECT k, LATEST(v) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k"),
-    Case("count distinct of last", "SELECT k, COUNT(DISTINCT v) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k"),
+    Case(
+        "count distinct of last",
+        "SELECT k, COUNT(DISTINCT v) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k",
+    ),
     Case("distinct of last", "SELECT DISTINCT k, s FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
     Case("max of all of last", "SELECT MAX(v) AS y FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
-    Case("max of all of last, falling", "SELECT MAX(0 - CAST(t AS int)) AS y FROM LAST(S, t, INTERVAL '{n}' SECOND)", whole="x"),
-    Case("tumbling window", "SELECT window_start, COUNT(*) AS n, SUM(v) AS x FROM TUMBLE(MERGE((SELECT t, k, v FROM S), (SELECT u, k, w FROM R)), t, INTERVAL '10' SECOND) GROUP BY window_start", behind="R"),
-    Case("hopping window", "SELECT window_start, COUNT(*) AS n, MAX(v) AS x FROM HOP(MERGE((SELECT t, k, v FROM S), (SELECT u, k, w FROM R)), t, INTERVAL '10' SECOND, INTERVAL '30' SECOND) GROUP BY window_start", behind="R"),
+    Case(
+        "tumbling window",
+        "SELECT window_start, COUNT(*) AS n, SUM(v) AS x FROM TUMBLE(MERGE((SELECT t, k, v FROM S), (SELECT "
+        "u, k, w FROM R)), t, INTERVAL '10' SECOND) GROUP BY window_start",
+        behind="R",
+    ),
+    Case(
+        "hopping window",
+        "SELECT window_start, COUNT(*) AS n, MAX(v) AS x FROM HOP(MERGE((SELECT t, k, v FROM S), (SELECT u, "
+        "k, w FROM R)), t, INTERVAL '10' SECOND, INTERVAL '30' SECOND) GROUP BY window_start",
+        behind="R",
+    ),
     Case("inner join", "SELECT t, u, S.k, v, w FROM S JOIN R ON S.k = R.k"),
-    Case("interval join", "SELECT t, u, S.k, v, w FROM S JOIN R ON S.k = R.k AND u BETWEEN t AND t + INTERVAL '{n}' SECOND"),
-    Case("join with a total aggregate", "SELECT t, S.k, v, x FROM S JOIN (SELECT ref, SUM(w) AS x FROM R GROUP BY ref) AS a ON S.t = a.ref"),
-    Case("join with an aggregate by key", "SELECT t, S.k, v, x FROM S JOIN (SELECT k, SUM(w) AS x FROM R GROUP BY k) AS a ON S.k = a.k"),
-    Case("aggregate with aggregate", "SELECT k, x, y FROM (SELECT k, SUM(v) AS x FROM S GROUP BY k) AS a JOIN (SELECT k, SUM(w) AS y FROM R GROUP BY k) AS b USING (k)"),
+    Case(
+        "interval join",
+        "SELECT t, u, S.k, v, w FROM S JOIN R ON S.k = R.k AND u BETWEEN t AND t + INTERVAL '{n}' SECOND",
+    ),
+    Case(
+        "join with a total aggregate",
+        "SELECT t, S.k, v, x FROM S JOIN (SELECT ref, SUM(w) AS x FROM R GROUP BY ref) AS a ON S.t = a.ref",
+    ),
+    Case(
+        "join with an aggregate by key",
+        "SELECT t, S.k, v, x FROM S JOIN (SELECT k, SUM(w) AS x FROM R GROUP BY k) AS a ON S.k = a.k",
+    ),
+    Case(
+        "aggregate with aggregate",
+        "SELECT k, x, y FROM (SELECT k, SUM(v) AS x FROM S GROUP BY k) AS a JOIN (SELECT k, SUM(w) AS y FROM "
+        "R GROUP BY k) AS b USING (k)",
+    ),
     Case("left join", "SELECT t, u, S.k, v, w FROM S LEFT JOIN R ON S.k = R.k"),
-    Case("left join, bounded", "SELECT t, u, S.k, v, w FROM S LEFT JOIN R ON S.k = R.k AND u BETWEEN t AND t + INTERVAL '{n}' SECOND"),
-    Case("left join of one row", "SELECT t, v, x FROM S LEFT JOIN (SELECT ref, SUM(w) AS x FROM R GROUP BY ref HAVING SUM(w) > 3) AS a ON S.t = a.ref"),
+    Case(
+        "left join, bounded",
+        "SELECT t, u, S.k, v, w FROM S LEFT JOIN R ON S.k = R.k AND u BETWEEN t AND t + INTERVAL '{n}' SECOND",
+    ),
+    Case(
+        "left join of one row",
+        "SELECT t, v, x FROM S LEFT JOIN (SELECT ref, SUM(w) AS x FROM R GROUP BY ref HAVING SUM(w) > 3) AS a "
+        "ON S.t = a.ref",
+    ),
     Case("full join", "SELECT t, u, S.k, v, w FROM S FULL JOIN R ON S.k = R.k"),
     Case("semi join", "SELECT t, k FROM S WHERE k IN (SELECT k FROM R WHERE w > 3)", same=1),
-    Case("semi join, more than equal", "SELECT t, k FROM S WHERE EXISTS (SELECT 1 FROM R WHERE R.k = S.k AND R.w > S.v)"),
+    Case(
+        "semi join, more than equal",
+        "SELECT t, k FROM S WHERE EXISTS (SELECT 1 FROM R WHERE R.k = S.k AND R.w > S.v)",
+    ),
     Case("anti join", "SELECT t, k FROM S WHERE NOT EXISTS (SELECT 1 FROM R WHERE R.k = S.k)", same=1),
-    Case("anti join, bounded", "SELECT t, k FROM S WHERE NOT EXISTS (SELECT 1 FROM R WHERE R.ref = S.t AND u <= t + INTERVAL '{n}' SECOND)"),
+    Case(
+        "anti join, bounded",
+        "SELECT t, k FROM S WHERE NOT EXISTS (SELECT 1 FROM R WHERE R.ref = S.t AND u <= t + INTERVAL '{n}' SECOND)",
+    ),
     Case("not in", "SELECT t, k FROM S WHERE k NOT IN (SELECT k FROM R)", same=1),
-    Case("anti join with rows that leave", "SELECT t, k FROM S WHERE NOT EXISTS (SELECT 1 FROM LAST(R, u, INTERVAL '{n}' SECOND) AS q WHERE q.k = S.k)"),
+    Case(
+        "anti join with rows that leave",
+        "SELECT t, k FROM S WHERE NOT EXISTS (SELECT 1 FROM LAST(R, u, INTERVAL '{n}' SECOND) AS q WHERE q.k = S.k)",
+    ),
     Case("as of", "SELECT t, S.k, v, w FROM S ASOF JOIN R ON S.k = R.k AND S.t >= R.u"),
     Case("as of, right behind", "SELECT t, S.k, v, w FROM S ASOF JOIN R ON S.k = R.k AND S.t >= R.u", behind="R"),
     Case("as of, left behind", "SELECT t, S.k, v, w FROM S ASOF JOIN R ON S.k = R.k AND S.t >= R.u", behind="S"),
@@ -103,19 +148,99 @@ CASES = [
     Case("best by key", "SELECT t, k, v FROM S BEST 3 BY v DESC PER k"),
     Case("silence", "SELECT t, k FROM S WHERE SILENCE(t) > INTERVAL '20' SECOND"),
     Case("silence by key", "SELECT t, k FROM S WHERE SILENCE(t PER k) > INTERVAL '{n}' SECOND"),
-    Case("over range by key", "SELECT t, k, SUM(v) OVER (PARTITION BY k ORDER BY t RANGE INTERVAL '{n}' SECOND PRECEDING) AS x FROM S"),
+    Case(
+        "over range by key",
+        "SELECT t, k, SUM(v) OVER (PARTITION BY k ORDER BY t RANGE INTERVAL '{n}' SECOND PRECEDING) AS x FROM S",
+    ),
     Case("over range", "SELECT t, k, SUM(v) OVER (ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM S"),
-    Case("over range, long", "SELECT t, k, SUM(v) OVER (ORDER BY t RANGE INTERVAL '{n}' SECOND PRECEDING) AS x FROM S", whole="x"),
     Case("over all by key", "SELECT t, k, SUM(v) OVER (PARTITION BY k ORDER BY t) AS x FROM S"),
     Case("over all", "SELECT t, k, SUM(v) OVER (ORDER BY t) AS x FROM S"),
-    Case("over, behind", "SELECT t, SUM(v) OVER (ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM MERGE((SELECT t, k, v FROM S), (SELECT u, k, w FROM R))", behind="R", whole="x"),
     Case("union", "SELECT t, k FROM S UNION ALL SELECT u, k FROM R"),
     Case("merge", "SELECT t, source, k FROM MERGE((SELECT t, k, v FROM S), (SELECT u, k, w FROM R))"),
     Case("having", "SELECT k, COUNT(*) AS n FROM S GROUP BY k HAVING COUNT(*) > 8"),
-    Case("by an evolving column", "SELECT n, COUNT(*) AS m FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q GROUP BY n", whole="x"),
-    Case("join on an evolving column", "SELECT t, a.k, n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS a JOIN (SELECT u AS t, w FROM R) AS b ON a.n = b.w", events=40, whole="x"),
-    Case("best of groups", "SELECT k, n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q ORDER BY n DESC LIMIT 10", whole="x"),
-]  # fmt: skip
+]
+
+WHOLE = [
+    Case(
+        "interval join, nothing equated",
+        "SELECT t, u FROM S JOIN R ON u BETWEEN t AND t + INTERVAL '10' SECOND",
+        behind="R",
+        whole="there is no index of distances: every pair is tried",
+    ),
+    Case(
+        "anti join, nothing equated",
+        "SELECT t FROM S WHERE NOT EXISTS (SELECT 1 FROM R WHERE u BETWEEN t AND t + INTERVAL '10' SECOND)",
+        behind="R",
+        whole="there is no index of distances: every pair is tried",
+    ),
+    Case(
+        "over all, count distinct",
+        "SELECT t, k, COUNT(DISTINCT v) OVER (ORDER BY t) AS x FROM S",
+        events=100,
+        whole="there are no running totals of values: all rows of the partition are read",
+    ),
+    Case(
+        "over an evolving partition",
+        "SELECT k, t, SUM(v) OVER (PARTITION BY n ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM "
+        "(SELECT t, v, S.k, n FROM S JOIN (SELECT k, COUNT(*) AS n FROM R GROUP BY k) AS a ON S.k = a.k) AS q",
+        events=200,
+        whole="every row may be of any partition",
+    ),
+    Case(
+        "best by an evolving column",
+        "SELECT k, n, m FROM (SELECT k, COUNT(*) AS n, SUM(v) AS m FROM S GROUP BY k) AS q BEST 3 BY m PER n",
+        events=200,
+        whole="every row may be of any group",
+    ),
+    Case(
+        "as of on an evolving column",
+        "SELECT t, v, w FROM (SELECT t, v, 0 - v AS j FROM S) AS S ASOF JOIN (SELECT u, w, c FROM R JOIN "
+        "(SELECT k, COUNT(*) AS c FROM S GROUP BY k) AS a ON R.k = a.k) AS b ON S.j = b.c AND S.t >= b.u",
+        events=8,
+        whole="every pair may match",
+    ),
+    Case(
+        "semi join on an evolving column",
+        "SELECT u, w FROM R WHERE 0 - w IN (SELECT n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q)",
+        events=40,
+        whole="every pair may match",
+    ),
+    Case(
+        "max of all of last, falling",
+        "SELECT MAX(0 - CAST(t AS int)) AS y FROM LAST(S, t, INTERVAL '{n}' SECOND)",
+        whole="when the extreme leaves, its group is searched for the next",
+    ),
+    Case(
+        "over range, long",
+        "SELECT t, k, SUM(v) OVER (ORDER BY t RANGE INTERVAL '{n}' SECOND PRECEDING) AS x FROM S",
+        whole="what is summed is summed anew: all rows of the partition that are in range",
+    ),
+    Case(
+        "over, behind",
+        "SELECT t, SUM(v) OVER (ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM MERGE((SELECT t, "
+        "k, v FROM S), (SELECT u, k, w FROM R))",
+        behind="R",
+        whole="all rows of the partition that are kept are read, to find those in range of what changed",
+    ),
+    Case(
+        "by an evolving column",
+        "SELECT n, COUNT(*) AS m FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q GROUP BY n",
+        whole="every row may be of any group",
+    ),
+    Case(
+        "join on an evolving column",
+        "SELECT t, k, n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS a JOIN (SELECT u AS t, 0 - w AS n "
+        "FROM R) AS b USING (n)",
+        events=40,
+        whole="every pair may match",
+    ),
+    Case(
+        "best of groups",
+        "SELECT k, n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q ORDER BY n DESC LIMIT 10",
+        whole="the rank of every row of a group may have changed",
+    ),
+]
+"""Slow paths: a small frame reads more the more is remembered. Each says why; one that gets better is to be moved."""
 
 
 # ── measuring ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -123,9 +248,11 @@ CASES = [
 
 @dataclass
 class Work:
-    """Rows read and written, and apart from them those of runs that were merged, which each row is now and then."""
+    """Rows read and written; those written; and apart from them rows of runs that were merged, as each is now and
+    then."""
 
     rows: int = 0
+    written: int = 0
     merged: int = 0
 
 
@@ -134,31 +261,31 @@ def counted() -> Iterator[Work]:
     work = Work()
     with pytest.MonkeyPatch.context() as patch:
 
-        def counting(owner: Any, name: str, size: Callable[..., int], kind: str = "rows") -> None:
+        def counting(owner: Any, name: str, size: Callable[..., int], *kinds: str) -> None:
             original = getattr(owner, name)
 
             def wrapped(*args: Any, **options: Any) -> Any:
-                setattr(work, kind, getattr(work, kind) + size(*args))
+                for kind in kinds:
+                    setattr(work, kind, getattr(work, kind) + size(*args))
                 return original(*args, **options)
 
             patch.setattr(owner, name, wrapped)
 
-        counting(tables.Gathered, "__init__", lambda self, table, run_of, place: len(place))
-        counting(tables.Table, "_current", lambda self, parts: sum(len(places) for _, places in parts))
-        counting(tables, "make", lambda shape, rows, *rest: len(next(iter(rows.values()))))
+        counting(tables.Gathered, "__init__", lambda self, table, run_of, place: len(place), "rows")
+        counting(tables.Table, "_current", lambda self, parts: sum(len(places) for _, places in parts), "rows")
+        counting(tables, "make", lambda shape, rows, *rest: len(next(iter(rows.values()))), "rows", "written")
         counting(tables, "merge", lambda shape, runs, *rest: sum(map(len, runs)), "merged")
         yield work
 
 
 @dataclass
 class Measured:
-    """A small frame's, each the median of several: rows touched, rows told of, and the most bytes held in passing."""
+    """Of a small frame with events and one without, the median: rows touched, rows told of, and the most bytes held at
+    once, which shows what is read without being asked for by rows."""
 
     rows: float
     told: float
     bytes: float
-    merged: float
-    size: int
 
 
 class Run:
@@ -211,23 +338,50 @@ class Run:
 
 def measured(case: Case, events: int) -> Measured:
     run = Run(case, events)
-    found: list[tuple[int, int, int, int]] = []
     frames = run.small()
-    for number in range(14):
+    found = []
+    for number in range(FRAMES):
         frame = next(frames)
         with counted() as work:
             if not case.whole:
                 tracemalloc.start()
             batch = run.engine.advance(frame)
-            told = sum(len(c) for c in batch.changes.values())
+            told = sum(len(changes) for changes in batch.changes.values())
             if "V" in batch.changes:
                 arrow_changes(run.engine.kernels.inputs["V"], batch.changes["V"], batch.horizons)
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-        if number >= 4:
-            found.append((work.rows, told, peak, work.merged))
-    rows, told, peak, merged = (
-        [sum(f[i] for f in found[n : n + 2]) for n in range(0, len(found), 2)] for i in range(4)
-    )
-    size = sum(t.size for t in run.engine.tables.values())
-    return Measured(median(rows), median(told), median(peak), sum(merged) / len(merged), size)
+        # What a run needs to be looked at at all is made the first time.
+        if number >= FRAMES // 3:
+            found.append((work.rows, told, peak))
+    pairs = [np.add(a, b) for a, b in zip(found[::2], found[1::2], strict=True)]
+    rows, told, peak = np.median(pairs, axis=0)
+    return Measured(float(rows), float(told), float(peak))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_a_small_frame_costs_what_it_changes(case: Case) -> None:
+    few, many = measured(case, case.events), measured(case, case.events * TIMES)
+    assert few.told and many.told, "nothing happens in a small frame"
+    assert many.rows / many.told <= GROWTH_MAX * few.rows / few.told, (few, many)
+    assert many.bytes / many.told <= GROWTH_MAX * few.bytes / few.told, (few, many)
+    for found, events in ((few, case.events), (many, case.events * TIMES)):
+        assert found.rows <= found.told * log2(events), found
+
+
+@pytest.mark.parametrize("case", WHOLE, ids=lambda c: c.name)
+def test_slow_paths_are_the_ones_that_are_listed(case: Case) -> None:
+    few, many = measured(case, case.events), measured(case, case.events * TIMES)
+    assert many.rows >= few.rows * TIMES / 3, f"{case.name} has become better: {few}, {many}"
+
+
+def test_runs_are_merged_seldom_enough() -> None:
+    """A row is merged a logarithm of the state's size times, all in all."""
+    case = next(c for c in CASES if c.name == "sum of last")
+    with counted() as work:
+        run = Run(case, SMALL)
+        frames = run.small()
+        for _ in range(200):
+            run.engine.advance(next(frames))
+    assert work.merged > 0
+    assert work.merged <= work.written * log2(SMALL), work

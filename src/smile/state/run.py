@@ -79,7 +79,6 @@ class Run:
 
 _NO_INDEX = Index(np.zeros(0, np.uint64), np.zeros(0, np.int64))
 _NO_ORDER = Index(np.zeros(0, np.int64), np.zeros(0, np.int64))
-_NO_ORDER = Index(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 Marks = Mapping[tuple[str, ...], Array]
 """Hashes of rows by the columns that they are of, where they are known already."""
