@@ -315,7 +315,7 @@ def compaction_keeps_the_older_version(patch: Patch) -> None:
     patch.setattr(table, "merge", merge)
 
 
-@canary("same_however_cut")
+@canary("same_after_a_crash")
 def compaction_forgets_what_is_gone(patch: Patch) -> None:
     real = table.merge
     patch.setattr(table, "merge", lambda shape, runs, live, _is_oldest: real(shape, runs, live, True))

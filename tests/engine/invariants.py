@@ -5,6 +5,7 @@ written and lost, and how the history might have gone on instead.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -157,13 +158,12 @@ def _expected(run: Run) -> dict[str, dict[str, Json]]:
 
 
 def _same_however_cut(run: Run, random: Random) -> list[str]:
-    """The order across streams does not matter, nor where frames end, nor whether one was tried before and lost, nor
-    when runs are merged: as early as this, a few rows have others below them."""
+    """The order across streams does not matter, nor where frames end, nor whether one was tried before and lost."""
     engine = LocalEngine(kernels_of(run.program))
     lines = interleaved(run, random)
     ends = cuts(random, len(lines))
     tried = [stop for stop in ends if random.random() < 0.2]
-    with patch.multiple(table, RUNS_MAX=random.choice((1, 2, 4)), GROWTH=random.choice((1, 2, 4))):
+    with merging(random):
         advance(engine, run.program, lines, ends, tried)
     return _unlike(content(engine, run.program), _expected(run))
 
@@ -202,6 +202,11 @@ def told_in_pieces(run: Run, random: Random) -> list[tuple[str, int, int, pa.Rec
     return found
 
 
+def merging(random: Random) -> AbstractContextManager[object]:
+    """Runs are merged early or late, which does not matter. Early, even a few rows have older ones below them."""
+    return patch.multiple(table, RUNS_MAX=random.choice((1, 1, 2, 4)), GROWTH=random.choice((1, 1, 2, 4)))
+
+
 def interleaved(run: Run, random: Random) -> list[Event]:
     """The same lines of each stream in the same order, and the streams mixed anew."""
     queues: dict[str, list[Event]] = {s.name: [] for s in run.program.streams}
@@ -229,7 +234,7 @@ def _unlike(found: dict[str, dict[str, Json]], wanted: dict[str, dict[str, Json]
 def _same_after_a_crash(run: Run, random: Random) -> list[str]:
     """State is written now and then; the run stops, files are lost or torn, and another goes on from what is left."""
     kernels = kernels_of(run.program)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, merging(random):
         engine = LocalEngine(kernels, Store.at(folder, "p"))
         before = History.of(run.program)
         for stop in cuts(random, len(run.lines)):

@@ -223,11 +223,11 @@ class Grouped(Transform):
         gone = self._spent(there, after)
         dropped = dict(tables)
         if gone is None:
-            dropped[GROUPS] = state[GROUPS].updated(rows)
+            dropped[GROUPS] = state[GROUPS].updated(rows, None, had)
         else:
             keep = places_of(~gone | was)
             taken = {name: column.take(keep) for name, column in rows.items()}
-            dropped[GROUPS] = state[GROUPS].updated(taken, gone[keep])
+            dropped[GROUPS] = state[GROUPS].updated(taken, gone[keep], had)
             self._forget(dropped, key, place.marks, places_of(gone))
         return Changes(key, old, new), dropped, had if was.any() else None
 

@@ -4,7 +4,7 @@ A total relation joined on its whole key has a row for every value: the default 
 rows that are hidden count too. While a side is not sealed, rows nobody has heard of may still appear in it and match.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -91,7 +91,8 @@ class Sides:
         """Whether two rows match; NULL where that is unknown, which only a join that is aware of NULL tells apart."""
         equated = all_of(*(equal(left[a], right[b]) for a, b in self.rel.on))
         if not self.rel.null_aware:
-            equated = equated.filter()
+            at_odds = self._is_at_odds(left, self.left, self.right) or self._is_at_odds(right, self.right, self.left)
+            equated = F if at_odds else equated.filter()
         if self.rel.when is None or equated.possible == {False}:
             return equated
         when = self.ev.know(self.rel.when, {**right, **left}, self.rel.left, self.rel.right)
@@ -129,7 +130,7 @@ class Sides:
         asked = [row.cells[a] for a in own.on]
         if not self.rel.null_aware and any(c.is_final and c.now is None for c in asked):
             return False
-        if not self.rel.null_aware and self._is_at_odds(asked, other):
+        if not self.rel.null_aware and self._is_at_odds(row.cells, own, other):
             return False
         if other.whole and all(c.is_final for c in asked):
             wanted = self._wanted(row, own, other)
@@ -138,10 +139,10 @@ class Sides:
         seals = {s: self.ties.express(seal, own.fixed) for s, seal in self.ev.type(other.rel).seals.items()}
         return not is_sealed(seals, row.cells, self.ev.data(own.rel), self.ev.history.horizons)
 
-    def _is_at_odds(self, asked: Sequence[Known], other: Side) -> bool:
+    def _is_at_odds(self, cells: Cells, own: Side, other: Side) -> bool:
         """Whether one column is asked for two values, which no row has."""
         wanted: dict[str, Value] = {}
-        final = [(b, cell.now) for b, cell in zip(other.on, asked, strict=True) if cell.is_final]
+        final = [(b, cells[a].now) for a, b in zip(own.on, other.on, strict=True) if cells[a].is_final]
         return any(wanted.setdefault(b, value) != value for b, value in final)
 
     def exists(self, row: Row, own: Side, other: Side) -> Mask:

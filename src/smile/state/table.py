@@ -176,19 +176,30 @@ class Table:
         assert self.hiding is not None
         return self.hiding
 
+    def nothing(self) -> Gathered:
+        """No rows."""
+        return Gathered(self, _NONE, _NONE)
+
     # ── changing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def updated(self, rows: Rows, gone: Bools | None = None) -> "Table":
-        """With these rows in the place of those that have their keys; those that are `gone` are no more."""
-        return self.parted(rows, gone)[1]
+    def updated(self, rows: Rows, gone: Bools | None = None, had: Gathered | None = None) -> "Table":
+        """With these rows in the place of those that have their keys; those that are `gone` are no more. `had` are all
+        that the table has of these keys, where that is known."""
+        return self.parted(rows, gone, None, had)[1]
 
-    def parted(self, rows: Rows, gone: Bools | None = None, marks: Marks | None = None) -> tuple["Table", "Table"]:
+    def parted(
+        self, rows: Rows, gone: Bools | None = None, marks: Marks | None = None, had: Gathered | None = None
+    ) -> tuple["Table", "Table"]:
         """The rows that stay as they are, and all rows when it is updated. `marks` are hashes that are known."""
         if not len(next(iter(rows.values()))):
             return self, self
         run = make(self.shape, {n: rows[n] for n in self.shape.columns if n in rows}, gone, None, marks)
-        key = [run.rows[c] for c in self.shape.key]
-        run_of, place = self._find(run.hashes, key) if self.runs else (_NONE, _NONE)
+        if had is not None:
+            run_of, place = had.run_of, had.place
+        elif self.runs:
+            run_of, place = self._find(run.hashes, [run.rows[c] for c in self.shape.key])
+        else:
+            run_of, place = _NONE, _NONE
         table = self._with(run, run_of, place)
         assert table.hiding is not None
         return Table(self.shape, table.runs[1:], table.hiding[1:], table.version), table.compacted()

@@ -264,6 +264,8 @@ class AsOf(Transform):
             for a, b in self.rel.on:
                 before = kleene.both(before, kleene.compared("=", column_of(own, a), column_of(found, b), types[a]))
         match = kleene.filtered(before)
+        odd = at_odds(own, self.sides.twice(self.left)) | at_odds(found, self.sides.twice(self.right))
+        match = np.where(odd, np.uint8(masks.F), match)
         codes = masks.all_of(found.version.mask, match)
         tick, source, rest = self._ticks(found)
         order = np.lexsort((*reversed(rest), source, tick, who))

@@ -62,6 +62,7 @@ class Moving(Transform):
         elif sides.left.whole and rel.kind == "right":
             self.own = sides.right
         self.preserved = {"left": ("left",), "right": ("right",), "full": ("left", "right")}.get(rel.kind, ())
+        self.twice = {str(side.which): sides.twice(side) for side in (sides.left, sides.right)}
         self.layout = self._layout()
         self.ends = {str(side.which): self._ends(side) for side in (sides.left, sides.right)}
         self.shapes = {"left": sides.left.shape, "right": sides.right.shape}
@@ -251,6 +252,8 @@ class Moving(Transform):
 
     def _match(self, row: Row, candidate: Row, own: Side) -> Mask:
         left, right = (row, candidate) if own is self.sides.left else (candidate, row)
+        if self._is_at_odds(left.cells, self.sides.left) or self._is_at_odds(right.cells, self.sides.right):
+            return F
         equated = all_of(*(equal(left.cells[a], right.cells[b]) for a, b in self.rel.on)).filter()
         if self.rel.when is None or equated.possible == {False}:
             return equated
@@ -260,6 +263,11 @@ class Moving(Transform):
         when = know(self.rel.when, operands, self.types)
         assert isinstance(when, Mask)
         return all_of(equated, when.filter())
+
+    def _is_at_odds(self, cells: Cells, side: Side) -> bool:
+        """Whether a row asks one column for two values, which no row has."""
+        twice = ((cells[a], cells[b]) for a, b in self.twice[side.which])
+        return any(a.is_final and b.is_final and a.now != b.now for a, b in twice)
 
     def _wanted(self, row: Row, own: Side, other: Side) -> Key:
         source = {b: a for a, b in zip(own.on, other.on, strict=True)}
@@ -271,8 +279,7 @@ class Moving(Transform):
         asked = [row.cells[a] for a in own.on]
         if any(c.is_final and c.now is None for c in asked):
             return False
-        twice = ((row.cells[a], row.cells[b]) for a, b in self.sides.twice(own))
-        if any(a.is_final and b.is_final and a.now != b.now for a, b in twice):
+        if self._is_at_odds(row.cells, own):
             return False
         if other.whole and all(c.is_final for c in asked):
             wanted = self._wanted(row, own, other)

@@ -52,6 +52,7 @@ class Paired(Matches):
     def __init__(self, sides: Sides, own: Side, other: Side, total: bool) -> None:
         self.sides, self.own, self.other, self.total = sides, own, other, total
         self.aware = sides.rel.null_aware
+        self.twice = bool(sides.twice(own) or sides.twice(other))
         self.width = kleene.AWARE if self.aware else kleene.PLAIN
         pairs = list(zip(own.on, other.on, strict=True))
         self.asked = {b: a for a, b in pairs}
@@ -137,6 +138,9 @@ class Paired(Matches):
             equal = found if equal is None else kleene.both(equal, found)
         if not self.aware:
             match = masks.full(masks.T, len(own)) if equal is None else kleene.filtered(equal)
+            if self.twice:
+                odd = at_odds(own, self.sides.twice(self.own)) | at_odds(other, self.sides.twice(self.other))
+                match = np.where(odd, np.uint8(masks.F), match)
             if when is not None:
                 match = masks.all_of(match, when)
             codes = np.where(heard, masks.all_of(there, match), np.uint8(masks.ABSENT))

@@ -131,14 +131,15 @@ class Side:
         if met is not None:
             keep = keep & ~met
         known = {} if marks is None else {self.index: marks}
+        had = table.nothing() if changes.old is None else None
         if keep.all():
-            return table.parted(self.flat(changes.fixed, new), None, known)
+            return table.parted(self.flat(changes.fixed, new), None, known, had)
         if changes.old is None:
             if not keep.any():
                 return table, table
             at = places_of(keep)
             changes, known = changes.take(at), {on: of[at] for on, of in known.items()}
-            return table.parted(self.flat(changes.fixed, changes.new), None, known)
+            return table.parted(self.flat(changes.fixed, changes.new), None, known, had)
         return table.parted(self.flat(changes.fixed, new), ~keep, known)
 
     def is_met(self, fixed: Mapping[str, Values], count: int, horizons: Horizons) -> Bools:
