@@ -84,13 +84,13 @@ class Programs:
     def _head(self) -> mmpl.Rel:
         names = [s.name for s in STREAMS] + [v.name for v in self.program.views] * 2
         chosen = self.random.random()
-        if chosen < 0.85:
+        if chosen < 0.8:
             return mmpl.Ref(self.random.choice(names))
         inputs = tuple(
             mmpl.Restrict(mmpl.Ref(n), self._predicate(self._heading(mmpl.Ref(n))))
             for n in self.random.sample(["A", "B", "C"], 2)
         )
-        return mmpl.Merge(inputs) if chosen < 0.93 else mmpl.Union(inputs)
+        return mmpl.Merge(inputs) if chosen < 0.92 else mmpl.Union(inputs)
 
     def _heading(self, rel: mmpl.Rel) -> Heading:
         """Of a relation whose types exist too."""
@@ -250,6 +250,12 @@ class Programs:
         per = () if chosen < 0.2 else (self.random.choice(alike if alike and chosen < 0.7 else usable),)
         return mmpl.Summarize(rel, per, (*self._aggregates(heading), *self._aggregates(heading)))
 
+    def figures(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """Aggregates, and what follows from them."""
+        grouped = self.groups(rel)
+        heading, names = self._heading(grouped), [n for n, a in grouped.aggregates if a.function != "group"]
+        return mmpl.Extend(grouped, ((self._name(), self._expression(heading, names)),))
+
     def having(self, rel: mmpl.Rel) -> mmpl.Rel:
         """Groups that appear, evolve and vanish, often summarized again."""
         grouped = self.groups(rel)
@@ -327,7 +333,7 @@ _OPERATORS: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
     Programs.restrict, Programs.restrict, Programs.project, Programs.extend, Programs.extend, Programs.rename,
     Programs.join, Programs.join, Programs.join, Programs.join, Programs.asof, Programs.summarize, Programs.summarize,
     Programs.summarize, Programs.distinct, Programs.best, Programs.window, Programs.over, Programs.silence,
-    Programs.groups, Programs.having, Programs.having, Programs.last, Programs.last, Programs.total, Programs.total,
+    Programs.over, Programs.silence, Programs.figures, Programs.groups, Programs.having, Programs.having, Programs.last, Programs.last, Programs.total, Programs.total,
 ]  # fmt: skip
 
 

@@ -4,11 +4,12 @@ A run has a program, the lines of a history, and a seed that draws where frames 
 written and lost, and how the history might have gone on instead.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -25,6 +26,7 @@ from smile.engine.intake import Intake
 from smile.engine.local import LocalEngine
 from smile.engine.messages import messages
 from smile.graph.build import build
+from smile.kernels import forget
 from smile.kernels.compile import Kernels, compile_graph, shown
 from smile.kernels.shown import Shown
 from smile.knowledge.analysis import Analysis
@@ -83,11 +85,31 @@ def problems(run: Run, seed: int) -> list[str]:
 def broken(promise: str, run: Run, seed: int) -> list[str]:
     """How one promise is broken; nothing if it holds. A run that does not come to its end keeps none."""
     try:
-        return PROMISES[promise](run, Random(seed))
+        with small(Random(seed)):
+            return PROMISES[promise](run, Random(seed))
     except NotImplementedError:
         raise
     except Exception:  # noqa: BLE001  # whatever it is, the program and the events that lead to it are to be shown
         return [format_exc(limit=-FRAMES_SHOWN)]
+
+
+class Anyhow:
+    """Stands in for how many times as long a run must be to be left alone: now any run is, now none is."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+
+    def __rmul__(self, _: int) -> float:
+        return self.random.choice((-inf, inf))
+
+
+@contextmanager
+def small(random: Random) -> Iterator[None]:
+    """What waits for many rows happens with few: any number of the newest runs is merged at any time, and what is spent
+    is forgotten soon. It changes nothing that is told."""
+    merging = patch.multiple(table, RUNS_MAX=1, GROWTH=Anyhow(random))
+    with merging, patch.object(forget, "WAITING_MAX", random.choice((1, 2, 5))):
+        yield
 
 
 # ── current, prefix, evolve, drop, end ──────────────────────────────────────────────────────────────────────────────
@@ -163,8 +185,7 @@ def _same_however_cut(run: Run, random: Random) -> list[str]:
     lines = interleaved(run, random)
     ends = cuts(random, len(lines))
     tried = [stop for stop in ends if random.random() < 0.2]
-    with merging(random):
-        advance(engine, run.program, lines, ends, tried)
+    advance(engine, run.program, lines, ends, tried)
     return _unlike(content(engine, run.program), _expected(run))
 
 
@@ -202,11 +223,6 @@ def told_in_pieces(run: Run, random: Random) -> list[tuple[str, int, int, pa.Rec
     return found
 
 
-def merging(random: Random) -> AbstractContextManager[object]:
-    """Runs are merged early or late, which does not matter. Early, even a few rows have older ones below them."""
-    return patch.multiple(table, RUNS_MAX=random.choice((1, 1, 2, 4)), GROWTH=random.choice((1, 1, 2, 4)))
-
-
 def interleaved(run: Run, random: Random) -> list[Event]:
     """The same lines of each stream in the same order, and the streams mixed anew."""
     queues: dict[str, list[Event]] = {s.name: [] for s in run.program.streams}
@@ -234,7 +250,7 @@ def _unlike(found: dict[str, dict[str, Json]], wanted: dict[str, dict[str, Json]
 def _same_after_a_crash(run: Run, random: Random) -> list[str]:
     """State is written now and then; the run stops, files are lost or torn, and another goes on from what is left."""
     kernels = kernels_of(run.program)
-    with TemporaryDirectory() as folder, merging(random):
+    with TemporaryDirectory() as folder:
         engine = LocalEngine(kernels, Store.at(folder, "p"))
         before = History.of(run.program)
         for stop in cuts(random, len(run.lines)):

@@ -3,8 +3,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from smile.algebra.types import INT, DataType
-from smile.columns.knowledge import Objects
+from smile.algebra.types import BOOL, INT, DataType
+from smile.columns.knowledge import Objects, known
 from smile.columns.masks import T
 from smile.columns.values import Values
 from smile.kernels import points
@@ -80,4 +80,11 @@ def test_points_in_a_table() -> None:
     assert fixed_of(layout, rows)["k"].data[[0, 2]].tolist() == [2, 1]
     column = version_of(layout, rows).columns["rows"]
     assert isinstance(column, Objects)
-    assert column.points[[0, 2]].tolist() == [Nested(), INNER]
+    assert column.points.tolist() == [Nested(), Range.exactly(None), INNER]
+
+
+def test_what_is_known_of_a_row_in_no_table_is_null() -> None:
+    layout = Layout(("k",), {"k": INT}, {"f": Evolving("mask", BOOL)})
+    _, rows = Table(Shape((".k",), columns_of(layout))).find([Values(np.array([1]))])
+    columns = version_of(layout, rows).columns
+    assert known(columns["f"], 0, BOOL) == Mask.exactly(None)

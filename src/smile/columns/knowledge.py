@@ -94,7 +94,8 @@ class Masks:
         return np.asarray((self.possible & (self.possible - np.uint8(1))) == 0)
 
     def known(self, index: int, data: DataType) -> Mask:
-        possible, now = int(self.possible[index]), int(self.now[index])
+        # Of a row nobody has heard of nothing is possible: whoever looks nevertheless finds NULL.
+        possible, now = int(self.possible[index]) or 4, int(self.now[index]) or 4
         truths = [t for t, bit in ((True, 1), (False, 2), (None, 4)) if possible & bit]
         return Mask.of(truths, {1: True, 2: False, 4: None}[now])
 

@@ -5,6 +5,7 @@ column that evolves its bounds, and in `….knowledge` what they mean: 0 unknown
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from smile.engine.messages import deleted_for_good, finals
 from smile.kernels.changes import Changes
 from smile.kernels.seals import Horizons
 from smile.kernels.transform import Input
-from smile.knowledge.json import knowledge_json, plain_json
+from smile.knowledge.json import knowledge_json
 from smile.knowledge.range import MAYBE
 
 UNKNOWN, BOUNDS, EXACTLY, LATEST = range(4)
@@ -56,9 +57,11 @@ def _arrow_column(name: str, column: Column, data: DataType, evolves: bool) -> M
     if isinstance(column, Ranges):
         unknown = column.null_codes() == k.NULLS.index(MAYBE)
         for word, end in (("at_least", column.lo), ("at_most", column.hi)):
-            if end is not None:
-                bound = Values(end.data, end.there() & ~unknown) if unknown.any() else end
-                found[f"{name}.{word}"] = v.to_arrow(bound, kind)
+            if end is None:
+                found[f"{name}.{word}"] = pa.nulls(len(column), kind)
+                continue
+            bound = Values(end.data, end.there() & ~unknown) if unknown.any() else end
+            found[f"{name}.{word}"] = v.to_arrow(bound, kind)
         unknown |= ~(_has(column.lo, len(column)) | _has(column.hi, len(column)))
         found[f"{name}.knowledge"] = _codes(np.where(exact, EXACTLY, np.where(unknown, UNKNOWN, BOUNDS)))
     elif isinstance(column, Latests):
@@ -76,10 +79,15 @@ def _has(end: Values | None, count: int) -> Array:
 
 
 def _arrow_objects(name: str, column: Objects, data: DataType) -> Mapping[str, pa.Array]:
-    """Nested relations travel as JSON does, row by row."""
-    now = pa.array([plain_json(p.now, data) for p in column.points], arrow_type(data))
+    """Nested relations, and points of several domains: row by row."""
+    now = pa.array([_rows(p.now) for p in column.points], arrow_type(data))
     told = [EXACTLY if "exactly" in knowledge_json(p, data) else UNKNOWN for p in column.points]
     return {name: now, f"{name}.knowledge": _codes(np.array(told))}
+
+
+def _rows(now: Any) -> Any:
+    """Of a nested relation the rows, without their keys."""
+    return [row for _, row in now] if isinstance(now, list) else now
 
 
 def _codes(codes: Array) -> pa.Array:

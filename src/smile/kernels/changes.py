@@ -58,6 +58,38 @@ class Joined(Mapping[str, C], Generic[C]):
         return self._joined[name]
 
 
+class Picked(Mapping[str, C], Generic[C]):
+    """Some columns, each by the name that it has here; none is fetched before it is asked for."""
+
+    def __init__(self, source: Mapping[str, C], names: Mapping[str, str]) -> None:
+        self.source, self.names = source, names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __getitem__(self, name: str) -> C:
+        return self.source[self.names[name]]
+
+
+class Extended(Mapping[str, C], Generic[C]):
+    """Columns, and others beside them or in their place."""
+
+    def __init__(self, source: Mapping[str, C], added: Mapping[str, C]) -> None:
+        self.source, self.added = source, added
+
+    def __len__(self) -> int:
+        return len({*self.source, *self.added})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self.source, *self.added]))
+
+    def __getitem__(self, name: str) -> C:
+        return self.added[name] if name in self.added else self.source[name]
+
+
 @dataclass(frozen=True)
 class Version:
     """What is known of rows at one point: their evolving columns, masks, and the events they have absorbed."""

@@ -131,13 +131,16 @@ class _Finder:
     def _of_join(self, transform: TransformObject, rel: mmpl.Join, names: Mapping[str, str]) -> tuple[Spent, ...]:
         left, right = (self.inputs[i] for i in transform.inputs)
         on = dict(rel.on)
-        one_to_one = set(on) == set(left.type.heading.key) and whole_key_equated(right.type.heading, list(on.values()))
-        if rel.kind not in ("inner", "left") or not one_to_one or not left.type.is_history:
+        whole = whole_key_equated(right.type.heading, list(on.values()))
+        if rel.kind not in ("inner", "left") or not whole or not left.type.is_history:
             return ()
-        of_right = {b: names[a] for a, b in rel.on if a in names}
-        if any(c not in names for c in left.layout.key) or any(c not in of_right for c in right.layout.key):
+        if any(c not in names for c in left.layout.key):
             return ()
         found = self._spent(transform.output, "left", [names[c] for c in left.layout.key])
+        of_right = {b: names[a] for a, b in rel.on if a in names}
+        if set(on) != set(left.type.heading.key) or any(c not in of_right for c in right.layout.key):
+            # Others may ask for the same row.
+            return found
         group, of_group = self._below(right.name, of_right)
         if group is None or not isinstance(group.rel, mmpl.Summarize):
             return found

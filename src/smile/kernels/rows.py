@@ -10,7 +10,7 @@ from smile.columns import masks, values as v
 from smile.columns.knowledge import Column, Masks, exactly_as, now_of, points_of
 from smile.columns.masks import Codes
 from smile.columns.values import Bools, Values
-from smile.kernels.changes import Changes, Version, concat
+from smile.kernels.changes import Changes, Extended, Picked, Version, concat
 from smile.kernels.expressions import compile_expression
 from smile.kernels.layout import Evolving, Layout
 from smile.kernels.seals import Moved, later
@@ -96,27 +96,28 @@ class Extend(RowWise):
 
     def apply(self, changes: Changes) -> Changes:
         count = len(changes)
-        fixed = dict(changes.fixed)
+        added = {}
         for name, source in self.copied.items():
             if name in self.layout.fixed:
-                fixed[name] = changes.fixed[source]
+                added[name] = changes.fixed[source]
         for name, expression in self.computed.items():
             if expression.kind == "exact":
                 found = expression(changes.fixed, {}, count)
                 assert isinstance(found, Values)
-                fixed[name] = found
+                added[name] = found
+        fixed = Extended(changes.fixed, added) if added else changes.fixed
         old = None if changes.old is None else self._extended(changes.fixed, changes.old)
         return Changes(fixed, old, self._extended(changes.fixed, changes.new))
 
     def _extended(self, fixed: Mapping[str, Values], version: Version) -> Version:
-        columns: dict[str, Column] = dict(version.columns)
+        added: dict[str, Column] = {}
         for name, source in self.copied.items():
             if name in self.layout.evolving:
-                columns[name] = version.columns[source]
+                added[name] = version.columns[source]
         for name, expression in self.computed.items():
             if expression.kind != "exact":
-                columns[name] = expression(fixed, version.columns, len(version))
-        return Version(columns, version.mask, version.steps)
+                added[name] = expression(fixed, version.columns, len(version))
+        return Version(Extended(version.columns, added), version.mask, version.steps) if added else version
 
 
 class Project(RowWise):
@@ -129,13 +130,14 @@ class Project(RowWise):
         evolving = {c: own.evolving[c] for c in kept if c in own.evolving}
         self.layout = Layout(output.type.heading.key, fixed, evolving, own.certain, output.heeded)
 
+        self.fixed, self.evolving = {c: c for c in fixed}, {c: c for c in evolving}
+
     def apply(self, changes: Changes) -> Changes:
-        fixed = {c: changes.fixed[c] for c in self.layout.fixed}
         old = None if changes.old is None else self._projected(changes.old)
-        return Changes(fixed, old, self._projected(changes.new))
+        return Changes(Picked(changes.fixed, self.fixed), old, self._projected(changes.new))
 
     def _projected(self, version: Version) -> Version:
-        return Version({c: version.columns[c] for c in self.layout.evolving}, version.mask, version.steps)
+        return Version(Picked(version.columns, self.evolving), version.mask, version.steps)
 
 
 class Rename(RowWise):
@@ -146,14 +148,15 @@ class Rename(RowWise):
         fixed = {self.new[c]: t for c, t in own.fixed.items()}
         evolving = {self.new[c]: e for c, e in own.evolving.items()}
         self.layout = Layout(tuple(self.new[c] for c in own.key), fixed, evolving, own.certain, output.heeded)
+        self.fixed = {self.new[c]: c for c in own.fixed}
+        self.evolving = {self.new[c]: c for c in own.evolving}
 
     def apply(self, changes: Changes) -> Changes:
-        fixed = {self.new[c]: column for c, column in changes.fixed.items()}
         old = None if changes.old is None else self._renamed(changes.old)
-        return Changes(fixed, old, self._renamed(changes.new))
+        return Changes(Picked(changes.fixed, self.fixed), old, self._renamed(changes.new))
 
     def _renamed(self, version: Version) -> Version:
-        return Version({self.new[c]: column for c, column in version.columns.items()}, version.mask, version.steps)
+        return Version(Picked(version.columns, self.evolving), version.mask, version.steps)
 
     def key_of_source(self, key: Mapping[str, X]) -> Mapping[str, X]:
         old = {new: c for c, new in self.new.items()}
@@ -200,7 +203,7 @@ class Windows(RowWise):
             starts = start[inside]
             # A window that begins before time itself is one that no row is in, and its end cannot be beyond time's.
             ends = {"window_start": Values(starts), "window_end": Values(np.minimum(later(starts, self.size), INT_MAX))}
-            parts.append(Changes({**part.fixed, **ends}, part.old, part.new))
+            parts.append(Changes(Extended(part.fixed, ends), part.old, part.new))
         return concat(self.layout, parts)
 
     def _settled(self, changes: Changes) -> tuple[Values, Changes]:

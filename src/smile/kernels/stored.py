@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from smile.algebra.arrow_types import arrow_type
+from smile.algebra.types import DataType
 from smile.columns.knowledge import Column, Latests, Masks, Objects, Ranges
 from smile.columns.values import Array, Values
 from smile.kernels import points
 from smile.kernels.changes import Version
 from smile.kernels.layout import Evolving, Layout
+from smile.knowledge.cells import null
 
 MASK, STEPS = "mask", "steps"
 """Columns of a stored row beside its own; those of the relation have a dot before their names."""
@@ -95,13 +97,13 @@ class StoredColumns(Mapping[str, Column]):
                     rows[f".{name}.{part}"] for part in ("value", "tick", "source", "sealed")
                 )
                 return Latests(value, tick, source.data, sealed.data, now)
-        return Objects(_points(now), evolving.data)
+        return Objects(_points(now, evolving.data), evolving.data)
 
 
-def _points(column: Values) -> Array:
-    """Where a row is from no table there is no point, and none is asked for."""
-    found = np.empty(len(column), object)
-    found[:] = [points.read(p) if p else None for p in column.data.to_pylist()]
+def _points(column: Values, data: DataType) -> Array:
+    """Where a row is from no table nothing is stored: whoever looks nevertheless finds NULL."""
+    found, absent = np.empty(len(column), object), null(data)
+    found[:] = [points.read(p) if p else absent for p in column.data.to_pylist()]
     return found
 
 

@@ -29,7 +29,7 @@ def membership(source: RelationType, per: tuple[str, ...]) -> Membership:
             members = members * _values_given(source, column, per)
     members = at_most(members, source.rows)
     moving = any(source.columns[c].evolves for c in per)
-    single = bool(per) and set(source.heading.key) <= set(per) and not moving
+    single = bool(per) and set(source.heading.key) <= set(per) and not moving and not source.forgets
     steps = source.steps if single else at_most(members * source.steps, source.events)
     return Membership(members, steps, moving or not source.never_leaves, single, always=not per)
 

@@ -46,7 +46,8 @@ class _Part:
 def aggregate(
     function: AggregateName, members: Sequence[Member], sealed: bool, lo: End, hi: End, type: DataType
 ) -> Known:
-    """`type` is the argument's, lo..hi its domain (None: no bound). SUM of ints is a decimal, AVG a float but of intervals."""
+    """`type` is the argument's, lo..hi its domain (None: no bound). SUM of ints is a decimal; AVG is a float,
+    but of intervals it is one too."""
     if function == "group":
         return Nested({m.key: Masked(m.mask, m.value or Row()) for m in members}, sealed)
     if function == "latest":

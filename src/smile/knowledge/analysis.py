@@ -153,7 +153,10 @@ class Analysis:
         fixed = [c for c in per if not source.columns[c].evolves]
         seals = {s: source.ties.express(seal, fixed) for s, seal in source.seals.items()}
         ties, reach = source.ties.of(fixed), source.ties.extend(source.reach, fixed)
-        return RelationType(self.headings.of(rel), columns, mask, rows, group.steps, source.events, seals, ties, reach)
+        forgets = bool(per) and (source.forgets or len(fixed) < len(per))
+        return RelationType(
+            self.headings.of(rel), columns, mask, rows, group.steps, source.events, seals, ties, reach, forgets
+        )  # fmt: skip
 
     @_compute.register
     def _(self, rel: mmpl.Best) -> RelationType:
@@ -278,7 +281,8 @@ class Analysis:
         for source in sources[1:]:
             reach = furthest(reach, source.reach)
         nulls = {c: c for c, t in columns.items() if t.nullable}
-        return RelationType(heading, columns, mask, rows, steps, events, seals, Ties(ties, nulls), reach)
+        forgets = any(s.forgets for s in sources)
+        return RelationType(heading, columns, mask, rows, steps, events, seals, Ties(ties, nulls), reach, forgets)
 
 
 def _null_group(expr: mmpl.Expr, ties: Ties, name: str) -> str:

@@ -73,7 +73,10 @@ def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         events = left.events * right.rows + left.rows * right.events
     reach = furthest(ties.extend(left.reach, kept), ties.extend(right.reach, kept))
     steps = left.steps + right.steps
-    return RelationType(heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach)
+    return RelationType(
+        heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach,
+        _forgets(rel, left, right),
+    )  # fmt: skip
 
 
 def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
@@ -114,6 +117,7 @@ def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         seals,
         _in_every_row(ties.of(kept), preserved, {c: c for c in kept if columns[c].nullable}),
         reach,
+        _forgets(rel, left, right),
     )
 
 
@@ -210,6 +214,13 @@ def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: 
 
 
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _forgets(rel: mmpl.Join, left: RelationType, right: RelationType) -> bool:
+    """A pair that cannot match any more is one of all those that never did."""
+    both = {**right.columns, **left.columns}
+    tested = trees.columns_in(rel.when) if rel.when is not None else frozenset()
+    return left.forgets or right.forgets or any(both[c].evolves for c in tested)
 
 
 def _moving(on: Iterable[tuple[str, str]], left: RelationType, right: RelationType) -> bool:

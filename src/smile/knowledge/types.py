@@ -85,7 +85,8 @@ class RelationType:
 
     `seals` has, of each stream that can affect a row, the last tick that can. `ties` are what is known of the distances
     between time columns. `reach` says of each stream how far a row's column can lie above the tick of an event that
-    affects the row; a column that is not there can lie anywhere.
+    affects the row; a column that is not there can lie anywhere. `forgets`: a row may be heard of no more, and later
+    again, as a group is that all its members leave; so that one was heard of says nothing of what may come.
     """
 
     heading: Heading
@@ -97,6 +98,7 @@ class RelationType:
     seals: Mapping[str, Seal] = field(default_factory=dict)
     ties: Ties = field(default_factory=Ties)
     reach: Reach = field(default_factory=dict)
+    forgets: bool = False
 
     @property
     def never_leaves(self) -> bool:

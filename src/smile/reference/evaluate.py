@@ -14,7 +14,7 @@ from smile.knowledge.known import Known
 from smile.knowledge.mask import Mask, T
 from smile.knowledge.transfer import exactly, know
 from smile.knowledge.types import RelationType
-from smile.reference import best, groups, joins, windows
+from smile.reference import asof, best, groups, joins, windows
 from smile.reference.history import History
 from smile.reference.relation import Cells, Key, Relation, Row, all_of, is_sealed, key_of
 
@@ -96,7 +96,7 @@ class Evaluation:
 
     @_compute.register
     def _(self, rel: mmpl.Asof) -> Relation:
-        return joins.asof(self, rel)
+        return asof.asof(self, rel)
 
     @_compute.register
     def _(self, rel: mmpl.Summarize) -> Relation:

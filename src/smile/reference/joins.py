@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 from smile.algebra import mmpl
 from smile.algebra.heading import whole_key_equated
 from smile.algebra.types import Value
-from smile.knowledge.aggregates import Member, aggregate
 from smile.knowledge.cells import null, one_of
 from smile.knowledge.join_types import match_ties
 from smile.knowledge.known import Known
 from smile.knowledge.mask import F, Mask, T
 from smile.knowledge.transfer import exactly
-from smile.reference.groups import as_typed, at_of
 from smile.reference.relation import (
     UNHEARD,
     Cells,
@@ -26,12 +24,11 @@ from smile.reference.relation import (
     Row,
     all_of,
     any_of,
-    at_most,
     equal,
     is_sealed,
     key_of,
     none_of,
-)
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation
@@ -91,8 +88,7 @@ class Sides:
         """Whether two rows match; NULL where that is unknown, which only a join that is aware of NULL tells apart."""
         equated = all_of(*(equal(left[a], right[b]) for a, b in self.rel.on))
         if not self.rel.null_aware:
-            at_odds = self._is_at_odds(left, self.left, self.right) or self._is_at_odds(right, self.right, self.left)
-            equated = F if at_odds else equated.filter()
+            equated = F if self.are_at_odds(left, right) else equated.filter()
         if self.rel.when is None or equated.possible == {False}:
             return equated
         when = self.ev.know(self.rel.when, {**right, **left}, self.rel.left, self.rel.right)
@@ -139,6 +135,9 @@ class Sides:
         seals = {s: self.ties.express(seal, own.fixed) for s, seal in self.ev.type(other.rel).seals.items()}
         return not is_sealed(seals, row.cells, self.ev.data(own.rel), self.ev.history.horizons)
 
+    def are_at_odds(self, left: Cells, right: Cells) -> bool:
+        return self._is_at_odds(left, self.left, self.right) or self._is_at_odds(right, self.right, self.left)
+
     def _is_at_odds(self, cells: Cells, own: Side, other: Side) -> bool:
         """Whether one column is asked for two values, which no row has."""
         wanted: dict[str, Value] = {}
@@ -147,6 +146,8 @@ class Sides:
 
     def exists(self, row: Row, own: Side, other: Side) -> Mask:
         """Whether this row has a match."""
+        if self.ev.type(other.rel).forgets and not other.total:
+            other = replace(other, whole=False)
         masks = [mask for mask, _ in self.matches(row, own, other)]
         if self.may_come(row, own, other):
             masks.append(Mask.bottom(False) if self.rel.null_aware else UNHEARD)
@@ -368,36 +369,3 @@ def _add_unmatched(sides: Sides, result: Relation, row: Row) -> None:
     if key in result:
         raise NotImplementedError("an outer join of a key that is NULL, which a row without a match has too")
     result[key] = row
-
-
-# ── as of ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def asof(ev: "Evaluation", rel: mmpl.Asof) -> Relation:
-    """The columns of the right side are the latest of its rows that are equated and not after the left row."""
-    upto = mmpl.Call("<=", (mmpl.Column(rel.at[1]), mmpl.Column(rel.at[0])))
-    sides = Sides(ev, mmpl.Join("left", rel.left, rel.right, rel.on, upto))
-    source, result_type = ev.type(rel.right), ev.type(rel)
-    result = {}
-    for key, row in sides.left.rows.items():
-        found = []
-        for other in sides.right.rows.values():
-            matched = all_of(
-                *(equal(row.cells[a], other.cells[b]) for a, b in rel.on),
-                at_most(other.cells[rel.at[1]], row.cells[rel.at[0]]),
-            ).filter()
-            if not matched.gone:
-                found.append((all_of(other.mask, matched), other))
-        moment = row.cells[rel.at[0]]
-        timeless = moment.is_final and moment.now is None
-        more = not timeless and sides.may_come(row, sides.left, replace(sides.right, whole=False, total=False))
-        cells = dict(row.cells)
-        for name in result_type.heading.columns:
-            if name not in cells:
-                members = [Member(mask, other.cells[name], at_of(other, source.heading.tick)) for mask, other in found]
-                latest = aggregate("latest", members, not more, None, None, source.columns[name].data)
-                cells[name] = as_typed(latest, ev.domains.of(rel)[name], result_type.columns[name])
-        exists = any_of([*(mask for mask, _ in found), *([UNHEARD] if more else [])])
-        mask = row.mask if rel.kind == "left" else all_of(row.mask, exists)
-        result[key] = Row(mask, cells, row.steps + sum(other.steps for _, other in found))
-    return result

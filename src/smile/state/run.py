@@ -87,7 +87,8 @@ Marks = Mapping[tuple[str, ...], Array]
 def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = None, known: Marks | None = None) -> Run:
     """From rows in any order, one a key; `found` are the hashes of their keys if they are known, `known` others."""
     key = [rows[c] for c in shape.key]
-    size = len(next(iter(rows.values())))
+    # A relation with but one row has no key: of that row, when it is gone, there is nothing.
+    size = len(next(iter(rows.values()))) if gone is None else len(gone)
     marks = hashes(key, size) if found is None else found
     known = known or {}
     if size > 1 and not bool((marks[:-1] <= marks[1:]).all()):

@@ -35,7 +35,7 @@ from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.transform import Input, Output, State, Transform
 from smile.knowledge.cells import as_operand, null, one_of
 from smile.knowledge.known import Known
-from smile.knowledge.mask import Mask, T
+from smile.knowledge.mask import F, Mask, T
 from smile.knowledge.transfer import know
 
 Relation = dict[Key, Row]
@@ -185,7 +185,8 @@ class Moving(Transform):
         on_left = side is self.sides.left
         cells = self._cells(row.cells, nulls) if on_left else self._cells(nulls, row.cells)
         found = [mask for mask, _ in self._matches(content, row, side)]
-        found += [UNHEARD] if self._may_come(content, side, key, row) else []
+        remembers = other.total or not other.source.type.forgets
+        found += [UNHEARD] if self._may_come(content, side, key, row, remembers) else []
         mask = all_of(row.mask, none_of(any_of(found)).filter())
         own = self._key(cells)
         if own in result:
@@ -273,15 +274,16 @@ class Moving(Transform):
         source = {b: a for a, b in zip(own.on, other.on, strict=True)}
         return tuple(row.cells[source[c]].now for c in other.key)
 
-    def _may_come(self, content: Content, own: Side, key: Key, row: Row) -> bool:
-        """Whether a row of the other side nobody has heard of may still come to match this one."""
+    def _may_come(self, content: Content, own: Side, key: Key, row: Row, remembers: bool = True) -> bool:
+        """Whether a row of the other side nobody has heard of may still come to match this one. `remembers`: that
+        one has been heard of settles which it is."""
         other = self.sides.other(own)
         asked = [row.cells[a] for a in own.on]
         if any(c.is_final and c.now is None for c in asked):
             return False
         if self._is_at_odds(row.cells, own):
             return False
-        if other.whole and all(c.is_final for c in asked):
+        if remembers and other.whole and all(c.is_final for c in asked):
             wanted = self._wanted(row, own, other)
             if wanted in content.rows[other.which] or (other.total and None not in wanted):
                 return False

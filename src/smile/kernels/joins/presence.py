@@ -137,7 +137,7 @@ class Presence:
                     open_ &= ~(k.finals(column) & k.now_of(column).nulls())
             if self.twice:
                 open_ &= ~at_odds(rows, self.twice)
-        if self.other.whole and open_.any():
+        if self.other.whole and open_.any() and (self.total or not self.other.source.type.forgets):
             open_ &= ~self.matches.heard(news, rows)
         return open_
 
