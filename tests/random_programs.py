@@ -66,6 +66,8 @@ class Programs:
 
     def _body(self) -> mmpl.Rel:
         head = self._remaining() if self.random.random() < 0.1 else self._head()
+        if isinstance(head, mmpl.Merge) and self.random.random() < 0.4:
+            head = self.groups(head)  # of rows that come out of order
         rel = self._grown(head, self.random.randint(1, OPERATORS_MAX))
         return rel if not isinstance(rel, mmpl.Ref) else mmpl.Restrict(rel, mmpl.Constant(True, BOOL))
 
@@ -332,8 +334,9 @@ class Programs:
 _OPERATORS: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
     Programs.restrict, Programs.restrict, Programs.project, Programs.extend, Programs.extend, Programs.rename,
     Programs.join, Programs.join, Programs.join, Programs.join, Programs.asof, Programs.summarize, Programs.summarize,
-    Programs.summarize, Programs.distinct, Programs.best, Programs.window, Programs.over, Programs.silence,
-    Programs.over, Programs.silence, Programs.figures, Programs.groups, Programs.having, Programs.having, Programs.last, Programs.last, Programs.total, Programs.total,
+    Programs.summarize, Programs.distinct, Programs.best, Programs.window, Programs.over, Programs.over,
+    Programs.silence, Programs.silence, Programs.figures, Programs.groups, Programs.having, Programs.having,
+    Programs.last, Programs.last, Programs.total, Programs.total,
 ]  # fmt: skip
 
 

@@ -132,6 +132,25 @@ def test_a_file_that_is_not_there(program: str, tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_state_that_is_kept(program: str, tmp_path: Path) -> None:
+    """A run that was stopped goes on from its state: what it knows already is not told again."""
+    state = str(tmp_path / "state")
+    lines = EVENTS.splitlines(keepends=True)
+    first = ["--changes", "--batch", "1", "--view", "Sums", "--state", state]
+    told = rows(replay(program, "--events", events(tmp_path, "".join(lines[:2])), *first))
+    assert [m["row"]["total"] for m in told if "row" in m] == [3, 4]
+    told = rows(replay(program, "--events", events(tmp_path), *first))
+    assert [m["row"]["total"] for m in told if "row" in m] == [8]
+    for path in sorted(Path(state).iterdir())[-2:]:
+        path.write_bytes(path.read_bytes()[:-1])
+    result = replay(program, "--events", events(tmp_path), *first)
+    assert "is damaged" in result.stderr
+    assert [m["row"]["total"] for m in rows(result) if "row" in m] == [8]
+    other = replay(program, "--events", events(tmp_path), "--state", state)
+    assert other.exit_code == 1
+    assert "E065" in other.stderr
+
+
 def test_misuse(program: str) -> None:
     assert replay(program).exit_code == 2
     assert replay(program, "--events", "-", "--batch", "0", stdin="").exit_code == 2

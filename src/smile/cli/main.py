@@ -148,6 +148,12 @@ def replay(
     bad_file: Annotated[
         str | None, typer.Option("--bad-file", metavar="FILE", help="Where those go [default: EVENTS.bad].")
     ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state", metavar="DIR", help="Keep the state there after every batch, and go on from what is there."
+        ),
+    ] = None,
 ) -> None:
     """Run recorded events through a program, and print what its views show, a JSON object a row.
 
@@ -159,7 +165,7 @@ def replay(
     compiled = _compiled(program)
     views = [_view_named(v, compiled) for v in view] if view else list(compiled.rewritten.subscriptions)
     bad = bad_file or ("events.bad" if events == "-" else f"{events}.bad")
-    asked = Replay(views, events, batch, changes, end, bad if skip_bad else None)
+    asked = Replay(views, events, batch, changes, end, bad if skip_bad else None, state)
     try:
         figures = run_replay(compiled, asked)
     except EventError as problem:

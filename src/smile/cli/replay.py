@@ -1,5 +1,6 @@
 """`smile replay`: recorded events through a program, and what its views show. Every line written is whole."""
 
+import hashlib
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from smile.algebra.printer import print_program
 from smile.engine.local import Batch, LocalEngine
 from smile.engine.messages import messages
 from smile.kernels.compile import Kernels, compile_graph, shown
@@ -23,6 +25,7 @@ from smile.log.frame import END, NOTHING, Frame
 from smile.log.lines import open_events
 from smile.log.places import BadEvent
 from smile.program import Compiled
+from smile.state.store import Store
 
 encode = msgspec.json.Encoder().encode
 
@@ -32,7 +35,8 @@ BATCH_DEFAULT = 10_000
 
 @dataclass(frozen=True)
 class Replay:
-    """What is asked for. `bad` is where lines that are refused go; without it the first one ends the replay."""
+    """What is asked for. `bad` is where lines that are refused go; without it the first one ends the replay. `state` is
+    where state is kept from one run to the next."""
 
     views: Sequence[str]
     events: str
@@ -40,6 +44,7 @@ class Replay:
     changes: bool
     end: bool
     bad: str | None
+    state: str | None = None
 
 
 @dataclass
@@ -72,6 +77,10 @@ def replay(compiled: Compiled, asked: Replay) -> Figures:
     """Writes to standard output; raises SmileError where events or their file are wrong."""
     kernels = compile_graph(compiled.graph, compiled.rewritten.streams)
     engine = LocalEngine(kernels if asked.changes else kernels.keeping(asked.views))
+    if asked.state is not None:
+        engine.store = Store.at(asked.state, _digest(compiled, asked))
+        for problem in engine.resume():
+            print(f"smile: {problem}; going on from the version before it", file=sys.stderr)
     figures = Figures()
     out = sys.stdout.buffer
     with _refused(asked.bad) as refuse, open_events(asked.events) as file:
@@ -83,6 +92,8 @@ def replay(compiled: Compiled, asked: Replay) -> Figures:
                 figures.frames += bool(frame.horizons)
                 figures.events, figures.duplicates, figures.refused = reader.events, reader.duplicates, reader.bad
                 figures.changed += _written(out if asked.changes else None, kernels, asked.views, batch)
+                if asked.state is not None:
+                    engine.checkpoint()
                 tell()
     if not asked.changes:
         _write_rows(out, engine, asked.views)
@@ -91,6 +102,12 @@ def replay(compiled: Compiled, asked: Replay) -> Figures:
     figures.state_rows = sum(table.size for table in tables)
     figures.state_bytes = sum(table.bytes for table in tables)
     return figures
+
+
+def _digest(compiled: Compiled, asked: Replay) -> str:
+    """What state belongs to: the program as it runs, and the views whose rows are kept."""
+    kept = [] if asked.changes else sorted(asked.views)
+    return hashlib.sha256(repr([print_program(compiled.rewritten), kept]).encode()).hexdigest()
 
 
 def _frames(reader: EventReader, asked: Replay) -> Iterator[Frame]:

@@ -237,7 +237,8 @@ def _chosen(
 
 
 def _one_row_full(sides: Sides) -> Relation:
-    """Both sides have the same key, under the same names: a row of either, or both in one."""
+    """Both sides have the same key, under the same names: a row of either, or both in one. A side that is total has its
+    default row where nobody has heard of another, but joins nothing by NULL."""
     if sides.extra or set(sides.left.key) != set(sides.right.key):
         raise NotImplementedError("a FULL JOIN whose rows without a match would share a key")
     types = sides.ev.data(sides.left.rel)
@@ -246,7 +247,14 @@ def _one_row_full(sides: Sides) -> Relation:
         asked = {c: exactly(v, types[c]) for c, v in zip(sides.left.key, key, strict=True)}
         masks, cells, steps = [], dict[str, Known](), 0
         for side, other in ((sides.right, sides.left), (sides.left, sides.right)):
-            row = side.rows.get(key_of(asked, side.key))
+            own = key_of(asked, side.key)
+            row = side.rows.get(own)
+            if side.total and None not in own:
+                row = row or sides.ev.default(side.rel, own)
+                masks.append(row.mask)
+                cells |= row.cells
+                steps += row.steps
+                continue
             more = row is None and sides.may_come(Row(T, asked, 0), replace(other, fixed=tuple(asked)), side)
             masks.append(row.mask if row is not None else UNHEARD if more else F)
             cells |= _present(sides, side, row, more, asked)

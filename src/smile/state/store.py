@@ -102,13 +102,21 @@ class Store:
     def newest(self, shapes: Mapping[str, Shape]) -> tuple[Saved | None, list[SmileError]]:
         """The newest version that is whole, and what is wrong with those after it."""
         problems: list[SmileError] = []
-        for number in sorted(self.versions(), reverse=True):
+        versions = sorted(self.versions(), reverse=True)
+        for number in versions:
             try:
-                return self.read(number, shapes), problems
+                found = self.read(number, shapes)
             except SmileError as problem:
                 if problem.diagnostics[0].code != "E061":
                     raise
                 problems.append(problem)
+                continue
+            for other in versions:
+                if other > number:
+                    self._delete(other)  # nobody can read it any more
+                else:
+                    self._files.setdefault(other, {other})  # so that it is deleted in its turn
+            return found, problems
         return None, problems
 
     def versions(self) -> list[int]:

@@ -240,7 +240,8 @@ class BothTotal(ByKey):
 
 
 class OneRowFull(ByKey):
-    """Both sides have the same key, under the same names: a row of either, or both in one."""
+    """Both sides have the same key, under the same names: a row of either, or both in one. A side that is total has its
+    default row where nobody has heard of another, but joins nothing by NULL."""
 
     def __init__(self, rel: mmpl.Join, left: Input, right: Input, output: Output) -> None:
         on_keys = {a for a, _ in rel.on} == set(left.layout.key) and {b for _, b in rel.on} == set(right.layout.key)
@@ -250,8 +251,12 @@ class OneRowFull(ByKey):
         super().__init__(rel, left, right, output)
 
     def _wakes(self, side: Side) -> list[Ends]:
-        """When no row of the other side can come."""
-        return [Ends(self._coming(self.sides.other(side)), "comes")]
+        """When no row of the other side can come, or its default rows change."""
+        other = self.sides.other(side)
+        if other.total:
+            asking = self.of_right if other is self.sides.right else self.names
+            return default_ends(other, asking, side.source.type.columns)
+        return [Ends(self._coming(other), "comes")]
 
     def _coming(self, side: Side) -> Seals:
         """A side's seals, in the terms of the key."""
@@ -271,21 +276,22 @@ class OneRowFull(ByKey):
         asked = dict(zip(self.names, key, strict=True))
         found: list[MaybeColumns] = []
         mask: Codes = masks.full(masks.F, count)
+        nulls = _nulls(key)
+        there = np.ones(count, bool) if nulls is None else ~nulls
         for side, own in zip(self.both, rows, strict=True):
+            if side.total:
+                own = with_defaults(side, own, self._named(side, key), there, horizons)
             codes = own.version.mask
             heard = masks.heard(codes)
-            more = ~heard
-            for column in key:
-                if column.valid is not None:
-                    more &= column.valid
-            if side.total:
-                more &= False
-            elif more.any():
+            more = ~heard & there
+            if more.any():
                 more &= ~Ends(self._coming(side), "").reached(asked, count, horizons)
             codes = np.where(heard, codes, np.where(more, np.uint8(masks.HIDDEN), np.uint8(masks.F)))
             mask = masks.any_of(mask, codes)
             state = states_of(codes)
             state[more] = TO_COME
+            if side.total:
+                state[there] = THERE
             columns: Mapping[str, Column] = own.version.columns
             kinds, bottoms = self.kinds[side.which], side.source.bottoms
             found.append(MaybeColumns(Maybe(kinds, bottoms, state, masks.shown(codes), own.fixed, columns, {})))
