@@ -14,7 +14,7 @@ from tests.engine.invariants import PROMISES, broken, draw, problems, report, sh
 from tests.engine.planted import CANARIES, Canary, window_has_its_end_and_not_its_start
 
 SEEDS = 500
-CONTROL = 120
+CONTROL = 220
 """The first so many seeds, among which most bugs are found, are also run without any."""
 CHUNK = 10
 

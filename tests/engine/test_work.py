@@ -235,7 +235,7 @@ WHOLE = [
         "left join on an evolving column",
         "SELECT u, a.k, n FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS a "
         "LEFT JOIN (SELECT u, 0 - w AS w FROM R) AS b ON a.n = b.w",
-        events=10,
+        events=20,
         whole="every pair may match",
     ),
     Case(
@@ -379,7 +379,7 @@ def test_a_small_frame_costs_what_it_changes(case: Case) -> None:
 @pytest.mark.parametrize("case", WHOLE, ids=lambda c: c.name)
 def test_slow_paths_are_the_ones_that_are_listed(case: Case) -> None:
     few, many = measured(case, case.events), measured(case, case.events * TIMES)
-    assert many.rows >= few.rows * TIMES / 3, f"{case.name} has become better: {few}, {many}"
+    assert many.rows >= few.rows * TIMES / 4, f"{case.name} has become better: {few}, {many}"
 
 
 def test_runs_are_merged_seldom_enough() -> None:

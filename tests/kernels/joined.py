@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 from smile.algebra import mmpl
+from smile.algebra.heading import Heading
 from smile.algebra.types import SUM_OF_INTS
 from smile.errors import SmileError
 from smile.knowledge.analysis import Analysis
@@ -81,10 +82,24 @@ class Joined(Programs):
         return mmpl.Join(kind, rel, other, on, when, mark, aware)
 
 
-def tried(seed: int, kinds: Sequence[str], moving: bool = True) -> tuple[mmpl.Program, list[str]]:
+class Twice(Joined):
+    """One column is equated to two others, so that a row may ask for what no row has."""
+
+    def _pairs(self, left: Heading, right: Heading, most: int = 2) -> tuple[tuple[str, str], ...]:
+        own, other = left.columns.items(), right.columns.items()
+        alike = [(a, b) for a, t in own for b, s in other if t == s and t.name != "relation"]
+        first = self.random.choice(alike)
+        again = [p for p in alike if (p[0] == first[0]) != (p[1] == first[1])]
+        found = [first, *([self.random.choice(again)] if again else [])]
+        return tuple(self.random.sample(found, len(found)))
+
+
+def tried(
+    seed: int, kinds: Sequence[str], moving: bool = True, drawn: type[Joined] = Joined
+) -> tuple[mmpl.Program, list[str]]:
     """A random program, and the first differences met over a random history."""
     random = Random(seed)
-    program = Joined(random, kinds, moving).joined()
+    program = drawn(random, kinds, moving).joined()
     histories = Histories(program, random)
     lines = [histories.line() for _ in range(random.randint(2, LINES_MAX))]
     return program, differences(program, lines, cuts(random, len(lines)))

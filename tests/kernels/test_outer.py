@@ -1,5 +1,6 @@
 """Outer joins of pairs beside the reference, and what they do where rows would share a key."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 
 import pytest
@@ -8,7 +9,7 @@ from smile.algebra.printer import print_program
 from smile.engine.messages import messages
 from smile.reference.history import History
 from tests.kernels.harness import Beside, differences, frame_of
-from tests.kernels.joined import compiled, tried
+from tests.kernels.joined import Joined, Twice, compiled, tried
 from tests.random_programs import SEED_ID, seeds
 from tests.reference.cases import cases
 
@@ -23,10 +24,10 @@ CREATE STREAM Calls (c: time -> who: string, about: string);
 REFUSED = ("share a key", "the key of a pair", "a key that is NULL", "default rows of either side")
 
 
-def outcome(seed: int) -> str:
+def outcome(seed: int, kinds: Sequence[str] = KINDS, moving: bool = False, drawn: type[Joined] = Joined) -> str:
     """What differs, or nothing. What would give two rows one key is refused."""
     try:
-        program, found = tried(seed, KINDS, moving=False)
+        program, found = tried(seed, kinds, moving, drawn)
     except NotImplementedError as refused:
         if any(reason in str(refused) for reason in REFUSED):
             return ""
@@ -37,6 +38,12 @@ def outcome(seed: int) -> str:
 @pytest.mark.parametrize("seed", seeds(60), ids=SEED_ID)
 def test_random_programs(seed: int) -> None:
     assert not outcome(seed)
+
+
+@pytest.mark.parametrize("seed", seeds(40), ids=SEED_ID)
+def test_columns_equated_twice(seed: int) -> None:
+    kinds = ("inner", *KINDS, "semi", "anti", "match", "asof")
+    assert not outcome(seed, kinds, moving=True, drawn=Twice)
 
 
 @pytest.mark.slow

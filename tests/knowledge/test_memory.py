@@ -16,8 +16,13 @@ STREAMS = """
 STREAM S (t: time -> a: int, k: string, d: int)
   CHECK d >= 0 AND d <= 6
   CHECK d IS NOT NULL;
-STREAM R (u: time -> b: int, k: string, ref: time);
+STREAM R (u: time -> b: int, k: string, e: int, ref: time)
+  CHECK e >= 0 AND e <= 6
+  CHECK e IS NOT NULL;
 """
+
+HOURLY = "S TUMBLE t SIZE INTERVAL '1' HOUR SUMMARIZE PER {window_end, k} ADD {n := COUNT()}"
+SEALED = "n for each (window_end, k), until the horizon of S reaches window_end - 1"
 
 
 def program(views: str) -> mmpl.Program:
@@ -45,7 +50,7 @@ def remembered(views: str) -> list[Memory]:
             "S LAST t SIZE INTERVAL '1' HOUR SUMMARIZE PER {k} ADD {m := MAX(a)}",
             [
                 "each row, until the horizon reaches t + INTERVAL '1' HOUR",
-                "m, with all members, for each k, until its last member is hidden for good",
+                "m, with all members, for each k, until the end: endless in k",
             ],
         ),
         ("S BEST 3 BY a PER {}", ["the best 3 rows, until the end"]),
@@ -53,7 +58,7 @@ def remembered(views: str) -> list[Memory]:
         ("S PROJECT {k} DISTINCT", ["a count of the rows for each k, until the end: endless in k"]),
         (
             "S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()}",
-            ["n for each k, until the end: endless in k", "m for each n, until the end"],
+            ["n for each k, until the end: endless in k", "each row, to group it by n, until the end"],
         ),
         (
             "S JOIN (R RENAME {k AS j}) ON {k = j} WHERE u >= t AND u <= t + INTERVAL '1' HOUR",
@@ -68,13 +73,75 @@ def remembered(views: str) -> list[Memory]:
         ),
         (
             "S ANTIJOIN (R RENAME {k AS j}) ON {t = ref}",
-            ["each row of S by t, until it is hidden for good", "each row of R by ref, until the horizon of S reaches ref"],
+            ["each row of S by t, until it is hidden for good", "a count of the rows of R for each ref, until the horizon of S reaches ref"],
         ),
         (
             "S ASOF JOIN (R RENAME {k AS j}) ON {k = j} AT t >= u",
             [
                 "each row of the left side, until the horizon of S reaches t and the horizon of R reaches t",
                 "the latest row of the right side for each j, and those after it, until the end: endless in j",
+            ],
+        ),
+        ("S SUMMARIZE PER {t} ADD {n := COUNT()}", []),
+        ("S SUMMARIZE PER {d} ADD {n := COUNT(DISTINCT d)}", ["n, with the values counted, for each d, until the end"]),
+        ("S SUMMARIZE PER {d} ADD {n := COUNT(DISTINCT a)}", ["n, with the values counted, for each d, until the end: endless in a"]),
+        ("S SUMMARIZE PER {} ADD {n := COUNT(DISTINCT a + 1)}", ["n, with the values counted, once, until the end: endless in a + 1"]),
+        ("S SUMMARIZE PER {} ADD {g := GROUP {t, a}}", ["g, with all members, once, until the end: endless in t"]),
+        (
+            "S LAST t SIZE INTERVAL '1' HOUR SUMMARIZE PER {d} ADD {m := MAX(a), n := COUNT(DISTINCT k)}",
+            ["each row, until the horizon reaches t + INTERVAL '1' HOUR", "m and n, with all members, for each d, until the end"],
+        ),
+        (
+            "S SEMIJOIN (R LAST u SIZE INTERVAL '1' HOUR RENAME {k AS j}) ON {k = j} SUMMARIZE PER {d} ADD {m := MAX(a)}",
+            [
+                "each row, until the horizon reaches u + INTERVAL '1' HOUR",
+                "each row of S by k, until the end: endless in t",
+                "a count of the rows of the right side for each j, until the last of them is hidden for good",
+                "m, with all members, for each d, until the end: endless in t",
+            ],
+        ),
+        (
+            f"{HOURLY} SUMMARIZE PER {{k}} ADD {{s := SUM(n)}}",
+            [SEALED, "s for each k, until the end: endless in k"],
+        ),
+        (
+            f"{HOURLY} SUMMARIZE PER {{n}} ADD {{s := COUNT()}}",
+            [SEALED, "each row, to group it by n, until the end: endless in window_end"],
+        ),
+        (
+            f"{HOURLY} BEST 3 BY n PER {{window_end}}",
+            [SEALED, "each row of each window_end, until the horizon of S reaches window_end - 1"],
+        ),
+        (f"{HOURLY} BEST 3 BY n PER {{}}", [SEALED, "the best 3 rows, and those that may change, until the end"]),
+        ("S LAST t SIZE INTERVAL '1' HOUR BEST 3 BY a PER {}", ["each row, until the horizon reaches t + INTERVAL '1' HOUR", "each row, until it is hidden for good"]),
+        (
+            "S SEMIJOIN R ON {d = e}",
+            ["each row of S by d, until the end: endless in t", "a count of the rows of R for each e, until the end"],
+        ),
+        (
+            "S SEMIJOIN (R RENAME {k AS j}) ON {k = j} WHEN b > a",
+            ["each row of S by k, until the end: endless in t", "each row of R by j, until the end: endless in u"],
+        ),
+        ("S OVER PER {} BY t RANGE UNBOUNDED ADD {m := SUM(a)}", ["running totals, until the end"]),
+        ("S OVER PER {} BY t RANGE UNBOUNDED ADD {m := COUNT(DISTINCT a)}", ["the rows, until the end: endless in t"]),
+        (
+            "S LAST t SIZE INTERVAL '1' HOUR OVER PER {} BY t RANGE UNBOUNDED ADD {m := SUM(a)}",
+            ["each row, until the horizon reaches t + INTERVAL '1' HOUR", "the rows, until it is hidden for good"],
+        ),
+        (
+            "S JOIN (R SUMMARIZE PER {ref} ADD {c := COUNT()} WHERE c < 3 RENAME {ref AS t}) ON {t}",
+            [
+                "c for each ref, until the end: endless in ref",
+                "each row of S by t, until the end: endless in t",
+                "each row of the right side by t, until the horizon of S reaches t",
+            ],
+        ),
+        (
+            "S LEFT JOIN (R SUMMARIZE PER {ref} ADD {c := COUNT()} WHERE c < 3 RENAME {ref AS t}) ON {t}",
+            [
+                "c for each ref, until the end: endless in ref",
+                "each row of S by t, until the end: endless in t",
+                "each row of the right side by t, until the end",
             ],
         ),
         ("S OVER PER {k} BY t RANGE INTERVAL '1' HOUR ADD {m := SUM(a)}", ["the rows of each k, until the horizon reaches t + INTERVAL '1' HOUR"]),
@@ -107,11 +174,30 @@ def test_but_not_if_somebody_subscribes_to_the_group_itself() -> None:
 
 
 def test_nor_if_one_group_meets_many_rows() -> None:
-    group, *_ = remembered(
+    group, rows = remembered(
         "VIEW T := R SUMMARIZE PER {k} ADD {total := COUNT()};"
-        "VIEW V := S JOIN T ON {k} EXTEND {rest := d - total} WHERE rest > 0; SUBSCRIBE V;"
+        "VIEW V := S PROJECT {t, k, a} JOIN T ON {k} EXTEND {rest := 6 - total} WHERE rest > 0; SUBSCRIBE V;"
     )
     assert group.until == "the end"
+    assert rows.until == "V hides the row for good"
+
+
+def test_nor_if_more_than_a_row_of_the_group_is_kept() -> None:
+    group, *_ = remembered(MATCHED.format(subscribed="V").replace("COUNT()", "COUNT(DISTINCT k)"))
+    assert group.until == "the end"
+    assert group.endless is not None
+
+
+def test_groups_that_are_dropped_may_yet_be_kept_by_a_join() -> None:
+    memories = remembered(
+        "VIEW E := S TUMBLE t SIZE INTERVAL '1' HOUR SUMMARIZE PER {window_end} ADD {n := COUNT()};"
+        "VIEW V := R PROJECT {u, ref} JOIN (E RENAME {window_end AS ref}) ON {ref}; SUBSCRIBE V;"
+    )
+    assert [(m.until, m.endless is not None) for m in memories] == [
+        ("the horizon of S reaches window_end - 1", False),
+        ("the horizon of S reaches ref - 1", False),
+        ("the end", True),
+    ]
 
 
 @pytest.mark.parametrize(

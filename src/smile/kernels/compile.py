@@ -134,10 +134,11 @@ def _heeded(graph: Graph, analysis: Analysis) -> set[str]:
     for transform in reversed(graph.transforms):
         grouped = isinstance(transform.rel, mmpl.Summarize | mmpl.Distinct)
         for position, name in enumerate(transform.inputs):
-            own = _is_heeded_by(transform, position, name, analysis)
+            alone = _is_of_one_member(graph, name, analysis)
+            own = _is_heeded_by(transform, position, name, analysis, alone)
             if own or (transform.output in (members if grouped else found)):
                 found.add(name)
-            if (own and not _has_defaults(transform.rel, name, analysis)) or transform.output in members:
+            if (own and (alone or not _has_defaults(transform.rel, name, analysis))) or transform.output in members:
                 members.add(name)
     return found
 
@@ -148,12 +149,24 @@ def _has_defaults(rel: mmpl.Rel, name: str, analysis: Analysis) -> bool:
     return isinstance(rel, mmpl.Join) and not tests and analysis.of(mmpl.Ref(name)).heading.total
 
 
-def _is_heeded_by(transform: TransformObject, position: int, name: str, analysis: Analysis) -> bool:
+def _is_of_one_member(graph: Graph, name: str, analysis: Analysis) -> bool:
+    """Whether it is total, and its groups have but one member each: then a group that has been heard of has no other,
+    while its default row may yet get one."""
+    transform = graph.transform_of.get(name)
+    if transform is None or not analysis.of(mmpl.Ref(name)).heading.total:
+        return False
+    if isinstance(transform.rel, mmpl.Summarize):
+        source = analysis.of(mmpl.Ref(transform.inputs[0]))
+        return membership(source, transform.rel.per).single and not _is_sealed_when_heard(source)
+    return any(_is_of_one_member(graph, source, analysis) for source in transform.inputs)
+
+
+def _is_heeded_by(transform: TransformObject, position: int, name: str, analysis: Analysis, alone: bool) -> bool:
     rel, type_ = transform.rel, analysis.of(mmpl.Ref(name))
     if isinstance(rel, mmpl.Join):
         on = [pair[position] for pair in rel.on]
         is_told = rel.kind == "inner" or _is_sealed_when_asked(rel, position, type_, analysis)
-        return not is_told and whole_key_equated(type_.heading, on)
+        return (alone or not is_told) and whole_key_equated(type_.heading, on)
     if _is_sealed_when_heard(type_):
         return False
     match rel:

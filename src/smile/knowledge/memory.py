@@ -106,7 +106,8 @@ class Memories:
             return members
         for wanted in aggregates:
             if wanted.function == "count_distinct" and wanted.arg is not None:
-                found = Memory("the values counted", "the end", self._values(wanted.arg, source, stream))
+                endless = None if self._falls(rel.input) else self._values(wanted.arg, source, stream)
+                found = Memory("the values counted", "the end", endless)
                 return replace(found, what="all members") if leaving else found
         return members if leaving else None
 
