@@ -7,7 +7,7 @@ written and lost, and how the history might have gone on instead.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -18,13 +18,14 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.arrow_types import stream_schema
 from smile.algebra.printer import print_program
 from smile.algebra.rules import rewrite
 from smile.engine.intake import Intake
 from smile.engine.local import LocalEngine
 from smile.engine.messages import messages
+from smile.errors import SmileError
 from smile.graph.build import build
 from smile.kernels import forget
 from smile.kernels.compile import Kernels, compile_graph, shown
@@ -40,7 +41,7 @@ from smile.state.store import Store
 from tests.engine.knowledge_told import Told, unsafe
 from tests.kernels.harness import Beside, cuts, frame_of
 from tests.random_programs import random_program
-from tests.reference.histories import Histories
+from tests.reference.histories import Histories, names_read
 
 LINES_MAX = 16
 COMPLETIONS = 2
@@ -127,7 +128,7 @@ def _beside(run: Run, random: Random) -> list[str]:
             again = both.engine.advance(both.frame)
             found += [f"{name} is told again: {len(c)} rows" for name, c in again.changes.items()]
         if found:
-            return [f"after line {stop}, in the frame from line {start}:", *found]
+            return [f"after line {stop}, in the frame from line {start}:" if stop else "at the end:", *found]
         start = stop or 0
     return [f"at the end {message} is not final" for message in told.shown() if not message["final"]]
 
@@ -326,7 +327,7 @@ PROMISES: dict[str, Callable[[Run, Random], list[str]]] = {
 
 
 def shrunk(run: Run, fails: Callable[[Run], bool]) -> Run:
-    """The same failure with fewer lines and fewer views, as far as leaving one out at a time goes."""
+    """The same failure with less of everything, as far as leaving out one thing at a time goes."""
     changed = True
     while changed:
         changed = False
@@ -341,20 +342,50 @@ def shrunk(run: Run, fails: Callable[[Run], bool]) -> Run:
     return run
 
 
-def _smaller(run: Run) -> list[Run]:
-    found = []
+def _smaller(run: Run) -> Iterator[Run]:
+    """Without a view, without a line, without streams that nobody reads, with an operator or an aggregate less."""
     views = run.program.views
     for index in reversed(range(len(views))):
         rest = (*views[:index], *views[index + 1 :])
-        name = views[index].name
-        if rest and not any(name in str(v.body) for v in rest):
-            program = mmpl.Program(run.program.streams, rest, tuple(v.name for v in rest))
-            found.append(Run(program, run.lines, run.completions, run.cut))
+        if rest and not any(views[index].name in names_read(v.body) for v in rest):
+            yield replace(run, program=mmpl.Program(run.program.streams, rest, tuple(v.name for v in rest)))
     for index in range(len(run.lines)):
         lines = [*run.lines[:index], *run.lines[index + 1 :]]
         if lines:
-            found.append(Run(run.program, lines, run.completions, run.cut - (index < run.cut)))
-    return found
+            yield replace(run, lines=lines, cut=run.cut - (index < run.cut))
+    read = {name for v in views for name in names_read(v.body)}
+    told = [line.get("stream") in {None, *read} for more in (run.lines, *run.completions) for line in more]
+    streams = tuple(s for s in run.program.streams if s.name in read)
+    if all(told) and len(streams) < len(run.program.streams):
+        yield replace(run, program=replace(run.program, streams=streams))
+    for index, view in enumerate(views):
+        for body in _simpler(view.body):
+            program = replace(run.program, views=(*views[:index], replace(view, body=body), *views[index + 1 :]))
+            if _is_sound(program):
+                yield replace(run, program=program)
+
+
+def _simpler(body: mmpl.Rel) -> Iterator[mmpl.Rel]:
+    for node in trees.walk(body):
+        for source in trees.inputs_of(node):
+            yield _replaced(body, node, source)
+        if isinstance(node, mmpl.Summarize | mmpl.Over) and len(node.aggregates) > 1:
+            for one in node.aggregates:
+                yield _replaced(body, node, replace(node, aggregates=tuple(a for a in node.aggregates if a != one)))
+
+
+def _replaced(rel: mmpl.Rel, old: mmpl.Rel, new: mmpl.Rel) -> mmpl.Rel:
+    if rel is old:
+        return new
+    return trees.with_inputs(rel, tuple(_replaced(i, old, new) for i in trees.inputs_of(rel)))
+
+
+def _is_sound(program: mmpl.Program) -> bool:
+    try:
+        Analysis(program)
+    except SmileError:
+        return False
+    return True
 
 
 def report(run: Run, found: list[str], seed: int) -> str:

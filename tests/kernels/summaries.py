@@ -87,9 +87,9 @@ class Summaries(Programs):
             arg = mmpl.Call(self.random.choice(("+", "-", "*")), (arg, self._constant(INT)))
         return mmpl.Aggregate(function, arg)
 
-    def _aggregates(self, heading: Heading) -> tuple[tuple[str, mmpl.Aggregate], ...]:
+    def _aggregates(self, heading: Heading, most: int = 3) -> tuple[tuple[str, mmpl.Aggregate], ...]:
         found = []
-        for _ in range(self.random.randint(1, 3)):
+        for _ in range(self.random.randint(1, most)):
             try:
                 found.append((self._name(), self._aggregate(heading)))
             except IndexError:

@@ -50,7 +50,7 @@ def remembered(views: str) -> list[Memory]:
             "S LAST t SIZE INTERVAL '1' HOUR SUMMARIZE PER {k} ADD {m := MAX(a)}",
             [
                 "each row, until the horizon reaches t + INTERVAL '1' HOUR",
-                "m, with all members, for each k, until the end: endless in k",
+                "m, with all members, for each k, until its last member is hidden for good",
             ],
         ),
         ("S BEST 3 BY a PER {}", ["the best 3 rows, until the end"]),
@@ -89,7 +89,7 @@ def remembered(views: str) -> list[Memory]:
         ("S SUMMARIZE PER {} ADD {g := GROUP {t, a}}", ["g, with all members, once, until the end: endless in t"]),
         (
             "S LAST t SIZE INTERVAL '1' HOUR SUMMARIZE PER {d} ADD {m := MAX(a), n := COUNT(DISTINCT k)}",
-            ["each row, until the horizon reaches t + INTERVAL '1' HOUR", "m and n, with all members, for each d, until the end"],
+            ["each row, until the horizon reaches t + INTERVAL '1' HOUR", "m and n, with all members, for each d, until its last member is hidden for good"],
         ),
         (
             "S SEMIJOIN (R LAST u SIZE INTERVAL '1' HOUR RENAME {k AS j}) ON {k = j} SUMMARIZE PER {d} ADD {m := MAX(a)}",

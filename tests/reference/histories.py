@@ -36,7 +36,8 @@ class Histories:
     def __init__(self, program: mmpl.Program, random: Random) -> None:
         self.random = random
         self.streams = program.streams
-        self.read = [s for s in program.streams if s.name in _read(program)] or list(program.streams)
+        names = {name for view in program.views for name in names_read(view.body)}
+        self.read = [s for s in program.streams if s.name in names] or list(program.streams)
         self.horizons = {s.name: -1 for s in program.streams}
         self.ticks = [0]
         self.seen: dict[str, list[Value]] = {}
@@ -119,9 +120,9 @@ def _is_allowed(stream: mmpl.StreamDef, row: dict[str, Value]) -> bool:
 _TIME = DataType("time")
 
 
-def _read(program: mmpl.Program) -> set[str]:
-    """The names of all relations that views refer to."""
-    return {rel.name for view in program.views for rel in trees.walk(view.body) if isinstance(rel, mmpl.Ref)}
+def names_read(body: mmpl.Rel) -> set[str]:
+    """Of the relations that a view refers to."""
+    return {rel.name for rel in trees.walk(body) if isinstance(rel, mmpl.Ref)}
 
 
 def _constants(program: mmpl.Program) -> Iterator[mmpl.Constant]:

@@ -232,10 +232,11 @@ class Grouped(Transform):
         return Changes(key, old, new), dropped, had if was.any() else None
 
     def _there(self, rows: Mapping[str, Values]) -> Bools | None:
-        """Groups that anybody has heard of; those that every member has left are as if there had never been one."""
+        """Groups that anybody has heard of; those that every member has left are as if there had never been one. If all
+        that is left are members that are hidden for good, only who heeds them tells the difference."""
         if self.grouping.certain:
             return None
-        heard: Bools = rows["heard"].data > 0
+        heard: Bools = rows["heard" if self.layout.heeded else "live"].data > 0
         return None if heard.all() else heard
 
     def _spent(self, there: Bools | None, sealed: Bools | None) -> Bools | None:

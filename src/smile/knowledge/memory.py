@@ -86,6 +86,8 @@ class Memories:
         whole = f"{what}, with {beside.what}, {each}" if beside else f"{what} {each}" if per else f"{what}, once"
         if per and not _is_open(group.seals):
             return [Memory(whole, _sealed(group.seals))]
+        if per and self._falls(rel.input) and not (beside and beside.endless):
+            return [Memory(whole, "its last member is hidden for good")]
         hidden = None if beside else self._hidden(rel, of_group=True)
         if hidden is not None:
             return [Memory(whole, hidden)]
@@ -116,7 +118,7 @@ class Memories:
             return None
         value = print_expression(arg)
         why = f"{stream} may have one more event with another {value} at any time"
-        return Endless(value, why, f"Group by a window as well, or give {value} a domain with bounds")
+        return Endless(value, why, f"Group by a window as well, give {value} a domain with bounds, or use LAST")
 
     def _is_grouped(self, rel: mmpl.Rel) -> bool:
         """Whether its rows are groups that another transform keeps for good: then there are no more than it has."""
@@ -200,7 +202,7 @@ class Memories:
         for column in columns:
             if not values_of(type_.columns[column]).is_finite:
                 why = f"{stream} may have one more event for any {column} at any time"
-                remedy = f"Group by a window as well, or give {column} a domain with bounds"
+                remedy = f"Group by a window as well, give {column} a domain with bounds, or use LAST"
                 return Endless(column, why, remedy)
         return None
 

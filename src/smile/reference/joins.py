@@ -218,7 +218,7 @@ def _chosen(
     nothing = sides.nulls(other, {c: row.cells[c] for c in shared})
     chosen: dict[str, Known] = {}
     bottoms = sides.ev.domains.of(other.rel)
-    asked = dict(zip(other.on, own.on, strict=True))
+    asked = {b: a for a, b in zip(own.on, other.on, strict=True) if b in other.fixed}
     for name, data in sides.ev.data(other.rel).items():
         if name in shared:
             chosen[name] = row.cells[name]

@@ -211,7 +211,8 @@ class Moving(Transform):
         sure = next((r.cells for mask, r in found if mask.stays), None)
         chosen: dict[str, Known] = {}
         bottoms = other.source.bottoms
-        asked = dict(zip(other.on, own.on, strict=True))
+        kinds = other.source.type.columns
+        asked = {b: a for a, b in zip(own.on, other.on, strict=True) if not kinds[b].evolves}
         for name, data in other.layout.types.items():
             if name in shared:
                 chosen[name] = row.cells[name]
