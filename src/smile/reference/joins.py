@@ -128,7 +128,10 @@ class Sides:
             return False
         if not self.rel.null_aware and self._is_at_odds(row.cells, own, other):
             return False
-        if other.whole and all(c.is_final for c in asked):
+        settled = all(c.is_final for c in asked)
+        if other.total and not settled:
+            return True  # whatever is asked for in the end, there is a row of it
+        if other.whole and settled:
             wanted = self._wanted(row, own, other)
             if wanted in other.rows or (other.total and None not in wanted):
                 return False

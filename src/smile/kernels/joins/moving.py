@@ -284,7 +284,10 @@ class Moving(Transform):
             return False
         if self._is_at_odds(row.cells, own):
             return False
-        if remembers and other.whole and all(c.is_final for c in asked):
+        settled = all(c.is_final for c in asked)
+        if other.total and not settled:
+            return True
+        if remembers and other.whole and settled:
             wanted = self._wanted(row, own, other)
             if wanted in content.rows[other.which] or (other.total and None not in wanted):
                 return False

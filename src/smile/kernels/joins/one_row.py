@@ -276,7 +276,7 @@ class OneRow(Transform):
         rows = self.own.flat(owns.fixed, owns.new)
         for ends in self.wakes:
             rows |= ends.ticks(owns.fixed, count)
-        return table.parted(rows, None if keep.all() else ~keep, None, table.nothing() if owns.old is None else None)
+        return table.parted(rows, None if keep.all() else ~keep, None, self.own.had(table, owns))
 
     def _answering(self, table: Table, others: Changes | None) -> Table:
         if others is None:
@@ -284,7 +284,7 @@ class OneRow(Transform):
         mask = others.new.mask
         keep = masks.heard(mask) if self.other.layout.heeded else masks.live(mask)
         rows = self.other.flat(others.fixed, others.new) | self.done.ticks(others.fixed, len(others))
-        return table.updated(rows, None if keep.all() else ~keep, table.nothing() if others.old is None else None)
+        return table.updated(rows, None if keep.all() else ~keep, self.other.had(table, others))
 
     def _forgetting(self, own: Table, other: Table, moved: Moved) -> State:
         own_name, other_name = self.own.which, self.other.which

@@ -131,7 +131,7 @@ class Side:
         if met is not None:
             keep = keep & ~met
         known = {} if marks is None else {self.index: marks}
-        had = table.nothing() if changes.old is None else None
+        had = self.had(table, changes)
         if keep.all():
             return table.parted(self.flat(changes.fixed, new), None, known, had)
         if changes.old is None:
@@ -141,6 +141,11 @@ class Side:
             changes, known = changes.take(at), {on: of[at] for on, of in known.items()}
             return table.parted(self.flat(changes.fixed, changes.new), None, known, had)
         return table.parted(self.flat(changes.fixed, new), ~keep, known)
+
+    def had(self, table: Table, changes: Changes) -> Gathered | None:
+        """What the table has of rows that change, where that is known without a look: nobody had heard of them. Of rows
+        that are gone one may hear again."""
+        return table.nothing() if changes.old is None and not self.layout.heeded else None
 
     def is_met(self, fixed: Mapping[str, Values], count: int, horizons: Horizons) -> Bools:
         """Of each row, whether no row of the other side that it can meet is open: none can come, all are final."""
