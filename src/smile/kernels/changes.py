@@ -163,21 +163,6 @@ def unheard(version: Version) -> Version:
     return Version(version.columns, masks.full(masks.ABSENT, len(version)), np.zeros(len(version), np.int64))
 
 
-def netted(layout: Layout, parts: Sequence[Changes]) -> Changes:
-    """Changes made one after the other as one: of each key the first `old` and the last `new`."""
-    parts = [p for p in parts if len(p)]
-    if len(parts) == 1:
-        return differing(parts[0], layout.heeded)
-    both = concat(layout, parts)
-    groups = Groups([both.fixed[c] for c in layout.key], len(both))
-    if groups.count == len(both):
-        return differing(both, layout.heeded)
-    first, last = groups.first, groups.last
-    fixed = Taken(both.fixed, last)
-    old = None if both.old is None else both.old.take(first)
-    return differing(Changes(fixed, old, both.new.take(last)), layout.heeded)
-
-
 class Groups:
     """Rows that agree on some columns. `of` is each row's group; groups are numbered in the order of their hashes."""
 

@@ -66,15 +66,6 @@ class Rows:
         return Rows(Taken(self.fixed, at), self.version.take(at))
 
 
-def rows_before(changes: Changes) -> Rows | None:
-    """None if nobody had heard of any of the rows."""
-    return None if changes.old is None else Rows(changes.fixed, changes.old)
-
-
-def rows_after(changes: Changes) -> Rows:
-    return Rows(changes.fixed, changes.new)
-
-
 class Side:
     """`on` are its columns that are equated, in the join's order. `whole`: they include its whole key, so that a row of
     the other side matches but one of it; `total`: and there always is that one. `fixed` are the columns that never
