@@ -44,6 +44,7 @@ CATALOGUE: dict[str, str] = {
     "E045": "SILENCE in the wrong place",
     "E046": "wrong window",
     "E047": "wrong subquery",
+    "E048": "rows of a join would share a key",
     # E05x: knowledge
     "E050": "contradictory knowledge",
     # E06x: the machine

@@ -128,7 +128,21 @@ def test_a_duplicate_changes_nothing(program: str, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(program: str, tmp_path: Path) -> None:
     result = replay(program, "--events", str(tmp_path / "none"))
     assert result.exit_code == 1
-    assert "E070" in result.stderr
+    assert result.stderr.startswith("smile: error E070: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_join_that_cannot_be_kept(tmp_path: Path) -> None:
+    """Rows without a match would share a key with pairs: said where the join is."""
+    path = tmp_path / "full.mmpl"
+    path.write_text(
+        "STREAM A (t: time -> k: string, n: int);\nSTREAM B (u: time -> j: string, m: int);\n"
+        "VIEW V := A SUMMARIZE PER {k} ADD {c := COUNT()} FULL JOIN (B SUMMARIZE PER {j} ADD {d := COUNT()}) ON {k = j}"
+        " WHEN c > d;\nSUBSCRIBE V;\n"
+    )
+    result = replay(str(path), "--events", events(tmp_path, ""))
+    assert result.exit_code == 1
+    assert "E048" in result.stderr
     assert "Traceback" not in result.stderr
 
 

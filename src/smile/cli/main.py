@@ -172,7 +172,9 @@ def replay(
         print(problem.bad.render(), file=sys.stderr)
         raise typer.Exit(1) from None
     except SmileError as problem:
-        print(render(problem.diagnostics, Source(events, "")), file=sys.stderr)
+        # What is about no place in the program is about files: the message names them.
+        of_program = any(d.span is not None for d in problem.diagnostics)
+        print(render(problem.diagnostics, compiled.source if of_program else Source("smile", "")), file=sys.stderr)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         silenced()

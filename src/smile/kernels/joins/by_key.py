@@ -21,6 +21,7 @@ from smile.kernels.joins.maybe import NOTHING, THERE, TO_COME, Maybe, MaybeColum
 from smile.kernels.joins.one_row import closed, find
 from smile.kernels.joins.sides import Drawn, Rows, Side, Sides
 from smile.kernels.layout import Evolving, Layout
+from smile.kernels.refused import Refused
 from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.transform import Input, Output, State, Transform
 from smile.knowledge.seals import Seal
@@ -247,7 +248,7 @@ class OneRowFull(ByKey):
         on_keys = {a for a, _ in rel.on} == set(left.layout.key) and {b for _, b in rel.on} == set(right.layout.key)
         once = len(rel.on) == len(left.layout.key)
         if rel.when is not None or not (on_keys and once) or set(left.layout.key) != set(right.layout.key):
-            raise NotImplementedError("a FULL JOIN whose rows without a match would share a key")
+            raise Refused(rel, "rows of the FULL JOIN that have no match would share a key with others")
         super().__init__(rel, left, right, output)
 
     def _wakes(self, side: Side) -> list[Ends]:

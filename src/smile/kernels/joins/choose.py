@@ -9,6 +9,7 @@ from smile.kernels.joins.one_row import OneRow
 from smile.kernels.joins.outer import Outer
 from smile.kernels.joins.pairs import Pairs
 from smile.kernels.joins.sides import Sides, Which
+from smile.kernels.refused import Refused
 from smile.kernels.transform import Input, Output, Transform
 
 
@@ -30,7 +31,7 @@ def compile_join(rel: mmpl.Join, left: Input, right: Input, output: Output) -> T
     if rel.kind == "inner":
         return OneRow(rel, left, right, output, "right") if sides.left.total else Pairs(rel, left, right, output)
     if sides.left.total and sides.right.total:
-        raise NotImplementedError("an outer join of pairs with default rows of either side")
+        raise Refused(rel, "both sides of the outer join have a row for every key, and more than keys is joined on")
     if sides.left.total or sides.right.total:
         asking: Which = "left" if sides.right.total else "right"
         return Outer(rel, left, right, output, OneRow(replace(rel, kind="inner"), left, right, output, asking))

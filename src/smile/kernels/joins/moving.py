@@ -31,6 +31,7 @@ from smile.kernels.joins.points import (
 )
 from smile.kernels.joins.sides import Rows, Side, Sides
 from smile.kernels.layout import Evolving, Layout
+from smile.kernels.refused import Refused
 from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.transform import Input, Output, State, Transform
 from smile.knowledge.cells import as_operand, null, one_of
@@ -190,7 +191,7 @@ class Moving(Transform):
         mask = all_of(row.mask, none_of(any_of(found)).filter())
         own = self._key(cells)
         if own in result:
-            raise NotImplementedError("an outer join of a key that is NULL, which a row without a match has too")
+            raise Refused(self.rel, "a row of the outer join has NULL for a key, as rows without a match do")
         result[own] = Row(mask, cells, row.steps)
 
     def _one(self, content: Content, own: Side, key: Key, row: Row) -> tuple[Key, Row]:

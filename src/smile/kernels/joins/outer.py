@@ -17,6 +17,7 @@ from smile.kernels.changes import Changes, Groups, Version, concat, differing
 from smile.kernels.joins.presence import Presence, Tested
 from smile.kernels.joins.sides import Side, Sides
 from smile.kernels.layout import Evolving, Layout
+from smile.kernels.refused import Refused
 from smile.kernels.seals import Moved
 from smile.kernels.transform import Input, Output, State, Transform
 
@@ -33,7 +34,7 @@ class Outer(Transform):
         self.preserved = [s for s in (sides.left, sides.right) if s.which in PRESERVED[rel.kind]]
         for side in self.preserved:
             if all(c in side.source.type.columns for c in output.type.heading.key):
-                raise NotImplementedError("an outer join whose rows without a match have the key of a pair")
+                raise Refused(rel, "rows of the outer join that have no match would share a key with pairs")
         self.presences = [Presence(sides, s, "anti", sides.other(s).total) for s in self.preserved]
         self.layout = self._layout(output)
         self.shapes = {PAIRS + name: shape for name, shape in pairs.shapes.items()}
