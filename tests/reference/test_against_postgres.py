@@ -32,6 +32,7 @@ LINES = (4, 14)
 QUOTIENT_SCALE = 16
 
 DEPARTURES = {
+    "mean-delay": "the mean of intervals is one too, and to PostgreSQL intervals are ints, whose mean is a float",
     "expressions.test: quoted literals take the type beside them": "to PostgreSQL, times and intervals are ints",
     "joins.test: FULL JOIN of two aggregates": "a row for each key: the groups of NULL, which match none, share one",
     "keys.test: names that differ in case only, in quotes": "names have one case when they are handed to PostgreSQL",

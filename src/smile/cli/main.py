@@ -10,7 +10,7 @@ import typer
 
 from smile import __version__
 from smile.cli.explain import explain_graph, explain_mmpl, explain_stages, explain_types
-from smile.cli.replay import BATCH_DEFAULT, Replay, replay as run_replay, silenced
+from smile.cli.replay import BATCH_DEFAULT, Figures, Replay, replay as run_replay, silenced
 from smile.errors import SmileError, render
 from smile.log.places import EventError
 from smile.program import Compiled, compile_program, read_source
@@ -166,8 +166,13 @@ def replay(
     views = [_view_named(v, compiled) for v in view] if view else list(compiled.rewritten.subscriptions)
     bad = bad_file or ("events.bad" if events == "-" else f"{events}.bad")
     asked = Replay(views, events, batch, changes, end, bad if skip_bad else None, state)
+    print(_replayed(compiled, asked).text(), file=sys.stderr)
+
+
+def _replayed(compiled: Compiled, asked: Replay) -> Figures:
+    """Figures of a replay; or what went wrong, and the end."""
     try:
-        figures = run_replay(compiled, asked)
+        return run_replay(compiled, asked)
     except EventError as problem:
         print(problem.bad.render(), file=sys.stderr)
         raise typer.Exit(1) from None
@@ -182,12 +187,11 @@ def replay(
         raise typer.Exit(130) from None
     except BrokenPipeError:
         silenced()
-        return
+        raise typer.Exit(0) from None
     except OSError as problem:
         silenced()
         print(f"smile: the output cannot be written: {problem.strerror}", file=sys.stderr)
         raise typer.Exit(1) from None
-    print(figures.text(), file=sys.stderr)
 
 
 def _compiled(path: str) -> Compiled:

@@ -56,9 +56,13 @@ def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Hea
         # The one row that matches may be another one later.
         columns |= {n: _may_change(c) for n, c in defaults.items() if n not in left.columns}
     preserved, asked = {"left": (right, left), "right": (left, right)}.get(rel.kind, (None, None))
-    if preserved is not None and asked is not None and any(asked.columns[c].nullable for c in _on(rel, asked is left)):
-        # A row that asks for NULL is preserved without a match.
-        columns |= {n: replace(columns[n], nullable=True) for n in preserved.columns if n not in asked.columns}
+    if preserved is not None and asked is not None:
+        wanted = [asked.columns[c] for c in _on(rel, asked is left)]
+        if any(c.nullable for c in wanted):
+            # A row that asks for NULL is preserved without a match.
+            moves = any(c.null_evolves for c in wanted)
+            for n in preserved.columns.keys() - asked.columns.keys():
+                columns[n] = replace(columns[n], nullable=True, null_evolves=columns[n].null_evolves or moves)
     ties = match_ties(rel, left, right)
     kept = [c for c in heading.columns if not columns[c].evolves]
     seals = _latest(_express(left.seals, ties, kept), _express(right.seals, ties, kept))
