@@ -55,3 +55,6 @@ inbox_recent_bytes_max: Final = 2**24
 
 state_versions_kept: Final = 3
 """Soft checkpoints kept: if the newest is damaged, the one before it costs a little more replay."""
+
+windows_max: Final = 10_000
+"""Windows that one row may be in: a HOP makes as many rows of it."""

@@ -165,7 +165,30 @@ def test_state_that_is_kept(program: str, tmp_path: Path) -> None:
     assert "E065" in other.stderr
 
 
+def test_figures_count_lines_that_make_no_frame(program: str, tmp_path: Path) -> None:
+    path = events(tmp_path, "no event\n" * 3)
+    for batch in ("1", "2", "100"):
+        assert "3 lines refused" in replay(program, "--events", path, "--skip-bad", "--batch", batch).stderr
+
+
+def test_views_that_nobody_asked_for_are_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "two.smile"
+    path.write_text(PROGRAM.replace("SUBSCRIBE Sums, Count", "SUBSCRIBE Count"))
+    result = replay(str(path), "--events", events(tmp_path))
+    assert [r["view"] for r in rows(result)] == ["Count"]
+    assert "state: 2 rows" in result.stderr
+
+
+def test_the_events_are_not_overwritten(program: str, tmp_path: Path) -> None:
+    path = events(tmp_path)
+    result = replay(program, "--events", path, "--skip-bad", "--bad-file", path)
+    assert result.exit_code == 2
+    assert Path(path).read_text() == EVENTS
+
+
 def test_misuse(program: str) -> None:
+    assert replay("-", "--events", "-", stdin=PROGRAM).exit_code == 2
+    assert replay(program, "--events", "-", "--bad-file", "x", stdin="").exit_code == 2
     assert replay(program).exit_code == 2
     assert replay(program, "--events", "-", "--batch", "0", stdin="").exit_code == 2
     assert replay(program, "--events", "-", "--engine", "flink", stdin="").exit_code == 2
@@ -219,7 +242,9 @@ def test_an_interrupt_leaves_whole_lines(program: str, tmp_path: Path) -> None:
 def test_recorded_events_of_the_example_programs() -> None:
     for path in sorted((ROOT / "programs").glob("*.smile")):
         result = replay(str(path), "--events", str(path.with_suffix(".events")), "--end")
-        assert rows(result), path
+        shown = rows(result)
+        assert shown, path
+        assert all(row["final"] for row in shown), path
 
 
 def test_no_bar_where_nobody_sees_it(program: str, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Messages held against each other: later ones only narrow what earlier ones said, and the end is within all of them."""
 
+import re
+from fractions import Fraction
 from typing import Any
 
 from smile.knowledge.json import Json
@@ -60,10 +62,17 @@ def narrows(before: Json, after: Json) -> bool:
 
 def _ends(knowledge: Json) -> tuple[Any, Any]:
     if "between" in knowledge:
-        return knowledge["between"][0], knowledge["between"][1]
+        return _value(knowledge["between"][0]), _value(knowledge["between"][1])
     if "exactly" in knowledge:
-        return knowledge["exactly"], knowledge["exactly"]
-    return knowledge.get("at_least"), knowledge.get("at_most")
+        return _value(knowledge["exactly"]), _value(knowledge["exactly"])
+    return _value(knowledge.get("at_least")), _value(knowledge.get("at_most"))
+
+
+def _value(told: Any) -> Any:
+    """Numbers beyond a float travel as text, and are compared as numbers all the same."""
+    if isinstance(told, str) and re.fullmatch(r"-?\d+(\.\d+)?", told):
+        return Fraction(told)
+    return told
 
 
 def unsafe(now: dict[str, Json], end: dict[str, Json]) -> list[str]:
@@ -90,4 +99,5 @@ def _allows(knowledge: Json, value: Any) -> bool:
     if "exactly" in knowledge:
         return bool(knowledge["exactly"] == value)
     lo, hi = _ends(knowledge)
+    value = _value(value)
     return value is not None and (lo is None or value >= lo) and (hi is None or value <= hi)

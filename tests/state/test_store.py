@@ -128,6 +128,33 @@ def test_a_damaged_version_is_passed_over_and_said(tmp_path: Path) -> None:
     assert content(saved.tables["t/rows"]) == content(tables[1])
 
 
+def test_versions_that_all_are_damaged_are_cleared_away(tmp_path: Path) -> None:
+    """Else a later run, which counts from the first number again, would write new files under old versions."""
+    tables = random_tables(Random(11), 4)
+    store = new_store(tmp_path)
+    for number, table in enumerate(tables):
+        store.save(number, {}, {"t/rows": table})
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    saved, problems = new_store(tmp_path).newest(SHAPES)
+    assert saved is None
+    assert problems
+    assert set(new_store(tmp_path).versions()) <= {0}
+
+
+def test_a_file_of_another_run_is_not_built_on(tmp_path: Path) -> None:
+    """It has the number, and its checksums are right."""
+    tables = random_tables(Random(12), 3)
+    for name in ("a", "b"):
+        store = new_store(tmp_path / name)
+        for number, table in enumerate(tables):
+            store.save(number, {}, {"t/rows": table})
+    base = f"{0:012}.state"
+    (tmp_path / "a" / base).write_bytes((tmp_path / "b" / base).read_bytes())
+    with pytest.raises(SmileError, match="is not the file it was built on"):
+        new_store(tmp_path / "a").read(2, SHAPES)
+
+
 def test_state_of_another_program_is_refused(tmp_path: Path) -> None:
     new_store(tmp_path).save(0, {}, {"t/rows": Table(SHAPE)})
     with pytest.raises(SmileError, match="another program"):

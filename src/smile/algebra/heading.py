@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
+from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.scalars import expect, type_of
 from smile.algebra.types import (
@@ -209,6 +210,11 @@ class Headings:
             raise error("E046", "a window's size and slide must be above zero", rel.span)
         if on_type == TIMESTAMP and (rel.size % TICKS_PER_MICROSECOND or (rel.slide or 0) % TICKS_PER_MICROSECOND):
             raise error("E046", "windows on a timestamp are of whole microseconds", rel.span)
+        if rel.slide is not None and rel.size // rel.slide > limits.windows_max:
+            message = (
+                f"a row would be in {rel.size // rel.slide:,} windows at once, {limits.windows_max:,} are the most"
+            )
+            raise error("E046", message, rel.span, "Let the window slide further, or make it shorter.")
         if rel.kind == "last":
             if heading.tick[:1] != (rel.on,):
                 raise error("E043", f"LAST needs the tick of the relation, {rel.on} is not", rel.span)

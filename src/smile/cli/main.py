@@ -4,6 +4,7 @@ never with a traceback."""
 import os
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -151,7 +152,9 @@ def replay(
     state: Annotated[
         str | None,
         typer.Option(
-            "--state", metavar="DIR", help="Keep the state there after every batch, and go on from what is there."
+            "--state",
+            metavar="DIR",
+            help="Keep the state there after every batch; a run with the same events, and more, goes on from it.",
         ),
     ] = None,
 ) -> None:
@@ -162,9 +165,18 @@ def replay(
 
     Example: smile replay programs/tradefloor.smile --events programs/tradefloor.events
     """
+    if program == events == "-":
+        raise typer.BadParameter("the program and the events cannot both be standard input")
     compiled = _compiled(program)
-    views = [_view_named(v, compiled) for v in view] if view else list(compiled.rewritten.subscriptions)
+    wanted = [_view_named(v, compiled) for v in view] if view else list(compiled.rewritten.subscriptions)
+    views = list(dict.fromkeys(wanted))
+    if not views:
+        raise typer.BadParameter("the program subscribes to nothing; choose a view with --view")
+    if bad_file is not None and not skip_bad:
+        raise typer.BadParameter("--bad-file is for --skip-bad")
     bad = bad_file or ("events.bad" if events == "-" else f"{events}.bad")
+    if Path(bad).exists() and Path(events).exists() and Path(bad).samefile(events):
+        raise typer.BadParameter("--bad-file would overwrite the events")
     asked = Replay(views, events, batch, changes, end, bad if skip_bad else None, state)
     print(_replayed(compiled, asked).text(), file=sys.stderr)
 

@@ -62,25 +62,29 @@ class Figures:
         seconds = time.perf_counter() - self.started
         rate = self.events / seconds if seconds else 0
         parts = [
-            f"{self.events:,} events in {seconds:.2f} s ({rate:,.0f} events/s, {self.frames:,} batches)",
-            f"{self.changed:,} rows changed",
+            f"{_count(self.events, 'event')} in {seconds:.2f} s ({rate:,.0f} events/s, {_count(self.frames, 'batch')})",
+            f"{_count(self.changed, 'row')} changed",
             f"state: {self.state_rows:,} rows, {self.state_bytes / 1e6:,.1f} MB",
         ]
         if self.duplicates:
-            parts.append(f"{self.duplicates:,} {'duplicate' if self.duplicates == 1 else 'duplicates'} dropped")
+            parts.append(f"{_count(self.duplicates, 'duplicate')} dropped")
         if self.refused:
-            parts.append(f"{self.refused:,} {'line' if self.refused == 1 else 'lines'} refused")
+            parts.append(f"{_count(self.refused, 'line')} refused")
         return "; ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "es" if noun.endswith("ch") else "s")
 
 
 def replay(compiled: Compiled, asked: Replay) -> Figures:
     """Writes to standard output; raises SmileError where events or their file are wrong."""
-    kernels = compile_graph(compiled.graph, compiled.rewritten.streams)
+    kernels = compile_graph(compiled.graph.for_views(asked.views), compiled.rewritten.streams)
     engine = LocalEngine(kernels if asked.changes else kernels.keeping(asked.views))
     if asked.state is not None:
         engine.store = Store.at(asked.state, _digest(compiled, asked))
         for problem in engine.resume():
-            print(f"smile: {problem}; going on from the version before it", file=sys.stderr)
+            print(f"smile: {problem}; it is passed over", file=sys.stderr)
     figures = Figures()
     out = sys.stdout.buffer
     with _refused(asked.bad) as refuse, open_events(asked.events) as file:
@@ -90,11 +94,11 @@ def replay(compiled: Compiled, asked: Replay) -> Figures:
             for frame in _frames(reader, asked):
                 batch = engine.advance(frame)
                 figures.frames += bool(frame.horizons)
-                figures.events, figures.duplicates, figures.refused = reader.events, reader.duplicates, reader.bad
                 figures.changed += _written(out if asked.changes else None, kernels, asked.views, batch)
                 if asked.state is not None:
                     engine.checkpoint()
                 tell()
+    figures.events, figures.duplicates, figures.refused = reader.events, reader.duplicates, reader.bad
     if not asked.changes:
         _write_rows(out, engine, asked.views)
     out.flush()

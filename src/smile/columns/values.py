@@ -257,8 +257,14 @@ def _unscaled_of(array: pa.Array) -> Array:
 
 def to_arrow(values: Values, kind: pa.DataType) -> pa.Array:
     """As an Arrow array of this type, which is the one that `arrow_type` has for the column's."""
-    bits = None if values.valid is None else pa.py_buffer(np.packbits(values.valid, bitorder="little"))
     data = values.data
+    if pa.types.is_decimal128(kind) and data.dtype == object:
+        # A sum may have more digits than any decimal: there is no value for it.
+        fits = np.array([abs(v) < 10**38 for v in data], bool)
+        if not fits.all():
+            values = Values(np.where(fits, data, 0), values.there() & fits)
+            data = values.data
+    bits = None if values.valid is None else pa.py_buffer(np.packbits(values.valid, bitorder="little"))
     if isinstance(data, pa.Array):
         if bits is None:
             return data

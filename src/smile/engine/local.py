@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from smile.columns import masks
-from smile.columns.values import from_arrow
+from smile.columns.values import Values, from_arrow
 from smile.engine.merges import Merges
 from smile.kernels.changes import Changes, Version
 from smile.kernels.compile import Kernels
@@ -73,13 +73,19 @@ def advanced(kernels: Kernels, remembered: Remembered, frame: Frame) -> tuple[Re
 
 def _heard(events: pa.RecordBatch, horizon: int) -> Changes:
     """Events as changes of their stream: rows nobody had heard of, shown for good. The tick is the first column."""
-    fixed = {name: from_arrow(events.column(name)) for name in events.schema.names}
+    fixed = {name: _told(events.column(name)) for name in events.schema.names}
     ticks = fixed[events.schema.names[0]].data
     count = len(ticks)
     found = Changes(fixed, None, Version({}, masks.full(masks.T, count), np.ones(count, np.int64)))
     if count and ticks[0] <= horizon:
         return found.take(np.flatnonzero(ticks > horizon))
     return found
+
+
+def _told(column: pa.Array) -> Values:
+    """A column of events. There is one zero: minus zero, which equals it, would be another key to whoever reads it."""
+    values = from_arrow(column)
+    return Values(values.data + 0.0, values.valid) if pa.types.is_floating(column.type) else values
 
 
 @dataclass

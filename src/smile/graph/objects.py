@@ -3,8 +3,8 @@
 Every transform reads relations that stand before it. Equal expressions of all views are one transform.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -49,6 +49,14 @@ class Graph:
     def transform_of(self) -> Mapping[str, TransformObject]:
         """By the relation it keeps; streams have none."""
         return {t.output: t for t in self.transforms}
+
+    def for_views(self, views: Sequence[str]) -> "Graph":
+        """Only what these views are made from; they and no others are subscribed to."""
+        needed = {name for view in views for name in self.path_to(view)}
+        relations = {n: replace(r, subscribed=n in views) for n, r in self.relations.items() if n in needed}
+        streams = {n: replace(r, subscribed=n in views) for n, r in self.relations.items() if r.kind == "stream"}
+        transforms = tuple(t for t in self.transforms if t.output in needed)
+        return Graph({**streams, **relations}, transforms, tuple(views))
 
     def path_to(self, relation: str) -> list[str]:
         """The relations that a relation's changes come through, streams first, itself last."""

@@ -72,4 +72,5 @@ def plain_value(given: Any, data: DataType) -> Value:
         return given
     if data.name == "time":
         return int(given)
-    return parse_literal(str(given), data)
+    found = parse_literal(str(given), data)
+    return found + 0.0 if isinstance(found, float) else found  # there is one zero

@@ -31,7 +31,9 @@ Part = list[Any] | None
 """What it is, where it begins, how many bytes it has, and their checksum; None if there is none."""
 
 WIDE = "wide"
-"""Integers of 16 bytes."""
+"""Integers that are not of 8 bytes."""
+WIDE_BYTES = 32
+"""Enough for a sum of as many decimals of 38 digits as there can be events."""
 BITS = "bits"
 _GAPS = [bytes(n) for n in range(ALIGNMENT)]
 
@@ -77,7 +79,7 @@ class Writer:
 
     def _numbers(self, data: Array) -> Part:
         if data.dtype == object:
-            wide = b"".join(int(v).to_bytes(16, "little", signed=True) for v in data)
+            wide = b"".join(int(v).to_bytes(WIDE_BYTES, "little", signed=True) for v in data)
             return self._part(WIDE, np.frombuffer(wide, np.uint8))
         return self._part(data.dtype.str, np.ascontiguousarray(data))
 
@@ -170,7 +172,8 @@ class StateFile:
             return np.unpackbits(np.frombuffer(found, np.uint8), count=count, bitorder="little").astype(bool)
         if part[0] == WIDE:
             whole = found.to_pybytes()
-            integers = [int.from_bytes(whole[n : n + 16], "little", signed=True) for n in range(0, len(whole), 16)]
+            starts = range(0, len(whole), WIDE_BYTES)
+            integers = [int.from_bytes(whole[n : n + WIDE_BYTES], "little", signed=True) for n in starts]
             return np.array(integers, object)
         return np.frombuffer(found, np.dtype(part[0]))
 

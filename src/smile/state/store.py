@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
@@ -42,6 +43,8 @@ class Store:
     """By the identity of a run: the run, and the file and number it has there."""
     _files: dict[int, set[int]] = field(default_factory=dict)
     """Of each version kept, the files it needs."""
+    _names: dict[int, str] = field(default_factory=dict)
+    """Of each file a name that no other ever has: a number may come again in another run."""
 
     @staticmethod
     def at(uri: str, program: str) -> "Store":
@@ -70,14 +73,17 @@ class Store:
                     known = self._places[id(run)] = (run, number, len(runs))
                     runs.append(writer.run(table.shape, run))
                 named[name].append([known[1], known[2]])
-        footer = {"program": self.program, "version": number, "horizons": dict(horizons), "tables": named, "runs": runs}
+        needs = {number, *(place[0] for places in named.values() for place in places)}
+        self._names[number] = uuid4().hex
+        footer = {"program": self.program, "name": self._names[number], "horizons": dict(horizons)}
+        footer |= {"tables": named, "runs": runs, "needs": {str(n): self._names[n] for n in needs}}
         try:
             size = writer.finish(self.filesystem, self._path(number), footer)
         except OSError as problem:
             # The file that was not finished is no version, and those before it are as they were.
             self._places = {i: p for i, p in self._places.items() if p[1] != number}
             raise error("E064", f"version {number} of the state cannot be written: {problem}") from None
-        self._files[number] = {number, *(place[0] for places in named.values() for place in places)}
+        self._files[number] = needs
         self._forget(tables)
         return size
 
@@ -88,6 +94,7 @@ class Store:
         for number in set().union(*self._files.values()) - needed:
             self._delete(number)
         self._files = {n: self._files[n] for n in kept}
+        self._names = {n: name for n, name in self._names.items() if n in needed}
         live = {id(run) for table in tables.values() for run in table.runs}
         self._places = {i: p for i, p in self._places.items() if i in live}
 
@@ -102,22 +109,26 @@ class Store:
     def newest(self, shapes: Mapping[str, Shape]) -> tuple[Saved | None, list[SmileError]]:
         """The newest version that is whole, and what is wrong with those after it."""
         problems: list[SmileError] = []
-        versions = sorted(self.versions(), reverse=True)
-        for number in versions:
+        found = None
+        for number in sorted(self.versions(), reverse=True):
             try:
                 found = self.read(number, shapes)
+                break
             except SmileError as problem:
                 if problem.diagnostics[0].code != "E061":
                     raise
                 problems.append(problem)
-                continue
-            for other in versions:
-                if other > number:
-                    self._delete(other)  # nobody can read it any more
-                else:
-                    self._files.setdefault(other, {other})  # so that it is deleted in its turn
-            return found, problems
-        return None, problems
+        self._clear(0 if found is None else found.number)
+        return found, problems
+
+    def _clear(self, number: int) -> None:
+        """What lies above the version that a run goes on from is of no use to anybody; what lies below it goes when its
+        turn comes."""
+        for other in self.versions():
+            if other > number:
+                self._delete(other)
+            else:
+                self._files.setdefault(other, {other})
 
     def versions(self) -> list[int]:
         found = self.filesystem.get_file_info(fs.FileSelector(self.root))
@@ -138,6 +149,8 @@ class Store:
             for file, place in footer["tables"][name]:
                 if file not in files:
                     files[file] = StateFile(self.filesystem, self._path(file))
+                if files[file].footer["name"] != footer["needs"].get(str(file)):
+                    raise damaged(self._path(number), f"{self._path(file)} is not the file it was built on")
                 run = files[file].run(place, shape)
                 if whole:
                     read_all(run)
@@ -145,6 +158,7 @@ class Store:
                 runs.append(run)
             tables[name] = Table(shape, tuple(runs))
         self._files[number] = set(files)
+        self._names |= {n: file.footer["name"] for n, file in files.items()}
         return Saved(number, footer["horizons"], tables)
 
     def _path(self, number: int) -> str:
