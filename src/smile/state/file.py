@@ -4,7 +4,8 @@ Every column has a checksum, and so has the footer: what is damaged is never ser
 when it is whole; after that it never changes. A column is read when it is first asked for.
 
 A run is told of by the number of its rows, and its parts in an order that follows from the table's shape: hashes, what
-is gone, each column (whether valid, values, and of text where each ends), each index and each order (marks, places).
+is gone, each column (whether valid, values, and of text where each ends), and of a large run each index and each order
+(marks, places).
 """
 
 import json
@@ -19,11 +20,13 @@ from pyarrow import fs
 
 from smile.columns.values import Array, Values
 from smile.errors import SmileError, error
-from smile.state.run import Index, Run, Shape
+from smile.state.run import Index, Run, Shape, make
 
 MAGIC = b"SMILE\x00\x00\x01"
 FORMAT = 1
 ALIGNMENT = 64
+INDEXED_ROWS_MIN = 50_000
+"""Of a run with fewer rows, indexes are sooner made again than written."""
 END_BYTES = 24
 
 Json = dict[str, Any]
@@ -58,7 +61,8 @@ class Writer:
                 written[id(column)] = self._column(column)
             parts += written[id(column)]
         for index in [*(run.indexes[on] for on in shape.indexes), *(run.orders[name] for name in shape.orders)]:
-            parts += [self._numbers(index.marks), self._numbers(index.places)]
+            large = len(run) >= INDEXED_ROWS_MIN
+            parts += [self._numbers(index.marks), self._numbers(index.places)] if large else [None, None]
         return [len(run), parts]
 
     def _column(self, column: Values | None) -> list[Part]:
@@ -156,15 +160,14 @@ class StateFile:
         pairs = [rest[n : n + 2] for n in range(0, len(rest), 2)]
         if len(pairs) != len(shape.indexes) + len(shape.orders):
             raise damaged(self.path, "its columns are not those of the program")
+        rows = Lazily(columns, lambda part: self._values(part, count))
+        hashes = self._numbers(parts[0], count)
+        gone = None if parts[1] is None else self._numbers(parts[1], count)
+        if count < INDEXED_ROWS_MIN:
+            return make(shape, rows, gone, hashes)
         indexes = dict(zip(shape.indexes, pairs, strict=False))
         orders = dict(zip(shape.orders, pairs[len(indexes) :], strict=True))
-        return Run(
-            Lazily(columns, lambda part: self._values(part, count)),
-            self._numbers(parts[0], count),
-            None if parts[1] is None else self._numbers(parts[1], count),
-            Lazily(indexes, self._index),
-            Lazily(orders, self._index),
-        )
+        return Run(rows, hashes, gone, Lazily(indexes, self._index), Lazily(orders, self._index))
 
     def _numbers(self, part: list[Any], count: int) -> Array:
         found = self._buffer(part)
