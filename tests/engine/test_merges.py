@@ -6,6 +6,8 @@ from smile.engine.merges import Merges
 from smile.state import table
 from tests.engine.invariants import draw, problems
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("seed", range(40))
 def test_promises_hold_while_all_is_merged_elsewhere(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

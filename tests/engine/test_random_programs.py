@@ -5,6 +5,8 @@ import pytest
 from tests.engine.invariants import draw, problems, report, shrunk
 from tests.random_programs import SEED_ID, seeds
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("seed", seeds(200), ids=SEED_ID)
 def test_promises_hold(seed: int) -> None:

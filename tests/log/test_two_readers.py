@@ -4,6 +4,7 @@ import io
 import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from smile.errors import SmileError
@@ -14,6 +15,8 @@ from smile.log.quick import QuickReader
 from smile.log.shape import Said, Shape
 from smile.reference.history import plain_value
 from tests.log.reading import KINDS, STREAMS
+
+pytestmark = pytest.mark.slow
 
 SHAPES = {stream.name: Shape(stream) for stream in STREAMS}
 QUICK, CAREFUL = QuickReader(SHAPES), CarefulReader(SHAPES)

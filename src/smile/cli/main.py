@@ -5,17 +5,22 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smile import __version__
 from smile.cli.explain import explain_graph, explain_mmpl, explain_stages, explain_types
-from smile.cli.replay import BATCH_DEFAULT, Figures, Replay, replay as run_replay, silenced
 from smile.errors import SmileError, render
 from smile.log.places import EventError
 from smile.program import Compiled, compile_program, read_source
 from smile.source import Source
+
+if TYPE_CHECKING:
+    from smile.cli.replay import Figures, Replay
+
+BATCH_DEFAULT = 10_000
+"""Lines taken in at once: enough that the work on each is small, few enough that changes come often."""
 
 app = typer.Typer(
     name="smile",
@@ -177,12 +182,17 @@ def replay(
     bad = bad_file or ("events.bad" if events == "-" else f"{events}.bad")
     if Path(bad).exists() and Path(events).exists() and Path(bad).samefile(events):
         raise typer.BadParameter("--bad-file would overwrite the events")
+    # Arrow takes a second to load, which `check` and `explain` need not.
+    from smile.cli.replay import Replay  # noqa: PLC0415
+
     asked = Replay(views, events, batch, changes, end, bad if skip_bad else None, state)
     print(_replayed(compiled, asked).text(), file=sys.stderr)
 
 
-def _replayed(compiled: Compiled, asked: Replay) -> Figures:
+def _replayed(compiled: Compiled, asked: "Replay") -> "Figures":
     """Figures of a replay; or what went wrong, and the end."""
+    from smile.cli.replay import replay as run_replay  # noqa: PLC0415
+
     try:
         return run_replay(compiled, asked)
     except EventError as problem:
@@ -235,6 +245,11 @@ def _show(text: str) -> None:
         print(f"smile: the output cannot be written: {problem.strerror}", file=sys.stderr)
         silenced()
         raise typer.Exit(1) from None
+
+
+def silenced() -> None:
+    """Nothing more may be written to standard output, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,7 +1,6 @@
 """`smile replay`: recorded events through a program, and what its views show. Every line written is whole."""
 
 import hashlib
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -28,9 +27,6 @@ from smile.program import Compiled
 from smile.state.store import Store
 
 encode = msgspec.json.Encoder().encode
-
-BATCH_DEFAULT = 10_000
-"""Lines taken in at once: enough that the work on each is small, few enough that changes come often."""
 
 
 @dataclass(frozen=True)
@@ -200,8 +196,3 @@ def _progress(reader: EventReader) -> Iterator["_Tell"]:
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as progress:
         task = progress.add_task("0 events", total=reader.bytes_total)
         yield _Tell(progress, task, reader)
-
-
-def silenced() -> None:
-    """Nothing more may be written to standard output, not even at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
