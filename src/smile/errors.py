@@ -44,9 +44,9 @@ CATALOGUE: dict[str, str] = {
     "E045": "SILENCE in the wrong place",
     "E046": "wrong window",
     "E047": "wrong subquery",
-    "E048": "rows of a join would share a key",
     # E05x: knowledge
     "E050": "contradictory knowledge",
+    "E051": "rows of a join would share a key",
     # E06x: the machine
     "E060": "no Java",
     "E061": "damaged state",

@@ -21,7 +21,7 @@ CREATE STREAM Calls (c: time -> who: string, about: string);
 """
 
 
-REFUSED = ("share a key", "the key of a pair", "a key that is NULL", "default rows of either side")
+REFUSED = ("share a key", "a key that is NULL", "NULL for a key", "a row for every key")
 
 
 def outcome(seed: int, kinds: Sequence[str] = KINDS, moving: bool = False, drawn: type[Joined] = Joined) -> str:

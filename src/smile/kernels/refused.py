@@ -10,4 +10,4 @@ class Refused(SmileError, NotImplementedError):
     """A join that has a meaning in SQL, where rows have no keys."""
 
     def __init__(self, rel: mmpl.Join, message: str) -> None:
-        super().__init__(Diagnostic("E048", message, rel.span, HINT))
+        super().__init__(Diagnostic("E051", message, rel.span, HINT))
