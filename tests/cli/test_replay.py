@@ -214,7 +214,7 @@ def test_a_reader_that_has_had_enough(program: str, tmp_path: Path) -> None:
 
 def test_an_interrupt_leaves_whole_lines(program: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [SMILE, "replay", program, "--events", "-", "--changes", "--batch", "1"]
+    command = [str(SMILE), "replay", program, "--events", "-", "--changes", "--batch", "1"]
     block = b'{"stream":"S","event":{"a":"k","n":1}}\n' * 8_000
     deadline = time.monotonic() + 60
     with out.open("wb") as sink, (tmp_path / "said").open("wb") as said:
