@@ -19,6 +19,8 @@ from smile.reference.history import NOTHING, Event, History, read_events
 from smile.reference.relation import Relation, Row
 from tests.reference.cases import analysed
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 PROGRAMS = {path.stem: path for path in sorted((ROOT / "programs").glob("*.smile"))}
 JSON_TYPES: dict[str, type | tuple[type, ...]] = {

@@ -17,6 +17,8 @@ from tests.engine.test_programs import kernels, rewritten
 from tests.kernels.harness import frame_of
 from tests.reference.cases import Case, cases
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_arrow_tells_what_json_tells(case: Case) -> None:

@@ -21,6 +21,8 @@ from tests.log.reading import KINDS, STREAMS, reader, rows_of, tolerant
 from tests.reference.cases import programs
 from tests.reference.histories import Histories
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = programs()
 
 

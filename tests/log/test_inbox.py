@@ -15,6 +15,8 @@ from smile.errors import SmileError
 from smile.log.frame import END, NOTHING
 from smile.log.inbox import Inbox
 
+pytestmark = pytest.mark.slow
+
 STREAM = mmpl.StreamDef("S", "t", (("v", INT), ("w", STRING)))
 SCHEMA = stream_schema(STREAM)
 Event = tuple[int, int | None, str | None]
