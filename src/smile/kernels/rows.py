@@ -254,17 +254,21 @@ class Together(Transform):
                 fixed[name] = v.constant(number, INT, count)
             else:
                 fixed[name] = changes.fixed[name] if name in changes.fixed else v.nulls(data, count)
-        old = None if changes.old is None else self._lifted(changes.fixed, changes.old)
-        return Changes(fixed, old, self._lifted(changes.fixed, changes.new))
+        old = None if changes.old is None else self._version(changes.fixed, changes.old)
+        return Changes(fixed, old, self._version(changes.fixed, changes.new))
 
-    def _lifted(self, fixed: Mapping[str, Values], version: Version) -> Version:
-        """Where a column evolves in another input, it is knowledge in this one too."""
-        columns: dict[str, Column] = {}
-        for name, evolving in self.layout.evolving.items():
-            if name in version.columns:
-                found = version.columns[name]
-                columns[name] = points_of(found, evolving.data) if evolving.kind == "object" else found
-            else:
-                exact = fixed[name] if name in fixed else v.nulls(evolving.data, len(version))
-                columns[name] = exactly_as(exact, evolving.kind, evolving.data)
-        return Version(columns, version.mask, version.steps)
+    def _version(self, fixed: Mapping[str, Values], version: Version) -> Version:
+        return Version(lifted(self.layout, fixed, version), version.mask, version.steps)
+
+
+def lifted(layout: Layout, fixed: Mapping[str, Values], version: Version) -> Mapping[str, Column]:
+    """The evolving columns of a layout, of rows some of whose columns are exact, or missing and so NULL."""
+    columns: dict[str, Column] = {}
+    for name, evolving in layout.evolving.items():
+        if name in version.columns:
+            found = version.columns[name]
+            columns[name] = points_of(found, evolving.data) if evolving.kind == "object" else found
+        else:
+            exact = fixed[name] if name in fixed else v.nulls(evolving.data, len(version))
+            columns[name] = exactly_as(exact, evolving.kind, evolving.data)
+    return columns

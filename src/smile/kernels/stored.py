@@ -120,6 +120,8 @@ class StoredFixed(Mapping[str, Values]):
         return iter(self.layout.fixed)
 
     def __getitem__(self, name: str) -> Values:
+        if name not in self.layout.fixed:
+            raise KeyError(name)
         return self.rows[f".{name}"]
 
 

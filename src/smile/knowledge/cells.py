@@ -7,6 +7,7 @@ from math import ceil, floor
 from typing import Any
 
 from smile.algebra.types import BOOL, DataType, Value
+from smile.knowledge.comparison import compare
 from smile.knowledge.known import Known
 from smile.knowledge.latest import Latest
 from smile.knowledge.mask import Mask, Truth
@@ -67,3 +68,9 @@ def _end(bound: Bound, data: DataType, rounded: Any) -> Value:
         exact = Fraction(number)
         return Decimal(exact.numerator) / Decimal(exact.denominator)
     return float(number) if data.name == "float" else int(rounded(number))
+
+
+def equal(a: Known, b: Known) -> Mask:
+    """a = b, with NULL for NULL."""
+    x, y = range_of(a), range_of(b)
+    return Mask(compare("=", x, y), None if x.now is None or y.now is None else x.now == y.now)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import product
 
 from smile.knowledge.known import Contradiction, Wire, text_of
@@ -95,3 +96,27 @@ def image(function: Callable[..., Truth], *masks: Mask) -> Mask:
         frozenset(function(*values) for values in product(*(m.possible for m in masks))),
         function(*(m.now for m in masks)),
     )
+
+
+UNHEARD = Mask.of((True, False), False)
+"""Whether something nobody has heard of will turn out to be there."""
+
+
+def kleene_and(a: Truth, b: Truth) -> Truth:
+    return False if a is False or b is False else None if a is None or b is None else True
+
+
+def kleene_or(a: Truth, b: Truth) -> Truth:
+    return True if a is True or b is True else None if a is None or b is None else False
+
+
+def all_of(*masks: Mask) -> Mask:
+    return reduce(lambda a, b: image(kleene_and, a, b), masks, T)
+
+
+def any_of(masks: Iterable[Mask]) -> Mask:
+    return reduce(lambda a, b: image(kleene_or, a, b), masks, F)
+
+
+def none_of(mask: Mask) -> Mask:
+    return image(lambda a: None if a is None else not a, mask)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
 from smile.knowledge.aggregates import Member, aggregate
+from smile.knowledge.cells import equal
+from smile.knowledge.mask import UNHEARD, all_of, any_of
 from smile.reference.groups import as_typed, at_of
 from smile.reference.joins import Sides
-from smile.reference.relation import UNHEARD, Relation, Row, all_of, any_of, at_most, equal
+from smile.reference.relation import Relation, Row, at_most
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
 from smile.knowledge.cells import range_of
-from smile.knowledge.mask import Mask
+from smile.knowledge.mask import Mask, all_of
 from smile.knowledge.range import NEVER, ONLY, Range
-from smile.reference.relation import Key, Relation, Row, all_of, orderable, same
+from smile.reference.relation import Key, Relation, Row, orderable, same
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation

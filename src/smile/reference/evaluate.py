@@ -11,12 +11,12 @@ from smile.knowledge.analysis import Analysis
 from smile.knowledge.cells import as_operand, null
 from smile.knowledge.domains import Domains
 from smile.knowledge.known import Known
-from smile.knowledge.mask import Mask, T
+from smile.knowledge.mask import Mask, T, all_of
 from smile.knowledge.transfer import exactly, know
 from smile.knowledge.types import RelationType
 from smile.reference import asof, best, groups, joins, windows
 from smile.reference.history import History
-from smile.reference.relation import Cells, Key, Relation, Row, all_of, is_sealed, key_of
+from smile.reference.relation import Cells, Key, Relation, Row, is_sealed, key_of
 
 
 def evaluate(program: mmpl.Program, analysis: Analysis, history: History) -> dict[str, Relation]:

@@ -15,11 +15,11 @@ from smile.knowledge.aggregates import Member, aggregate
 from smile.knowledge.cells import as_operand, range_of
 from smile.knowledge.known import Known
 from smile.knowledge.latest import At, Latest
-from smile.knowledge.mask import Mask, T
+from smile.knowledge.mask import UNHEARD, Mask, T, all_of, any_of
 from smile.knowledge.nested import Row as NestedRow
 from smile.knowledge.transfer import exactly
 from smile.knowledge.types import ColumnType
-from smile.reference.relation import UNHEARD, Key, Relation, Row, all_of, any_of, key_of, orderable, same
+from smile.reference.relation import Key, Relation, Row, key_of, orderable, same
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation

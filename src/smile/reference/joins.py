@@ -11,24 +11,12 @@ from typing import TYPE_CHECKING
 from smile.algebra import mmpl
 from smile.algebra.heading import whole_key_equated
 from smile.algebra.types import Value
-from smile.knowledge.cells import null, one_of
+from smile.knowledge.cells import equal, null, one_of
 from smile.knowledge.join_types import match_ties
 from smile.knowledge.known import Known
-from smile.knowledge.mask import F, Mask, T
+from smile.knowledge.mask import UNHEARD, F, Mask, T, all_of, any_of, none_of
 from smile.knowledge.transfer import exactly
-from smile.reference.relation import (
-    UNHEARD,
-    Cells,
-    Key,
-    Relation,
-    Row,
-    all_of,
-    any_of,
-    equal,
-    is_sealed,
-    key_of,
-    none_of,
-)  # fmt: skip
+from smile.reference.relation import Cells, Key, Relation, Row, is_sealed, key_of
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation

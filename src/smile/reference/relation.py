@@ -6,14 +6,13 @@ never NULL.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from smile.algebra.types import TICKS_PER_MICROSECOND, TIMESTAMP, DataType
 from smile.knowledge.cells import range_of
 from smile.knowledge.comparison import compare, test_null
 from smile.knowledge.known import Known
-from smile.knowledge.mask import F, Mask, T, Truth, image
+from smile.knowledge.mask import Mask
 from smile.knowledge.seals import START, Seal
 from smile.reference.history import END
 
@@ -51,39 +50,7 @@ def orderable(key: Key) -> Key:
     return tuple((part is None, False if part is None else part) for part in key)
 
 
-# ── masks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-UNHEARD = Mask.of((True, False), False)
-"""Whether something nobody has heard of will turn out to be there."""
-
-
-def kleene_and(a: Truth, b: Truth) -> Truth:
-    return False if a is False or b is False else None if a is None or b is None else True
-
-
-def kleene_or(a: Truth, b: Truth) -> Truth:
-    return True if a is True or b is True else None if a is None or b is None else False
-
-
-def all_of(*masks: Mask) -> Mask:
-    return reduce(lambda a, b: image(kleene_and, a, b), masks, T)
-
-
-def any_of(masks: Iterable[Mask]) -> Mask:
-    return reduce(lambda a, b: image(kleene_or, a, b), masks, F)
-
-
-def none_of(mask: Mask) -> Mask:
-    return image(lambda a: None if a is None else not a, mask)
-
-
 # ── cells ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def equal(a: Known, b: Known) -> Mask:
-    """a = b, with NULL for NULL."""
-    x, y = range_of(a), range_of(b)
-    return Mask(compare("=", x, y), None if x.now is None or y.now is None else x.now == y.now)
 
 
 def at_most(a: Known, b: Known) -> Mask:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
 from smile.algebra.types import INT_MAX, TICKS_PER_MICROSECOND, TIMESTAMP
-from smile.knowledge.mask import F, Mask, T
+from smile.knowledge.mask import UNHEARD, F, Mask, T, all_of
 from smile.knowledge.transfer import exactly
 from smile.reference.history import END
-from smile.reference.relation import UNHEARD, Relation, all_of, key_of, same
+from smile.reference.relation import Relation, key_of, same
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation

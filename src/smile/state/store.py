@@ -118,7 +118,7 @@ class Store:
                 if problem.diagnostics[0].code != "E061":
                     raise
                 problems.append(problem)
-        self._clear(0 if found is None else found.number)
+        self._clear(-1 if found is None else found.number)
         return found, problems
 
     def _clear(self, number: int) -> None:

@@ -114,11 +114,8 @@ def _and(columns: Sequence[Values]) -> Values:
 
 
 def _or(columns: Sequence[Values]) -> Values:
-    if all(c.valid is None for c in columns):
-        return Values(np.logical_or.reduce([c.data for c in columns]))
-    holds = np.logical_or.reduce([c.data & c.there() for c in columns])
-    fails = np.logical_and.reduce([~c.data & c.there() for c in columns])
-    return Values(holds, holds | fails)
+    neither = _and([Values(~c.data, c.valid) for c in columns])
+    return Values(~neither.data, neither.valid)
 
 
 def _is_distinct(columns: Sequence[Values]) -> Values:

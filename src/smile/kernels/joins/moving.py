@@ -17,26 +17,15 @@ from smile.columns.values import Bools, of_python
 from smile.kernels.changes import Changes, Version, differing
 from smile.kernels.joins.ends import Ends
 from smile.kernels.joins.maybe import kinds_of
-from smile.kernels.joins.points import (
-    UNHEARD,
-    Cells,
-    Key,
-    Row,
-    all_of,
-    any_of,
-    column_of,
-    equal,
-    none_of,
-    rows_of,
-)
+from smile.kernels.joins.points import Cells, Key, Row, column_of, rows_of
 from smile.kernels.joins.sides import Rows, Side, Sides
 from smile.kernels.layout import Evolving, Layout
 from smile.kernels.refused import Refused
 from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.transform import Input, Output, State, Transform
-from smile.knowledge.cells import as_operand, null, one_of
+from smile.knowledge.cells import as_operand, equal, null, one_of
 from smile.knowledge.known import Known
-from smile.knowledge.mask import F, Mask, T
+from smile.knowledge.mask import UNHEARD, F, Mask, T, all_of, any_of, none_of
 from smile.knowledge.transfer import know
 
 Relation = dict[Key, Row]

@@ -10,7 +10,6 @@ import numpy as np
 
 from smile.algebra import mmpl
 from smile.columns import masks, values as v
-from smile.columns.knowledge import Column, exactly_as, points_of
 from smile.columns.masks import Codes
 from smile.columns.values import Indices, Values
 from smile.kernels.changes import Changes, Groups, Version, concat, differing
@@ -18,6 +17,7 @@ from smile.kernels.joins.presence import Presence, Tested
 from smile.kernels.joins.sides import Side, Sides
 from smile.kernels.layout import Evolving, Layout
 from smile.kernels.refused import Refused
+from smile.kernels.rows import lifted
 from smile.kernels.seals import Moved
 from smile.kernels.transform import Input, Output, State, Transform
 
@@ -104,15 +104,7 @@ class Outer(Transform):
         return Changes(fixed, old, new)
 
     def _version(self, fixed: Mapping[str, Values], version: Version, mask: Codes) -> Version:
-        columns: dict[str, Column] = {}
-        for name, wanted in self.layout.evolving.items():
-            if name in version.columns:
-                found = version.columns[name]
-                columns[name] = points_of(found, wanted.data) if wanted.kind == "object" else found
-            else:
-                exact = fixed[name] if name in fixed else v.nulls(wanted.data, len(version))
-                columns[name] = exactly_as(exact, wanted.kind, wanted.data)
-        return Version(columns, mask, version.steps)
+        return Version(lifted(self.layout, fixed, version), mask, version.steps)
 
     def _one_a_key(self, told: Changes) -> Changes:
         groups = Groups([told.fixed[c] for c in self.layout.key], len(told))

@@ -1,8 +1,7 @@
 """Rows point by point, for joins that go row by row: of each its mask, what is known of every column, and its steps."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from smile.columns import knowledge as k, masks
@@ -10,16 +9,12 @@ from smile.columns.knowledge import Column
 from smile.kernels.joins.sides import Rows, Side
 from smile.kernels.layout import Evolving
 from smile.knowledge.cells import range_of
-from smile.knowledge.comparison import compare
 from smile.knowledge.known import Known
-from smile.knowledge.mask import F, Mask, T, Truth, image
+from smile.knowledge.mask import Mask
 from smile.knowledge.transfer import operand
 
 Key = tuple[Any, ...]
 Cells = Mapping[str, Known]
-
-UNHEARD = Mask.of((True, False), False)
-"""Whether something nobody has heard of will turn out to be there."""
 
 
 @dataclass(frozen=True)
@@ -50,29 +45,3 @@ def column_of(cells: Sequence[Known], evolving: Evolving) -> Column:
     if evolving.kind == "range":
         return k.of_points([range_of(c) for c in cells], "range", evolving.data)
     return k.of_points(cells, evolving.kind, evolving.data)
-
-
-def all_of(*some: Mask) -> Mask:
-    return reduce(lambda a, b: image(_and, a, b), some, T)
-
-
-def any_of(some: Iterable[Mask]) -> Mask:
-    return reduce(lambda a, b: image(_or, a, b), some, F)
-
-
-def none_of(mask: Mask) -> Mask:
-    return image(lambda a: None if a is None else not a, mask)
-
-
-def _and(a: Truth, b: Truth) -> Truth:
-    return False if a is False or b is False else None if a is None or b is None else True
-
-
-def _or(a: Truth, b: Truth) -> Truth:
-    return True if a is True or b is True else None if a is None or b is None else False
-
-
-def equal(a: Known, b: Known) -> Mask:
-    """a = b, with NULL for NULL."""
-    x, y = range_of(a), range_of(b)
-    return Mask(compare("=", x, y), None if x.now is None or y.now is None else x.now == y.now)
