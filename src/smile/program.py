@@ -14,7 +14,6 @@ from smile.algebra.translate import translate
 from smile.errors import Diagnostic, SmileError, error
 from smile.graph.build import build
 from smile.graph.objects import Graph
-from smile.graph.stages import Stage, cut
 from smile.knowledge.analysis import Analysis
 from smile.knowledge.warnings import warnings
 from smile.source import Source
@@ -33,10 +32,6 @@ class Compiled:
     @cached_property
     def graph(self) -> Graph:
         return build(self.rewritten, self.analysis)
-
-    @cached_property
-    def stages(self) -> list[Stage]:
-        return cut(self.graph)
 
 
 def read_source(path: str) -> Source:

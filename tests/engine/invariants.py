@@ -23,8 +23,9 @@ from smile.algebra.arrow_types import stream_schema
 from smile.algebra.printer import print_program
 from smile.algebra.rules import rewrite
 from smile.engine.intake import Intake
-from smile.engine.local import LocalEngine
+from smile.engine.local import Batch, LocalEngine
 from smile.engine.messages import messages
+from smile.engine.plan import plan
 from smile.errors import SmileError
 from smile.graph.build import build
 from smile.kernels import forget
@@ -39,6 +40,7 @@ from smile.reference.wire import snapshot
 from smile.state import table
 from smile.state.store import Store
 from tests.engine.knowledge_told import Told, unsafe
+from tests.engine.partitions import Partitions
 from tests.kernels.harness import Beside, cuts, frame_of
 from tests.random_programs import random_program
 from tests.reference.histories import Histories, names_read
@@ -245,6 +247,32 @@ def _unlike(found: dict[str, dict[str, Json]], wanted: dict[str, dict[str, Json]
     ]
 
 
+def _same_in_partitions(run: Run, random: Random) -> list[str]:
+    """Every frame tells the same, into however many partitions the work is cut."""
+    graph = build(run.program, Analysis(run.program))
+    one = LocalEngine(compile_graph(graph, run.program.streams))
+    several = Partitions(plan(graph, run.program.streams, random.choice((2, 3, 7)), run.program.subscriptions), random)
+    before = History.of(run.program)
+    found: list[str] = []
+    for stop in [0, *cuts(random, len(run.lines))]:
+        after = History.of(run.program, run.lines[:stop])
+        frame = frame_of(run.program, before, after)
+        wanted, told = (told_of(e.advance(frame), one.kernels, run.program) for e in (one, several))
+        found += [f"after {stop} lines: {m}" for m in told if m not in wanted]
+        found += [f"after {stop} lines, missing: {m}" for m in wanted if m not in told]
+        before = after
+    return found
+
+
+def told_of(batch: Batch, kernels: Kernels, program: mmpl.Program) -> list[Json]:
+    found: list[Json] = []
+    for view in program.subscriptions:
+        source = kernels.inputs[view]
+        if view in batch.changes:
+            found += messages(view, source.type, source.layout, batch.changes[view], batch.horizons)
+    return found
+
+
 # ── crash ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -319,7 +347,15 @@ def _plain(rows: dict[str, Json]) -> dict[str, Json]:
 
 PROMISES: dict[str, Callable[[Run, Random], list[str]]] = {
     check.__name__.strip("_"): check
-    for check in (_beside, _same_however_cut, _same_however_told, _same_after_a_crash, _safe, _rewritten)
+    for check in (
+        _beside,
+        _same_however_cut,
+        _same_however_told,
+        _same_in_partitions,
+        _same_after_a_crash,
+        _safe,
+        _rewritten,
+    )
 }
 
 

@@ -14,7 +14,7 @@ from smile.errors import SmileError
 from smile.state import file
 from smile.state.file import StateFile
 from smile.state.run import Shape
-from smile.state.store import Store
+from smile.state.store import Mark, Store
 from smile.state.table import Table
 
 SHAPE = Shape(
@@ -72,7 +72,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, seed: int) -> None:
         store.save(number, {"A": number}, {"t/rows": table})
     assert len(list(tmp_path.glob("*.new"))) == 0
     for number in range(len(tables) - limits.state_versions_kept, len(tables)):
-        saved = new_store(tmp_path).read(number, SHAPES)
+        saved = new_store(tmp_path).read(Mark.of(number, {"A": number}), SHAPES)
         assert saved.horizons == {"A": number}
         assert content(saved.tables["t/rows"]) == content(tables[number])
 
@@ -81,12 +81,12 @@ def test_a_resumed_store_goes_on_where_it_was(tmp_path: Path) -> None:
     tables = random_tables(Random(1), 20)
     new_store(tmp_path).save(0, {}, {"t/rows": tables[9]})
     store = new_store(tmp_path)
-    saved = store.read(0, SHAPES)
+    saved = store.read(Mark.of(0, {}), SHAPES)
     before = {p.name for p in tmp_path.iterdir()}
     store.save(1, {}, saved.tables)
     (added,) = {p.name for p in tmp_path.iterdir()} - before
     assert (tmp_path / added).stat().st_size < 2_000, "nothing new, so nothing but names is written"
-    assert content(new_store(tmp_path).read(1, SHAPES).tables["t/rows"]) == content(tables[9])
+    assert content(new_store(tmp_path).read(Mark.of(1, {}), SHAPES).tables["t/rows"]) == content(tables[9])
 
 
 def test_files_that_no_version_needs_are_deleted(tmp_path: Path) -> None:
@@ -99,23 +99,24 @@ def test_files_that_no_version_needs_are_deleted(tmp_path: Path) -> None:
 def test_every_damaged_byte_is_found(tmp_path: Path) -> None:
     table = random_tables(Random(3), 3)[-1]
     new_store(tmp_path).save(7, {}, {"t/rows": table})
-    path = tmp_path / f"{7:012}.state"
+    (path,) = tmp_path.glob("*.state")
     whole = path.read_bytes()
     used = _used(tmp_path)
     random = Random(4)
     for place in [*random.sample(used, 60), len(whole) - 1, len(whole) - 12, len(whole) - 20]:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << random.randrange(8))]) + whole[place + 1 :])
         with pytest.raises(SmileError, match="damaged"):
-            new_store(tmp_path).read(7, SHAPES)
+            new_store(tmp_path).read(Mark.of(7, {}), SHAPES)
     for length in random.sample(range(len(whole)), 30):
         path.write_bytes(whole[:length])
         with pytest.raises(SmileError, match="damaged"):
-            new_store(tmp_path).read(7, SHAPES)
+            new_store(tmp_path).read(Mark.of(7, {}), SHAPES)
 
 
 def _used(folder: Path) -> list[int]:
     """Places of bytes that say something: between columns there are gaps."""
-    opened = StateFile(new_store(folder).filesystem, str(folder / f"{7:012}.state"))
+    (path,) = folder.glob("*.state")
+    opened = StateFile(new_store(folder).filesystem, str(path))
     parts = [part for _, parts in opened.footer["runs"] for part in parts if part is not None]
     return [place for _, start, length, _ in parts for place in range(start, start + length)]
 
@@ -125,7 +126,7 @@ def test_a_damaged_version_is_passed_over_and_said(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     for number, table in enumerate(tables):
         store.save(number, {}, {"t/rows": table})
-    newest = tmp_path / f"{2:012}.state"
+    (newest,) = tmp_path.glob(f"{2:012}*.state")
     newest.write_bytes(newest.read_bytes()[:-5])
     saved, problems = new_store(tmp_path).newest(SHAPES)
     assert saved is not None
@@ -148,17 +149,31 @@ def test_versions_that_all_are_damaged_are_cleared_away(tmp_path: Path) -> None:
     assert not new_store(tmp_path).versions()
 
 
-def test_a_file_of_another_run_is_not_built_on(tmp_path: Path) -> None:
-    """It has the number, and its checksums are right."""
-    tables = random_tables(Random(12), 3)
-    for name in ("a", "b"):
-        store = new_store(tmp_path / name)
-        for number, table in enumerate(tables):
-            store.save(number, {}, {"t/rows": table})
-    base = f"{0:012}.state"
-    (tmp_path / "a" / base).write_bytes((tmp_path / "b" / base).read_bytes())
-    with pytest.raises(SmileError, match="is not the file it was built on"):
-        new_store(tmp_path / "a").read(2, SHAPES)
+def test_a_task_that_is_run_twice_harms_nothing(tmp_path: Path) -> None:
+    """Both go on from one version, each with runs of its own; whoever builds on one of them does not meet the other."""
+    tables = random_tables(Random(12), 8)
+    store = new_store(tmp_path)
+    store.save(0, {}, {"t/rows": tables[0]})
+    other = new_store(tmp_path)
+    again = other.read(Mark.of(0, {}), SHAPES).tables["t/rows"]
+    store.save(1, {}, {"t/rows": tables[1]})
+    other.save(1, {}, {"t/rows": again.updated(random_rows(Random(13), 5))})
+    store.save(2, {}, {"t/rows": tables[2]})
+    assert content(new_store(tmp_path).read(Mark.of(2, {}), SHAPES).tables["t/rows"]) == content(tables[2])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_reader_catches_up(tmp_path: Path, seed: int) -> None:
+    """It has read some versions and missed others; what it finds is what a reader finds that has read nothing."""
+    random = Random(seed)
+    store, reader = new_store(tmp_path), new_store(tmp_path)
+    known: dict[str, Table] = {}
+    for number, table in enumerate(random_tables(random, 40)):
+        store.save(number, {}, {"t/rows": table})
+        if random.random() < 0.5:
+            found = reader.read(Mark.of(number, {}), SHAPES, whole=False, known=known)
+            known = dict(found.tables)
+            assert content(known["t/rows"]) == content(table)
 
 
 def test_state_of_another_program_is_refused(tmp_path: Path) -> None:
@@ -170,7 +185,7 @@ def test_state_of_another_program_is_refused(tmp_path: Path) -> None:
 def test_columns_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
     table = random_tables(Random(6), 1)[-1]
     new_store(tmp_path).save(0, {}, {"t/rows": table})
-    saved = new_store(tmp_path).read(0, SHAPES, whole=False)
+    saved = new_store(tmp_path).read(Mark.of(0, {}), SHAPES, whole=False)
     (run,) = saved.tables["t/rows"].runs
     there, rows = saved.tables["t/rows"].find([Values(np.array([1])), v.text(pa.array(["é"]))])
     assert {"f", "b", "d"}.isdisjoint(run.rows.kept)  # type: ignore[attr-defined]

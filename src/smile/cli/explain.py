@@ -220,7 +220,12 @@ def _transform_json(transform: TransformObject) -> dict[str, Any]:
 
 
 def explain_stages(compiled: Compiled, view: str | None, form: str) -> str:
-    graph, stages = compiled.graph, compiled.stages
+    # Only layouts tell which columns are fixed; to compile them Arrow is loaded, which nothing else here needs.
+    from smile.engine.plan import stages_of  # noqa: PLC0415
+    from smile.kernels.compile import compile_graph  # noqa: PLC0415
+
+    graph = compiled.graph
+    stages = stages_of(graph, compile_graph(graph, compiled.rewritten.streams))
     shown = set(graph.path_to(view)) if view is not None else set(graph.relations)
     paths = {v: _path(v, graph, stages) for v in graph.subscriptions if v in shown}
     if form == "json":

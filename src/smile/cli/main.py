@@ -72,12 +72,13 @@ def check(program: ProgramArgument) -> None:
     compiled = _compiled(program)
     if compiled.warnings:
         print(render(compiled.warnings, compiled.source), file=sys.stderr)
+    stages = _stages(compiled)
     written = compiled.written
     counts = [
         _count(len(written.streams), "stream"),
         _count(len(written.views), "view"),
         _count(len(written.subscriptions), "subscription"),
-        _count(len(compiled.stages), "stage"),
+        _count(stages, "stage"),
     ]
     if compiled.warnings:
         counts.append(_count(len(compiled.warnings), "warning"))
@@ -213,6 +214,19 @@ def _replayed(compiled: Compiled, asked: "Replay") -> "Figures":
     except OSError as problem:
         silenced()
         print(f"smile: the output cannot be written: {problem.strerror}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def _stages(compiled: Compiled) -> int:
+    """How many it has; or what cannot be run, and the end."""
+    # Arrow is loaded with them, which takes half a second that a program with errors need not wait for.
+    from smile.engine.plan import stages_of  # noqa: PLC0415
+    from smile.kernels.compile import compile_graph  # noqa: PLC0415
+
+    try:
+        return len(stages_of(compiled.graph, compile_graph(compiled.graph, compiled.rewritten.streams)))
+    except SmileError as problem:
+        print(render(problem.diagnostics, compiled.source), file=sys.stderr)
         raise typer.Exit(1) from None
 
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 from smile.columns import masks
 from smile.columns.values import Values, from_arrow
 from smile.engine.merges import Merges
+from smile.engine.plan import States, Work, fused
 from smile.kernels.changes import Changes, Version
 from smile.kernels.compile import Kernels
 from smile.kernels.seals import Moved
-from smile.kernels.transform import State
 from smile.log.frame import NOTHING, Frame
 from smile.state.run import Shape
 from smile.state.store import Store
@@ -28,7 +28,7 @@ class Remembered:
 
     version: int
     horizons: Mapping[str, int]
-    states: Mapping[str, State]
+    states: States
 
 
 @dataclass(frozen=True)
@@ -39,39 +39,16 @@ class Batch:
     horizons: Mapping[str, int]
 
 
-def nothing(kernels: Kernels) -> Remembered:
-    """Before anything is heard."""
-    streams = [name for name, source in kernels.inputs.items() if source.transform is None]
-    states = {name: {n: Table(shape) for n, shape in shapes.items()} for name, shapes in kernels.shapes.items()}
-    return Remembered(0, dict.fromkeys(streams, NOTHING), states)
-
-
-def advanced(kernels: Kernels, remembered: Remembered, frame: Frame) -> tuple[Remembered, Batch]:
+def advanced(work: Work, remembered: Remembered, frame: Frame) -> tuple[Remembered, Batch]:
     """The next version, and what changed. `remembered` stays as it is. What is known already changes nothing."""
     before = remembered.horizons
     moved = Moved(before, {s: max(h, frame.horizons.get(s, h)) for s, h in before.items()})
-    changes: dict[str, Changes] = {}
-    for name, events in frame.events.items():
-        heard = _heard(events, before[name])
-        if len(heard):
-            changes[name] = heard
-    states = dict(remembered.states)
-    for name, transform in kernels.transforms.items():
-        inputs = [changes.get(i) for i in kernels.reads[name]]
-        woken = (moved.at_all or not remembered.version) and transform.is_woken(moved)
-        if not woken and all(i is None for i in inputs):
-            continue
-        state, found = transform.step(states.get(name, {}), inputs, moved)
-        if transform.shapes:
-            states[name] = state
-        if found is not None and len(found):
-            changes[name] = found
-    for forgetful in kernels.forgetful:
-        forgetful.forget(states, changes)
-    return Remembered(remembered.version + 1, moved.after, states), Batch(changes, moved.after)
+    heard = {name: found for name, events in frame.events.items() if len(found := heard_of(events, before[name]))}
+    made = work.step(0, remembered.states, heard, {}, moved, not remembered.version)
+    return Remembered(remembered.version + 1, moved.after, made.states), Batch(made.changes, moved.after)
 
 
-def _heard(events: pa.RecordBatch, horizon: int) -> Changes:
+def heard_of(events: pa.RecordBatch, horizon: int) -> Changes:
     """Events as changes of their stream: rows nobody had heard of, shown for good. The tick is the first column."""
     fixed = {name: _told(events.column(name)) for name in events.schema.names}
     ticks = fixed[events.schema.names[0]].data
@@ -96,13 +73,16 @@ class LocalEngine:
     store: Store | None = None
     remembered: Remembered = field(init=False)
     _merges: Merges = field(default_factory=Merges)
+    _work: Work = field(init=False)
 
     def __post_init__(self) -> None:
-        self.remembered = nothing(self.kernels)
+        self._work = fused(self.kernels, ())
+        streams = [name for name, source in self.kernels.inputs.items() if source.transform is None]
+        self.remembered = Remembered(0, dict.fromkeys(streams, NOTHING), self._work.nothing())
 
     def advance(self, frame: Frame) -> Batch:
         states = self._merges.taken_in(self.remembered.states)
-        self.remembered, batch = advanced(self.kernels, replace(self.remembered, states=states), frame)
+        self.remembered, batch = advanced(self._work, replace(self.remembered, states=states), frame)
         self._merges.begin(self.remembered.states)
         return batch
 

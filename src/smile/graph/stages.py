@@ -1,13 +1,15 @@
 """Stages: what runs between two exchanges. Within a stage every transform finds the rows it needs in its partition.
 
 The first stage reads the log and routes events by whatever columns it needs, a stream twice if two transforms want it
-by different ones: that is no exchange.
+by different ones: that is no exchange. Rows are routed by columns that are fixed, so that a row never moves.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from smile.algebra import mmpl
+from smile.algebra.heading import Heading
 from smile.graph.objects import Graph, TransformObject
 
 Columns = tuple[str, ...]
@@ -38,6 +40,7 @@ class Partitioning:
 
 FREE = Partitioning(free=True)
 LOST = Partitioning(lost=True)
+ONE = Partitioning()
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,24 @@ class Exchange:
     reader: str
 
 
+@dataclass(frozen=True)
+class Read:
+    """How a transform finds the rows of an input: they are `here`, in its partition; or every partition has all, of
+    which it takes its `share`; or they were `sent` by an earlier stage. `by` are the columns that say whose they are."""
+
+    relation: str
+    by: Columns | None
+    how: Literal["here", "share", "sent"]
+
+
 @dataclass
 class Stage:
     number: int
     transforms: list[TransformObject] = field(default_factory=list)
     partitionings: dict[str, Partitioning] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
+    reads: dict[str, tuple[Read, ...]] = field(default_factory=dict)
+    """Of each transform."""
 
     @property
     def keys(self) -> list[str]:
@@ -62,34 +77,36 @@ class Stage:
         return list(dict.fromkeys(str(p) for p in self.partitionings.values() if not p.free)) or ["any"]
 
 
-def cut(graph: Graph) -> list[Stage]:
-    return _Cut(graph).stages()
+def cut(graph: Graph, fixed: Mapping[str, Container[str]]) -> list[Stage]:
+    """`fixed` are the columns of each relation that never change in a row."""
+    return _Cut(graph, fixed).stages()
 
 
 class _Cut:
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, fixed: Mapping[str, Container[str]]) -> None:
+        self.graph, self.fixed = graph, fixed
         self.readers: dict[str, list[TransformObject]] = {}
         for transform in graph.transforms:
             for name in transform.inputs:
                 self.readers.setdefault(name, []).append(transform)
         self.partitioning = {n: FREE for n, r in graph.relations.items() if r.kind == "stream"}
         self.stage = dict.fromkeys(self.partitioning, 1)
-        self.exchanges: dict[int, list[Exchange]] = {}
+        self.found: dict[int, Stage] = {1: Stage(1)}
 
     def stages(self) -> list[Stage]:
-        found: dict[int, Stage] = {}
         for transform in self.graph.transforms:
-            number = self._place(transform)
-            stage = found.setdefault(number, Stage(number))
+            read = self._place(transform)
+            number = self.stage[transform.output]
+            stage = self.found.setdefault(number, Stage(number))
             stage.transforms.append(transform)
             stage.partitionings[transform.output] = self.partitioning[transform.output]
-        for number, stage in found.items():
-            stage.exchanges = self.exchanges.get(number, [])
-        return [found[n] for n in sorted(found)]
+            reads = stage.reads[transform.output] = tuple(self._read(name, by, transform.output) for name, by in read)
+            stage.exchanges += [Exchange(r.relation, r.by, transform.output) for r in reads if r.how == "sent"]
+        return [self.found[n] for n in sorted(self.found)]
 
-    def _place(self, transform: TransformObject) -> int:
-        wanted = needs(transform.rel, self._key_of(transform))
+    def _place(self, transform: TransformObject) -> list[tuple[str, Columns | None]]:
+        """Settles its stage and partitioning; by which columns it reads each input."""
+        wanted = self._needs(transform)
         read: list[tuple[str, Columns | None]] = [(name, None) for name in transform.inputs]
         if wanted is None:
             self.partitioning[transform.output] = self._carried(transform)
@@ -97,15 +114,24 @@ class _Cut:
             chosen = self._choose(transform, wanted)
             read = [(name, tuple(pair[i] for pair in chosen)) for i, name in enumerate(transform.inputs)]
             self.partitioning[transform.output] = self._result(transform, chosen)
-        number = max(self.stage[name] + (not self._in_place(name, columns)) for name, columns in read)
-        for name, columns in read:
-            if self.stage[name] < number:
-                self.exchanges.setdefault(number, []).append(Exchange(name, columns, transform.output))
-        self.stage[transform.output] = number
-        return number
+        self.stage[transform.output] = max(self.stage[name] + (not self._in_place(name, by)) for name, by in read)
+        return read
 
-    def _key_of(self, transform: TransformObject) -> Columns:
-        return self.graph.relations[transform.output].type.heading.key
+    def _read(self, name: str, by: Columns | None, output: str) -> Read:
+        free = self.partitioning[name].free
+        if free and by is None and not self.partitioning[output].free:
+            # Every partition has all rows, and each row is to go on from one of them.
+            by = self.graph.relations[name].type.heading.key
+        if self.stage[name] < self.stage[output]:
+            return Read(name, by, "sent")
+        return Read(name, by, "share" if free and by is not None else "here")
+
+    def _needs(self, transform: TransformObject) -> list[Columns] | None:
+        """As `needs`, without the columns that evolve: rows that agree on all agree on the others too."""
+        wanted = needs(transform.rel, self.graph.relations[transform.output].type.heading)
+        if wanted is None:
+            return None
+        return [p for p in wanted if all(c in self.fixed[n] for c, n in zip(p, transform.inputs, strict=True))]
 
     def _in_place(self, name: str, by: Columns | None) -> bool:
         """Whether rows are, or can be routed, where a reader by these columns expects them."""
@@ -130,7 +156,7 @@ class _Cut:
         """Of the columns that could be chosen, those that every reader with a wish of its own could use too."""
         common = set(own)
         for reader in self.readers.get(name, []):
-            wish = needs(reader.rel, self._key_of(reader))
+            wish = self._needs(reader)
             if wish is None:
                 common &= self._served_through(reader, own) or common
                 continue
@@ -168,13 +194,17 @@ class _Cut:
         return Partitioning(by) if all(by) else LOST
 
 
-def needs(rel: mmpl.Rel, key: Columns) -> list[Columns] | None:
-    """The columns that rows must agree on to meet: for each, its name in every input. None: rows need not meet."""
+def needs(rel: mmpl.Rel, heading: Heading) -> list[Columns] | None:
+    """The columns that rows must agree on to meet: for each, its name in every input. None: rows need not meet, and
+    may be anywhere. `heading` is the result's."""
     match rel:
         case mmpl.Summarize() | mmpl.Best() | mmpl.Over() | mmpl.Silence():
             return [(c,) for c in rel.per]
         case mmpl.Distinct():
-            return [(c,) for c in key]
+            return [(c,) for c in heading.key]
+        case mmpl.Window(kind="last"):
+            # They need not meet, but what is remembered of each must have its place.
+            return [(c,) for c in heading.columns]
         case mmpl.Join(null_aware=True):
             # A NULL on the right side concerns every row of the left.
             return []

@@ -167,14 +167,26 @@ class Table:
     def hidden(self) -> tuple[Hiding, ...]:
         if self.hiding is None:
             # Its runs were read from somewhere: each hides its keys in those that are older.
-            table = Table(self.shape, (), (), 0)
-            for run in reversed(self.runs):
-                key = [run.rows[c] for c in self.shape.key]
-                table = table._with(run, *table._find(run.hashes, key))
+            table = Table(self.shape, (), (), 0).caught_up(self.runs)
             object.__setattr__(self, "hiding", table.hiding)
             object.__setattr__(self, "version", table.version)
         assert self.hiding is not None
         return self.hiding
+
+    def caught_up(self, runs: tuple[Run, ...]) -> "Table":
+        """The table that has these runs, of which the older ones may be the same as here: what is hidden in those is
+        known but for what newer runs hide."""
+        same = 0
+        while same < min(len(runs), len(self.runs)) and runs[-1 - same] is self.runs[-1 - same]:
+            same += 1
+        if same == len(runs) == len(self.runs):
+            return self
+        table = Table(
+            self.shape, self.runs[len(self.runs) - same :], self.hidden[len(self.runs) - same :], self.version
+        )
+        for run in reversed(runs[: len(runs) - same]):
+            table = table._with(run, *table._find(run.hashes, [run.rows[c] for c in self.shape.key]))
+        return table
 
     def nothing(self) -> Gathered:
         """No rows."""
