@@ -69,6 +69,12 @@ CATALOGUE: dict[str, str] = {
     "E081": "the tick was declared silent",
     "E082": "another event has the same tick",
     "E083": "contradictory messages",
+    "E084": "the log cannot be written",
+    "E085": "damaged log",
+    "E086": "log of a newer version",
+    "E087": "log of other streams",
+    "E088": "the piece does not fit the log",
+    "E089": "the log changed while it was read",
     # W: warnings
     "W001": "state without bound",
     "W002": "predicate decided by the types alone",

@@ -58,3 +58,6 @@ state_versions_kept: Final = 3
 
 windows_max: Final = 10_000
 """Windows that one row may be in: a HOP makes as many rows of it."""
+
+partitions_max: Final = 1_000
+"""Partitions of a stage: every one sends a message to every one of the next in each batch."""

@@ -33,6 +33,11 @@ class Node:
         """What makes two nodes of one class the same."""
         return tuple([getattr(self, name) for name in _compared(type(self))])  # type: ignore[arg-type]  # a class has a hash
 
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """A hash of text is another in every process."""
+        self.__dict__.update(state)
+        Node.__post_init__(self)
+
     def __hash__(self) -> int:
         cached: int = self.__dict__["_hash"]
         return cached

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smile import __version__
+from smile import __version__, limits
 from smile.cli.explain import explain_graph, explain_mmpl, explain_stages, explain_types
 from smile.errors import SmileError, render
 from smile.log.places import EventError
@@ -18,9 +18,6 @@ from smile.source import Source
 
 if TYPE_CHECKING:
     from smile.cli.replay import Figures, Replay
-
-BATCH_DEFAULT = 10_000
-"""Lines taken in at once: enough that the work on each is small, few enough that changes come often."""
 
 app = typer.Typer(
     name="smile",
@@ -125,7 +122,11 @@ def explain(
 
 
 class Engine(StrEnum):
+    spark = "spark"
     local = "local"
+
+
+MASTER_DEFAULT = "local[*]"
 
 
 @app.command()
@@ -135,12 +136,37 @@ def replay(
         str,
         typer.Option("--events", metavar="FILE", help="Recorded events, a JSON object a line; - for standard input."),
     ],
-    engine: Annotated[  # noqa: ARG001  # there is one so far
-        Engine, typer.Option("--engine", help="local: in this process, without Spark.")
-    ] = Engine.local,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="spark: a pipeline on Spark. local: in this process, without Java.")
+    ] = Engine.spark,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help=f"Where Spark runs: {MASTER_DEFAULT} is this machine, spark://HOST:PORT a cluster, whose machines "
+            f"must reach the directory of --state [default: {MASTER_DEFAULT}].",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            max=limits.partitions_max,
+            metavar="P",
+            help="Into how many parts the work is cut [default: 1].",
+        ),
+    ] = None,
     batch: Annotated[
-        int, typer.Option("--batch", min=1, metavar="N", help="So many lines are taken in at once.")
-    ] = BATCH_DEFAULT,
+        int | None,
+        typer.Option(
+            "--batch",
+            min=1,
+            metavar="N",
+            help="So many lines are taken in at once [default: 10,000, and on Spark as many as have come].",
+        ),
+    ] = None,
     view: Annotated[
         list[str] | None,
         typer.Option("--view", metavar="V", help="Show this view; may be given again. Else those subscribed to."),
@@ -163,11 +189,13 @@ def replay(
             help="Keep the state there after every batch; a run with the same events, and more, goes on from it.",
         ),
     ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show what Spark says.")] = False,
 ) -> None:
     """Run recorded events through a program, and print what its views show, a JSON object a row.
 
     An event is {"stream":"BuyBids","at":17,"event":{"issue":"IBM",…}}; a silence is {"stream":"BuyBids",
-    "silence_to":500}, or for every stream {"silence_to":500}. Without "at", ticks count up.
+    "silence_to":500}, or for every stream {"silence_to":500}. Without "at", ticks count up. FILE may also be a
+    directory that has a Parquet file, or a directory of them, for each stream; or a log that was kept.
 
     Example: smile replay programs/tradefloor.smile --events programs/tradefloor.events
     """
@@ -184,9 +212,14 @@ def replay(
     if Path(bad).exists() and Path(events).exists() and Path(bad).samefile(events):
         raise typer.BadParameter("--bad-file would overwrite the events")
     # Arrow takes a second to load, which `check` and `explain` need not.
-    from smile.cli.replay import Replay  # noqa: PLC0415
+    from smile.cli.replay import OnSpark, Replay  # noqa: PLC0415
 
-    asked = Replay(views, events, batch, changes, end, bad if skip_bad else None, state)
+    spark = None
+    if engine is Engine.spark:
+        spark = OnSpark(master or MASTER_DEFAULT, partitions or 1, verbose)
+    elif master or partitions or verbose:
+        raise typer.BadParameter("--master, --partitions and --verbose are for --engine spark")
+    asked = Replay(views, events, batch, changes, end, bad if skip_bad else None, state, spark)
     print(_replayed(compiled, asked).text(), file=sys.stderr)
 
 

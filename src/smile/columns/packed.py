@@ -161,6 +161,11 @@ class Lazily(Mapping[K, V], Generic[K, V]):
     def __len__(self) -> int:
         return len(self.told)
 
+    @property
+    def bytes(self) -> int:
+        """What all of them take, read or not."""
+        return sum(part[2] for parts in self.told.values() for part in parts if part is not None)
+
     def __getitem__(self, name: K) -> V:
         if name not in self.kept:
             # One that has two names is told of twice in the same words.

@@ -3,7 +3,7 @@
 With one partition nothing has to move, so everything is one stage.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -52,6 +52,16 @@ class Work:
     views: tuple[str, ...]
     free: frozenset[str]
     forgetful: tuple[Forgetful, ...]
+
+    def only(self, needed: Container[str], views: Sequence[str]) -> "Work":
+        """What makes these relations, and tells of these views."""
+        return replace(
+            self,
+            reads={name: reads for name, reads in self.reads.items() if name in needed},
+            sends={to: tuple(r for r in routes if r[0] in needed) for to, routes in self.sends.items()},
+            views=tuple(view for view in self.views if view in views),
+            forgetful=tuple(f for f in self.forgetful if f.source in needed),
+        )
 
     @cached_property
     def shapes(self) -> dict[str, Mapping[str, Shape]]:
@@ -182,6 +192,17 @@ class Plan:
     stages: tuple[Work, ...]
     partitions: int
     views: tuple[str, ...]
+
+    def wanted(self, views: Sequence[str]) -> "Plan":
+        """The same plan for fewer views: without the work that no other is for. What remains is compiled as before, so
+        that it goes on from what it remembers."""
+        if set(views) == set(self.views):
+            return self
+        needed = {*views, *map(shown, views)}
+        for name, reads in reversed(list(self.kernels.reads.items())):
+            if name in needed:
+                needed.update(reads)
+        return replace(self, stages=tuple(work.only(needed, views) for work in self.stages), views=tuple(views))
 
     def place_of(self, view: str) -> Work:
         """The stage that keeps a view's rows."""

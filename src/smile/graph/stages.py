@@ -55,7 +55,8 @@ class Exchange:
 @dataclass(frozen=True)
 class Read:
     """How a transform finds the rows of an input: they are `here`, in its partition; or every partition has all, of
-    which it takes its `share`; or they were `sent` by an earlier stage. `by` are the columns that say whose they are."""
+    which it takes its `share`; or they were `sent` by an earlier stage. `by` are the columns that say whose they
+    are."""
 
     relation: str
     by: Columns | None

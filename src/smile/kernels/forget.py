@@ -17,7 +17,7 @@ from smile.kernels.changes import Changes
 from smile.kernels.rows import Restrict
 from smile.kernels.stored import stored
 from smile.kernels.transform import Input, State, Transform
-from smile.state.run import Shape
+from smile.state.run import Rows, Shape
 from smile.state.table import Table
 
 
@@ -60,10 +60,18 @@ class Forgetful:
             states[self.name] = {KEYS: waiting.updated(keys)}
             return
         before = waiting.scan()
-        everything = {c: concat([before[c], column]) for c, column in keys.items()}
+        self._drop(states, {c: concat([before[c], column]) for c, column in keys.items()})
+
+    def forget_waiting(self, states: MutableMapping[str, State]) -> None:
+        """Drops at once whatever waits."""
+        waiting = states[self.name][KEYS].scan()
+        if len(waiting):
+            self._drop(states, waiting)
+
+    def _drop(self, states: MutableMapping[str, State], keys: Rows) -> None:
         for spent in self.spent:
             state = states[spent.transform]
-            key = [everything[c] for c in spent.columns]
+            key = [keys[c] for c in spent.columns]
             states[spent.transform] = {**state, spent.table: _without(state[spent.table], key)}
         states[self.name] = {KEYS: Table(self.shape)}
 

@@ -52,8 +52,11 @@ class Silence(Transform):
         columns |= {_per(n): arrow_type(source.type.heading.columns[c]) for n, c in enumerate(rel.per)}
         self.shapes = {OPEN: Shape(key, columns, indexes=((GROUP,),), orders=(UNTIL,))}
         self.closing = Closing(source.type.seals, source.type.heading.columns)
+        self.fixed_per = tuple(c for c in rel.per if c in own.fixed)
         if not own.is_history:
-            known = {key[0]: arrow_type(TIME), self.name: pa.uint8(), **self.closing.columns}
+            # Rows are read by what is fixed of their group, so that has to be here too.
+            routed = {stored(c): arrow_type(own.fixed[c]) for c in self.fixed_per}
+            known = {**routed, key[0]: arrow_type(TIME), self.name: pa.uint8(), **self.closing.columns}
             self.shapes[DECIDED] = Shape(key, known, orders=self.closing.orders)
 
     def is_woken(self, moved: Moved) -> bool:
@@ -157,7 +160,7 @@ class Silence(Transform):
         live = masks.live(new.mask) & ~self.closing.reached(moved.after, columns, len(new))
         quiet = new.columns[self.name]
         assert isinstance(quiet, Masks)
-        rows = {stored(self.tick): fixed[self.tick], self.name: Values(quiet.possible)}
+        rows = {stored(c): fixed[c] for c in (*self.fixed_per, self.tick)} | {self.name: Values(quiet.possible)}
         rows |= self.closing.ticks(columns, len(new))
         at = np.flatnonzero(decided)
         tables[DECIDED] = tables[DECIDED].updated({n: column.take(at) for n, column in rows.items()}, ~live[at])

@@ -6,13 +6,14 @@ changes it gives the same, however often it is asked.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from smile.columns.values import Values
 from smile.kernels.changes import Changes, differing
 from smile.kernels.layout import Layout
 from smile.kernels.seals import Horizons, Moved
+from smile.kernels.stored import stored
 from smile.knowledge.known import Known
 from smile.knowledge.seals import Seal
 from smile.knowledge.types import RelationType
@@ -25,12 +26,26 @@ State = Mapping[str, Table]
 """What a transform remembers, by the names it has for it."""
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where the rows of a table come from: the number of the input, and what its columns are called in the table, if
+    that is not what they are `stored` as. Those by which the transform reads the input are all there."""
+
+    input: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def column(self, name: str) -> str:
+        return self.names.get(name, stored(name))
+
+
 class Transform(ABC):
     """Compiled once from an operator and the layouts of its inputs."""
 
     layout: Layout
     shapes: Mapping[str, Shape] = {}
     """Of the tables it remembers."""
+    origins: Mapping[str, Origin] = {}
+    """Of the rows of those tables that are not of the first input, or have its columns by other names."""
 
     def empty(self) -> State:
         return {name: Table(shape) for name, shape in self.shapes.items()}

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from smile.columns import values as v
 from smile.columns.hashing import hashes, is_injective
+from smile.columns.packed import Lazily
 from smile.columns.values import Array, Bools, Indices, Values, places_of
 from smile.log.frame import END
 
@@ -70,11 +71,19 @@ class Run:
     def __len__(self) -> int:
         return len(self.hashes)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
-        indexes = [*self.indexes.values(), *self.orders.values()]
-        marks = self.hashes.nbytes + sum(i.marks.nbytes + i.places.nbytes for i in indexes)
-        return int(marks + sum(column.bytes for column in self.rows.values()))
+        """What it takes, without reading what has not been read yet."""
+        indexes = sum(_bytes_of(i, _index_bytes) for i in (self.indexes, self.orders))
+        return int(self.hashes.nbytes + indexes + _bytes_of(self.rows, lambda column: column.bytes))
+
+
+def _bytes_of(parts: Mapping[Any, Any], bytes_of: Callable[[Any], int]) -> int:
+    return parts.bytes if isinstance(parts, Lazily) else sum(map(bytes_of, parts.values()))
+
+
+def _index_bytes(index: Index) -> int:
+    return int(index.marks.nbytes + index.places.nbytes)
 
 
 _NO_INDEX = Index(np.zeros(0, np.uint64), np.zeros(0, np.int64))

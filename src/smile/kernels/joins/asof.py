@@ -73,6 +73,7 @@ class AsOf(Transform):
         self.moment = stored(rel.at[1])
         rights = Shape(shape_right.key, shape_right.columns, shape_right.indexes, (self.moment,))
         self.shapes = {LEFT: Shape(shape.key, told, index, shape.orders), RIGHT: rights}
+        self.origins = self.sides.origins
         self.distances = self._distances(left)
 
     def _distances(self, left: Input) -> dict[str, int] | None:

@@ -50,6 +50,7 @@ class ByKey(Transform):
         }
         """When a row and all that it meets are final."""
         self.shapes = {side.which: self._shape(side) for side in self.both}
+        self.origins = sides.origins
         self.layout = self._layout(output)
 
     @abstractmethod

@@ -30,7 +30,7 @@ class Exists(Transform):
         test: Test = rel.kind
         self.mark = rel.mark
         self.presence = Presence(sides, sides.left, test, total=False)
-        self.shapes = self.presence.shapes
+        self.shapes, self.origins = self.presence.shapes, self.presence.origins
         own = left.layout
         evolving = {**own.evolving, **({} if rel.mark is None else {rel.mark: Evolving("mask", BOOL)})}
         self.layout = Layout(own.key, own.fixed, evolving, own.certain and rel.kind == "match", output.heeded)

@@ -21,7 +21,7 @@ from smile.kernels.joins.ends import Ends, nothing
 from smile.kernels.joins.sides import Rows, Side, Sides
 from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.stored import stored
-from smile.kernels.transform import State
+from smile.kernels.transform import Origin, State
 from smile.log.frame import END
 from smile.state.gathered import Gathered
 from smile.state.run import Shape
@@ -76,6 +76,7 @@ class Matches(ABC):
     """Rows of the side `other` as those of `own` meet them."""
 
     shapes: Mapping[str, Shape]
+    origins: Mapping[str, Origin]
     asking: tuple[tuple[str, ...], ...]
     """Indexes of the table of rows that ask."""
     width: int
@@ -157,6 +158,7 @@ class Equated(Matches):
         orders = self.ends.orders.values()
         ticks = {order: pa.int64() for order in orders}
         self.shapes = {VALUES: Shape(self.key, {**columns, **counters(self.width), **ticks}, (), tuple(orders))}
+        self.origins = {VALUES: Origin(other.origin.input, dict(zip(other.on, self.key, strict=True)))}
         self.keeps = other.whole and other.layout.heeded
 
     def absorb(self, state: State, table: Table, changes: Changes | None) -> News:

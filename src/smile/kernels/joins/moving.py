@@ -56,6 +56,7 @@ class Moving(Transform):
         self.layout = self._layout()
         self.ends = {str(side.which): self._ends(side) for side in (sides.left, sides.right)}
         self.shapes = {"left": sides.left.shape, "right": sides.right.shape}
+        self.origins = sides.origins
         self.bottoms = {**right.bottoms, **left.bottoms}
         self.types = {**right.layout.types, **left.layout.types}
 

@@ -51,6 +51,7 @@ class OneRow(Transform):
         self.done = Ends(Seals(closed(self.other), self.other.source.type.heading.columns), "done")
         """When rows of the other side are final, and no row that asks for them can come or change."""
         self.shapes = {self.own.which: self._own_shape(), self.other.which: self._other_shape()}
+        self.origins = sides.origins
 
     def _drawn(self) -> dict[str, Side]:
         """What is equated under one name is the asking row's."""

@@ -38,8 +38,10 @@ class Outer(Transform):
         self.presences = [Presence(sides, s, "anti", sides.other(s).total) for s in self.preserved]
         self.layout = self._layout(output)
         self.shapes = {PAIRS + name: shape for name, shape in pairs.shapes.items()}
+        self.origins = {PAIRS + name: origin for name, origin in pairs.origins.items()}
         for side, presence in zip(self.preserved, self.presences, strict=True):
             self.shapes |= {f"{side.which}: {name}": shape for name, shape in presence.shapes.items()}
+            self.origins |= {f"{side.which}: {name}": origin for name, origin in presence.origins.items()}
         self.may_share = any(self._may_share(s, sides.other(s), output) for s in self.preserved)
 
     def _layout(self, output: Output) -> Layout:

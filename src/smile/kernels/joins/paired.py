@@ -76,6 +76,7 @@ class Paired(Matches):
         columns = {**columns_of(other.layout), **{order: pa.int64() for order in orders}, **self.flag_columns()}
         indexes = self._indexes([b for _, b in self.indexed])
         self.shapes = {self.table: Shape(other.shape.key, columns, indexes, tuple(orders))}
+        self.origins = {self.table: other.origin}
 
     def _indexes(self, on: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         by_value = (tuple(stored(c) for c in on),) if on else ()

@@ -31,6 +31,7 @@ class Pairs(Transform):
         certain = left.layout.certain and right.layout.certain and self.decided
         self.layout = sides.layout(output.type.heading.key, certain, output.heeded)
         self.shapes = {LEFT: sides.left.shape, RIGHT: sides.right.shape}
+        self.origins = sides.origins
 
     def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
         left, right = self.sides.left, self.sides.right

@@ -75,6 +75,7 @@ class Presence:
         columns = {**own.shape.columns, **told, **beside, **nulls}
         shape = Shape(own.shape.key, columns, self.matches.asking, own.shape.orders)
         self.shapes = {self.rows: shape, **self.matches.shapes}
+        self.origins = {self.rows: own.origin, **self.matches.origins}
 
     def is_woken(self, moved: Moved) -> bool:
         return self.own.ends.wakes(moved) or self.matches.ends.wakes(moved)

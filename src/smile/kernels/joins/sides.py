@@ -25,7 +25,7 @@ from smile.kernels.layout import Evolving, Layout
 from smile.kernels.rows import filtered
 from smile.kernels.seals import Horizons, Moved, Seals
 from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
-from smile.kernels.transform import Input, Output
+from smile.kernels.transform import Input, Origin, Output
 from smile.knowledge.join_types import match_ties
 from smile.knowledge.seals import Ties
 from smile.state.gathered import Gathered
@@ -99,6 +99,11 @@ class Side:
             (self.index,) if is_fixed and on else (),
             tuple(self.orders.values()),
         )
+
+    @property
+    def origin(self) -> Origin:
+        """Of its rows."""
+        return Origin(0 if self.which == "left" else 1)
 
     # ── remembering ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -214,6 +219,8 @@ class Sides:
         kept = {*output.type.heading.columns, *tested}
         self.left = Side("left", left, tuple(a for a, _ in rel.on), right, ties, kept)
         self.right = Side("right", right, tuple(b for _, b in rel.on), left, ties, kept)
+        self.origins = {str(side.which): side.origin for side in (self.left, self.right)}
+        """Of the rows of a join that remembers either side under its name."""
         fixed = (left.layout.fixed, right.layout.fixed)
         self.moving = any(a not in fixed[0] or b not in fixed[1] for a, b in rel.on)
         once = len(set(self.left.on)) == len(set(self.right.on)) == len(rel.on)

@@ -1,0 +1,17 @@
+"""The process that Spark's Python workers are forked from: it has loaded what they need, so that each is ready at once.
+
+A worker is lost with every task that fails in it, and the next one begins without the second that Arrow takes to load.
+"""
+
+import gc
+
+from pyspark.daemon import manager
+
+from smile.engine.spark import task
+
+if __name__ == "__main__":
+    assert task.SCHEMA
+    # What is loaded stays for good: collecting garbage after each task, as Spark does, need not look at it.
+    gc.collect()
+    gc.freeze()
+    manager()

@@ -1,0 +1,149 @@
+"""A job: what every process of a pipeline has to know of it. It goes to all of them pickled, and never changes."""
+
+import base64
+import hashlib
+import json
+import pickle
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from smile.algebra import mmpl
+from smile.algebra.check import checked
+from smile.algebra.parser import parse_program
+from smile.algebra.printer import print_program
+from smile.engine.plan import Plan, Work, plan
+from smile.graph.build import build
+from smile.kernels.layout import Layout
+from smile.knowledge.analysis import Analysis
+from smile.log.position import Limit, Log, Position
+from smile.source import Source
+from smile.state.run import Shape
+from smile.state.store import Store
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Where a batch begins or ends: so many frames have been taken in, and the log up to this position."""
+
+    number: int
+    position: Position
+
+    def to_json(self) -> Json:
+        return {"number": self.number, **self.position.to_json()}
+
+    @staticmethod
+    def from_json(found: Json) -> "Offset":
+        return Offset(found["number"], Position.from_json(found))
+
+    @cached_property
+    def horizons(self) -> dict[str, int]:
+        """Of each stream."""
+        return self.position.streams()
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Views that were added together: they share transforms with one another, and none with other generations. Those of
+    `program`, as it runs, that are `compiled` are not fewer when less are `wanted`. `kept` are the ones whose rows are
+    remembered."""
+
+    name: str
+    program: mmpl.Program
+    compiled: tuple[str, ...]
+    wanted: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    def plan(self, partitions: int) -> Plan:
+        graph = build(self.program, Analysis(self.program)).for_views(self.compiled)
+        return plan(graph, self.program.streams, partitions, self.kept).wanted(self.wanted)
+
+    def to_json(self) -> Json:
+        return {
+            "name": self.name,
+            "program": print_program(self.program),
+            "compiled": list(self.compiled),
+            "wanted": list(self.wanted),
+            "kept": list(self.kept),
+        }
+
+    @staticmethod
+    def from_json(found: Json) -> "Generation":
+        program = checked(parse_program(Source("state.mmpl", found["program"])))
+        views = (tuple(found[name]) for name in ("compiled", "wanted", "kept"))
+        return Generation(found["name"], program, *views)
+
+
+@dataclass(frozen=True)
+class Job:
+    """`state` is a directory that every process reaches, `log` what they read. `start` is where the pipeline goes on,
+    `run` a name that no other run has, `until` the last commit that it takes in, if there is to be one."""
+
+    generations: tuple[Generation, ...]
+    partitions: int
+    state: str
+    log: Log
+    limit: Limit
+    start: Offset
+    run: str
+    until: int | None = None
+
+    @cached_property
+    def plans(self) -> dict[str, Plan]:
+        """Of each generation."""
+        return {g.name: g.plan(self.partitions) for g in self.generations}
+
+    @cached_property
+    def program(self) -> str:
+        """Tells the state of these generations from that of others."""
+        return hashlib.sha256(json.dumps([g.to_json() for g in self.generations]).encode()).hexdigest()
+
+    @cached_property
+    def layouts(self) -> Mapping[str, Layout]:
+        """Of all relations, by the names they have in messages."""
+        return {
+            f"{generation}/{name}": source.layout
+            for generation, of in self.plans.items()
+            for name, source in of.kernels.inputs.items()
+        }
+
+    @cached_property
+    def stages(self) -> int:
+        return max((len(of.stages) for of in self.plans.values()), default=1)
+
+    def works(self, stage: int) -> dict[str, Work]:
+        """Of each generation that has so many stages, the work of one."""
+        return {g: of.stages[stage - 1] for g, of in self.plans.items() if stage <= len(of.stages)}
+
+    def store(self, stage: int, partition: int) -> Store:
+        return Store.at(f"{self.state}/stage-{stage}/partition-{partition}", self.program)
+
+    def stores(self) -> dict[tuple[int, int], Store]:
+        """Of all partitions of all stages."""
+        places = ((stage, p) for stage in range(1, self.stages + 1) for p in range(self.partitions))
+        return {place: self.store(*place) for place in places}
+
+    def shapes(self, stage: int) -> dict[str, Shape]:
+        """Of all tables of a stage."""
+        return {
+            f"{generation}/{name}/{table}": shape
+            for generation, work in self.works(stage).items()
+            for name, of in work.shapes.items()
+            for table, shape in of.items()
+        }
+
+    def __getstate__(self) -> Json:
+        """Without what was compiled: compiling it again is quicker than pickling it."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def to_text(self) -> str:
+        return base64.b64encode(zlib.compress(pickle.dumps(self))).decode()
+
+    @staticmethod
+    def from_text(text: str) -> "Job":
+        found: Job = pickle.loads(zlib.decompress(base64.b64decode(text)))
+        return found

@@ -1,0 +1,168 @@
+"""Where a pipeline stands: its directory says what it is and how far it has come.
+
+The directory has `pipeline.json`, which names the generations, the number of partitions and the folder of their state;
+that folder; and `delivered.json`, the number of the last version of which everything was delivered.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+from pyarrow import fs
+
+from smile.engine.repartition import repartitioned
+from smile.engine.spark.job import Generation, Job, Json, Offset
+from smile.engine.spark.task import states_of, tables_of
+from smile.errors import SmileError, error
+from smile.log.position import Limit, Log
+from smile.state.store import Mark, Store, directory
+
+FORMAT = 1
+PIPELINE = "pipeline.json"
+DELIVERED = "delivered.json"
+
+Tell = Callable[[str], None]
+
+
+class Standing:
+    """A pipeline's directory."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri.rstrip("/")
+        self.filesystem, self.root = directory(uri)
+
+    # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def job(self, generations: tuple[Generation, ...], partitions: int, log: Log, limit: Limit, tell: Tell) -> Job:
+        """A job that goes on from what is here, or begins. State of another number of partitions is cut anew."""
+        start = Offset(0, log.start())
+        known = self._read(PIPELINE)
+        if known is None:
+            found = Job(generations, partitions, self._folder("state-1"), log, limit, start, uuid4().hex)
+            self.settle(found)
+            return found
+        if known["format"] > FORMAT:
+            raise error("E062", f"{self.uri} was written by a newer SMILE (format {known['format']}, not {FORMAT})")
+        found = Job(generations, known["partitions"], self._folder(known["folder"]), log, limit, start, uuid4().hex)
+        if [g.to_json() for g in generations] != known["generations"]:
+            hint = "Choose another directory, or delete this one if what it knows is of no use any more."
+            raise error("E065", f"{self.uri} is the state of another program", hint=hint)
+        found = replace(found, start=self.resumed(found, tell))
+        return found if partitions == found.partitions else self._cut_anew(found, partitions)
+
+    def generations(self) -> tuple[Generation, ...] | None:
+        """Those that were here last."""
+        known = self._read(PIPELINE)
+        return None if known is None else tuple(map(Generation.from_json, known["generations"]))
+
+    def settle(self, job: Job) -> None:
+        """From now on this is the pipeline; the state of the one before it is deleted."""
+        before = self._read(PIPELINE)
+        folder = job.state.rpartition("/")[2]
+        self._write(
+            PIPELINE,
+            {
+                "format": FORMAT,
+                "generations": [g.to_json() for g in job.generations],
+                "partitions": job.partitions,
+                "folder": folder,
+            },
+        )
+        if before is not None and before["folder"] != folder:
+            self.filesystem.delete_dir(f"{self.root}/{before['folder']}")
+
+    def clear(self) -> None:
+        """Nothing is left of it."""
+        self.filesystem.delete_dir(self.root)
+        self.filesystem.create_dir(self.root)
+
+    def next_folder(self) -> str:
+        """For a pipeline that is to take the place of this one."""
+        known = self._read(PIPELINE)
+        return self._folder(f"state-{1 if known is None else int(known['folder'].partition('-')[2]) + 1}")
+
+    def _folder(self, name: str) -> str:
+        return f"{self.uri}/{name}"
+
+    # ── how far it has come ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def resumed(self, job: Job, tell: Tell) -> Offset:
+        """The newest version that was delivered and is whole in all partitions. What lies above it is deleted."""
+        stores = job.stores()
+        common = set[Mark].intersection(*(store.versions() for store in stores.values()))
+        noted = self._read(DELIVERED)
+        delivered = None if noted is None else int(noted["number"])
+        newest = max(common, default=None)
+        found: Offset | None = None
+        for mark in sorted(common, reverse=True):
+            # A version is complete before what it changed is delivered; the one before it was delivered then.
+            if mark == newest if delivered is None else mark.number > delivered:
+                continue
+            try:
+                found = _whole(job, stores, mark)
+                break
+            except SmileError as problem:
+                if problem.diagnostics[0].code != "E061":
+                    raise
+                tell(f"{problem}; it is passed over")
+        for store in stores.values():
+            store.clear_above(found.number if found else -1)
+        return found or Offset(0, job.log.start())
+
+    def note_delivered(self, offset: Offset) -> None:
+        self._write(DELIVERED, {"number": offset.number})
+
+    def _read(self, name: str) -> Json | None:
+        path = f"{self.root}/{name}"
+        if self.filesystem.get_file_info(path).type != fs.FileType.File:
+            return None
+        try:
+            with self.filesystem.open_input_file(path) as file:
+                found: Json = json.loads(file.read())
+        except (OSError, ValueError) as problem:
+            if name == DELIVERED:
+                return None
+            raise error("E061", f"{self.uri}/{name} is damaged: {problem}") from None
+        return found
+
+    def _write(self, name: str, what: Mapping[str, Any]) -> None:
+        """Wholly or not at all."""
+        try:
+            with self.filesystem.open_output_stream(f"{self.root}/{name}.new") as sink:
+                sink.write(json.dumps(what).encode())
+            self.filesystem.move(f"{self.root}/{name}.new", f"{self.root}/{name}")
+        except OSError as problem:
+            raise error("E064", f"{self.uri}/{name} cannot be written: {problem}") from None
+
+    def _cut_anew(self, job: Job, partitions: int) -> Job:
+        """The same job in another number of partitions."""
+        new = replace(job, partitions=partitions, state=self.next_folder(), run=uuid4().hex)
+        if job.start.number:
+            found = states_at(job, job.start)
+            cut = {
+                g: repartitioned(job.plans[g], new.plans[g], {place: of[g] for place, of in found.items() if g in of})
+                for g in job.plans
+            }
+            for (stage, p), store in new.stores().items():
+                tables = tables_of({g: cut[g][stage, p] for g in new.works(stage)})
+                store.save(job.start.number, job.start.horizons, tables)
+        self.settle(new)
+        return new
+
+
+def _whole(job: Job, stores: Mapping[tuple[int, int], Store], mark: Mark) -> Offset:
+    horizons: Mapping[str, int] = {}
+    for (stage, _), store in stores.items():
+        horizons = store.read(mark, job.shapes(stage)).horizons
+    return Offset(mark.number, job.log.resumed(horizons))
+
+
+def states_at(job: Job, offset: Offset) -> dict[tuple[int, int], dict[str, Any]]:
+    """What every partition remembers at an offset, by its stage and number, and then by generation."""
+    mark = Mark.of(offset.number, offset.horizons)
+    return {
+        (stage, p): states_of(job.works(stage), store.read(mark, job.shapes(stage), whole=False).tables)
+        for (stage, p), store in job.stores().items()
+    }

@@ -1,0 +1,184 @@
+"""A durable log's file: an SQLite database in which every row has a checksum of itself, and a piece one of its events.
+
+What goes wrong in SQLite is told as an error of the catalogue; whatever was not committed has then not happened.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from smile.algebra import mmpl
+from smile.algebra.printer import print_program
+from smile.errors import SmileError, error
+from smile.log.ranges import damaged
+
+FORMAT: Final = 1
+HEADER: Final = b"SQLite format 3\0"
+BUSY_S: Final = 5.0
+"""A writer is done in milliseconds; one that holds the log for so long is another broker, or stuck."""
+
+_APPLICATION: Final = int.from_bytes(b"SMIL", "big")
+_TABLES: Final = """
+CREATE TABLE streams (name TEXT PRIMARY KEY, definition TEXT NOT NULL);
+CREATE TABLE origins (
+  stream TEXT NOT NULL, origin TEXT NOT NULL, seq INTEGER NOT NULL, lo INTEGER NOT NULL, crc INTEGER NOT NULL,
+  PRIMARY KEY (stream, origin)
+);
+CREATE TABLE commits (
+  seq INTEGER PRIMARY KEY, last_piece INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  crc INTEGER NOT NULL
+);
+CREATE TABLE pieces (
+  id INTEGER PRIMARY KEY, seq INTEGER NOT NULL, stream TEXT NOT NULL, origin TEXT NOT NULL, lo INTEGER NOT NULL,
+  hi INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, events_crc INTEGER, crc INTEGER NOT NULL,
+  events BLOB
+);
+CREATE UNIQUE INDEX ticks ON pieces (stream, origin, hi);
+"""
+_ENDS: Final = """
+SELECT c.seq, c.last_piece, coalesce(p.seq, 0), coalesce(p.id, 0)
+FROM (SELECT seq, last_piece FROM commits ORDER BY seq DESC LIMIT 1) AS c
+LEFT JOIN (SELECT seq, id FROM pieces ORDER BY id DESC LIMIT 1) AS p
+"""
+"""One statement, since another process may commit between two."""
+
+_PROBLEMS: Final = (sqlite3.Error, OSError, UnicodeError)
+"""What SQLite raises; text that is damaged is sometimes not even text."""
+
+_OUTSIDE: Final = ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM",
+                   "SQLITE_TOOBIG", "SQLITE_NOMEM")  # fmt: skip
+"""What is no fault of the file."""
+
+
+def checksum(*values: int | str | None) -> int:
+    return zlib.crc32(repr(values).encode())
+
+
+def definition(stream: mmpl.StreamDef) -> str:
+    return print_program(mmpl.Program((stream,), (), ()))
+
+
+def connected(path: str, streams: Sequence[mmpl.StreamDef]) -> sqlite3.Connection:
+    """For reading."""
+    with reading(path):
+        if not Path(path).is_file():
+            raise error("E070", f"there is no log at {path}")
+        found = _connect(path, "ro")
+        try:
+            if not _is_log(found, path):
+                raise not_a_log(path)
+            _compare(found, path, streams)
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+
+def created(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) -> sqlite3.Connection:
+    """For writing; the log is made if there is none."""
+    with writing(path):
+        found = _connect(path, "rwc")
+        try:
+            is_log = _is_log(found, path)
+            found.execute("PRAGMA journal_mode = WAL")
+            found.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
+            if not is_log:
+                _create(found, path, streams)
+            _compare(found, path, streams)
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+
+def _connect(path: str, mode: str) -> sqlite3.Connection:
+    place = f"file:{quote(str(Path(path).absolute()))}?mode={mode}"
+    return sqlite3.connect(place, timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=True)
+
+
+def _is_log(found: sqlite3.Connection, path: str) -> bool:
+    """False if the database is empty."""
+    (application,), (version,) = (
+        found.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
+    if application == _APPLICATION:
+        if version > FORMAT:
+            raise error("E086", f"{path} was written by a newer SMILE (format {version}, not {FORMAT})")
+        if version == FORMAT:
+            return True
+        raise damaged(path, f"there is no format {version}")
+    if application or version or found.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
+        raise not_a_log(path)
+    return False
+
+
+def _create(found: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
+    found.execute("BEGIN IMMEDIATE")
+    if not _is_log(found, path):  # another process may have been quicker
+        for statement in _TABLES.split(";\n"):
+            found.execute(statement)
+        found.executemany("INSERT INTO streams VALUES (?, ?)", [(s.name, definition(s)) for s in streams])
+        found.execute("INSERT INTO commits VALUES (0, 0, 0, 0, ?)", (checksum(0, 0, 0, 0),))
+        found.execute(f"PRAGMA application_id = {_APPLICATION}")
+        found.execute(f"PRAGMA user_version = {FORMAT}")
+    found.execute("COMMIT")
+
+
+def _compare(found: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
+    """The log's streams with the program's, and the ends of its tables with each other."""
+    theirs = {str(name): str(text) for name, text in found.execute("SELECT name, definition FROM streams")}
+    ours = {s.name: definition(s) for s in streams}
+    for name in [*ours, *theirs]:
+        if name not in theirs:
+            raise _of_others(path, f"it has no stream {name}", f"It has {', '.join(theirs)}.")
+        if name not in ours:
+            raise _of_others(path, f"the program has no stream {name}", f"The program has {', '.join(ours)}.")
+        if ours[name] != theirs[name]:
+            raise _of_others(path, f"its {name} is another", f"In the log: {theirs[name].strip()}")
+    ends = found.execute(_ENDS).fetchone()
+    if ends is None or ends[:2] != ends[2:]:
+        raise damaged(path, "its newest commits are missing")
+
+
+def _of_others(path: str, what: str, hint: str) -> SmileError:
+    return error("E087", f"{path} is the log of other streams: {what}", hint=hint)
+
+
+def not_a_log(path: str) -> SmileError:
+    return error(
+        "E070", f"{path} is not a log", hint="Give the file of a durable log, or a directory of Parquet files."
+    )
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Says what SQLite finds wrong in the meantime."""
+    try:
+        yield
+    except _PROBLEMS as problem:
+        raise _told(path, problem, "E070", "read") from None
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except _PROBLEMS as problem:
+        raise _told(path, problem, "E084", "written") from None
+
+
+def _told(path: str, problem: Exception, code: str, done: str) -> SmileError:
+    name = getattr(problem, "sqlite_errorname", "")
+    if name.startswith("SQLITE_BUSY"):
+        return error(
+            code, f"{path} cannot be {done}: another process writes it", hint="A log has one writer at a time."
+        )
+    if name == "SQLITE_NOTADB":
+        return not_a_log(path)
+    if isinstance(problem, OSError) or name.startswith(_OUTSIDE):
+        return error(code, f"{path} cannot be {done}: {problem}")
+    return damaged(path, str(problem))

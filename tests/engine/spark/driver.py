@@ -1,0 +1,55 @@
+"""A driver of its own process, which kills itself at a step of its third batch, or never: `driver.py FOLDER STEP`."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from smile.engine.local import Batch
+from smile.engine.spark.job import Offset
+from smile.engine.spark.session import session
+from smile.engine.spark.standing import Standing
+from smile.log.durable import DurableLog
+from tests.engine.spark import workload
+from tests.engine.spark.beside import ONE, pipeline_of, told
+
+BATCHES = 3
+
+
+def main() -> None:
+    folder, step = Path(sys.argv[1]), sys.argv[2]
+    spark = session("local[2]", "driver", folder / "spark.log")
+    log = DurableLog(str(folder / "log"), workload.program().streams)
+    pipeline = pipeline_of(spark, workload.program(), log, folder / "state", 2, ONE, [])
+    out = (folder / "told").open("a")
+    views, kernels = workload.program().subscriptions, pipeline.job.plans["0"].kernels
+    delivered = 0
+
+    def at(name: str) -> None:
+        if delivered == BATCHES and name == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def deliver(batch: Batch) -> None:
+        nonlocal delivered
+        delivered += 1
+        at("before delivery")
+        out.write(json.dumps([pipeline.offset.number, told(kernels, views, batch)]) + "\n")
+        out.flush()
+        at("after delivery")
+
+    class Noting(Standing):
+        def note_delivered(self, offset: Offset) -> None:
+            super().note_delivered(offset)
+            at("after the note")
+
+    pipeline.deliver = deliver
+    pipeline.standing = Noting(str(folder / "state"))
+    pipeline.start(available_now=True)
+    while not pipeline.wait():
+        pass
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Faults: whatever fails, everything is told in the end, and nothing that was told was false.
+
+A commit is a batch here, so a batch that is repeated must tell what it told before: what the in-process engine tells of
+the same frame.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+
+import pytest
+from pyspark.sql import SparkSession
+
+from smile.engine.local import Batch
+from smile.engine.spark.pipeline import Pipeline
+from tests.engine.spark import workload
+from tests.engine.spark.beside import ONE, Told, locally, pipeline_of, recorded, rows_of, told
+from tests.engine.spark.faulty import FailingJob
+
+EXPECTED, ROWS = locally(workload.program(), workload.frames())
+DRIVER = Path(__file__).parent / "driver.py"
+
+
+def begun(
+    spark: SparkSession, folder: Path, found: dict[int, Told], trouble: list[str], partitions: int = 2
+) -> Pipeline:
+    """A pipeline that puts what it tells of each batch into `found`, and must not tell it differently again."""
+    log = folder / "log"
+    shared = recorded(workload.program(), workload.frames() if not log.exists() else [], log)
+    pipeline = pipeline_of(spark, workload.program(), shared, folder / "state", partitions, ONE, [], trouble.append)
+    views, kernels = workload.program().subscriptions, pipeline.job.plans["0"].kernels
+
+    def deliver(batch: Batch) -> None:
+        now = told(kernels, views, batch)
+        number = pipeline.offset.number
+        assert found.setdefault(number, now) == now == EXPECTED[number]
+
+    pipeline.deliver = deliver
+    return pipeline
+
+
+def ended(pipeline: Pipeline) -> None:
+    while not pipeline.wait():
+        pass
+
+
+def check(pipeline: Pipeline, found: dict[int, Told]) -> None:
+    assert [found[n] for n in sorted(found)] == EXPECTED
+    assert rows_of(pipeline, workload.program().subscriptions) == ROWS
+
+
+def test_workers_are_killed(spark: SparkSession, tmp_path: Path) -> None:
+    found: dict[int, Told] = {}
+    pipeline = begun(spark, tmp_path, found, [])
+    over = Event()
+    killed: list[int] = []
+
+    def kill() -> None:
+        while not over.wait(0.7):
+            if len(killed) < 6:
+                killed.extend(p for p in _workers() if not _kill(p))
+
+    thread = Thread(target=kill)
+    thread.start()
+    try:
+        pipeline.start(available_now=True)
+        ended(pipeline)
+    finally:
+        over.set()
+        thread.join()
+    assert killed
+    check(pipeline, found)
+
+
+def _workers() -> list[int]:
+    listed = subprocess.run(["pgrep", "-f", "--", "-m smile.engine.spark.daemon"], capture_output=True, text=True)
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def _kill(pid: int) -> bool:
+    """Whether it had gone already."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_tasks_fail_after_they_wrote_their_state(spark: SparkSession, tmp_path: Path) -> None:
+    found: dict[int, Told] = {}
+    pipeline = begun(spark, tmp_path, found, [])
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    same = {field.name: getattr(pipeline.job, field.name) for field in fields(pipeline.job)}
+    pipeline.job = FailingJob(**same, notes=str(notes), failures=12)
+    pipeline.start(available_now=True)
+    ended(pipeline)
+    assert len(list(notes.iterdir())) > 3
+    check(pipeline, found)
+
+
+def test_the_checkpoint_is_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    found: dict[int, Told] = {}
+    trouble: list[str] = []
+    pipeline = begun(spark, tmp_path, found, trouble)
+    deliver = pipeline.deliver
+
+    def delete(batch: Batch) -> None:
+        deliver(batch)
+        if len(found) == 5 and not trouble:
+            assert pipeline._checkpoint is not None
+            shutil.rmtree(pipeline._checkpoint)
+
+    pipeline.deliver = delete
+    pipeline.start()
+    pipeline.finish()
+    pipeline.stop()
+    check(pipeline, found)
+
+
+def test_state_is_damaged_while_it_is_used(spark: SparkSession, tmp_path: Path) -> None:
+    """Two workers share a partition, so that what one has written the other reads; what is damaged is made again."""
+    found: dict[int, Told] = {}
+    trouble: list[str] = []
+    pipeline = begun(spark, tmp_path, found, trouble)
+    deliver, random = pipeline.deliver, Random(3)
+
+    def damage(batch: Batch) -> None:
+        deliver(batch)
+        if len(found) in (4, 8) and len(trouble) < 4:
+            newest = sorted((tmp_path / "state").glob(f"state-1/*/*/{pipeline.offset.number + 1:012}-*.state"))
+            path = random.choice(newest)
+            path.write_bytes(path.read_bytes()[: random.randrange(200)])
+            for pid in _workers():
+                _kill(pid)
+
+    pipeline.deliver = damage
+    pipeline.start()
+    pipeline.finish()
+    pipeline.stop()
+    assert any("damaged" in told for told in trouble)
+    check(pipeline, found)
+
+
+@pytest.mark.parametrize("partitions", [(2, 3), (3, 1), (1, 2)])
+def test_stopped_and_started_with_other_partitions(
+    spark: SparkSession, tmp_path: Path, partitions: tuple[int, int]
+) -> None:
+    found: dict[int, Told] = {}
+    pipeline = begun(spark, tmp_path, found, [], partitions[0])
+    deliver = pipeline.deliver
+    enough = Event()
+
+    def stop_soon(batch: Batch) -> None:
+        deliver(batch)
+        if len(found) > 5:
+            enough.set()
+
+    pipeline.deliver = stop_soon
+    pipeline.start()
+    assert enough.wait(120)
+    pipeline.stop()
+    assert len(found) < len(EXPECTED)
+    pipeline = begun(spark, tmp_path, found, [], partitions[1])
+    assert pipeline.offset.number > 1
+    pipeline.start(available_now=True)
+    ended(pipeline)
+    check(pipeline, found)
+
+
+def test_the_driver_is_killed(tmp_path: Path) -> None:
+    """Between any two of its steps, by itself, with a signal that nothing can catch; the last run comes to the end."""
+    recorded(workload.program(), workload.frames(), tmp_path / "log")
+    out = tmp_path / "told"
+    env = {**os.environ, "PYTHONPATH": str(workload.ROOT)}
+    for step in ("before delivery", "after delivery", "after the note", "never"):
+        done = subprocess.run(
+            [sys.executable, DRIVER, str(tmp_path), step], env=env, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == (0 if step == "never" else -signal.SIGKILL), done.stderr[-3000:]
+    found: dict[int, Told] = {}
+    for line in out.read_text().splitlines():
+        number, now = json.loads(line)
+        assert found.setdefault(number, now) == now == EXPECTED[number]
+    assert [found[n] for n in sorted(found)] == EXPECTED

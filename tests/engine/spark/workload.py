@@ -1,0 +1,48 @@
+"""A small Trade-Floor history in frames: what faults are tried on."""
+
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from smile.algebra import mmpl
+from smile.log.frame import Frame
+from smile.program import compile_program, read_source
+from smile.reference.history import Event, History
+from tests.kernels.harness import frame_of
+
+ROOT = Path(__file__).parents[3]
+FRAMES = 12
+ISSUES = ("IBM", "GE", "XYZ")
+
+
+@cache
+def program() -> mmpl.Program:
+    return compile_program(read_source(str(ROOT / "programs" / "tradefloor.smile"))).rewritten
+
+
+def events(seed: int, count: int) -> list[Event]:
+    """Bids of random sizes; matches of random ones of them, now and then for more than is left."""
+    random = Random(seed)
+    bids: dict[str, list[int]] = {"BuyBids": [], "SellBids": []}
+    found: list[Event] = []
+    for tick in range(1, count + 1):
+        if all(bids.values()) and random.random() < 0.4:
+            one = {"buyid": random.choice(bids["BuyBids"]), "sellid": random.choice(bids["SellBids"])}
+            found.append({"stream": "Matches", "at": tick, "event": {**one, "#traded": random.randint(1, 5) * 50}})
+        else:
+            stream = random.choice(list(bids))
+            bids[stream].append(tick)
+            bid = {"issue": random.choice(ISSUES), "price": random.randint(1, 2), "#bid": random.randint(1, 6) * 100}
+            found.append({"stream": stream, "at": tick, "event": bid})
+    return found
+
+
+def frames(seed: int = 1, count: int = FRAMES * 10) -> list[Frame]:
+    lines = events(seed, count)
+    size = count // FRAMES
+    found, before = [], History.of(program())
+    for stop in range(size, count + 1, size):
+        after = History.of(program(), [*lines[:stop], {"silence_to": stop}])
+        found.append(frame_of(program(), before, after))
+        before = after
+    return found
