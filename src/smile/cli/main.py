@@ -1,6 +1,7 @@
 """`smile`: every command ends with exit code 0 (done), 1 (the program is wrong) or 2 (the command was misused), and
 never with a traceback."""
 
+import json
 import os
 import sys
 from enum import StrEnum
@@ -221,6 +222,34 @@ def replay(
         raise typer.BadParameter("--master, --partitions and --verbose are for --engine spark")
     asked = Replay(views, events, batch, changes, end, bad if skip_bad else None, state, spark)
     print(_replayed(compiled, asked).text(), file=sys.stderr)
+
+
+class Form(StrEnum):
+    text = "text"
+    json = "json"
+    prometheus = "prometheus"
+
+
+@app.command()
+def status(
+    state: Annotated[str, typer.Argument(metavar="DIR", help="The directory that was given to --state.")],
+    form: Annotated[Form, typer.Option("--as", help="For people, for programs, or for Prometheus.")] = Form.text,
+) -> None:
+    """Show how a pipeline on Spark fares: how fast it is, where the time goes, how much it remembers, what waits.
+
+    Example: smile status /var/lib/smile --as prometheus
+    """
+    from smile.cli.status import prometheus, shown  # noqa: PLC0415  # Rich takes a while to load
+
+    path = Path(state) / "status.json"
+    try:
+        text = path.read_text()
+        found = json.loads(text)
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is damaged"
+        print(f"smile: there is no status of a pipeline in {state}: {reason}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    _show({Form.text: shown, Form.json: lambda _: text, Form.prometheus: prometheus}[form](found))
 
 
 def _replayed(compiled: Compiled, asked: "Replay") -> "Figures":

@@ -118,7 +118,12 @@ class Ranges(ABC):
 
     def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
         lo, hi = start.streams()[stream], end.streams()[stream]
-        found = [self._told(stream, origin, start, end) for origin in end.horizons[stream]] if lo < hi else []
+        found = []
+        if lo < hi:
+            # A state that was resumed may know more origins than its position does.
+            silent = {origin: tick for (name, origin), (_, tick) in self._origins().items() if name == stream}
+            for origin in {**end.horizons[stream], **silent}:
+                found.append(self._told(stream, origin, start, end, silent.get(origin)))
         events = [batch for batches in found for batch in batches]
         if not events:
             return pa.RecordBatch.from_pylist([], self.shapes[stream].schema)
@@ -126,27 +131,28 @@ class Ranges(ABC):
             return pa.concat_batches(events)
         return _in_order(stream, pa.concat_batches(events))
 
-    def _told(self, stream: str, origin: str, start: Position, end: Position) -> list[pa.RecordBatch]:
-        """What one origin tells of the range."""
+    def _told(
+        self, stream: str, origin: str, start: Position, end: Position, silent: int | None
+    ) -> list[pa.RecordBatch]:
+        """What one origin tells of the range. It is known to be silent up to a tick, unless it was never heard of."""
         lo, hi = start.streams()[stream], end.streams()[stream]
-        # An end that no commit tells was declared: then what is there is all there is.
-        declared = hi == END and end.commit > self._last()
-        needed = start.horizons[stream].get(origin, lo) if declared else hi
-        _, known = self._origins().get((stream, origin), (0, NOTHING))
-        known = max(lo, known)
-        found = []
+        needed = hi
+        if hi == END and end.commit > self._last():
+            # The end was declared, and not told: what is there is all there is.
+            needed = start.horizons[stream].get(origin, lo)
+        found, known = list[pa.RecordBatch](), lo if silent is None else max(lo, silent)
         for entry, events in self._pieces(stream, origin, lo, hi):
             if entry.lo > known:
-                break
+                raise damaged(self.path, f"nothing is told of {stream}, ticks above {known} up to {entry.lo}")
             known = entry.hi
             if events is not None:
                 events = events if lo <= entry.lo and entry.hi <= hi else cut(events, lo, hi)
                 if events.num_rows:
                     found.append(events)
-        else:
-            if known >= needed:
-                return found
-        raise damaged(self.path, f"nothing is told of {stream}, ticks above {known} up to {hi}")
+        stands_for_others = silent is None and origin == UNNAMED and known == lo
+        if known < needed and not stands_for_others:
+            raise damaged(self.path, f"nothing is told of {stream}, ticks above {known} up to {hi}")
+        return found
 
     def _batch(self, position: Position, limit: Limit) -> tuple[Position, int, int]:
         """How far a batch may go, and how many rows and bytes it has then."""

@@ -4,8 +4,10 @@ Batches come in order, each once; after a failure some may come again. Spark's o
 pipeline goes on from the newest version of its own state that was delivered and is whole in every partition.
 """
 
+import math
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Condition, Lock
@@ -21,7 +23,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from smile.engine.exchange import Incoming, gathered
 from smile.engine.local import Batch
 from smile.engine.spark.figures import Figures
-from smile.engine.spark.job import Job, Offset
+from smile.engine.spark.job import Job, Json, Offset
+from smile.engine.spark.session import listener
 from smile.engine.spark.source import FORMAT
 from smile.engine.spark.standing import Standing
 from smile.engine.spark.task import SCHEMA, batches_of, later_stage
@@ -33,6 +36,7 @@ from smile.kernels.transform import Input
 from smile.log.position import Limit
 from smile.state.store import Mark
 
+STATUS_EVERY_S = 1.0
 RESTARTS_MAX = 3
 """Failures in a row, without a batch between them, before a pipeline gives up."""
 
@@ -56,6 +60,7 @@ class Pipeline:
     _failure: BaseException | None = None
     _restarts: int = 0
     _moved: Condition = field(default_factory=Condition)
+    _told_status: float = -math.inf
 
     def __post_init__(self) -> None:
         self.offset = self.job.start
@@ -73,7 +78,8 @@ class Pipeline:
         writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", f"file://{self._checkpoint}")
         if available_now:
             writer = writer.trigger(availableNow=True)
-        self._query = writer.start()
+        self._query = writer.queryName(f"{', '.join(self.views)} ({self.job.run[:6]})").start()
+        listener(self.spark).add(str(self._query.runId), self.figures)
 
     def wait(self, seconds: int | None = None) -> bool:
         """Until it has ended, or so long; whether it has. Trouble that goes away by itself is only told of."""
@@ -117,8 +123,11 @@ class Pipeline:
         if self._query is not None:
             self._query.stop()
         self._clean()
+        self.standing.note_status(self.status())
 
     def _clean(self) -> None:
+        if self._query is not None:
+            listener(self.spark).remove(str(self._query.runId))
         if self._checkpoint is not None:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
             self._checkpoint = None
@@ -152,35 +161,61 @@ class Pipeline:
             found.append(kept.rows({table: saved.tables[f"{name}/{shown(view)}/{table}"] for table in kept.shapes}))
         return concat(work.kernels.inputs[view].layout, found)
 
+    @property
+    def views(self) -> list[str]:
+        return [view for plan in self.job.plans.values() for view in plan.views]
+
     def inputs(self, view: str) -> Input:
         """What is known of a view before anything has happened."""
         return next(p.kernels.inputs[view] for p in self.job.plans.values() if view in p.views)
+
+    def status(self) -> Json:
+        """How it fares."""
+        waiting, waiting_bytes = self.job.log.waiting(self.offset.position)
+        return {
+            "at": time.time(),
+            "views": self.views,
+            "partitions": self.job.partitions,
+            "number": self.offset.number,
+            "horizons": self.offset.horizons,
+            "waiting_events": waiting,
+            "waiting_bytes": waiting_bytes,
+            "ui": self.spark.sparkContext.uiWebUrl,
+            **self.figures.status(),
+        }
+
+    def _tell_status(self) -> None:
+        """Now and then, to the pipeline's directory."""
+        if time.monotonic() - self._told_status >= STATUS_EVERY_S:
+            self._told_status = time.monotonic()
+            self.standing.note_status(self.status())
 
     # ── delivering ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _batch(self, frame: DataFrame, _: int) -> None:
         rows = frame.toArrow()  # here the tasks run, and may fail
         try:
-            batch, offset = self._told(rows)
+            batch, offset, heads = self._told(rows)
             with self.turn:
                 self.deliver(batch)
+            self.figures.take(heads, sum(map(len, batch.changes.values())))
             self.standing.note_delivered(offset)
             with self._moved:
                 self.offset, self._restarts = offset, 0
                 self._moved.notify_all()
+            self._tell_status()
         except BaseException as failure:
             self._failure = failure
             raise
 
-    def _told(self, rows: pa.Table) -> tuple[Batch, Offset]:
+    def _told(self, rows: pa.Table) -> tuple[Batch, Offset, list[Json]]:
         messages = [Incoming(value.as_buffer()) for chunk in rows.column("message").chunks for value in chunk]
         found: list[tuple[Any, Changes]] = []
         for message in messages:
             found += [(tuple(name), changes) for name, changes in message.changes(self.job.layouts)]
-        self.figures.take([message.head for message in messages])
         offset = Offset.from_json(messages[0].head["end"])
         changes = {name[0].partition("/")[2]: of for name, of in gathered(self.job.layouts, found).items()}
-        return Batch(changes, offset.horizons), offset
+        return Batch(changes, offset.horizons), offset, [message.head for message in messages]
 
 
 def _mapped(frame: DataFrame, stage: Callable[[Any], Any]) -> DataFrame:
@@ -191,7 +226,7 @@ def _mapped(frame: DataFrame, stage: Callable[[Any], Any]) -> DataFrame:
 
 
 def _stage_of(job: Job, number: int) -> Callable[[Any], Any]:
-    """Stages two and later: what Spark calls in its workers."""
+    """Stages two and later: what Spark calls in its workers, and shows by the names of its views."""
 
     def stage(batches: Any) -> Any:
         with told():
@@ -203,6 +238,7 @@ def _stage_of(job: Job, number: int) -> Callable[[Any], Any]:
             )
             yield from batches_of(later_stage(job, number, rows))
 
+    stage.__name__ = f"stage {number}: " + ", ".join(view for w in job.works(number).values() for view in w.views)
     return stage
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from smile.engine.spark.figures import Listener
 from smile.engine.spark.source import SmileSource
 from smile.java import java_home
 
@@ -56,6 +57,17 @@ def session(master: str, name: str, log: Path | None) -> SparkSession:
     found.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
     found.dataSource.register(SmileSource)
     return found
+
+
+_listeners: dict[SparkSession, Listener] = {}
+
+
+def listener(spark: SparkSession) -> Listener:
+    """Of a session; it has one."""
+    if spark not in _listeners:
+        _listeners[spark] = Listener()
+        spark.streams.addListener(_listeners[spark])
+    return _listeners[spark]
 
 
 def _retrying(master: str) -> str:

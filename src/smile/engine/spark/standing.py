@@ -1,7 +1,8 @@
 """Where a pipeline stands: its directory says what it is and how far it has come.
 
 The directory has `pipeline.json`, which names the generations, the number of partitions and the folder of their state;
-that folder; and `delivered.json`, the number of the last version of which everything was delivered.
+that folder; `delivered.json`, the number of the last version of which everything was delivered; and `status.json`, how
+it fares.
 """
 
 import json
@@ -22,6 +23,7 @@ from smile.state.store import Mark, Store, directory
 FORMAT = 1
 PIPELINE = "pipeline.json"
 DELIVERED = "delivered.json"
+STATUS = "status.json"
 
 Tell = Callable[[str], None]
 
@@ -113,6 +115,9 @@ class Standing:
 
     def note_delivered(self, offset: Offset) -> None:
         self._write(DELIVERED, {"number": offset.number})
+
+    def note_status(self, status: Json) -> None:
+        self._write(STATUS, status)
 
     def _read(self, name: str) -> Json | None:
         path = f"{self.root}/{name}"

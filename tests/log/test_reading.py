@@ -1,0 +1,272 @@
+"""Whatever the commits, origins, limits and files, the ranges of a log are its history, each event once and in order."""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from smile.algebra import mmpl
+from smile.algebra.arrow_types import stream_schema
+from smile.algebra.types import INT, STRING
+from smile.errors import SmileError
+from smile.log.durable import DurableLog
+from smile.log.frame import END, NOTHING
+from smile.log.pieces import StreamPiece
+from smile.log.position import UNNAMED
+from smile.log.ranges import Ranges
+from smile.log.reading import Limit, Log, Position, frames, opened
+
+STREAMS = [mmpl.StreamDef(name, "t", (("v", INT), ("w", STRING))) for name in ("R", "S")]
+NAMES = [stream.name for stream in STREAMS]
+SCHEMA = stream_schema(STREAMS[0])
+ORIGINS = ["x", "y", UNNAMED]
+
+Event = tuple[int, int | None, str | None]
+SEEDS = st.integers(0, 2**32)
+
+
+def batch(events: list[Event]) -> pa.RecordBatch:
+    columns = [pa.array([event[i] for event in events], data) for i, data in enumerate(SCHEMA.types)]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def rows(events: pa.RecordBatch) -> list[Event]:
+    assert events.schema.equals(SCHEMA)
+    return [tuple(row.values()) for row in events.to_pylist()]
+
+
+def some_event(random: Random, tick: int) -> Event:
+    return tick, random.choice([None, random.randrange(100)]), random.choice([None, "", "IBM"])
+
+
+@dataclass
+class History:
+    """What happens on all streams, some more with every commit."""
+
+    random: Random
+    horizons: dict[tuple[str, str], int] = field(default_factory=dict)
+    events: dict[str, list[Event]] = field(default_factory=lambda: {name: [] for name in NAMES})
+
+    def horizon(self, stream: str) -> int:
+        return min((tick for (name, _), tick in self.horizons.items() if name == stream), default=NOTHING)
+
+    def commit(self) -> list[StreamPiece]:
+        random, pieces = self.random, []
+        floors = {name: self.horizon(name) for name in NAMES}
+        for stream in NAMES:
+            for number, origin in enumerate(ORIGINS):
+                if random.random() < 0.6:
+                    continue
+                lo = self.horizons.get((stream, origin), floors[stream])
+                hi = lo + random.randrange(1, 30)
+                ticks = [t for t in range(lo + 1, hi + 1) if t % len(ORIGINS) == number and random.random() < 0.5]
+                found = [some_event(random, tick) for tick in ticks]
+                pieces.append(
+                    StreamPiece(stream, origin, lo, hi, batch(found) if found or random.random() < 0.5 else None)
+                )
+                self.events[stream] += found
+                self.horizons[stream, origin] = hi
+        return pieces
+
+    def between(self, stream: str, lo: int, hi: int) -> list[Event]:
+        return sorted(event for event in self.events[stream] if lo < event[0] <= hi)
+
+
+def some_limit(random: Random) -> Limit:
+    def limit(most: int) -> int | None:
+        return random.choice([None, random.randrange(1, most)])
+
+    return Limit(limit(60), limit(3000), limit(5))
+
+
+def largest(log: Log, start: Position, limit: Limit) -> Position:
+    """As far as a batch may go, found commit by commit."""
+    rows, size = log.waiting(start)
+    end, count = log.after(start, Limit(commits=1)), 1
+    while (further := log.after(end, Limit(commits=1))) != end:
+        left = log.waiting(further)
+        count += 1
+        if not limit.allows(rows - left[0], size - left[1], count):
+            break
+        end = further
+    return end
+
+
+def check_batch(log: Log, history: History, start: Position, limit: Limit) -> Position:
+    end = log.after(start, limit)
+    assert end == largest(log, start, limit)
+    waiting = log.waiting(start)
+    assert waiting == Ranges.waiting(log, start)  # type: ignore[arg-type]  # both logs are Ranges
+    assert end != start or waiting == (0, 0)
+    for stream in log.streams:
+        lo, hi = start.streams()[stream], end.streams()[stream]
+        assert rows(log.read(stream, start, end)) == history.between(stream, lo, hi)
+    return Position.from_json(end.to_json())
+
+
+def check_reading(log: Log, history: History, random: Random, more: Callable[[], None]) -> None:
+    """From the start to the end, while there comes more; now and then a state is resumed at some horizons."""
+    position, seen = log.start(), [log.start()]
+    for _ in range(40):
+        for _ in range(random.choice([0, 0, 1, 3])):
+            more()
+        position = check_batch(log, history, position, some_limit(random))
+        seen.append(position)
+        if random.random() < 0.2:
+            position = log.resumed(position.streams())
+            assert position.streams() == seen[-1].streams()
+    position = check_batch(log, history, position, Limit())
+    assert position == log.newest()
+    assert position.streams() == {name: history.horizon(name) for name in NAMES}
+    anywhere = {name: random.randrange(NOTHING, history.horizon(name) + 1) for name in NAMES}
+    position = log.resumed(anywhere)
+    assert position.streams() == anywhere
+    while (end := check_batch(log, history, position, some_limit(random))) != position:
+        position = end
+    assert position.streams() == log.newest().streams()
+    a, b = random.choices([*seen, position, log.resumed(anywhere)], k=2)
+    for stream in NAMES:
+        lo, hi = a.streams()[stream], b.streams()[stream]
+        assert rows(log.read(stream, a, b)) == history.between(stream, lo, hi)
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(SEEDS)
+def test_a_durable_log_is_read_while_it_is_written(seed: int) -> None:
+    random = Random(seed)
+    history = History(random)
+    with TemporaryDirectory() as directory:
+        path = f"{directory}/log"
+        writer = DurableLog.at(path, STREAMS, flush=False)
+        log = opened(path, STREAMS)
+        check_reading(log, history, random, lambda: append(writer, history))
+        writer.close()
+
+
+def append(log: DurableLog, history: History) -> None:
+    log.append(history.commit())
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(SEEDS)
+def test_recorded_files_are_read_in_any_layout(seed: int) -> None:
+    random = Random(seed)
+    history = History(random)
+    with TemporaryDirectory() as directory:
+        for stream in NAMES:
+            ticks = sorted(random.sample(range(200), random.randrange(100)))
+            history.events[stream] = [some_event(random, tick) for tick in ticks]
+            if ticks:
+                history.horizons[stream, UNNAMED] = ticks[-1]
+                write_files(random, Path(directory), stream, history.events[stream])
+        (Path(directory) / "_SUCCESS").touch()
+        if any(history.events.values()):
+            check_reading(pickle.loads(pickle.dumps(opened(directory, STREAMS))), history, random, lambda: None)
+
+
+def write_files(random: Random, directory: Path, stream: str, events: list[Event]) -> None:
+    """In one file, or in several whose names say nothing of their order."""
+    files = random.choice([1, random.randrange(1, 5)])
+    ends = sorted({len(events), *random.choices(range(1, len(events) + 1), k=files - 1)})
+    begin = 0
+    for end in ends:
+        path = directory / f"{stream}.parquet"
+        if files > 1:
+            path = directory / stream / random.choice(["", "a", "b/c"]) / f"{random.randrange(10**9)}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+        table = pa.Table.from_batches([batch(events[begin:end])])
+        pq.write_table(table, path, row_group_size=random.randrange(1, 50), write_statistics=random.random() < 0.5)
+        begin = end
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(SEEDS)
+def test_frames_are_the_history(seed: int) -> None:
+    random = Random(seed)
+    history = History(random)
+    with TemporaryDirectory() as directory:
+        log = DurableLog.at(f"{directory}/log", STREAMS, flush=False)
+        for _ in range(20):
+            append(log, history)
+        limit = some_limit(random)
+        found: dict[str, list[Event]] = {name: [] for name in NAMES}
+        horizons = dict.fromkeys(NAMES, NOTHING)
+        for frame in frames(log, limit):
+            assert frame.horizons != horizons
+            for stream, events in frame.events.items():
+                assert all(horizons[stream] < event[0] <= frame.horizons[stream] for event in rows(events))
+                found[stream] += rows(events)
+            horizons = dict(frame.horizons)
+        assert found == {name: history.between(name, NOTHING, horizons[name]) for name in NAMES}
+        assert list(frames(log, limit, log.newest())) == []
+        log.close()
+
+
+def test_a_position_is_plain_json() -> None:
+    position = Position(3, {"R": {"x": 2**62, "y": 5}, "S": {}})
+    assert position.streams() == {"R": 5, "S": NOTHING}
+    assert position.to_json() == {"commit": 3, "horizons": {"R": {"x": 2**62, "y": 5}, "S": {}}}
+    assert Position.from_json(position.to_json()) == position
+
+
+def test_an_origin_that_joins_does_not_hold_its_stream_back(tmp_path: Path) -> None:
+    log = DurableLog.at(str(tmp_path / "log"), STREAMS)
+    log.append([StreamPiece("R", "x", NOTHING, 100)])
+    first = log.after(log.start(), Limit())
+    assert first.horizons["R"] == {"x": 100}
+    log.append([StreamPiece("R", "y", NOTHING, 150, batch([(120, 1, "late")]))])
+    second = log.after(first, Limit())
+    assert second.horizons["R"] == {"x": 100, "y": 150}
+    assert log.read("R", first, second).num_rows == 0
+    log.append([StreamPiece("R", "x", 100, 130)])
+    third = log.after(second, Limit())
+    assert rows(log.read("R", second, third)) == [(120, 1, "late")]
+
+
+def test_a_range_may_end_where_a_state_was_resumed(tmp_path: Path) -> None:
+    log = DurableLog.at(str(tmp_path / "log"), STREAMS)
+    log.append([StreamPiece("R", "x", NOTHING, 9), StreamPiece("R", "y", NOTHING, 4, batch([(3, 1, "a")]))])
+    end = log.resumed({"R": 4})
+    assert end == Position(0, {"R": {UNNAMED: 4}, "S": {UNNAMED: NOTHING}})
+    assert rows(log.read("R", log.start(), end)) == [(3, 1, "a")]
+
+
+def test_an_end_may_be_declared(tmp_path: Path) -> None:
+    log = DurableLog.at(str(tmp_path / "log"), STREAMS)
+    log.append(
+        [StreamPiece("R", "x", NOTHING, 3), StreamPiece("R", "y", NOTHING, 9, batch([(2, 1, "a"), (7, 1, "b")]))]
+    )
+    newest = log.newest()
+    ends = {"R": {"x": END, "y": END}, "S": {UNNAMED: END}}
+    assert rows(log.read("R", newest, Position(2, ends))) == [(7, 1, "b")]
+    assert log.read("S", newest, Position(2, ends)).num_rows == 0
+    with pytest.raises(SmileError, match="nothing is told of R, ticks above 3 up to 9223372036854775807"):
+        log.read("R", newest, Position(1, ends))
+
+
+def test_a_tick_of_two_origins_is_an_error(tmp_path: Path) -> None:
+    log = DurableLog.at(str(tmp_path / "log"), STREAMS)
+    log.append([StreamPiece("R", origin, NOTHING, 9, batch([(4, 1, origin)])) for origin in ("x", "y")])
+    with pytest.raises(SmileError, match="two origins of R have an event at tick 4") as failure:
+        log.read("R", log.start(), log.newest())
+    assert failure.value.diagnostics[0].code == "E083"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"SQLite", b'{"stream": "R", "silence_to": 4}\n'])
+def test_what_is_not_a_log_is_said(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "log"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SmileError, match="is not a log" if content is not None else "No such file") as failure:
+        opened(str(path), STREAMS)
+    assert failure.value.diagnostics[0].code == "E070"
