@@ -10,7 +10,7 @@ STAMP := .venv/.set-up
 SEEDS ?= $(shell date +%s)00-$(shell date +%s)99
 CODE := src tests tools $(if $(wildcard bench/*.py),bench)
 
-.PHONY: help setup java lock format lint check test fuzz canaries demo bench clean
+.PHONY: help setup java lock format lint check test fuzz canaries demo bench bench-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -38,14 +38,17 @@ lint: $(STAMP) ## style, layout and types
 	$(PY) -m mypy $(CODE)
 
 check: lint ## lint and the fast tests: under two minutes
-	$(PY) -m pytest -q -n 2 -m "not slow"
+	$(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow"
 
 test: lint ## lint and all tests
-	$(PY) -m pytest -q -n 2
+	$(PY) -m pytest -q -n 2 --dist loadgroup
 
-fuzz: $(STAMP) ## random programs with SEEDS=1000-2000, or from where the clock is
-	SMILE_SEEDS=$(SEEDS) $(PY) -m pytest -q -n 2 tests/test_random_programs.py tests/reference/test_random_programs.py \
-		tests/engine/test_random_programs.py
+# The same programs on Spark with ENGINE=spark.
+FUZZED := $(if $(filter spark,$(ENGINE)),tests/engine/spark/test_random_programs.py,tests/test_random_programs.py \
+	tests/reference/test_random_programs.py tests/engine/test_random_programs.py tests/engine/test_repartition.py)
+
+fuzz: $(STAMP) ## random programs with SEEDS=1000-2000, or from where the clock is; with ENGINE=spark on Spark
+	SMILE_SEEDS=$(SEEDS) $(PY) -m pytest -q -n 2 --dist loadgroup $(FUZZED)
 
 canaries: $(STAMP) ## plant bugs in the transforms, one by one, and see each of them found
 	$(PY) -m pytest -q -n 2 tests/engine/canaries.py
@@ -61,6 +64,9 @@ demo: $(STAMP) ## explain the example programs, and run recorded events through 
 bench: $(STAMP) ## run the benchmarks
 	$(PY) -m bench
 
+bench-peers: $(STAMP) ## build the environments of the systems that the benchmarks compare SMILE with
+	$(PY) -m bench.peers.build
+
 clean: ## remove .venv and everything else that was made
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis requirements.lock.new
+	rm -rf .venv .peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis requirements.lock.new
 	find src tests tools -name __pycache__ -prune -exec rm -rf {} +

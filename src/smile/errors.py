@@ -54,6 +54,10 @@ CATALOGUE: dict[str, str] = {
     "E063": "no place for state",
     "E064": "state not written",
     "E065": "state of another program",
+    "E066": "Java does not start",
+    "E067": "wrong master",
+    "E068": "Spark does not start",
+    "E069": "Spark is lost",
     # E07x and E08x: events
     "E070": "the events cannot be read",
     "E071": "the line is too long",

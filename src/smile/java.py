@@ -35,26 +35,42 @@ exec {java} "$@"
 
 def java_home(environ: Mapping[str, str] = os.environ, prefix: Path = Path(sys.prefix)) -> Path:
     """The first home that will do: JAVA_HOME's, that of the `java` on PATH, the one wrapped in this environment."""
-    for home in _candidates(environ, prefix):
-        if (version(home) or 0) >= version_min:
+    others = []
+    for home in dict.fromkeys(_candidates(environ, prefix)):
+        found = _version(home)
+        if isinstance(found, int) and found >= version_min:
             return home
+        if (home / "bin" / "java").exists():
+            others.append(f"the one in {home} {f'is of version {found}' if isinstance(found, int) else found}")
+    seen = f": {', '.join(others)}" if others else ""
     raise error(
         "E060",
-        f"no Java of version {version_min} or later in JAVA_HOME or on PATH",
+        f"no Java of version {version_min} or later in JAVA_HOME or on PATH{seen}",
         hint=f"Install Java {version_min} or later, or run `make java` where SMILE was set up with make.",
     )
 
 
 def version(home: Path) -> int | None:
     """The feature version of the home's `java`, or None if it does not run."""
+    found = _version(home)
+    return found if isinstance(found, int) else None
+
+
+def _version(home: Path) -> int | str:
+    """The same, or what is wrong with it."""
     try:
         told = subprocess.run(
             [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=limits.java_start_s_max
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    except OSError as problem:
+        return f"does not run: {problem.strerror}"
+    except subprocess.TimeoutExpired:
+        return "does not say its version"
     found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
-    return int(found[1]) if told.returncode == 0 and found else None
+    if told.returncode == 0:
+        return int(found[1]) if found else "does not say its version"
+    said = [line.strip() for line in (told.stdout + told.stderr).splitlines() if line.strip()]
+    return f"does not run: {said[-1] if said else f'exit code {told.returncode}'}"
 
 
 def wrapped_home(prefix: Path = Path(sys.prefix)) -> Path:

@@ -1,4 +1,4 @@
-"""`smile replay`, as its user runs it: what comes out, and what is said when something is wrong."""
+"""`smile replay` in this process, as its user runs it: what comes out, and what is said when something is wrong."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from smile.cli.main import app
 
 SMILE = Path(sys.executable).parent / "smile"
 ROOT = Path(__file__).parents[2]
+LOCAL = ("--engine", "local")
 PROGRAM = """\
 CREATE STREAM S (t: time -> a: string, n: shares);
 CREATE VIEW Sums AS SELECT a, SUM(n) AS total FROM S GROUP BY a;
@@ -44,7 +45,7 @@ def events(tmp_path: Path, text: str = EVENTS) -> str:
 
 
 def replay(*args: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, ["replay", *args], input=stdin)
+    return CliRunner().invoke(app, ["replay", *LOCAL, *args], input=stdin)
 
 
 def rows(result: Result) -> list[Any]:
@@ -53,7 +54,7 @@ def rows(result: Result) -> list[Any]:
 
 
 def test_rows_of_subscribed_views(program: str, tmp_path: Path) -> None:
-    result = replay(program, "--events", events(tmp_path), "--engine", "local")
+    result = replay(program, "--events", events(tmp_path))
     found = {(r["view"], str(r["key"])): (r["row"], r["knowledge"], r["final"]) for r in rows(result)}
     assert found == {
         ("Sums", "{'a': 'x'}"): ({"total": 8}, {"total": {"at_least": 8}}, False),
@@ -155,7 +156,7 @@ def test_state_that_is_kept(program: str, tmp_path: Path) -> None:
     assert [m["row"]["total"] for m in told if "row" in m] == [3, 4]
     told = rows(replay(program, "--events", events(tmp_path), *first))
     assert [m["row"]["total"] for m in told if "row" in m] == [8]
-    for path in sorted(Path(state).iterdir())[-2:]:
+    for path in sorted(Path(state, "in-process").iterdir())[-2:]:
         path.write_bytes(path.read_bytes()[:-1])
     result = replay(program, "--events", events(tmp_path), *first)
     assert "is damaged" in result.stderr
@@ -197,7 +198,10 @@ def test_misuse(program: str) -> None:
 def test_a_full_disk(program: str, tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [SMILE, "replay", program, "--events", events(tmp_path)], stdout=full, stderr=subprocess.PIPE, text=True
+            [SMILE, "replay", *LOCAL, program, "--events", events(tmp_path)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
         )
     assert done.returncode == 1
     assert "the output cannot be written: No space left on device" in done.stderr
@@ -214,7 +218,7 @@ def test_a_reader_that_has_had_enough(program: str, tmp_path: Path) -> None:
 
 def test_an_interrupt_leaves_whole_lines(program: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [str(SMILE), "replay", program, "--events", "-", "--changes", "--batch", "1"]
+    command = [str(SMILE), "replay", *LOCAL, program, "--events", "-", "--changes", "--batch", "1"]
     block = b'{"stream":"S","event":{"a":"k","n":1}}\n' * 8_000
     deadline = time.monotonic() + 60
     with out.open("wb") as sink, (tmp_path / "said").open("wb") as said:
@@ -249,6 +253,9 @@ def test_recorded_events_of_the_example_programs() -> None:
 def test_no_bar_where_nobody_sees_it(program: str, tmp_path: Path) -> None:
     environment = {**os.environ, "TERM": "xterm"}
     done = subprocess.run(
-        [SMILE, "replay", program, "--events", events(tmp_path)], capture_output=True, text=True, env=environment
+        [SMILE, "replay", *LOCAL, program, "--events", events(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert len(done.stderr.splitlines()) == 1

@@ -128,6 +128,8 @@ class Engine(StrEnum):
 
 
 MASTER_DEFAULT = "local[*]"
+MASTER_WRONG = "E067"
+"""What is wrong with the command, though only Spark's side can tell."""
 
 
 @app.command()
@@ -265,7 +267,7 @@ def _replayed(compiled: Compiled, asked: "Replay") -> "Figures":
         # What is about no place in the program is about files: the message names them.
         of_program = any(d.span is not None for d in problem.diagnostics)
         print(render(problem.diagnostics, compiled.source if of_program else Source("smile", "")), file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise typer.Exit(2 if problem.diagnostics[0].code == MASTER_WRONG else 1) from None
     except KeyboardInterrupt:
         silenced()
         print("smile: interrupted: every line written is whole, and later events were not taken in", file=sys.stderr)

@@ -1,11 +1,19 @@
-"""`smile replay` on Spark: the events go into a log, a pipeline reads it, and what it tells is written as it comes."""
+"""`smile replay` on Spark: the events go into a log, a pipeline reads it, and what it tells is written as it comes.
 
+However it ends, Java is gone then, and its workers, and every folder that was made for the while.
+"""
+
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types of its own
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from smile.cli.recording import Recording
@@ -13,87 +21,136 @@ from smile.cli.replay import Figures, OnSpark, Replay, say, write, write_rows
 from smile.engine.local import Batch
 from smile.engine.spark.job import Generation
 from smile.engine.spark.pipeline import Pipeline
-from smile.engine.spark.session import session
+from smile.engine.spark.session import Java
 from smile.engine.spark.standing import Standing
+from smile.errors import SmileError
 from smile.log.durable import DurableLog
-from smile.log.position import Limit, Log
+from smile.log.frame import Frame
+from smile.log.position import Limit
 from smile.program import Compiled
 
 BATCH_ROWS_MAX = 200_000
 BATCH_BYTES_MAX = 2**27
 """A batch takes all that has come since the last one, but not more than this."""
 
+Begin = Callable[[], Pipeline]
+
 
 def on_spark(compiled: Compiled, asked: Replay, where: OnSpark, recorded: Recording, figures: Figures) -> None:
-    with tempfile.TemporaryDirectory(prefix="smile-") as folder, _starting(where, Path(folder)) as spark:
-        if recorded.log is not None:
-            pipeline = _pipeline(spark.result(), compiled, asked, where, recorded.log, folder, figures)
+    with _ended_by_signals(), _temporary() as folder, _starting(where, folder) as spark:
+        log = recorded.log or DurableLog.at(f"{folder}/log", compiled.rewritten.streams, flush=False)
+        limit = Limit(BATCH_ROWS_MAX, BATCH_BYTES_MAX) if asked.batch is None else Limit(commits=1)
+        views = tuple(asked.views)
+        only = Generation("0", compiled.rewritten, views, views, () if asked.changes else views)
+        # While Spark starts: what is wrong with the state is said soon.
+        standing = Standing(asked.state or f"{folder}/state")
+        job = standing.job((only,), where.partitions, log, limit, say)
+        kernels = job.plans["0"].kernels
+
+        def deliver(batch: Batch) -> None:
+            write(asked, kernels, batch, figures)
+
+        def begin() -> Pipeline:
+            return Pipeline(spark.result(), standing, job, deliver, say)
+
+        if isinstance(log, DurableLog) and recorded.log is None:
+            pipeline = _fed(spark, begin, log, recorded)
+        else:
+            pipeline = begin()
             pipeline.start(available_now=True)
             while not pipeline.wait():
                 pass
-        else:
-            pipeline = _fed(spark, compiled, asked, where, recorded, folder, figures)
+            pipeline.stop()
         if not asked.changes:
             for view in asked.views:
-                write_rows(pipeline.job.plans["0"].kernels, view, pipeline.rows(view), pipeline.offset.horizons)
+                write_rows(kernels, view, pipeline.rows(view), pipeline.offset.horizons)
         figures.state_bytes = pipeline.figures.state_bytes
 
 
-def _fed(
-    spark: "Future[SparkSession]",
-    compiled: Compiled,
-    asked: Replay,
-    where: OnSpark,
-    recorded: Recording,
-    folder: str,
-    figures: Figures,
-) -> Pipeline:
+def _fed(spark: "Future[SparkSession]", begin: Begin, log: DurableLog, recorded: Recording) -> Pipeline:
     """Events are read while Spark starts, and then while it works."""
-    log = DurableLog.at(f"{folder}/log", compiled.rewritten.streams, flush=False)
     pipeline: Pipeline | None = None
-    try:
-        for frame in recorded.frames():
-            log.append_frame(frame)
-            if pipeline is None and spark.done():
-                pipeline = _pipeline(spark.result(), compiled, asked, where, log, folder, figures)
-                pipeline.start()
-            if pipeline is not None:
-                pipeline.look()
-    finally:
-        # What came before a line that is refused is taken in all the same.
-        if pipeline is None:
-            pipeline = _pipeline(spark.result(), compiled, asked, where, log, folder, figures)
+    refused: SmileError | None = None
+    for frame in _until_refused(recorded):
+        if isinstance(frame, SmileError):
+            refused = frame
+            break
+        log.append_frame(frame)
+        if pipeline is None and spark.done():
+            pipeline = begin()
             pipeline.start()
-        try:
-            pipeline.finish()
-        finally:
-            pipeline.stop()
+        if pipeline is not None:
+            pipeline.look()
+    if pipeline is None:
+        pipeline = begin()
+        pipeline.start()
+    pipeline.finish()
+    pipeline.stop()
+    if refused is not None:
+        raise refused
     return pipeline
 
 
-def _pipeline(
-    spark: SparkSession, compiled: Compiled, asked: Replay, where: OnSpark, log: Log, folder: str, figures: Figures
-) -> Pipeline:
-    limit = Limit(BATCH_ROWS_MAX, BATCH_BYTES_MAX) if asked.batch is None else Limit(commits=1)
-    views = tuple(asked.views)
-    only = Generation("0", compiled.rewritten, views, views, () if asked.changes else views)
-    standing = Standing(asked.state or f"{folder}/state")
-    job = standing.job((only,), where.partitions, log, limit, say)
-    kernels = job.plans["0"].kernels
-
-    def deliver(batch: Batch) -> None:
-        write(asked, kernels, batch, figures)
-
-    return Pipeline(spark, standing, job, deliver, say)
+def _until_refused(recorded: Recording) -> Iterator[Frame | SmileError]:
+    """What comes before a line that is refused is taken in all the same; then comes the reason."""
+    try:
+        yield from recorded.frames()
+    except SmileError as problem:
+        yield problem
 
 
 @contextmanager
 def _starting(where: OnSpark, folder: Path) -> Iterator["Future[SparkSession]"]:
     """Spark, as soon as it is there; it goes with whoever asked for it."""
+    java = Java(where.master, None if where.verbose else folder / "spark.log")
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(session, where.master, "smile", None if where.verbose else folder / "spark.log")
         try:
-            yield found
+            yield pool.submit(java.session, "smile")
+        except (Py4JError, PySparkException) as problem:
+            raise java.told(problem) from None
         finally:
-            if not found.exception():
-                found.result().stop()
+            with _undisturbed():
+                java.end()
+
+
+@contextmanager
+def _temporary() -> Iterator[Path]:
+    """A folder in which all others are made meanwhile."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="smile-") as folder:
+        tempfile.tempdir = folder
+        try:
+            yield Path(folder)
+        finally:
+            tempfile.tempdir = before
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Whoever asks this process to end has it end in order."""
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """An impatient user must not make us leave things behind; what is done takes a moment only."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

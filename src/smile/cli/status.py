@@ -14,10 +14,6 @@ UNITS = {
     "changed_rows_per_second": "rows changed/s",
     "batches_per_second": "batches/s",
 }
-    "events_per_second": "events/s",
-    "changed_rows_per_second": "rows changed/s",
-    "batches_per_second": "batches/s",
-}
 
 
 def shown(status: Json) -> str:

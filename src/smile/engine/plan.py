@@ -14,7 +14,7 @@ from smile.columns import masks
 from smile.columns.hashing import hashes, mixed
 from smile.columns.values import Array, Values, places_of
 from smile.graph.objects import Graph
-from smile.graph.stages import FREE, ONE, Columns, Partitioning, Read, Stage, cut
+from smile.graph.stages import FREE, ONE, Columns, Exchange, Partitioning, Read, Stage, cut
 from smile.kernels.changes import Changes, Version
 from smile.kernels.compile import Kernels, compile_graph, shown
 from smile.kernels.forget import Forgetful
@@ -218,7 +218,9 @@ def plan(graph: Graph, streams: tuple[mmpl.StreamDef, ...], partitions: int = 1,
     partitionings = {name: FREE for name, source in kernels.inputs.items() if source.transform is None}
     for stage in stages:
         partitionings |= stage.partitionings
-    works = [_work(stage, kernels, partitions, stages, partitionings, views, kept) for stage in stages]
+    for view in kept:
+        _keep(view, kernels.inputs[view].layout.key, stages, partitionings[view])
+    works = [_work(stage, kernels, partitions, stages, partitionings, views) for stage in stages]
     return Plan(kernels, tuple(works), partitions, views)
 
 
@@ -232,6 +234,23 @@ def fused(kernels: Kernels, views: Sequence[str]) -> Work:
     return Work(1, 1, kernels, reads, frozenset(), {}, tuple(views), frozenset(), kernels.forgetful)
 
 
+def _keep(view: str, key: Columns, stages: list[Stage], partitioning: Partitioning) -> None:
+    """A view's rows are remembered where columns of theirs say: where they are made, if they still have those that
+    decided it; else by their key, a stage later."""
+    made = next((stage.number for stage in stages if view in stage.partitionings), 1)
+    if partitioning.lost:
+        if made == len(stages):
+            stages.append(Stage(made + 1))
+        later = stages[made]
+        later.exchanges.append(Exchange(view, key, shown(view)))
+        later.reads[shown(view)] = (Read(view, key, "sent"),)
+    elif partitioning.free:
+        stages[made - 1].reads[shown(view)] = (Read(view, key, "share"),)
+    else:
+        by = tuple(min(column) for column in partitioning.by)
+        stages[made - 1].reads[shown(view)] = (Read(view, by, "here"),)
+
+
 def _work(
     stage: Stage,
     kernels: Kernels,
@@ -239,17 +258,11 @@ def _work(
     stages: Sequence[Stage],
     partitionings: Mapping[str, Partitioning],
     views: Sequence[str],
-    kept: Sequence[str],
 ) -> Work:
     here = {t.output for t in stage.transforms}
     if stage.number == 1:
         here |= {name for name, source in kernels.inputs.items() if source.transform is None}
     free = frozenset(name for name, p in partitionings.items() if p.free)
-    reads = dict(stage.reads)
-    for view in kept:
-        if view in here:
-            key = kernels.inputs[view].layout.key
-            reads[shown(view)] = (Read(view, key, "share") if view in free else Read(view, None, "here"),)
     sends: dict[int, tuple[Route, ...]] = {}
     for later in stages:
         routes = [(e.relation, e.by) for e in later.exchanges if e.relation in here]
@@ -262,4 +275,4 @@ def _work(
         if f.source in here and (spent := tuple(s for s in f.spent if s.transform in here))
     )
     own = tuple(v for v in views if v in here)
-    return Work(stage.number, partitions, kernels, reads, single, sends, own, free & here, forgetful)
+    return Work(stage.number, partitions, kernels, stage.reads, single, sends, own, free & here, forgetful)

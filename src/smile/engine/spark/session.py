@@ -1,23 +1,41 @@
-"""Spark's session, with the settings that a pipeline of small batches needs."""
+"""Spark's session, in a Java process of its own, with the settings that a pipeline of small batches needs.
 
+What a user sets in Spark's ways (`spark-defaults.conf` in SPARK_CONF_DIR, Spark's environment variables) goes before
+what is chosen here, but for what a pipeline relies on.
+"""
+
+import atexit
 import os
+import re
+import shlex
+import signal
+import socket
+import struct
+import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
+import time
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no types of its own
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from smile.engine.spark.figures import Listener
 from smile.engine.spark.source import SmileSource
+from smile.errors import SmileError, error
 from smile.java import java_home
 
-LOCAL = "local"
-
-SETTINGS = {
+REQUIRED = {
     # State is named by partition: none may be split or joined.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
+}
+SETTINGS = {
     # What a batch waits for.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "smile.engine.spark.daemon",
@@ -30,6 +48,8 @@ SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.pollingDelay": "1ms",
     "spark.locality.wait": "0s",
+    # The next port is tried where one is taken: every Spark of a machine shows its page somewhere.
+    "spark.port.maxRetries": "100",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
@@ -39,23 +59,198 @@ SETTINGS = {
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.host": "127.0.0.1",
 }
+LOCAL_ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1"}
+"""Nobody else may look at Spark's page."""
+ENVIRONMENT = {"SPARK_DRIVER_MEMORY": "2g"}
+"""What Java takes at most; every other way to say it goes before this one. Messages of a few batches are in it; state
+is not, nor are events."""
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+TEMPORARY_CHARS_MAX = 50
+
+MASTERS = re.compile(
+    r"local(\[([1-9]\d*|\*)(\s*,\s*[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|k8s://.+"
+    r"|spark://(?P<places>[^\s,/:]+:\d{1,5}(,[^\s,/:]+:\d{1,5})*)"
+)
+MASTER_ANSWERS_S_MAX = 10.0
+"""Spark itself would try for a minute."""
+ENDS_S_MAX = 10.0
+"""So long Java may take to clear away what it has on the disk, before it is killed."""
+REASON_CHARS_MAX = 300
+
+_MEMORY = re.compile(
+    r"could not reserve|cannot allocate|not enough space|insufficient memory|OutOfMemoryError|heap size|Java heap",
+    re.IGNORECASE,
+)
+_OUT_OF_MEMORY = 52
+"""What Spark's Java ends with when its memory does not suffice."""
+_LESS = "Give Java less: spark.driver.memory in Spark's spark-defaults.conf, or the variable SPARK_DRIVER_MEMORY."
+_MORE = "Give Java more: spark.driver.memory in Spark's spark-defaults.conf, or the variable SPARK_DRIVER_MEMORY."
+
+
+class Java:
+    """The process that Spark runs in. It ends when this process does, however that ends, because it reads a pipe from
+    it. What it and its workers say goes to `log`, or to standard error."""
+
+    def __init__(self, master: str, log: Path | None) -> None:
+        """Starts it. An error if there is no Java, or can be no such master."""
+        _check_master(master)
+        home = java_home()
+        self.master, self.log = master, log
+        self._ended = False
+        self._said_before = log.stat().st_size if log is not None and log.exists() else 0
+        # Paths of sockets must be short.
+        short = None if len(tempfile.gettempdir()) < TEMPORARY_CHARS_MAX else "/tmp"
+        self._folder = tempfile.TemporaryDirectory(prefix="smile-", dir=short)
+        self._place = Path(self._folder.name) / "gateway"
+        options = f"{JAVA_OPTIONS} -Djava.io.tmpdir={self._folder.name}"
+        settings = ["--master", master, "--conf", f"spark.driver.defaultJavaOptions={options}"]
+        rest = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        environment = {**(LOCAL_ENVIRONMENT if _is_local(master) else {}), **ENVIRONMENT, **os.environ}
+        environment |= {"JAVA_HOME": str(home), "SPARK_CONNECT_MODE": "0"}
+        environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._place)}
+        with ExitStack() as opened:
+            # Standard output is for results, and Java says there too what is wrong.
+            said = sys.stderr.fileno() if log is None else opened.enter_context(log.open("ab"))
+            self.process = subprocess.Popen(
+                [Path(_find_spark_home()) / "bin" / "spark-submit", *settings, *rest],
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=said,
+                env=environment,
+                process_group=0,  # an interrupt from the terminal is for this process alone
+            )
+        atexit.register(self.end)
+
+    def session(self, name: str) -> SparkSession:
+        """Waits until Spark is there."""
+        global _java  # noqa: PLW0603  # PySpark has one for a process too
+        try:
+            self._connect()
+            _java = self
+            return _session(self.master, name, self.log)
+        except (Py4JError, PySparkException) as problem:
+            if self.is_lost:
+                raise self._not_started() from None
+            reason = _reason(str(problem))
+            raise error("E068", f"Spark did not start at {self.master}: {reason}", hint=self._hint) from None
+
+    def _connect(self) -> None:
+        while not self._place.exists():
+            if self.process.poll() is not None:
+                raise self._not_started()
+            time.sleep(0.02)
+        found = self._place.read_bytes()
+        port, size = struct.unpack(">ii", found[:8])
+        told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": found[8 : 8 + size].decode()}
+        os.environ.update(told)
+        try:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]  # PySpark's; it connects to what these name
+        finally:
+            for variable in told:
+                del os.environ[variable]
+        SparkContext._ensure_initialized(gateway=gateway)
+
+    def end(self) -> None:
+        """It is gone when this returns, with its workers and all that it has on the disk. It need not have started."""
+        self._ended = True
+        if self.process.poll() is None:
+            self._signal(signal.SIGTERM)
+            try:
+                self.process.wait(ENDS_S_MAX)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+                self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        if _java is self:
+            _forget()
+        self._folder.cleanup()
+        atexit.unregister(self.end)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    # ── what went wrong ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def told(self, problem: Exception) -> SmileError:
+        """What is to be said of an exception of Spark's, or of one that its loss has led to."""
+        if isinstance(problem, Py4JNetworkError) and not self._ended:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(ENDS_S_MAX)
+        if self.is_lost:
+            return self._lost()
+        if _MEMORY.search(str(problem)):
+            return error("E069", f"Spark ran out of memory: {_reason(str(problem))}", hint=_MORE)
+        return error("E069", f"Spark failed: {_reason(str(problem))}", hint=self._hint)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it ended by itself."""
+        return not self._ended and self.process.poll() is not None
+
+    def _not_started(self) -> SmileError:
+        said = self._said()
+        reason = next((line for line in said if _MEMORY.search(line)), None)
+        if reason is not None:
+            return error("E066", f"Java cannot have the memory that it was told to take: {reason}", hint=_LESS)
+        reason = next((line for line in said if re.search("exception|error", line, re.IGNORECASE)), None)
+        reason = reason or (said[-1] if said else None)
+        how = _end_of(self.process)
+        return error("E066", f"Java {how} before Spark was there{f': {reason}' if reason else ''}", hint=self._hint)
+
+    def _lost(self) -> SmileError:
+        if self.process.returncode == _OUT_OF_MEMORY:
+            return error("E069", "Java ran out of memory, and Spark with it", hint=_MORE)
+        hint = self._hint
+        if self.process.returncode == -signal.SIGKILL:
+            hint = "If nobody did so, the system had no memory left for it."
+        return error("E069", f"Java {_end_of(self.process)} while Spark was at work", hint=hint)
+
+    @property
+    def _hint(self) -> str | None:
+        """None where all that it says is shown anyway."""
+        return None if self.log is None else "Ask for what Spark says (--verbose) to see more."
+
+    def _said(self) -> list[str]:
+        if self.log is None:
+            return []
+        with self.log.open("rb") as file:
+            file.seek(self._said_before)
+            text = file.read().decode(errors="replace")
+        # Spark's scripts complain of what Java did not say to them.
+        lines = (line.strip() for line in text.splitlines() if "/bin/spark-" not in line)
+        return [line[:REASON_CHARS_MAX] for line in lines if line]
+
+
+_java: Java | None = None
 
 
 def session(master: str, name: str, log: Path | None) -> SparkSession:
     """The session of this process; there is one. What Java and the workers say goes to `log`, or to standard error."""
-    os.environ["JAVA_HOME"] = str(java_home())
+    if _java is not None and not _java.is_lost:
+        return _session(master, name, log)
+    java = Java(master, log)
+    try:
+        return java.session(name)
+    except BaseException:
+        java.end()
+        raise
+
+
+def _session(master: str, name: str, log: Path | None) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    is_local = master.startswith(LOCAL)
-    builder = SparkSession.builder.master(_retrying(master) if is_local else master).appName(name)
-    for key, value in {**SETTINGS, **(LOCAL_SETTINGS if is_local else {})}.items():
-        builder = builder.config(key, value)
-    builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-    with _said_to(log):
-        found = builder.getOrCreate()
+    conf = SparkConf().setMaster(_retrying(master)).setAppName(name)  # and with what the user has set
+    for key, value in REQUIRED.items():
+        conf.set(key, value)
+    for key, value in {**SETTINGS, **(LOCAL_SETTINGS if _is_local(master) else {})}.items():
+        conf.setIfMissing(key, value)
+    found = SparkSession.builder.config(conf=conf).getOrCreate()
     found.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
     found.dataSource.register(SmileSource)
+    # When Java is lost, whoever asks it for something hears of it; a trace from a thread of PySpark's adds nothing.
+    found.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     return found
 
 
@@ -70,23 +265,56 @@ def listener(spark: SparkSession) -> Listener:
     return _listeners[spark]
 
 
+def _forget() -> None:
+    """This process has no Java any more, and can have another."""
+    global _java  # noqa: PLW0603
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    if context is not None:
+        context._jsc = None  # nobody is there to be told
+        context.stop()
+    _listeners.clear()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    if gateway is not None:
+        gateway.close()
+    SparkContext._gateway = SparkContext._jvm = _java = None
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
 def _retrying(master: str) -> str:
     """A task that fails is tried again, as on a cluster: `local[2]` becomes `local[2,4]`."""
-    cores = master.removeprefix(LOCAL).strip("[]") or "1"
-    return master if "," in cores else f"local[{cores},4]"
+    found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    return f"local[{found[1] or 1},4]" if found else master
 
 
-@contextmanager
-def _said_to(log: Path | None) -> Iterator[None]:
-    """Java takes over the standard error that it finds when it is started."""
-    if log is None:
-        yield
-        return
-    kept = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
+def _check_master(master: str) -> None:
+    """An error if there can be no such master, or if nobody answers where it should be."""
+    found = MASTERS.fullmatch(master)
+    if found is None:
+        hint = "Write local[*] for this machine, or spark://HOST:PORT for a cluster."
+        raise error("E067", f"{master!r} is not where Spark can run", hint=hint)
+    problem: OSError | None = None
+    for place in (found["places"] or "").split(",") if found["places"] else []:
+        host, _, port = place.rpartition(":")
         try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            with closing(socket.create_connection((host, int(port)), MASTER_ANSWERS_S_MAX)):
+                return
+        except (OSError, OverflowError) as refused:
+            problem = refused if isinstance(refused, OSError) else OSError(str(refused))
+    if problem is not None:
+        reason = problem.strerror or str(problem)
+        raise error("E068", f"no Spark master answers at {master}: {reason}", hint="See whether it runs, and where.")
+
+
+def _end_of(process: "subprocess.Popen[bytes]") -> str:
+    code = process.returncode
+    return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
+
+
+def _reason(text: str) -> str:
+    """What Java's exceptions are about, of all that they say."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    thrown = next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else "it does not say why")
+    return re.sub(r"^[\w.$]+(Exception|Error): ", "", thrown)[:REASON_CHARS_MAX]
