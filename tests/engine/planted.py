@@ -13,7 +13,7 @@ import pytest
 
 from smile.columns import masks
 from smile.columns.values import Values, concat
-from smile.engine import intake, local, messages
+from smile.engine import exchange, intake, local, messages, plan
 from smile.kernels import last, ordering, over_windows, rows, seals, shown, silence
 from smile.kernels.aggregates import counts, distincts, exact, latests, parts, peaks, sums
 from smile.kernels.changes import Groups
@@ -104,8 +104,8 @@ def netting_keeps_one_half(patch: Patch) -> None:
 
 @canary()
 def event_known_already_is_taken_again(patch: Patch) -> None:
-    real = local._heard
-    patch.setattr(local, "_heard", lambda events, _horizon: real(events, NOTHING))
+    real = local.heard_of
+    patch.setattr(local, "heard_of", lambda events, _horizon: real(events, NOTHING))
 
 
 # ── horizons and edges ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -349,3 +349,30 @@ def frame_ends_a_tick_too_late(patch: Patch) -> None:
 def restriction_is_pushed_past_default_rows(patch: Patch) -> None:
     rule = import_module("smile.algebra.rules.push_down")  # the package has the rule itself by this name
     patch.setattr(rule, "_may_hold_of_default", lambda *_: False)
+
+
+# ── partitions ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@canary("same_in_partitions")
+def rows_go_anywhere(patch: Patch) -> None:
+    patch.setattr(plan, "partition_of", lambda _columns, count, partitions: np.arange(count) % partitions)
+
+
+@canary("same_in_partitions")
+def every_partition_passes_on_what_all_have(patch: Patch) -> None:
+    patch.setattr(plan.Work, "_share", lambda _self, changes, _by, _partition: changes)
+
+
+@canary("same_in_partitions")
+def what_is_one_row_is_one_in_each_partition(patch: Patch) -> None:
+    real = plan.Work.step
+    patch.setattr(plan.Work, "step", lambda self, *args: real(replace(self, single=frozenset()), *args))
+
+
+@canary("same_in_partitions")
+def the_old_half_is_not_sent(patch: Patch) -> None:
+    real = exchange.Outgoing.add
+    patch.setattr(
+        exchange.Outgoing, "add", lambda self, name, layout, c: real(self, name, layout, replace(c, old=None))
+    )

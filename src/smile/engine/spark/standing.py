@@ -6,6 +6,7 @@ it fares.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -42,7 +43,7 @@ class Standing:
         start = Offset(0, log.start())
         known = self._read(PIPELINE)
         if known is None:
-            found = Job(generations, partitions, self._folder("state-1"), log, limit, start, uuid4().hex)
+            found = Job(generations, partitions, self.next_folder(), log, limit, start, uuid4().hex)
             self.settle(found)
             return found
         if known["format"] > FORMAT:
@@ -81,9 +82,10 @@ class Standing:
         self.filesystem.create_dir(self.root)
 
     def next_folder(self) -> str:
-        """For a pipeline that is to take the place of this one."""
-        known = self._read(PIPELINE)
-        return self._folder(f"state-{1 if known is None else int(known['folder'].partition('-')[2]) + 1}")
+        """For the state of a pipeline that is to take the place of this one: it has never been used."""
+        found = self.filesystem.get_file_info(fs.FileSelector(self.root))
+        used = [int(name[1]) for info in found if (name := re.fullmatch(r"state-(\d+)", info.base_name))]
+        return self._folder(f"state-{max(used, default=0) + 1}")
 
     def _folder(self, name: str) -> str:
         return f"{self.uri}/{name}"
@@ -109,9 +111,12 @@ class Standing:
                 if problem.diagnostics[0].code != "E061":
                     raise
                 tell(f"{problem}; it is passed over")
+        result = found or Offset(0, job.log.start())
+        # What comes next may be another version of a number that was delivered before.
+        self.note_delivered(result)
         for store in stores.values():
-            store.clear_above(found.number if found else -1)
-        return found or Offset(0, job.log.start())
+            store.clear_above(result.number)
+        return result
 
     def note_delivered(self, offset: Offset) -> None:
         self._write(DELIVERED, {"number": offset.number})
