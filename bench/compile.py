@@ -15,14 +15,15 @@ from bench.report import Report
 from smile import lang
 from smile.algebra.rules import rewrite
 from smile.algebra.translate import translate
+from smile.engine.plan import stages_of
 from smile.graph.build import build
-from smile.graph.stages import cut
+from smile.kernels.compile import compile_graph
 from smile.knowledge.analysis import Analysis
 from smile.knowledge.warnings import warnings
 from smile.source import Source
 
 SIZES = (10, 30, 100, 300, 1000)
-STEPS = ("parse", "translate", "rewrite", "type", "graph")
+STEPS = ("parse", "translate", "rewrite", "type", "graph", "kernels")
 TARGET_S = 5.0
 T = TypeVar("T")
 
@@ -68,7 +69,8 @@ def _steps(views: int) -> list[float]:
         return analysis
 
     analysis = timed(analyse)
-    timed(lambda: cut(build(rewritten, analysis)))
+    graph = timed(lambda: build(rewritten, analysis))
+    timed(lambda: stages_of(graph, compile_graph(graph, rewritten.streams)))
     return seconds
 
 

@@ -47,7 +47,8 @@ class Report:
 
     def write(self) -> None:
         machine = f"{platform.system()}, {platform.machine()}, {_cores()} cores"
-        versions = f"SMILE {__version__}, Python {platform.python_version()}, sqlglot {version('sqlglot')}"
+        of = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "numpy", "sqlglot"))
+        versions = f"SMILE {__version__}, Python {platform.python_version()}, {of}"
         head = (
             "# Performance\n\n"
             "Made by `make bench`. Figures are of one run on one machine, which others may have been using: compare "

@@ -1,0 +1,110 @@
+"""Trade-Floor in Flink SQL: one local cluster with two slots, which reads a CSV file and writes to blackholes.
+
+What remains of a bid is one sum, of its shares less those traded: two thirds of the work of what the paper writes, the
+aggregate of matches joined to bids. One phase of aggregation beats two, since ids seldom repeat within a batch, and
+reading the file once for buys and once for sells beats sharing one reader.
+"""
+
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from importlib.metadata import version
+
+# In an environment of its own.
+from pyflink.common import Configuration  # type: ignore[import-not-found]
+from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
+
+from bench.peers.course import BUY, CORES, MATCH, SELL, Given, given, since_start, tell
+
+SETTINGS = {"mini-batch": "true", "single": "false"}
+"""Whether batches are gathered for 200 ms."""
+
+_EVENTS = """
+CREATE TABLE Events (kind TINYINT, issue STRING, price BIGINT, buyid BIGINT, sellid BIGINT, shares BIGINT)
+WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv')
+"""
+
+_REMAINING = """
+CREATE VIEW Remaining{side} AS
+SELECT {side}id, MAX(issue) AS issue, MAX(price) AS price, SUM(delta) AS {side}remaining
+FROM (
+    SELECT {side}id, issue, price, CASE WHEN kind = {match} THEN -shares ELSE shares END AS delta
+    FROM Events WHERE kind IN ({kind}, {match})
+)
+GROUP BY {side}id HAVING SUM(delta) > 0 AND MAX(issue) <> ''
+"""
+
+_MATCHABLE = """
+CREATE VIEW Matchable AS
+SELECT b.issue, b.price, buyid, buyremaining, sellid, sellremaining
+FROM Remainingbuy b JOIN Remainingsell s ON b.issue = s.issue AND b.price = s.price
+"""
+
+_SINKS = {
+    "Remainingbuy": "buyid BIGINT, issue STRING, price BIGINT, buyremaining BIGINT",
+    "Remainingsell": "sellid BIGINT, issue STRING, price BIGINT, sellremaining BIGINT",
+    "Matchable": "issue STRING, price BIGINT, buyid BIGINT, buyremaining BIGINT, sellid BIGINT, sellremaining BIGINT",
+}
+
+
+def main() -> None:
+    told = given(SETTINGS)
+    rows = _final(told) if told.matchable else None
+    seconds = 0.0 if told.matchable else _run(told, "blackhole")
+    tell(f"Flink SQL {version('apache-flink')}", told, since_start() - seconds, seconds, rows)
+
+
+def _run(told: Given, sink: str) -> float:
+    """Seconds that the job ran. Planning, which takes seconds too, comes before."""
+    tables = _tables(told)
+    statements = tables.create_statement_set()
+    for view, columns in _SINKS.items():
+        connector = sink if view == "Matchable" else "blackhole"
+        tables.execute_sql(f"CREATE TABLE {view}Sink ({columns}) WITH ('connector' = '{connector}')")
+        statements.add_insert_sql(f"INSERT INTO {view}Sink SELECT * FROM {view}")
+    result = statements.execute().get_job_client().get_job_execution_result().result()
+    return float(result.get_net_runtime()) / 1000
+
+
+def _tables(told: Given) -> TableEnvironment:
+    configuration = Configuration()
+    for name, value in {
+        "parallelism.default": str(CORES),
+        "taskmanager.numberOfTaskSlots": str(CORES),
+        "pipeline.object-reuse": "true",
+        "table.exec.mini-batch.enabled": SETTINGS[told.setting],
+        "table.exec.mini-batch.allow-latency": "200 ms",
+        "table.exec.mini-batch.size": "20000",
+        "table.optimizer.agg-phase-strategy": "ONE_PHASE",
+        "rest.port": "0",
+    }.items():
+        configuration.set_string(name, value)
+    settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
+    tables = TableEnvironment.create(settings)
+    tables.execute_sql(_EVENTS.format(path=(told.events / "plain").absolute().as_uri()))
+    for side, kind in (("buy", BUY), ("sell", SELL)):
+        tables.execute_sql(_REMAINING.format(side=side, kind=kind, match=MATCH))
+    tables.execute_sql(_MATCHABLE)
+    return tables
+
+
+def _final(told: Given) -> Iterator[list[str]]:
+    """What all changes of Matchable come to, which Java prints to the standard output it was started with."""
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryFile("w+") as printed:
+        own = os.dup(1)
+        os.dup2(printed.fileno(), 1)
+        _run(told, "print")
+        os.dup2(own, 1)
+        printed.seek(0)
+        for line in printed:
+            if change := re.search(r"([+-])[IUD]\[(.*)\]$", line):
+                counts[change[2]] += 1 if change[1] == "+" else -1
+    assert all(count in (0, 1) for count in counts.values())
+    return (row.split(", ") for row, count in counts.items() if count)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Trade-Floor in Pathway: two worker threads, which read a CSV file and write to null sinks.
+
+What remains of a bid is one sum, of its shares less those traded: it was faster than the aggregate of matches joined to
+bids that the paper writes.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from typing import Any
+
+from bench.peers.course import BUY, CORES, MATCH, MATCHABLE, SELL, Given, given, since_start, tell
+
+os.environ["PATHWAY_THREADS"] = str(CORES)  # read when Pathway is imported
+
+import pathway as pw  # type: ignore[import-not-found] # in an environment of its own
+
+SETTINGS = ("commits", "static")
+"""Events are committed every 200 ms, or are all one batch."""
+
+COMMIT_MS = 200
+PEER = f"Pathway {version('pathway')}"
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    told = given(SETTINGS)
+    events = _events(told)
+    buys, sells = _remaining(events, "buy", BUY), _remaining(events, "sell", SELL)
+    matchable = buys.join(sells, buys.issue == sells.issue, buys.price == sells.price).select(
+        *(buys[name] for name in ("issue", "price", "buyid", "buyremaining")), sells.sellid, sells.sellremaining
+    )
+    pw.io.null.write(buys)
+    pw.io.null.write(sells)
+    final = Final() if told.matchable else None
+
+    def end() -> None:
+        seconds = time.perf_counter() - begin
+        tell(PEER, told, startup_s, seconds, final.rows() if final else None)
+
+    # A folder that is watched never ends.
+    last = Last(told.count, end) if told.setting == "commits" else None
+    if last:
+        last.watch_events(events)
+        for view in (buys, sells, matchable):
+            last.watch(view)
+    if final:
+        pw.io.subscribe(matchable, on_change=final.change, on_time_end=last.sink() if last else _ignored)
+    else:
+        pw.io.null.write(matchable)
+    startup_s = since_start()
+    begin = time.perf_counter()
+    pw.run(monitoring_level=pw.MonitoringLevel.NONE)
+    end()
+
+
+def _ignored(time: int) -> None:
+    """An ended time that nobody waits for."""
+
+
+def _events(told: Given) -> pw.Table:
+    schema = pw.schema_from_types(kind=int, issue=str, price=int, buyid=int, sellid=int, shares=int)
+    path = told.events / "headed"
+    if told.setting == "static":
+        return pw.io.csv.read(path, schema=schema, mode="static")
+    return pw.io.csv.read(path, schema=schema, mode="streaming", autocommit_duration_ms=COMMIT_MS)
+
+
+def _remaining(events: pw.Table, side: str, kind: int) -> pw.Table:
+    key, name = f"{side}id", f"{side}remaining"
+    bids = events.filter((events.kind == kind) | (events.kind == MATCH))
+    delta = pw.if_else(bids.kind == MATCH, -bids.shares, bids.shares)
+    deltas = bids.select(bids[key], bids.issue, bids.price, delta=delta)
+    sums = deltas.groupby(deltas[key]).reduce(
+        deltas[key],
+        issue=pw.reducers.max(deltas.issue),
+        price=pw.reducers.max(deltas.price),
+        **{name: pw.reducers.sum(deltas.delta)},
+    )
+    return sums.filter((sums[name] > 0) & (sums.issue != ""))
+
+
+class Final:
+    """What the changes of Matchable come to. Those of one time come in any order."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[Any, ...], int] = {}
+
+    def change(self, key: pw.Pointer, row: Row, time: int, is_addition: bool) -> None:
+        values = tuple(row[name] for name in MATCHABLE)
+        self.counts[values] = self.counts.get(values, 0) + (1 if is_addition else -1)
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        assert all(count in (0, 1) for count in self.counts.values())
+        return (row for row, count in self.counts.items() if count)
+
+
+class Last:
+    """Calls `end` and leaves when all events are in and every sink is done with the time of the last.
+
+    A view is done with a time when a sink for the number of its rows is: a few rows a commit.
+    """
+
+    def __init__(self, events: int, end: Callable[[], None]) -> None:
+        self.events = events
+        self.end = end
+        self.time: int | None = None
+        self.ended: list[int] = []
+
+    def watch_events(self, events: pw.Table) -> None:
+        count = events.reduce(count=pw.reducers.count())
+        pw.io.subscribe(count, on_change=self._counted, on_time_end=self.sink())
+
+    def watch(self, view: pw.Table) -> None:
+        count = view.reduce(count=pw.reducers.count())
+        pw.io.subscribe(count, on_change=lambda **_: None, on_time_end=self.sink())
+
+    def _counted(self, key: pw.Pointer, row: Row, time: int, is_addition: bool) -> None:
+        if is_addition and row["count"] == self.events:
+            self.time = time
+
+    def sink(self) -> Callable[[int], None]:
+        """What a new sink calls when it is done with a time."""
+        number = len(self.ended)
+        self.ended.append(-1)
+
+        def time_end(time: int) -> None:
+            self.ended[number] = time
+            if self.time is not None and min(self.ended) >= self.time:
+                self.end()
+                os._exit(0)
+
+        return time_end
+
+
+if __name__ == "__main__":
+    main()

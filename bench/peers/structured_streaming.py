@@ -1,0 +1,178 @@
+"""Trade-Floor in Spark's Structured Streaming, without SMILE. It runs in the project's own environment.
+
+Spark refuses the program as one query (two aggregates, joined, in update mode), so a function is called with every
+micro-batch and keeps the state itself: in the driver's dictionaries, which is fastest while all fits into one process
+and is lost with it, or in Parquet files, a version a batch, from which a run can resume.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession, functions as f
+
+from bench.by_hand import TradeFloorByHand
+from bench.peers.course import BUY, CORES, MATCH, SELL, Given, given, since_start, tell
+from bench.peers.prepare import rows_of
+
+_EVENTS = "kind tinyint, issue string, price long, buyid long, sellid long, shares long"
+_STATE = "side tinyint, id long, issue string, price long, before long, remaining long, changed boolean"
+
+Rows = Iterable[Sequence[Any]]
+
+
+def main() -> None:
+    told = given(SETTINGS)
+    with tempfile.TemporaryDirectory() as folder:
+        spark = _spark()
+        state = SETTINGS[told.setting](spark, Path(folder))
+        events = _stream(spark, told)
+        startup_s = since_start()
+        begin = time.perf_counter()
+        query = (
+            events.writeStream.foreachBatch(state.take)
+            .option("checkpointLocation", f"{folder}/checkpoint")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        seconds = time.perf_counter() - begin
+        tell(f"Structured Streaming {pyspark.__version__}", told, startup_s, seconds, state.matchable())
+        spark.stop()
+
+
+def _spark() -> SparkSession:
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("Trade-Floor")
+    for name, value in {
+        "spark.driver.memory": "4g",
+        "spark.log.level": "ERROR",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _stream(spark: SparkSession, told: Given) -> DataFrame:
+    """A file a micro-batch."""
+    reader = spark.readStream.schema(_EVENTS).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(told.events / "parquet"))
+
+
+class InDriver:
+    """Spark reads; one Python process does the rest, event by event."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.floor = TradeFloorByHand()
+
+    def take(self, batch: DataFrame, number: int) -> None:
+        take = self.floor.take
+        columns = (column.to_pylist() for column in batch.toArrow().columns)
+        for kind, issue, price, buy, sell, shares in zip(*columns, strict=True):
+            if kind == MATCH:
+                take("Matches", (0, buy, sell, shares))
+            elif kind == BUY:
+                take("BuyBids", (buy, issue, price, shares))
+            else:
+                take("SellBids", (sell, issue, price, shares))
+
+    def matchable(self) -> Rows:
+        return rows_of(self.floor)
+
+
+class InParquet:
+    """Version n has every bid that was open before batch n or changed in it; version n + 1 is made of those of which
+    anything is left, or more than all was traded because the bid itself has not come yet."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.newest = -1
+        spark.createDataFrame([], _STATE).write.parquet(self._path(-1))
+
+    def _path(self, number: int) -> str:
+        return str(self.folder / f"state-{number}")
+
+    def _version(self, number: int) -> DataFrame:
+        return self.spark.read.schema(_STATE).parquet(self._path(number))
+
+    def take(self, batch: DataFrame, number: int) -> None:
+        bids = self._version(number - 1).where("remaining <> 0")
+        known = bids.select("side", "id", "issue", "price", f.col("remaining").alias("before"), f.lit(0).alias("delta"))
+        (
+            known.withColumn("changed", f.lit(False))
+            .unionByName(_deltas(batch))
+            .groupBy("side", "id")
+            .agg(
+                f.max("issue").alias("issue"),
+                f.max("price").alias("price"),
+                f.sum("before").alias("before"),
+                f.sum(f.col("before") + f.col("delta")).alias("remaining"),
+                f.max("changed").alias("changed"),
+            )
+            .write.mode("overwrite")
+            .parquet(self._path(number))
+        )
+        _changes(self._version(number)).write.format("noop").mode("overwrite").save()
+        shutil.rmtree(self._path(number - 2), ignore_errors=True)
+        self.newest = number
+
+    def matchable(self) -> Rows:
+        buys, sells = _sides(self._version(self.newest).where("remaining > 0"))
+        pairs = buys.join(sells, ["issue", "price"])
+        return pairs.select("issue", "price", "buyid", "buyremaining", "sellid", "sellremaining").collect()
+
+
+SETTINGS: dict[str, Callable[[SparkSession, Path], InDriver | InParquet]] = {"driver": InDriver, "parquet": InParquet}
+
+
+def _deltas(batch: DataFrame) -> DataFrame:
+    """What each event adds to a bid, or takes from two."""
+    sides = f.array(*(f.lit(side).cast("tinyint") for side in (BUY, SELL)))
+    return (
+        batch.withColumn("side", f.explode(sides))
+        .withColumn("id", f.when(f.col("side") == BUY, f.col("buyid")).otherwise(f.col("sellid")))
+        .where("id > 0")
+        .withColumn("delta", f.when(f.col("kind") == MATCH, -f.col("shares")).otherwise(f.col("shares")))
+        .select("side", "id", "issue", "price", f.lit(0).alias("before"), "delta", f.lit(True).alias("changed"))
+    )
+
+
+def _sides(bids: DataFrame) -> list[DataFrame]:
+    """Buys and sells, with names of their own but for what they are joined by."""
+    return [
+        bids.where(f.col("side") == number).select(
+            "issue",
+            "price",
+            f.col("id").alias(f"{side}id"),
+            f.col("before").alias(f"{side}before"),
+            f.col("remaining").alias(f"{side}remaining"),
+            f.col("changed").alias(f"{side}changed"),
+        )
+        for side, number in (("buy", BUY), ("sell", SELL))
+    ]
+
+
+def _changes(version: DataFrame) -> DataFrame:
+    """Changes of all three views, in one relation so that Spark has one job. A pair of which a remainder is not above 0
+    is one that goes."""
+    buys, sells = _sides(version)
+    pairs = (
+        buys.join(sells, ["issue", "price"])
+        .where("buychanged OR sellchanged")
+        .where("(buybefore > 0 AND sellbefore > 0) OR (buyremaining > 0 AND sellremaining > 0)")
+    )
+    for side, bids in (("buy", buys), ("sell", sells)):
+        changed = bids.where(f"{side}changed AND ({side}before > 0 OR {side}remaining > 0)")
+        pairs = pairs.unionByName(changed, allowMissingColumns=True)
+    return pairs
+
+
+if __name__ == "__main__":
+    main()
