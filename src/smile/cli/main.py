@@ -246,12 +246,12 @@ def status(
     path = Path(state) / "status.json"
     try:
         text = path.read_text()
-        found = json.loads(text)
-    except (OSError, ValueError) as problem:
+        told = {Form.text: shown, Form.json: lambda _: text, Form.prometheus: prometheus}[form](json.loads(text))
+    except (OSError, ValueError, KeyError, TypeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is damaged"
         print(f"smile: there is no status of a pipeline in {state}: {reason}", file=sys.stderr)
         raise typer.Exit(1) from None
-    _show({Form.text: shown, Form.json: lambda _: text, Form.prometheus: prometheus}[form](found))
+    _show(told)
 
 
 def _replayed(compiled: Compiled, asked: "Replay") -> "Figures":

@@ -3,17 +3,16 @@
 However it ends, Java is gone then, and its workers, and every folder that was made for the while.
 """
 
+import logging
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types of its own
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from smile.cli.recording import Recording
@@ -21,9 +20,9 @@ from smile.cli.replay import Figures, OnSpark, Replay, say, write, write_rows
 from smile.engine.local import Batch
 from smile.engine.spark.job import Generation
 from smile.engine.spark.pipeline import Pipeline
-from smile.engine.spark.session import Java
+from smile.engine.spark.session import TROUBLE, Java
 from smile.engine.spark.standing import Standing
-from smile.errors import SmileError
+from smile.errors import SmileError, error
 from smile.log.durable import DurableLog
 from smile.log.frame import Frame
 from smile.log.position import Limit
@@ -54,7 +53,8 @@ def on_spark(compiled: Compiled, asked: Replay, where: OnSpark, recorded: Record
             return Pipeline(spark.result(), standing, job, deliver, say)
 
         if isinstance(log, DurableLog) and recorded.log is None:
-            pipeline = _fed(spark, begin, log, recorded)
+            # Of what comes before a line that is refused, only changes and state would be seen.
+            pipeline = _fed(spark, begin, log, recorded, until_refused=asked.changes or asked.state is not None)
         else:
             pipeline = begin()
             pipeline.start(available_now=True)
@@ -67,12 +67,17 @@ def on_spark(compiled: Compiled, asked: Replay, where: OnSpark, recorded: Record
         figures.state_bytes = pipeline.figures.state_bytes
 
 
-def _fed(spark: "Future[SparkSession]", begin: Begin, log: DurableLog, recorded: Recording) -> Pipeline:
-    """Events are read while Spark starts, and then while it works."""
+def _fed(
+    spark: "Future[SparkSession]", begin: Begin, log: DurableLog, recorded: Recording, until_refused: bool
+) -> Pipeline:
+    """Events are read while Spark starts, and then while it works. With `until_refused`, what comes before a line that
+    is refused is taken in all the same."""
     pipeline: Pipeline | None = None
     refused: SmileError | None = None
-    for frame in _until_refused(recorded):
+    for frame in _frames(recorded):
         if isinstance(frame, SmileError):
+            if not until_refused:
+                raise frame
             refused = frame
             break
         log.append_frame(frame)
@@ -91,8 +96,8 @@ def _fed(spark: "Future[SparkSession]", begin: Begin, log: DurableLog, recorded:
     return pipeline
 
 
-def _until_refused(recorded: Recording) -> Iterator[Frame | SmileError]:
-    """What comes before a line that is refused is taken in all the same; then comes the reason."""
+def _frames(recorded: Recording) -> Iterator[Frame | SmileError]:
+    """The last may be the reason why a line is refused."""
     try:
         yield from recorded.frames()
     except SmileError as problem:
@@ -103,21 +108,36 @@ def _until_refused(recorded: Recording) -> Iterator[Frame | SmileError]:
 def _starting(where: OnSpark, folder: Path) -> Iterator["Future[SparkSession]"]:
     """Spark, as soon as it is there; it goes with whoever asked for it."""
     java = Java(where.master, None if where.verbose else folder / "spark.log")
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, _quiet() if not where.verbose else nullcontext():
         try:
             yield pool.submit(java.session, "smile")
-        except (Py4JError, PySparkException) as problem:
-            raise java.told(problem) from None
+        except TROUBLE as problem:
+            raise java.told(problem) or problem from None
         finally:
             with _undisturbed():
                 java.end()
 
 
 @contextmanager
+def _quiet() -> Iterator[None]:
+    """What PySpark raises it also logs, to standard error unless there is another place."""
+    nowhere = logging.NullHandler()
+    logging.getLogger().addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(nowhere)
+
+
+@contextmanager
 def _temporary() -> Iterator[Path]:
     """A folder in which all others are made meanwhile."""
     before = tempfile.tempdir
-    with tempfile.TemporaryDirectory(prefix="smile-") as folder:
+    try:
+        made = tempfile.TemporaryDirectory(prefix="smile-")
+    except OSError as problem:
+        raise error("E063", f"no temporary folder can be made: {problem}", hint="TMPDIR says where.") from None
+    with made as folder:
         tempfile.tempdir = folder
         try:
             yield Path(folder)

@@ -16,9 +16,9 @@ __all__ = ["Limit", "Log", "Position", "frames", "opened"]
 
 def opened(path: str, streams: Sequence[mmpl.StreamDef]) -> Log:
     """The durable log in a file, or the recorded events in a directory of Parquet files."""
-    place = Path(path)
+    place = Path(path).absolute()  # whoever reads it may have another working directory
     if place.is_dir():
-        return ParquetLog.at(path, streams)
+        return ParquetLog.at(str(place), streams)
     try:
         with place.open("rb") as file:
             header = file.read(len(HEADER))
@@ -26,7 +26,7 @@ def opened(path: str, streams: Sequence[mmpl.StreamDef]) -> Log:
         raise unreadable(path, problem) from None
     if header != HEADER:
         raise not_a_log(path)
-    log = DurableLog(path, streams)
+    log = DurableLog(str(place), streams)
     log.verify()
     return log
 

@@ -5,6 +5,7 @@ pipeline goes on from the newest version of its own state that was delivered and
 """
 
 import math
+import re
 import shutil
 import tempfile
 import time
@@ -142,7 +143,7 @@ class Pipeline:
         self._restarts += 1
         if self._restarts > RESTARTS_MAX:
             raise known or problem
-        self.on_trouble(str(known) if known else _first_line(problem))
+        self.on_trouble(str(known) if known else _cause(problem))
         self.offset = self.standing.resumed(self.job, self.on_trouble)
         self.start()
 
@@ -242,5 +243,8 @@ def _stage_of(job: Job, number: int) -> Callable[[Any], Any]:
     return stage
 
 
-def _first_line(problem: BaseException) -> str:
-    return str(problem).strip().partition("\n")[0]
+def _cause(problem: BaseException) -> str:
+    """In one line: what Python said last, or Spark first."""
+    lines = str(problem).strip().splitlines()
+    said = [line for line in lines if re.match(r"[A-Z]\w*(Error|Exception|Interrupt)\b", line)]
+    return (said[-1] if said else lines[0]).strip()

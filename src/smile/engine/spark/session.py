@@ -84,6 +84,9 @@ _MEMORY = re.compile(
 )
 _OUT_OF_MEMORY = 52
 """What Spark's Java ends with when its memory does not suffice."""
+_OF_LOSS = (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
+TROUBLE = (Py4JError, PySparkException, *_OF_LOSS)
+"""What Spark raises, and what its loss leads to."""
 _LESS = "Give Java less: spark.driver.memory in Spark's spark-defaults.conf, or the variable SPARK_DRIVER_MEMORY."
 _MORE = "Give Java more: spark.driver.memory in Spark's spark-defaults.conf, or the variable SPARK_DRIVER_MEMORY."
 
@@ -133,7 +136,8 @@ class Java:
             if self.is_lost:
                 raise self._not_started() from None
             reason = _reason(str(problem))
-            raise error("E068", f"Spark did not start at {self.master}: {reason}", hint=self._hint) from None
+            hint = _MORE if "DRIVER_MEMORY" in reason else self._hint
+            raise error("E068", f"Spark did not start at {self.master}: {reason}", hint=hint) from None
 
     def _connect(self) -> None:
         while not self._place.exists():
@@ -174,13 +178,15 @@ class Java:
 
     # ── what went wrong ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def told(self, problem: Exception) -> SmileError:
-        """What is to be said of an exception of Spark's, or of one that its loss has led to."""
-        if isinstance(problem, Py4JNetworkError) and not self._ended:
+    def told(self, problem: Exception) -> SmileError | None:
+        """What is to be said of one of `TROUBLE`, if Spark has to do with it."""
+        if isinstance(problem, _OF_LOSS) and not self._ended:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(ENDS_S_MAX)
         if self.is_lost:
             return self._lost()
+        if isinstance(problem, OSError):
+            return None
         if _MEMORY.search(str(problem)):
             return error("E069", f"Spark ran out of memory: {_reason(str(problem))}", hint=_MORE)
         return error("E069", f"Spark failed: {_reason(str(problem))}", hint=self._hint)

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -33,8 +34,9 @@ class Standing:
     """A pipeline's directory."""
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri.rstrip("/")
-        self.filesystem, self.root = directory(uri)
+        # Executors have working directories of their own.
+        self.uri = uri.rstrip("/") if "://" in uri else str(Path(uri).absolute())
+        self.filesystem, self.root = directory(self.uri)
 
     # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────────
 

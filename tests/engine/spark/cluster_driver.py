@@ -1,0 +1,58 @@
+"""A driver of its own process, since a session has one master: `cluster_driver.py MASTER FOLDER MACHINE`.
+
+It runs the same history twice, in the folder's WHOLE and LOST; on the way of the second MACHINE is lost. What it tells,
+and what troubles it, goes to files there.
+"""
+
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from smile.engine.local import Batch
+from smile.engine.spark.session import session
+from tests.engine.spark import workload
+from tests.engine.spark.beside import ONE, pipeline_of, recorded, rows_of, told
+from tests.engine.spark.cluster import LosingJob
+
+WHOLE, LOST = "whole", "lost"
+PARTITIONS = 3
+LOST_AT = 5
+"""The version that a machine writes as it is lost."""
+
+
+def run(spark: SparkSession, folder: Path, machine: int | None) -> None:
+    folder.mkdir()
+    log = recorded(workload.program(), workload.frames(), folder / "log")
+    trouble: list[str] = []
+    state = folder / "state"
+    pipeline = pipeline_of(spark, workload.program(), log, state, PARTITIONS, ONE, [], trouble.append)
+    if machine is not None:
+        same = {field.name: getattr(pipeline.job, field.name) for field in fields(pipeline.job)}
+        pipeline.job = LosingJob(**same, machine=machine, number=LOST_AT)
+    views, kernels = workload.program().subscriptions, pipeline.job.plans["0"].kernels
+    found = []
+
+    def deliver(batch: Batch) -> None:
+        found.append([pipeline.offset.number, told(kernels, views, batch)])
+
+    pipeline.deliver = deliver
+    pipeline.start(available_now=True)
+    while not pipeline.wait():
+        pass
+    out = {"told": found, "rows": rows_of(pipeline, views), "trouble": trouble}
+    (folder / "out.json").write_text(json.dumps(out))
+
+
+def main() -> None:
+    master, folder, machine = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    spark = session(master, "cluster", folder / "spark.log")
+    run(spark, folder / WHOLE, None)
+    run(spark, folder / LOST, machine)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
