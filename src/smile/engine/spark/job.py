@@ -140,10 +140,39 @@ class Job:
         """Without what was compiled: compiling it again is quicker than pickling it."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
+    def sealed(self) -> "Sealed":
+        return Sealed(self.run, zlib.compress(pickle.dumps(self)))
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A job on its way. Spark hands it to every task anew; a process opens it once."""
+
+    run: str
+    data: bytes
+
+    def opened(self) -> Job:
+        if self.run not in _opened:
+            _opened[self.run] = pickle.loads(zlib.decompress(self.data))
+            forget_all_but(_opened)
+        return _opened[self.run]
+
     def to_text(self) -> str:
-        return base64.b64encode(zlib.compress(pickle.dumps(self))).decode()
+        return f"{self.run} {base64.b64encode(self.data).decode()}"
 
     @staticmethod
-    def from_text(text: str) -> "Job":
-        found: Job = pickle.loads(zlib.decompress(base64.b64decode(text)))
-        return found
+    def from_text(text: str) -> "Sealed":
+        run, _, data = text.partition(" ")
+        return Sealed(run, base64.b64decode(data))
+
+
+RUNS_HELD = 2
+"""A process serves one run after the other, and two while a view is filled."""
+
+_opened: dict[str, Job] = {}
+
+
+def forget_all_but(held: dict[str, Any]) -> None:
+    """The last few that came."""
+    for run in list(held)[:-RUNS_HELD]:
+        del held[run]

@@ -73,7 +73,7 @@ class Pipeline:
         self.job = replace(self.job, start=self.offset, run=uuid4().hex)
         self._failure = None
         self._checkpoint = tempfile.mkdtemp(prefix="smile-")
-        frame = self.spark.readStream.format(FORMAT).option("job", self.job.to_text()).load()
+        frame = self.spark.readStream.format(FORMAT).option("job", self.job.sealed().to_text()).load()
         for number in range(2, self.job.stages + 1):
             frame = _mapped(frame.repartitionById(self.job.partitions, frame.target), _stage_of(self.job, number))
         writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", f"file://{self._checkpoint}")
@@ -229,6 +229,8 @@ def _mapped(frame: DataFrame, stage: Callable[[Any], Any]) -> DataFrame:
 def _stage_of(job: Job, number: int) -> Callable[[Any], Any]:
     """Stages two and later: what Spark calls in its workers, and shows by the names of its views."""
 
+    sealed = job.sealed()
+
     def stage(batches: Any) -> Any:
         with told():
             columns = ((b.column(0).to_pylist(), b.column(1).to_pylist(), b.column(2)) for b in batches)
@@ -237,7 +239,7 @@ def _stage_of(job: Job, number: int) -> Callable[[Any], Any]:
                 for targets, stages, messages in columns
                 for target, to, message in zip(targets, stages, messages, strict=True)
             )
-            yield from batches_of(later_stage(job, number, rows))
+            yield from batches_of(later_stage(sealed.opened(), number, rows))
 
     stage.__name__ = f"stage {number}: " + ", ".join(view for w in job.works(number).values() for view in w.views)
     return stage

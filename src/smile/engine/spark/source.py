@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from smile.engine.spark.job import Job, Json, Offset
+from smile.engine.spark.job import Job, Json, Offset, Sealed
 from smile.engine.spark.task import SCHEMA, batches_of, first_stage
 from smile.engine.spark.trouble import told
 from smile.log.position import Limit, Position
@@ -45,7 +45,7 @@ class SmileSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self.job = Job.from_text(options["job"])
+        self.job = Sealed.from_text(options["job"])
 
     def schema(self) -> str:
         return SCHEMA
@@ -57,9 +57,13 @@ class SmileSource(DataSource):
 class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Spark calls the planning half of it in a process of its own, and `read` in its workers."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.until = job.until
+    def __init__(self, sealed: Sealed) -> None:
+        self.sealed = sealed
+        self.until: int | None = None
+
+    @property
+    def job(self) -> Job:
+        return self.sealed.opened()
 
     # ── planning ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -74,7 +78,7 @@ class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with told():
-            self.until = self.job.log.newest().commit if self.until is None else self.until
+            self.until = self.job.log.newest().commit
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """As far as a batch may go; where nothing is new it waits a little, which costs less than to be asked again."""
@@ -97,7 +101,8 @@ class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _allowed(self, limit: ReadLimit, position: Position) -> Limit:
         """Spark's limit, and never more bytes than a batch may have, nor a commit too many. What Spark calls a file is
         a commit."""
-        size, commits = self.job.limit.bytes, None if self.until is None else max(0, self.until - position.commit)
+        last = self.until if self.job.until is None else self.job.until
+        size, commits = self.job.limit.bytes, None if last is None else max(0, last - position.commit)
         match limit:
             case ReadMaxRows(max_rows=most):
                 return Limit(most, size, commits)

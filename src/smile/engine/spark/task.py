@@ -18,7 +18,7 @@ from smile.engine.exchange import Incoming, Outgoing, gathered
 from smile.engine.local import heard_of
 from smile.engine.merges import Merges
 from smile.engine.plan import Made, Route, States, Work
-from smile.engine.spark.job import Job, Offset
+from smile.engine.spark.job import Job, Offset, forget_all_but
 from smile.kernels.changes import Changes
 from smile.kernels.seals import Moved
 from smile.state.run import Shape
@@ -89,29 +89,29 @@ def states_of(works: Mapping[str, Work], tables: Tables) -> dict[str, States]:
     }
 
 
-_job: Job | None = None
-_held: dict[tuple[int, int], Held] = {}
+_held: dict[str, dict[tuple[int, int], Held]] = {}
+"""By run, stage and partition."""
 
 
-def _held_by(job: Job, stage: int, partition: int) -> tuple[Job, Held]:
-    """What this worker holds. Of another run, or none, it holds nothing."""
-    global _job  # noqa: PLW0603  # a worker is a process that serves one run after the other
-    if _job is None or _job.run != job.run:
-        _job = job
-        _held.clear()
+def _held_by(job: Job, stage: int, partition: int) -> Held:
+    """What this worker holds."""
+    if job.run not in _held:
+        _held[job.run] = {}
+        forget_all_but(_held)
         _ = job.layouts
         # Spark collects garbage after every task; what stays for good need not be looked at each time.
         gc.collect()
         gc.freeze()
-    if (stage, partition) not in _held:
-        _held[stage, partition] = Held(_job.works(stage), _job.shapes(stage), _job.store(stage, partition))
-    return _job, _held[stage, partition]
+    held = _held[job.run]
+    if (stage, partition) not in held:
+        held[stage, partition] = Held(job.works(stage), job.shapes(stage), job.store(stage, partition))
+    return held[stage, partition]
 
 
 def first_stage(job: Job, partition: int, start: Offset, end: Offset) -> Iterator[Row]:
     """Reads the log between two offsets."""
     begun = time.perf_counter()
-    job, held = _held_by(job, 1, partition)
+    held = _held_by(job, 1, partition)
     heard = {}
     for stream in dict.fromkeys(s for work in held.works.values() for s in work.streams):
         events = job.log.read(stream, start.position, end.position)
@@ -134,7 +134,7 @@ def later_stage(job: Job, stage: int, rows: Iterator[Row]) -> Iterator[Row]:
             yield target, to, message
     if begun is None or not messages:
         return
-    job, held = _held_by(job, stage, partition)
+    held = _held_by(job, stage, partition)
     found: list[tuple[Any, Changes]] = []
     for incoming in messages:
         for (relation, by), changes in incoming.changes(job.layouts):
