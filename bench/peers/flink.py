@@ -1,8 +1,8 @@
 """Trade-Floor in Flink SQL: one local cluster with two slots, which reads a CSV file and writes to blackholes.
 
-What remains of a bid is one sum, of its shares less those traded: two thirds of the work of what the paper writes, the
-aggregate of matches joined to bids. One phase of aggregation beats two, since ids seldom repeat within a batch, and
-reading the file once for buys and once for sells beats sharing one reader.
+What remains of a bid is one sum, of its shares less those traded: about half the processor time of what the paper
+writes, the aggregate of matches joined to bids. One phase of aggregation beats two, since ids seldom repeat within a
+batch, and reading the file once for buys and once for sells beats sharing one reader.
 """
 
 import os
