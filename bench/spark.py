@@ -178,7 +178,7 @@ def _floor(report: Report, spark: SparkSession, folder: Path, path: Path) -> Non
     rows = []
     for partitions in (1, 2):
         found = to_the_end(spark, folder, islice(frames_of(blocks, 1), 200), partitions, Limit(commits=1))
-        parts = found.pipeline.figures.status()["batch_ms"]
+        parts = found.pipeline.status()["batch_ms"]
         steady = sorted(found.ms[50:])
         found_ms = (median(steady), steady[int(0.99 * len(steady))])
         of = (*found_ms, *(parts[name] for name in ("planning", "job", "kernels", "commit")))

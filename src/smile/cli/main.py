@@ -200,6 +200,9 @@ def replay(
     "silence_to":500}, or for every stream {"silence_to":500}. Without "at", ticks count up. FILE may also be a
     directory that has a Parquet file, or a directory of them, for each stream; or a log that was kept.
 
+    Spark is set up in its own ways: by spark-defaults.conf in the directory SPARK_CONF_DIR, and by variables such as
+    SPARK_DRIVER_MEMORY, which is 2g if nothing else is said.
+
     Example: smile replay programs/tradefloor.smile --events programs/tradefloor.events
     """
     if program == events == "-":

@@ -7,14 +7,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
-
 Json = dict[str, Any]
 RECENT_S = 30.0
 """Rates are of so many seconds."""
@@ -29,8 +21,6 @@ class Figures:
     events: int = 0
     changed: int = 0
     batches: int = 0
-    spark: Json = field(default_factory=dict)
-    """Milliseconds that Spark says a batch took, in parts."""
     began: float = field(default_factory=time.time)
     _recent: "deque[tuple[float, int, int]]" = field(default_factory=deque)
     _lock: Lock = field(default_factory=Lock)
@@ -50,8 +40,9 @@ class Figures:
     def state_bytes(self) -> int:
         return sum(of["state"] for of in self.tasks.values())
 
-    def status(self) -> Json:
-        """All of them, for people and for Prometheus."""
+    def status(self, spark: Mapping[str, int]) -> Json:
+        """All of them, for people and for Prometheus. `spark` are the milliseconds that Spark says a batch took, in
+        parts: what its listeners hear, asked for when it is wanted, since to listen takes longer than some batches."""
         with self._lock:
             span = min(RECENT_S, max(time.time() - self.began, 1e-3))
             stages = sorted({stage for stage, _ in self.tasks})
@@ -64,7 +55,7 @@ class Figures:
                 "batches_per_second": len(self._recent) / span,
                 "state_bytes": self.state_bytes,
                 "written_bytes": sum(of["written"] for of in self.tasks.values()),
-                "batch_ms": self._parts(),
+                "batch_ms": self._parts(spark),
                 "stage_ms": {
                     str(stage): {part: 1000 * self._slowest(stage, part) for part in TIMES} for stage in stages
                 },
@@ -73,39 +64,11 @@ class Figures:
     def _slowest(self, stage: int, part: str) -> float:
         return max((float(of[part]) for (s, _), of in self.tasks.items() if s == stage), default=0.0)
 
-    def _parts(self) -> Json:
+    def _parts(self, of: Mapping[str, int]) -> Json:
         """Where the time of the last batch went: to plan it, to run its tasks, in them to the kernels, to commit it."""
-        of = self.spark
         stages = {stage for stage, _ in self.tasks}
         planning = sum(of.get(name, 0) for name in ("latestOffset", "queryPlanning", "getBatch"))
         commit = sum(of.get(name, 0) for name in ("walCommit", "commitOffsets", "commitBatch"))
         kernels = sum(1000 * self._slowest(stage, "kernels") for stage in stages)
         total, job = of.get("triggerExecution", 0), of.get("addBatch", 0)
         return {"total": total, "planning": planning, "job": job, "kernels": kernels, "commit": commit}
-
-
-class Listener(StreamingQueryListener):
-    """Hears from Spark how long each batch took."""
-
-    def __init__(self) -> None:
-        self._figures: dict[str, Figures] = {}
-
-    def add(self, run: str, figures: Figures) -> None:
-        self._figures[run] = figures
-
-    def remove(self, run: str) -> None:
-        self._figures.pop(run, None)
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's names
-        figures = self._figures.get(str(event.progress.runId))
-        if figures is not None:
-            figures.spark = dict(event.progress.durationMs)
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        return
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        return
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        return

@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Condition, Lock
 from typing import Any
@@ -25,7 +25,6 @@ from smile.engine.exchange import Incoming, gathered
 from smile.engine.local import Batch
 from smile.engine.spark.figures import Figures
 from smile.engine.spark.job import Job, Json, Offset
-from smile.engine.spark.session import listener
 from smile.engine.spark.source import FORMAT
 from smile.engine.spark.standing import Standing
 from smile.engine.spark.task import SCHEMA, batches_of, later_stage
@@ -80,7 +79,6 @@ class Pipeline:
         if available_now:
             writer = writer.trigger(availableNow=True)
         self._query = writer.queryName(f"{', '.join(self.views)} ({self.job.run[:6]})").start()
-        listener(self.spark).add(str(self._query.runId), self.figures)
 
     def wait(self, seconds: int | None = None) -> bool:
         """Until it has ended, or so long; whether it has. Trouble that goes away by itself is only told of."""
@@ -127,8 +125,6 @@ class Pipeline:
         self.standing.note_status(self.status())
 
     def _clean(self) -> None:
-        if self._query is not None:
-            listener(self.spark).remove(str(self._query.runId))
         if self._checkpoint is not None:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
             self._checkpoint = None
@@ -182,8 +178,12 @@ class Pipeline:
             "waiting_events": waiting,
             "waiting_bytes": waiting_bytes,
             "ui": self.spark.sparkContext.uiWebUrl,
-            **self.figures.status(),
+            **self.figures.status(self._progress()),
         }
+
+    def _progress(self) -> Mapping[str, int]:
+        progress = None if self._query is None else self._query.lastProgress
+        return {} if progress is None else progress.durationMs
 
     def _tell_status(self) -> None:
         """Now and then, to the pipeline's directory."""

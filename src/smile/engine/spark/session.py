@@ -25,7 +25,6 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from smile.engine.spark.figures import Listener
 from smile.engine.spark.source import SmileSource
 from smile.errors import SmileError, error
 from smile.java import java_home
@@ -34,6 +33,8 @@ REQUIRED = {
     # State is named by partition: none may be split or joined.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
+    # Spark's launcher has set it before anybody could.
+    "spark.ui.showConsoleProgress": "false",
 }
 SETTINGS = {
     # What a batch waits for.
@@ -50,7 +51,6 @@ SETTINGS = {
     "spark.locality.wait": "0s",
     # The next port is tried where one is taken: every Spark of a machine shows its page somewhere.
     "spark.port.maxRetries": "100",
-    "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
@@ -59,6 +59,13 @@ SETTINGS = {
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+}
+CLUSTER_SETTINGS = {
+    "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    # A machine that falls silent is given up in seconds, not in minutes.
+    "spark.network.timeout": "30s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.executor.heartbeatInterval": "5s",
 }
 LOCAL_ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1"}
 """Nobody else may look at Spark's page."""
@@ -154,6 +161,9 @@ class Java:
             for variable in told:
                 del os.environ[variable]
         SparkContext._ensure_initialized(gateway=gateway)
+        # For when this process is killed.
+        folder = gateway.jvm.java.io.File(self._folder.name)
+        gateway.jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(folder)
 
     def end(self) -> None:
         """It is gone when this returns, with its workers and all that it has on the disk. It need not have started."""
@@ -250,7 +260,7 @@ def _session(master: str, name: str, log: Path | None) -> SparkSession:
     conf = SparkConf().setMaster(_retrying(master)).setAppName(name)  # and with what the user has set
     for key, value in REQUIRED.items():
         conf.set(key, value)
-    for key, value in {**SETTINGS, **(LOCAL_SETTINGS if _is_local(master) else {})}.items():
+    for key, value in {**SETTINGS, **(LOCAL_SETTINGS if _is_local(master) else CLUSTER_SETTINGS)}.items():
         conf.setIfMissing(key, value)
     found = SparkSession.builder.config(conf=conf).getOrCreate()
     found.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
@@ -260,17 +270,6 @@ def _session(master: str, name: str, log: Path | None) -> SparkSession:
     return found
 
 
-_listeners: dict[SparkSession, Listener] = {}
-
-
-def listener(spark: SparkSession) -> Listener:
-    """Of a session; it has one."""
-    if spark not in _listeners:
-        _listeners[spark] = Listener()
-        spark.streams.addListener(_listeners[spark])
-    return _listeners[spark]
-
-
 def _forget() -> None:
     """This process has no Java any more, and can have another."""
     global _java  # noqa: PLW0603
@@ -278,7 +277,6 @@ def _forget() -> None:
     if context is not None:
         context._jsc = None  # nobody is there to be told
         context.stop()
-    _listeners.clear()
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     if gateway is not None:
         gateway.close()

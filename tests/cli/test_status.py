@@ -1,0 +1,97 @@
+"""`smile status`: what a pipeline has noted of itself, for people, for programs and for Prometheus."""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from smile.cli.main import app
+
+RECORDED: dict[str, Any] = {
+    "at": time.time() - 3,
+    "views": ["Sums", "Count"],
+    "partitions": 2,
+    "number": 1234,
+    "horizons": {"S": 17, "T": -1},
+    "waiting_events": 4321,
+    "waiting_bytes": 5_600_000,
+    "ui": "http://127.0.0.1:4040",
+    "events": 7_000_000,
+    "changed_rows": 800,
+    "batches": 1234,
+    "events_per_second": 54321.5,
+    "changed_rows_per_second": 30.0,
+    "batches_per_second": 9.5,
+    "state_bytes": 25_000_000,
+    "written_bytes": 700,
+    "batch_ms": {"total": 120, "planning": 11, "job": 93, "kernels": 42.0, "commit": 13},
+    "stage_ms": {"1": {"read": 1.5, "kernels": 40.0, "save": 5.25, "pack": 0.5}},
+}
+"""As a pipeline writes it."""
+
+
+def status(folder: Path, *form: str) -> Result:
+    return CliRunner().invoke(app, ["status", str(folder), *form])
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    (tmp_path / "status.json").write_text(json.dumps(RECORDED))
+    return tmp_path
+
+
+def test_for_people(state: Path) -> None:
+    told = status(state)
+    assert told.exit_code == 0, told.stderr
+    lines = {re.split(r"  +", line)[0]: re.split(r"  +", line)[1] for line in told.stdout.splitlines()}
+    assert lines["views"] == "Sums, Count"
+    assert re.fullmatch(r"\d+\.\d s ago, batch 1,234", lines["as of"])
+    assert lines["events/s"] == "54,321.5"
+    assert lines["taken in"] == "7,000,000 events in 1,234 batches"
+    assert lines["waiting"] == "4,321 events, 5.6 MB"
+    assert lines["state"] == "25.0 MB in 2 partitions"
+    assert lines["last batch"].startswith("120 ms: planning 11, job 93, kernels 42, commit 13")
+    assert lines["stage 1"] == "read 1.5 ms, kernels 40.0 ms, save 5.2 ms, pack 0.5 ms"
+    assert lines["Spark"] == "http://127.0.0.1:4040"
+
+
+def test_for_programs(state: Path) -> None:
+    assert json.loads(status(state, "--as", "json").stdout) == RECORDED
+
+
+def test_for_prometheus(state: Path) -> None:
+    told = status(state, "--as", "prometheus").stdout
+    samples = dict(line.rsplit(" ", 1) for line in told.splitlines() if line and not line.startswith("#"))
+    assert float(samples["smile_events_total"]) == 7_000_000
+    assert float(samples["smile_state_bytes"]) == 25_000_000
+    assert float(samples["smile_waiting_events"]) == 4321
+    assert float(samples['smile_batch_seconds{part="commit"}']) == 0.013
+    assert float(samples['smile_stage_seconds{stage="1",part="save"}']) == 0.00525
+    assert float(samples['smile_horizon_tick{stream="S"}']) == 17
+    for name in samples:
+        metric = name.partition("{")[0]
+        assert f"# HELP {metric} " in told
+        assert re.search(f"^# TYPE {metric} (counter|gauge)$", told, re.MULTILINE)
+
+
+def test_there_is_none(tmp_path: Path) -> None:
+    told = status(tmp_path)
+    assert told.exit_code == 1
+    assert told.stderr == f"smile: there is no status of a pipeline in {tmp_path}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"at": 1}', '{"at": "yesterday"}', '"at"', '{"at'])
+@pytest.mark.parametrize("form", ["text", "prometheus"])
+def test_it_is_damaged(tmp_path: Path, text: str, form: str) -> None:
+    (tmp_path / "status.json").write_text(text)
+    told = status(tmp_path, "--as", form)
+    assert told.exit_code == 1
+    assert told.stderr == f"smile: there is no status of a pipeline in {tmp_path}: it is damaged\n"
+
+
+def test_misuse(state: Path) -> None:
+    assert status(state, "--as", "xml").exit_code == 2

@@ -1,0 +1,229 @@
+"""Spark that does not start says why in a sentence; what starts is set as the user wants it, and leaves nothing behind.
+
+Most of these have a Java that is a script: it is found, and then it does what a broken one does.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no types of its own
+
+from smile.engine.spark import session
+from smile.engine.spark.session import Java
+from smile.errors import Diagnostic, SmileError
+
+FAKE = """\
+#!/bin/sh
+[ "$1" = -version ] && { echo 'openjdk version "17.0.1"' >&2; exit 0; }
+"""
+REAL = """\
+import json, os, signal, sys
+from pathlib import Path
+from smile.engine.spark.session import session
+
+spark = session("local[1]", "settings", Path(sys.argv[1]))
+java = spark.sparkContext._jvm.java.lang
+conf = spark.sparkContext.getConf()
+keys = ["spark.locality.wait", "spark.sql.adaptive.enabled", "spark.python.daemon.module"]
+print(json.dumps({
+    "ui": spark.sparkContext.uiWebUrl,
+    "memory": java.Runtime.getRuntime().maxMemory(),
+    "mine": java.System.getProperty("mine"),
+    "folder": java.System.getProperty("java.io.tmpdir"),
+    "pid": java.ProcessHandle.current().pid(),
+    **{key: conf.get(key) for key in keys},
+}), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def fake(home: Path, does: str) -> None:
+    java = home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(FAKE + does)
+    java.chmod(0o755)
+
+
+def told(java: Java) -> Diagnostic:
+    """Why there is no session. Nothing is left."""
+    try:
+        with pytest.raises(SmileError) as caught:
+            java.session("none")
+    finally:
+        java.end()
+    (diagnostic,) = caught.value.diagnostics
+    assert "\n" not in diagnostic.message
+    assert not list(Path(tempfile.gettempdir()).glob("smile-*"))
+    return diagnostic
+
+
+@pytest.mark.parametrize(
+    ("does", "reason"),
+    [
+        ("echo 'It does not go' >&2; exit 3", "Java ended with exit code 1 before Spark was there: It does not go"),
+        ("exit 0", "Java ended with exit code 1 before Spark was there"),
+        (
+            "echo Error occurred during initialization of VM\necho Could not reserve enough space for object heap\nexit 1",
+            "Java cannot have the memory that it was told to take: Could not reserve enough space for object heap",
+        ),
+    ],
+)
+def test_a_java_that_dies_at_once(java_home: Path, does: str, reason: str) -> None:
+    fake(java_home, does)
+    diagnostic = told(Java("local[1]", java_home / "log"))
+    assert (diagnostic.code, diagnostic.message) == ("E066", reason)
+    assert diagnostic.hint is not None
+
+
+def test_what_is_shown_is_not_hinted_at(java_home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    fake(java_home, "echo 'on standard output'; echo 'on standard error' >&2; exit 3")
+    with capfd.disabled(), (java_home / "shown").open("w") as shown, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", shown)
+        diagnostic = told(Java("local[1]", None))
+    assert (diagnostic.code, diagnostic.hint) == ("E066", None)
+    assert {"on standard output", "on standard error"} <= set((java_home / "shown").read_text().splitlines())
+
+
+def test_an_older_log_is_not_the_reason(java_home: Path) -> None:
+    fake(java_home, "exit 1")
+    log = java_home / "log"
+    log.write_text("Error: long ago\n")
+    assert "long ago" not in told(Java("local[1]", log)).message
+
+
+def test_one_that_starts_for_ever_is_ended(java_home: Path) -> None:
+    fake(java_home, f"echo $$ > {java_home}/pid; exec sleep 600")
+    java = Java("local[1]", java_home / "log")
+    pid = java_home / "pid"
+    deadline = time.monotonic() + 30
+    while not (pid.exists() and pid.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    java.end()
+    java.end()
+    wait_until_gone(int(pid.read_text()))
+    assert not list(java_home.glob("smile-*"))
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline, Path(f"/proc/{pid}/cmdline").read_text()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["", "nonsense", "local[0]", "local[two]", "localhost", "spark://", "spark://host", "spark://a:1,b", "http://a:1"],
+)
+def test_a_master_that_cannot_be(java_home: Path, master: str) -> None:
+    with pytest.raises(SmileError) as caught:
+        Java(master, None)
+    assert caught.value.diagnostics[0].code == "E067"
+    assert repr(master) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[2,4]", "yarn", "k8s://https://a:1", "local-cluster[1,1,1]"]
+)
+def test_a_master_that_can_be(master: str) -> None:
+    session._check_master(master)
+
+
+def test_a_master_that_does_not_answer(java_home: Path) -> None:
+    """Any of several will do."""
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        answers = there.getsockname()[1]
+        session._check_master(f"spark://127.0.0.1:1,127.0.0.1:{answers}")
+    for master in (f"spark://127.0.0.1:{answers}", f"spark://no.host.invalid:7077,127.0.0.1:{answers}"):
+        with pytest.raises(SmileError, match=f"^no Spark master answers at {master}: Connection refused$") as caught:
+            Java(master, None)
+        assert caught.value.diagnostics[0].code == "E068"
+
+
+class Ended:
+    """A Java that has ended."""
+
+    def __init__(self, code: int) -> None:
+        self.returncode = code
+
+    def poll(self) -> int:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self.returncode
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (-signal.SIGKILL, "Java was killed (SIGKILL) while Spark was at work"),
+        (-signal.SIGSEGV, "Java was killed (SIGSEGV) while Spark was at work"),
+        (52, "Java ran out of memory, and Spark with it"),
+        (1, "Java ended with exit code 1 while Spark was at work"),
+    ],
+)
+@pytest.mark.parametrize("problem", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError()])
+def test_a_java_that_is_lost(monkeypatch: pytest.MonkeyPatch, code: int, message: str, problem: Exception) -> None:
+    java = Java.__new__(Java)
+    java.log, java._ended = None, False
+    monkeypatch.setattr(java, "process", Ended(code), raising=False)
+    found = java.told(problem)
+    assert found is not None
+    assert (found.diagnostics[0].code, found.diagnostics[0].message) == ("E069", message)
+
+
+def test_other_trouble_is_told_by_its_reason(java_home: Path) -> None:
+    fake(java_home, "exec sleep 600")
+    java = Java("local[1]", java_home / "log")
+    try:
+        raised = "An error occurred while calling o1.x.\n: org.apache.spark.SparkException: it is stopped\n\tat x.y(Z)"
+        assert str(java.told(Py4JError(raised))) == "Spark failed: it is stopped"
+        found = java.told(Py4JError("Job aborted: java.lang.OutOfMemoryError: Java heap space"))
+        assert found is not None
+        assert "Give Java more" in str(found.diagnostics[0].hint)
+    finally:
+        java.end()
+    assert java.told(ConnectionRefusedError()) is None
+
+
+def test_the_user_s_settings_go_before_ours(tmp_path: Path) -> None:
+    """The page is where a port is free, for this machine alone; and Java goes with a process that is killed."""
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.driver.memory 700m\nspark.ui.port 4250\nspark.locality.wait 7s\n"
+        "spark.sql.adaptive.enabled true\nspark.driver.extraJavaOptions -Dmine=yes\n"
+    )
+    taken = [socket.create_server(("127.0.0.1", 4250 + n)) for n in range(3)]
+    env = {**os.environ, "SPARK_CONF_DIR": str(tmp_path), "SPARK_DRIVER_MEMORY": "800m"}
+    done = subprocess.run(
+        [sys.executable, "-c", REAL, tmp_path / "log"], env=env, capture_output=True, text=True, timeout=200
+    )
+    for one in taken:
+        one.close()
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    found = json.loads(done.stdout)
+    assert 4253 <= int(found.pop("ui").removeprefix("http://127.0.0.1:")) < 4300
+    wait_until_gone(found.pop("pid"))
+    assert not Path(found.pop("folder")).exists()
+    assert found == {
+        "memory": 700 * 2**20,
+        "mine": "yes",
+        "spark.locality.wait": "7s",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.python.daemon.module": "smile.engine.spark.daemon",
+    }
