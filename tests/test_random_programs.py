@@ -60,7 +60,8 @@ def test_types_and_stages_exist_and_fit(program: mmpl.Program) -> None:
     warnings(rewritten, analysis)
     log_needs(rewritten, analysis)
     graph = build(rewritten, analysis)
-    stages = cut(graph)
+    fixed = {name: [c for c, t in r.type.columns.items() if not t.evolves] for name, r in graph.relations.items()}
+    stages = cut(graph, fixed)
     place = {t.output: stage for stage in stages for t in stage.transforms}
     arrives = {(e.reader, e.relation): e for stage in stages for e in stage.exchanges}
     for transform in graph.transforms:
@@ -70,7 +71,7 @@ def test_types_and_stages_exist_and_fit(program: mmpl.Program) -> None:
             number = source.number if source is not None else 1
             assert number <= here.number
             # Rows that must meet either come through an exchange or are in place already.
-            wanted = needs(transform.rel, graph.relations[transform.output].type.heading.key)
+            wanted = needs(transform.rel, graph.relations[transform.output].type.heading)
             if wanted is not None and source is not None and (transform.output, name) not in arrives:
                 partitioning = source.partitionings[name]
                 index = transform.inputs.index(name)

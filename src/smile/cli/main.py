@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smile import __version__, limits
+from smile import __version__
+from smile.cli import options
 from smile.cli.explain import explain_graph, explain_mmpl, explain_stages, explain_types
 from smile.errors import SmileError, render
 from smile.log.places import EventError
@@ -122,12 +123,6 @@ def explain(
     _show(explained[step](compiled, view, form))
 
 
-class Engine(StrEnum):
-    spark = "spark"
-    local = "local"
-
-
-MASTER_DEFAULT = "local[*]"
 MASTER_WRONG = "E067"
 """What is wrong with the command, though only Spark's side can tell."""
 
@@ -135,64 +130,18 @@ MASTER_WRONG = "E067"
 @app.command()
 def replay(
     program: ProgramArgument,
-    events: Annotated[
-        str,
-        typer.Option("--events", metavar="FILE", help="Recorded events, a JSON object a line; - for standard input."),
-    ],
-    engine: Annotated[
-        Engine, typer.Option("--engine", help="spark: a pipeline on Spark. local: in this process, without Java.")
-    ] = Engine.spark,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master",
-            metavar="URL",
-            help=f"Where Spark runs: {MASTER_DEFAULT} is this machine, spark://HOST:PORT a cluster, whose machines "
-            f"must reach the directory of --state [default: {MASTER_DEFAULT}].",
-        ),
-    ] = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            "--partitions",
-            min=1,
-            max=limits.partitions_max,
-            metavar="P",
-            help="Into how many parts the work is cut [default: 1].",
-        ),
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            "--batch",
-            min=1,
-            metavar="N",
-            help="So many lines are taken in at once [default: 10,000, and on Spark as many as have come].",
-        ),
-    ] = None,
-    view: Annotated[
-        list[str] | None,
-        typer.Option("--view", metavar="V", help="Show this view; may be given again. Else those subscribed to."),
-    ] = None,
-    changes: Annotated[
-        bool, typer.Option("--changes", help="Every change as it comes, and after each batch how far all is known.")
-    ] = False,
-    end: Annotated[bool, typer.Option("--end", help="All streams end with the events, so that all is final.")] = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Go on after a line that is refused; it goes to the file of bad lines.")
-    ] = False,
-    bad_file: Annotated[
-        str | None, typer.Option("--bad-file", metavar="FILE", help="Where those go [default: EVENTS.bad].")
-    ] = None,
-    state: Annotated[
-        str | None,
-        typer.Option(
-            "--state",
-            metavar="DIR",
-            help="Keep the state there after every batch; a run with the same events, and more, goes on from it.",
-        ),
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show what Spark says.")] = False,
+    events: options.Events,
+    engine: options.EngineOption = options.Engine.spark,
+    master: options.Master = None,
+    partitions: options.Partitions = None,
+    batch: options.BatchSize = None,
+    view: options.Views = None,
+    changes: options.Changes = False,
+    end: options.End = False,
+    skip_bad: options.SkipBad = False,
+    bad_file: options.BadFile = None,
+    state: options.State = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Run recorded events through a program, and print what its views show, a JSON object a row.
 
@@ -221,8 +170,8 @@ def replay(
     from smile.cli.replay import OnSpark, Replay  # noqa: PLC0415
 
     spark = None
-    if engine is Engine.spark:
-        spark = OnSpark(master or MASTER_DEFAULT, partitions or 1, verbose)
+    if engine is options.Engine.spark:
+        spark = OnSpark(master or options.MASTER_DEFAULT, partitions or 1, verbose)
     elif master or partitions or verbose:
         raise typer.BadParameter("--master, --partitions and --verbose are for --engine spark")
     asked = Replay(views, events, batch, changes, end, bad if skip_bad else None, state, spark)
