@@ -43,13 +43,11 @@ class Standing:
     def job(self, generations: tuple[Generation, ...], partitions: int, log: Log, limit: Limit, tell: Tell) -> Job:
         """A job that goes on from what is here, or begins. State of another number of partitions is cut anew."""
         start = Offset(0, log.start())
-        known = self._read(PIPELINE)
+        known = self._pipeline()
         if known is None:
             found = Job(generations, partitions, self.next_folder(), log, limit, start, uuid4().hex)
             self.settle(found)
             return found
-        if known["format"] > FORMAT:
-            raise error("E062", f"{self.uri} was written by a newer SMILE (format {known['format']}, not {FORMAT})")
         found = Job(generations, known["partitions"], self._folder(known["folder"]), log, limit, start, uuid4().hex)
         if [g.to_json() for g in generations] != known["generations"]:
             hint = "Choose another directory, or delete this one if what it knows is of no use any more."
@@ -59,12 +57,24 @@ class Standing:
 
     def generations(self) -> tuple[Generation, ...] | None:
         """Those that were here last."""
-        known = self._read(PIPELINE)
+        known = self._pipeline()
         return None if known is None else tuple(map(Generation.from_json, known["generations"]))
+
+    def _pipeline(self) -> Json | None:
+        """What `pipeline.json` says, if there is one."""
+        known = self._read(PIPELINE)
+        if known is None:
+            return None
+        if isinstance(known, dict) and isinstance(known.get("format"), int):
+            if known["format"] > FORMAT:
+                raise error("E062", f"{self.uri} was written by a newer SMILE (format {known['format']}, not {FORMAT})")
+            if {"generations", "partitions", "folder"} <= set(known):
+                return known
+        raise error("E061", f"{self.uri}/{PIPELINE} is damaged: it does not say what the pipeline is")
 
     def settle(self, job: Job) -> None:
         """From now on this is the pipeline; the state of the one before it is deleted."""
-        before = self._read(PIPELINE)
+        before = self._pipeline()
         folder = job.state.rpartition("/")[2]
         self._write(
             PIPELINE,
@@ -99,7 +109,7 @@ class Standing:
         stores = job.stores()
         common = set[Mark].intersection(*(store.versions() for store in stores.values()))
         noted = self._read(DELIVERED)
-        delivered = None if noted is None else int(noted["number"])
+        delivered = noted.get("number") if isinstance(noted, dict) else None
         newest = max(common, default=None)
         found: Offset | None = None
         for mark in sorted(common, reverse=True):
@@ -126,18 +136,17 @@ class Standing:
     def note_status(self, status: Json) -> None:
         self._write(STATUS, status)
 
-    def _read(self, name: str) -> Json | None:
+    def _read(self, name: str) -> Any:
         path = f"{self.root}/{name}"
         if self.filesystem.get_file_info(path).type != fs.FileType.File:
             return None
         try:
             with self.filesystem.open_input_file(path) as file:
-                found: Json = json.loads(file.read())
+                return json.loads(file.read())
         except (OSError, ValueError) as problem:
             if name == DELIVERED:
                 return None
             raise error("E061", f"{self.uri}/{name} is damaged: {problem}") from None
-        return found
 
     def _write(self, name: str, what: Mapping[str, Any]) -> None:
         """Wholly or not at all."""
