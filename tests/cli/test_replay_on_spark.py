@@ -303,11 +303,12 @@ def test_a_java_that_dies(soon: Soon, tmp_path: Path, monkeypatch: pytest.Monkey
     assert said.startswith("smile: error E066: Java ended with exit code 1 before Spark was there: It does not go\n")
 
 
-def test_masters(soon: Soon) -> None:
+def test_masters(soon: Soon, tmp_path: Path) -> None:
     code, said = soon("--master", "nonsense")
     assert code == 2
     assert said.startswith("smile: error E067: 'nonsense' is not where Spark can run\n  hint: ")
-    code, said = soon("--master", "spark://127.0.0.1:1")
+    assert soon("--master", "spark://127.0.0.1:1")[0] == 2  # no directory that all machines reach
+    code, said = soon("--master", "spark://127.0.0.1:1", "--state", str(tmp_path / "state"))
     assert code == 1
     assert said.startswith("smile: error E068: no Spark master answers at spark://127.0.0.1:1: Connection refused\n")
 

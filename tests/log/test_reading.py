@@ -270,3 +270,16 @@ def test_what_is_not_a_log_is_said(tmp_path: Path, content: bytes | None) -> Non
     with pytest.raises(SmileError, match="is not a log" if content is not None else "No such file") as failure:
         opened(str(path), STREAMS)
     assert failure.value.diagnostics[0].code == "E070"
+
+
+def test_a_batch_does_not_go_beyond_the_last_commit_it_may_have(tmp_path: Path) -> None:
+    """Nor does one that begins where an earlier one, of a faster origin, is ahead."""
+    stream = mmpl.StreamDef("S", "t", (("n", INT),))
+    log = DurableLog.at(str(tmp_path / "log"), [stream], flush=False)
+    told = [("a", 0, 100), ("b", 0, 40), ("b", 40, 50), ("b", 50, 60), ("b", 60, 70)]
+    for origin, lo, hi in told:
+        log.append([StreamPiece("S", origin, lo or NOTHING, hi)])
+    for start in (log.start(), log.resumed({"S": 40})):
+        for last in range(start.commit, len(told) + 1):
+            assert start.commit <= log.after(start, Limit(last=last)).commit <= max(last, start.commit)
+    assert log.after(log.start(), Limit(last=len(told))) == log.newest()

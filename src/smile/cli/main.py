@@ -172,6 +172,8 @@ def replay(
     spark = None
     if engine is options.Engine.spark:
         spark = OnSpark(master or options.MASTER_DEFAULT, partitions or 1, verbose)
+        if master and master.startswith(("spark://", "k8s://", "yarn")) and state is None:
+            raise typer.BadParameter("a cluster needs --state, a directory that all its machines reach")
     elif master or partitions or verbose:
         raise typer.BadParameter("--master, --partitions and --verbose are for --engine spark")
     asked = Replay(views, events, batch, changes, end, bad if skip_bad else None, state, spark)

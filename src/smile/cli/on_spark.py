@@ -38,7 +38,7 @@ Begin = Callable[[], Pipeline]
 def on_spark(compiled: Compiled, asked: Replay, where: OnSpark, recorded: Recording, figures: Figures) -> None:
     with _ended_by_signals(), _temporary() as folder, _starting(where, folder) as spark:
         log = recorded.log or DurableLog.at(f"{folder}/log", compiled.rewritten.streams, flush=False)
-        limit = Limit(BATCH_ROWS_MAX, BATCH_BYTES_MAX) if asked.batch is None else Limit(commits=1)
+        limit = _limit(asked.batch, recorded)
         views = tuple(asked.views)
         only = Generation("0", compiled.rewritten, views, views, () if asked.changes else views)
         # While Spark starts: what is wrong with the state is said soon.
@@ -65,6 +65,13 @@ def on_spark(compiled: Compiled, asked: Replay, where: OnSpark, recorded: Record
             for view in asked.views:
                 write_rows(kernels, view, pipeline.rows(view), pipeline.offset.horizons)
         figures.state_bytes = pipeline.figures.state_bytes
+
+
+def _limit(batch: int | None, recorded: Recording) -> Limit:
+    """Lines are put into the log so many to a commit as are to be a batch."""
+    if batch is not None and recorded.log is None:
+        return Limit(commits=1)
+    return Limit(batch or BATCH_ROWS_MAX, BATCH_BYTES_MAX)
 
 
 def _fed(

@@ -47,7 +47,7 @@ def recording(compiled: Compiled, events: str, batch: int, end: bool, bad: str |
     streams = compiled.rewritten.streams
     if _is_log(events):
         log = opened(events, streams)
-        yield Recorded(Ended(log) if end else log, Limit(rows=batch))
+        yield Recorded(Ended.of(log) if end else log, Limit(rows=batch))
         return
     with _refused(bad) as refuse, open_events(events) as file:
         name = "standard input" if events == "-" else events

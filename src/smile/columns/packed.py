@@ -169,7 +169,8 @@ class Lazily(Mapping[K, V], Generic[K, V]):
     def __getitem__(self, name: K) -> V:
         if name not in self.kept:
             # One that has two names is told of twice in the same words.
-            alike = (kept for other, kept in self.kept.items() if self.told[other] == self.told[name])
+            # Others may read meanwhile.
+            alike = (kept for other, kept in list(self.kept.items()) if self.told[other] == self.told[name])
             found = next(alike, None)
             self.kept[name] = self.read(self.told[name]) if found is None else found
         return self.kept[name]

@@ -186,7 +186,7 @@ def partition_of(columns: Sequence[Values], count: int, partitions: int) -> Arra
 
 @dataclass(frozen=True)
 class Plan:
-    """`kept` are the views whose rows are remembered for whoever asks for all of them."""
+    """All stages, in order. `views` are those that are told of."""
 
     kernels: Kernels
     stages: tuple[Work, ...]

@@ -1,7 +1,7 @@
 """A log that ends: after all it has, one more commit says that nothing will ever happen again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -11,9 +11,14 @@ from smile.log.position import UNNAMED, Limit, Log, Position
 
 @dataclass(frozen=True)
 class Ended:
-    """`log` is one that nobody appends to any more."""
+    """What `log` has at `last`, and then the end."""
 
     log: Log
+    last: Position
+
+    @staticmethod
+    def of(log: Log) -> "Ended":
+        return Ended(log, log.newest())
 
     @property
     def streams(self) -> Sequence[str]:
@@ -23,14 +28,16 @@ class Ended:
         return self.log.start()
 
     def newest(self) -> Position:
-        horizons = {s: dict.fromkeys(of or [UNNAMED], END) for s, of in self.log.newest().horizons.items()}
-        return Position(self.log.newest().commit + 1, horizons)
+        horizons = {s: dict.fromkeys(of or [UNNAMED], END) for s, of in self.last.horizons.items()}
+        return Position(self.last.commit + 1, horizons)
 
     def after(self, position: Position, limit: Limit) -> Position:
-        if position.commit > self.log.newest().commit:
+        if position.commit > self.last.commit:
             return position
-        found = self.log.after(position, limit)
-        return self.newest() if found == position else found
+        most = self.last.commit if limit.last is None else min(limit.last, self.last.commit)
+        found = self.log.after(position, replace(limit, last=most))
+        may_end = limit.last is None or limit.last > self.last.commit
+        return self.newest() if found == position and may_end else found
 
     def resumed(self, horizons: Mapping[str, int]) -> Position:
         return self.newest() if horizons == self.newest().streams() else self.log.resumed(horizons)
@@ -39,4 +46,4 @@ class Ended:
         return self.log.read(stream, start, end)
 
     def waiting(self, position: Position) -> tuple[int, int]:
-        return (0, 0) if position.commit > self.log.newest().commit else self.log.waiting(position)
+        return (0, 0) if position.commit > self.last.commit else self.log.waiting(position)

@@ -37,11 +37,12 @@ class Position:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a batch has at most; None is no limit."""
+    """What a batch has at most; None is no limit. `last` is a commit that it does not go beyond."""
 
     rows: int | None = None
     bytes: int | None = None
     commits: int | None = None
+    last: int | None = None
 
     def allows(self, rows: int, size: int, commits: int) -> bool:
         return (

@@ -160,6 +160,8 @@ class Ranges(ABC):
         passed, rows, size, count = position.commit, 0, 0, 0
         with closing(self._commits(position.commit)) as commits:
             for number, entries in commits:
+                if limit.last is not None and number > limit.last:
+                    break
                 walk = walk or Walk(position, self._origins())
                 known = [(entry, walk.horizon(entry.stream, entry.origin)) for entry in entries]
                 new = [self._above(entry, horizon) for entry, horizon in known if entry.hi > horizon]

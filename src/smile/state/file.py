@@ -54,8 +54,11 @@ class StateFile(Packed):
         self.path = path
         try:
             super().__init__(filesystem.open_input_file(path))
-        except OSError as problem:
+        except FileNotFoundError as problem:
             raise damaged(path, f"it cannot be read ({problem})") from None
+        except OSError as problem:
+            # It may be whole: nobody is to take it for lost.
+            raise error("E063", f"{path} cannot be read: {problem}") from None
         except Damaged as problem:
             raise damaged(path, str(problem)) from None
         if self.footer["format"] != FORMAT:

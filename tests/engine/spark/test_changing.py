@@ -1,5 +1,6 @@
 """Views are added to a running pipeline and dropped from it, while events go on coming."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
@@ -34,8 +35,6 @@ def shown(pipeline: Pipeline, view: str) -> dict[str, object]:
 
 
 def expected(view: str) -> dict[str, object]:
-    import json  # noqa: PLC0415
-
     _, rows = locally(workload.program(), workload.frames())
     found = [json.loads(row) for row in rows]
     return {str(m["key"]): m for m in found if m["view"] == view}
@@ -82,6 +81,8 @@ def test_views_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     again.start()
     with pytest.raises(SmileError, match="Matchable already"):
         added(again, generation("2", ("Matchable",)))
+    with pytest.raises(SmileError, match="no view Nothing"):
+        dropped(again, ["Nothing"])
     dropped(again, ["Matchable", "RemainingBuy"])
     again.finish()
     assert [g.wanted for g in again.job.generations] == [("RemainingSell",)]

@@ -142,9 +142,8 @@ def test_state_is_damaged_while_it_is_used(spark: SparkSession, tmp_path: Path) 
                 _kill(pid)
 
     pipeline.deliver = damage
-    pipeline.start()
-    pipeline.finish()
-    pipeline.stop()
+    pipeline.start(available_now=True)
+    ended(pipeline)
     assert any("damaged" in told for told in trouble)
     check(pipeline, found)
 

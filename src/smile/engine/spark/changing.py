@@ -33,7 +33,7 @@ def added(pipeline: Pipeline, generation: Generation) -> None:
     job = standing.job(
         (generation,), pipeline.job.partitions, pipeline.job.log, pipeline.job.limit, pipeline.on_trouble
     )
-    filling = Pipeline(pipeline.spark, standing, job, pipeline.deliver, pipeline.on_trouble)
+    filling = Pipeline(pipeline.spark, standing, job, pipeline.deliver, pipeline.on_trouble, pipeline.turn)
     filling.start()
     try:
         filling.finish()
@@ -42,6 +42,7 @@ def added(pipeline: Pipeline, generation: Generation) -> None:
         last = max((pipeline.offset.position, filling.offset.position), key=lambda position: position.commit)
         for one in (pipeline, filling):
             _run_to(one, last)
+        assert pipeline.offset.horizons == filling.offset.horizons, "both have taken in the same commits"
         both = (*pipeline.job.generations, generation)
         states = _together(states_at(pipeline.job, pipeline.offset), states_at(filling.job, filling.offset))
         _become(pipeline, both, states)
@@ -54,6 +55,9 @@ def added(pipeline: Pipeline, generation: Generation) -> None:
 
 def dropped(pipeline: Pipeline, views: Sequence[str]) -> None:
     """The pipeline goes on without these views."""
+    unknown = sorted(set(views) - set(pipeline.views))
+    if unknown:
+        raise error("E021", f"the pipeline has no view {', '.join(unknown)}")
     kept = []
     for generation in pipeline.job.generations:
         wanted = tuple(view for view in generation.wanted if view not in views)
@@ -71,10 +75,12 @@ def _run_to(pipeline: Pipeline, position: Position) -> None:
     """To this commit, and no further."""
     if pipeline.offset.position.commit < position.commit:
         pipeline.job = replace(pipeline.job, until=position.commit)
-        pipeline.start(available_now=True)
-        while not pipeline.wait():
-            pass
-        pipeline.job = replace(pipeline.job, until=None)
+        try:
+            pipeline.start(available_now=True)
+            while not pipeline.wait():
+                pass
+        finally:
+            pipeline.job = replace(pipeline.job, until=None)
 
 
 States = Mapping[tuple[int, int], Mapping[str, Any]]
@@ -88,7 +94,7 @@ def _become(pipeline: Pipeline, generations: tuple[Generation, ...], states: Sta
     """A job of these generations, which remembers of these states what it needs, and goes on from where this one is."""
     offset = pipeline.offset
     job = replace(pipeline.job, generations=generations, state=pipeline.standing.next_folder())
-    for (stage, partition), store in job.stores().items():
+    for (stage, partition), store in job.stores().items() if offset.number else ():
         found = tables_of(states.get((stage, partition), {}))
         store.save(offset.number, offset.horizons, {name: found[name] for name in job.shapes(stage)})
     pipeline.standing.settle(job)

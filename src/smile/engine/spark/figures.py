@@ -31,10 +31,7 @@ class Figures:
             self.tasks = {(head["stage"], head["partition"]): head["figures"] for head in heads}
             events = max((of["events"] for (stage, _), of in self.tasks.items() if stage == 1), default=0)
             self.events, self.changed, self.batches = self.events + events, self.changed + changed, self.batches + 1
-            now = time.time()
-            self._recent.append((now, events, changed))
-            while self._recent[0][0] < now - RECENT_S:
-                self._recent.popleft()
+            self._recent.append((time.time(), events, changed))
 
     @property
     def state_bytes(self) -> int:
@@ -44,6 +41,8 @@ class Figures:
         """All of them, for people and for Prometheus. `spark` are the milliseconds that Spark says a batch took, in
         parts: what its listeners hear, asked for when it is wanted, since to listen takes longer than some batches."""
         with self._lock:
+            while self._recent and self._recent[0][0] < time.time() - RECENT_S:
+                self._recent.popleft()
             span = min(RECENT_S, max(time.time() - self.began, 1e-3))
             stages = sorted({stage for stage, _ in self.tasks})
             return {

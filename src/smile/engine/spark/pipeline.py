@@ -29,6 +29,7 @@ from smile.engine.spark.source import FORMAT
 from smile.engine.spark.standing import Standing
 from smile.engine.spark.task import SCHEMA, batches_of, later_stage
 from smile.engine.spark.trouble import heard, told
+from smile.errors import SmileError, error
 from smile.kernels.changes import Changes, concat
 from smile.kernels.compile import shown
 from smile.kernels.shown import Shown
@@ -58,6 +59,7 @@ class Pipeline:
     _query: StreamingQuery | None = None
     _checkpoint: str | None = None
     _failure: BaseException | None = None
+    _available_now: bool = False
     _restarts: int = 0
     _moved: Condition = field(default_factory=Condition)
     _told_status: float = -math.inf
@@ -70,7 +72,7 @@ class Pipeline:
     def start(self, available_now: bool = False) -> None:
         """From where it is; with `available_now` only to where the log ends now."""
         self.job = replace(self.job, start=self.offset, run=uuid4().hex)
-        self._failure = None
+        self._failure, self._available_now = None, available_now
         self._checkpoint = tempfile.mkdtemp(prefix="smile-")
         frame = self.spark.readStream.format(FORMAT).option("job", self.job.sealed().to_text()).load()
         for number in range(2, self.job.stages + 1):
@@ -109,13 +111,15 @@ class Pipeline:
 
     def finish(self) -> None:
         """Until all that the log has is delivered."""
-        while True:
+        while not self._is_done():
             with self._moved:
-                position = self.offset.position
-                if self.offset.number and self.job.log.after(position, Limit()) == position:
-                    return
                 self._moved.wait(0.2)
-            self.look()
+            if not self.is_running and self.wait() and not self._is_done():
+                raise error("E069", "the pipeline was stopped before it had taken all in")
+
+    def _is_done(self) -> bool:
+        position = self.offset.position
+        return bool(self.offset.number) and self.job.log.after(position, Limit(commits=1)) == position
 
     def stop(self) -> None:
         """After the batch that is under way, of which nothing may be delivered any more."""
@@ -141,7 +145,7 @@ class Pipeline:
             raise known or problem
         self.on_trouble(str(known) if known else _cause(problem))
         self.offset = self.standing.resumed(self.job, self.on_trouble)
-        self.start()
+        self.start(self._available_now)
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,7 +155,8 @@ class Pipeline:
         work = plan.place_of(view)
         kept = work.kernels.transforms[shown(view)]
         assert isinstance(kept, Shown)
-        mark = Mark.of(self.offset.number, self.offset.horizons)
+        offset = self.offset
+        mark = Mark.of(offset.number, offset.horizons)
         found = []
         for partition in range(self.job.partitions):
             saved = self.job.store(work.number, partition).read(mark, self.job.shapes(work.number), whole=False)
@@ -189,7 +194,10 @@ class Pipeline:
         """Now and then, to the pipeline's directory."""
         if time.monotonic() - self._told_status >= STATUS_EVERY_S:
             self._told_status = time.monotonic()
-            self.standing.note_status(self.status())
+            try:
+                self.standing.note_status(self.status())
+            except SmileError as problem:
+                self.on_trouble(str(problem))
 
     # ── delivering ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -11,7 +11,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
     ReadMaxFiles,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
@@ -21,7 +20,7 @@ from pyspark.sql.types import StructType
 from smile.engine.spark.job import Job, Json, Offset, Sealed
 from smile.engine.spark.task import SCHEMA, batches_of, first_stage
 from smile.engine.spark.trouble import told
-from smile.log.position import Limit, Position
+from smile.log.position import Limit
 
 FORMAT = "smile"
 PATIENCE_S = 0.1
@@ -87,9 +86,9 @@ class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not before.number:
                 # What is shown before anything has happened comes first.
                 return Offset(1, before.position).to_json()
-            allowed = self._allowed(limit, before.position)
-            patient_until = time.monotonic() + (PATIENCE_S if self.until is None else 0)
-            while allowed.commits != 0:
+            allowed = self._allowed(limit)
+            patient_until = time.monotonic() + (PATIENCE_S if allowed.last is None else 0)
+            while True:
                 position = self.job.log.after(before.position, allowed)
                 if position != before.position:
                     return Offset(before.number + 1, position).to_json()
@@ -98,19 +97,16 @@ class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(NAP_S)
             return start
 
-    def _allowed(self, limit: ReadLimit, position: Position) -> Limit:
+    def _allowed(self, limit: ReadLimit) -> Limit:
         """Spark's limit, and never more bytes than a batch may have, nor a commit too many. What Spark calls a file is
         a commit."""
-        last = self.until if self.job.until is None else self.job.until
-        size, commits = self.job.limit.bytes, None if last is None else max(0, last - position.commit)
+        size, last = self.job.limit.bytes, self.until if self.job.until is None else self.job.until
         match limit:
             case ReadMaxRows(max_rows=most):
-                return Limit(most, size, commits)
+                return Limit(rows=most, bytes=size, last=last)
             case ReadMaxFiles(max_files=most):
-                return Limit(None, size, most if commits is None else min(most, commits))
-            case ReadMaxBytes(max_bytes=most):
-                return Limit(None, most if size is None else min(most, size), commits)
-        return Limit(None, size, commits)
+                return Limit(bytes=size, commits=most, last=last)
+        return Limit(bytes=size, last=last)
 
     def partitions(self, start: Json, end: Json) -> Sequence[Task]:
         return [Task(p, start, end) for p in range(self.job.partitions)]

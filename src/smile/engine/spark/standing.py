@@ -1,7 +1,7 @@
 """Where a pipeline stands: its directory says what it is and how far it has come.
 
 The directory has `pipeline.json`, which names the generations, the number of partitions and the folder of their state;
-that folder; `delivered.json`, the number of the last version of which everything was delivered; and `status.json`, how
+that folder; `delivered.json`, the mark of the last version of which everything was delivered; and `status.json`, how
 it fares.
 """
 
@@ -20,7 +20,7 @@ from smile.engine.spark.job import Generation, Job, Json, Offset
 from smile.engine.spark.task import states_of, tables_of
 from smile.errors import SmileError, error
 from smile.log.position import Limit, Log
-from smile.state.store import Mark, Store, directory
+from smile.state.store import Mark, directory
 
 FORMAT = 1
 PIPELINE = "pipeline.json"
@@ -109,15 +109,15 @@ class Standing:
         stores = job.stores()
         common = set[Mark].intersection(*(store.versions() for store in stores.values()))
         noted = self._read(DELIVERED)
-        delivered = noted.get("number") if isinstance(noted, dict) else None
+        delivered = Mark(*noted) if isinstance(noted, list) and len(noted) == 2 else None
         newest = max(common, default=None)
         found: Offset | None = None
         for mark in sorted(common, reverse=True):
             # A version is complete before what it changed is delivered; the one before it was delivered then.
-            if mark == newest if delivered is None else mark.number > delivered:
+            if mark == newest if delivered is None else mark.number >= delivered.number and mark != delivered:
                 continue
             try:
-                found = _whole(job, stores, mark)
+                found = _whole(job, mark)
                 break
             except SmileError as problem:
                 if problem.diagnostics[0].code != "E061":
@@ -131,7 +131,8 @@ class Standing:
         return result
 
     def note_delivered(self, offset: Offset) -> None:
-        self._write(DELIVERED, {"number": offset.number})
+        mark = Mark.of(offset.number, offset.horizons)
+        self._write(DELIVERED, [mark.number, mark.digest])
 
     def note_status(self, status: Json) -> None:
         self._write(STATUS, status)
@@ -148,7 +149,7 @@ class Standing:
                 return None
             raise error("E061", f"{self.uri}/{name} is damaged: {problem}") from None
 
-    def _write(self, name: str, what: Mapping[str, Any]) -> None:
+    def _write(self, name: str, what: Any) -> None:
         """Wholly or not at all."""
         try:
             with self.filesystem.open_output_stream(f"{self.root}/{name}.new") as sink:
@@ -173,15 +174,18 @@ class Standing:
         return new
 
 
-def _whole(job: Job, stores: Mapping[tuple[int, int], Store], mark: Mark) -> Offset:
+def _whole(job: Job, mark: Mark) -> Offset:
     horizons: Mapping[str, int] = {}
-    for (stage, _), store in stores.items():
-        horizons = store.read(mark, job.shapes(stage)).horizons
+    for stage, p in job.stores():
+        # A store of its own, so that what it has opened goes with it.
+        horizons = job.store(stage, p).read(mark, job.shapes(stage)).horizons
     return Offset(mark.number, job.log.resumed(horizons))
 
 
 def states_at(job: Job, offset: Offset) -> dict[tuple[int, int], dict[str, Any]]:
     """What every partition remembers at an offset, by its stage and number, and then by generation."""
+    if not offset.number:
+        return {}
     mark = Mark.of(offset.number, offset.horizons)
     return {
         (stage, p): states_of(job.works(stage), store.read(mark, job.shapes(stage), whole=False).tables)
