@@ -61,8 +61,8 @@ demo: $(STAMP) ## explain the example programs, and run recorded events through 
 		.venv/bin/smile replay "$$program" --events "$${program%.smile}.events" --changes --end || exit 1; \
 	done
 
-bench: $(STAMP) ## run the benchmarks
-	$(PY) -m bench
+bench: $(STAMP) ## run the benchmarks, or with PARTS="engine spark" some of them
+	$(PY) -m bench $(PARTS)
 
 bench-peers: $(STAMP) ## build the environments of the systems that the benchmarks compare SMILE with
 	$(PY) -m bench.peers.build

@@ -1,11 +1,13 @@
-"""`make bench`: all benchmarks, in one run."""
+"""`make bench`: all benchmarks, in one run; `make bench PARTS=spark` only some, the others stay as they were."""
 
-from bench import compile, engine, spark
+import sys
+
+from bench import beside, compile, engine, spark
 from bench.report import Report
 
 if __name__ == "__main__":
+    parts = {"compile": compile.run, "engine": engine.run, "spark": spark.run, "peers": beside.run}
     report = Report()
-    compile.run(report)
-    engine.run(report)
-    spark.run(report)
-    report.write()
+    for name in sys.argv[1:] or parts:
+        parts[name](report)
+        report.write()

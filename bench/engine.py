@@ -16,7 +16,7 @@ from rich.progress import track
 
 from bench.by_hand import TradeFloorByHand
 from bench.operators import OPERATORS
-from bench.report import Report
+from bench.report import Report, met
 from bench.workload import frames_of, open_bids, recorded
 from smile.engine.delivery import arrow_changes
 from smile.engine.local import LocalEngine
@@ -98,12 +98,12 @@ def _by_batch(report: Report, path: Path) -> None:
     warm: LocalEngine | None = None
     for size in track(BATCHES, "Trade-Floor, by batch"):
         found, warm = course(compiled, frames_of(blocks, size))
-        told = f"≥ {AT_LEAST[size]:,}: {_met(found.rate >= AT_LEAST[size])}" if size in AT_LEAST else ""
+        told = f"≥ {AT_LEAST[size]:,}: {met(found.rate >= AT_LEAST[size])}" if size in AT_LEAST else ""
         rows.append((size, found, told))
     # Single events meet the state that all the others have left.
     later = islice(frames_of(recorded(path, EVENTS + SINGLE_BATCHES), 1), EVENTS, EVENTS + SINGLE_BATCHES)
     found, _ = course(compiled, list(later), warm)
-    rows.append((1, found, f"< {SINGLE_MS_MAX:g} ms: {_met(found.ms(0.5) < SINGLE_MS_MAX)}"))
+    rows.append((1, found, f"< {SINGLE_MS_MAX:g} ms: {met(found.ms(0.5) < SINGLE_MS_MAX)}"))
     report.table(
         "Trade-Floor in this process",
         f"{EVENTS:,} events, one core, all three views' changes built as Arrow and a state file written in every "
@@ -130,10 +130,6 @@ def _by_hand(blocks: Sequence[object]) -> float:
     return len(lines) / (time.perf_counter() - begin)
 
 
-def _met(holds: bool) -> str:
-    return "met" if holds else "NOT met"
-
-
 def _by_events(report: Report, path: Path) -> None:
     compiled = compile_program(read_source(str(PROGRAM)))
     blocks = recorded(path, LONG_RUN)
@@ -152,7 +148,7 @@ def _by_events(report: Report, path: Path) -> None:
         "Trade-Floor in the long run",
         "Batches of 10,000 events, one core. Microseconds an event are those of the events since the line before. "
         f"From 300,000 events to {LONG_RUN:,} they change by {last / first - 1:+.0%} (within 20%: "
-        f"{_met(abs(last / first - 1) <= 0.2)}). State follows the bids that are open, not the events.",
+        f"{met(abs(last / first - 1) <= 0.2)}). State follows the bids that are open, not the events.",
         ("events", "µs an event", "rows of state", "MB of state", "MB resident"),
         [(f"{n:,}", f"{us:.2f}", f"{s:,}", f"{b / 1e6:.1f}", f"{mb:,.0f}") for n, us, s, b, _, mb in rows],
     )

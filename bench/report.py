@@ -23,6 +23,7 @@ class Report:
     def __init__(self) -> None:
         self.console = Console()
         self.sections: list[str] = []
+        """Each begins with its title; those of earlier runs stay until they are made anew."""
 
     def table(self, title: str, text: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         shown = Table(*columns, title=title)
@@ -30,6 +31,7 @@ class Report:
             shown.add_row(*row)
         self.console.print(shown)
         self.console.print(text)
+        text = f"{text} ({datetime.now(UTC):%Y-%m-%d})"
         lines = [" | ".join(columns), " | ".join("---:" for _ in columns), *(" | ".join(row) for row in rows)]
         self.sections.append(f"## {title}\n\n{text}\n\n" + "\n".join(f"| {line} |" for line in lines))
 
@@ -43,7 +45,7 @@ class Report:
         path = DOCS / "plots" / f"{name}.svg"
         path.parent.mkdir(exist_ok=True)
         figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
-        self.sections.append(f"![{y} by {x}](plots/{name}.svg)")
+        self.sections[-1] += f"\n\n![{y} by {x}](plots/{name}.svg)"
 
     def write(self) -> None:
         machine = f"{platform.system()}, {platform.machine()}, {_cores()} cores"
@@ -52,11 +54,20 @@ class Report:
         head = (
             "# Performance\n\n"
             "Made by `make bench`. Figures are of one run on one machine, which others may have been using: compare "
-            f"within a run, and trust ratios.\n\n{machine}; {versions}; {datetime.now(UTC):%Y-%m-%d}."
+            f"within a table, which is of one run, and trust ratios.\n\n{machine}; {versions}."
         )
-        (DOCS / "performance.md").write_text("\n\n".join([head, *self.sections]) + "\n")
+        path = DOCS / "performance.md"
+        before = path.read_text().rstrip().split("\n\n## ")[1:] if path.exists() else []
+        found = {section.partition("\n")[0]: f"## {section}" for section in before}
+        found |= {section.partition("\n")[0].removeprefix("## "): section for section in self.sections}
+        path.write_text("\n\n".join([head, *found.values()]) + "\n")
         self.console.print("written to docs/performance.md")
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
+
+
+def met(holds: bool) -> str:
+    """Of a target."""
+    return "met" if holds else "NOT met"

@@ -1,13 +1,12 @@
-"""How fast pipelines on Spark are: Trade-Floor by batch size, beside its peers; how soon changes follow an event; what
-a batch costs that has almost nothing in it; and the long run. All on this machine, `local[2]`.
+"""How fast pipelines on Spark are: Trade-Floor by batch size; how soon changes follow an event; what a batch costs that
+has almost nothing in it; and the long run. All on this machine, `local[2]`.
 """
 
-import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,12 +14,10 @@ from pathlib import Path
 from statistics import median
 from threading import Thread
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.progress import track
 
-from bench.peers import run as peers
-from bench.report import Report
+from bench.report import Report, met
 from bench.workload import frames_of, recorded
 from smile.engine.delivery import arrow_changes
 from smile.engine.local import Batch
@@ -123,26 +120,20 @@ def run(report: Report) -> None:
             path = folder / "tradefloor.arrow"
             blocks = recorded(path, EVENTS)
             to_the_end(spark, folder, islice(frames_of(blocks, COMMIT), 10), 2, Limit(30_000))  # Java warms up
-            best = _by_batch(report, spark, folder, path)
+            _by_batch(report, spark, folder, path)
             _floor(report, spark, folder, path)
             _latency(report, spark, folder, path)
             _long_run(report, spark, folder, path)
         finally:
             spark.stop()
-        _beside_peers(report, recorded(path, EVENTS), best)
-
-
-def _met(holds: bool) -> str:
-    return "met" if holds else "NOT met"
 
 
 # ── how many events a second ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _by_batch(report: Report, spark: SparkSession, folder: Path, path: Path) -> float:
+def _by_batch(report: Report, spark: SparkSession, folder: Path, path: Path) -> None:
     blocks = recorded(path, EVENTS)
     rows, lines = [], {}
-    best = 0.0
     for partitions in (1, 2):
         points = []
         for size in track(BATCHES, f"Trade-Floor on Spark, {partitions} partitions"):
@@ -150,12 +141,10 @@ def _by_batch(report: Report, spark: SparkSession, folder: Path, path: Path) -> 
             if size is not None and size < COMMIT:
                 frames = islice(frames, SMALL_BATCHES)
             found = to_the_end(spark, folder, frames, partitions, ADAPTIVE if size is None else Limit(size))
-            told = f"≥ {AT_LEAST:,}: {_met(found.rate >= AT_LEAST)}" if size is None else ""
+            told = f"≥ {AT_LEAST:,}: {met(found.rate >= AT_LEAST)}" if size is None else ""
             ms = f"{median(found.ms):.0f}"
             rows.append((f"{size:,}" if size else "adaptive", str(partitions), f"{found.rate:,.0f}", ms, told))
-            if size is None:
-                best = max(best, found.rate)
-            else:
+            if size is not None:
                 points.append((float(size), found.rate))
         lines[f"{partitions} partitions"] = points
     report.table(
@@ -167,7 +156,6 @@ def _by_batch(report: Report, spark: SparkSession, folder: Path, path: Path) -> 
         rows,
     )
     report.plot("spark-batches", "events a batch", "events/s", lines)
-    return best
 
 
 # ── what a batch costs that has nothing in it ───────────────────────────────────────────────────────────────────────
@@ -201,7 +189,7 @@ def _latency(report: Report, spark: SparkSession, folder: Path, path: Path) -> N
         for partitions in (1, 2):
             delays = sorted(_delays(spark, folder, path, rate, partitions))
             p50, p99 = (delays[int(share * len(delays))] for share in (0.5, 0.99))
-            told = _met(p50 <= P50_MS_MAX and p99 <= P99_MS_MAX)
+            told = met(p50 <= P50_MS_MAX and p99 <= P99_MS_MAX)
             rows.append((f"{rate:,}", str(partitions), f"{p50:.0f}", f"{p99:.0f}", f"{delays[-1]:.0f}", told))
     report.table(
         "From an event to its changes",
@@ -285,7 +273,7 @@ def _long_run(report: Report, spark: SparkSession, folder: Path, path: Path) -> 
         "Trade-Floor on Spark in the long run",
         "Adaptive batches, 2 partitions, a backlog at every step. Microseconds an event are those of the events since "
         f"the line before; from 300,000 events to {LONG_RUN:,} they change by {drift:+.0%} (within 20%: "
-        f"{_met(abs(drift) <= 0.2)}).",
+        f"{met(abs(drift) <= 0.2)}).",
         ("events", "µs an event", "MB of Java", "MB of Python workers", "MB of state"),
         [(f"{n:,}", f"{us:.2f}", f"{java:,.0f}", f"{py:,.0f}", f"{state:.1f}") for n, us, java, py, state in rows],
     )
@@ -309,49 +297,3 @@ def _resident_mb() -> tuple[float, float]:
         elif "smile.engine.spark.daemon" in args or "python_streaming_source_runner" in args:
             python += int(rss)
     return java / 1000, python / 1000
-
-
-# ── beside others ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-TIMES_AT_LEAST = {"Pathway": 4, "Flink SQL": 10, "PostgreSQL": 80}
-
-
-def _beside_peers(report: Report, blocks: Sequence[pa.RecordBatch], best: float) -> None:
-    """`best` is what the pipeline did with the same events, in the same run."""
-    rows = [("SMILE on Spark", "adaptive batches", f"{EVENTS:,}", f"{best:,.0f}", "", "", "")]
-    fastest: dict[str, float] = {}
-    for found in track(peers.run(blocks), "peers", total=len(peers.SETTINGS)):
-        if found.problem:
-            rows.append((found.peer, found.setting, "", found.problem, "", "", ""))
-            continue
-        name = next((of for of in TIMES_AT_LEAST if found.peer.startswith(of)), found.peer)
-        fastest[name] = max(fastest.get(name, 0.0), found.rate)
-        times = f"{best / found.rate:.1f}"
-        rows.append(
-            (
-                found.peer,
-                found.setting,
-                f"{found.events:,}",
-                f"{found.rate:,.0f}",
-                times,
-                f"{found.startup_seconds:.1f}",
-                "",
-            )
-        )
-    for peer, least in TIMES_AT_LEAST.items():
-        if peer in fastest:
-            met = f"≥ {least} times: {_met(best / fastest[peer] >= least)}"
-            rows.append((peer, "its fastest", "", f"{fastest[peer]:,.0f}", f"{best / fastest[peer]:.1f}", "", met))
-    report.table(
-        "Trade-Floor beside others",
-        "The same events in the same run, all three views kept up to date and their changes thrown away, on 2 cores. "
-        "The final Matchable of each is compared with the truth; one that is wrong has no figure. Start-up is not "
-        "counted. Those that are slow were given the first events only.",
-        ("system", "setting", "events", "events/s", "SMILE is so many times as fast", "start-up, s", "target"),
-        rows,
-    )
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("MPLCONFIGDIR", tempfile.mkdtemp())
-    run(Report())
