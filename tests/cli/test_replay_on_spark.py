@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -135,6 +136,8 @@ class Running:
                 stdout=out,
                 stderr=err,
                 env=env,
+                # Whoever runs the tests in the background has them ignore interrupts.
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             )
         assert self.feed.stdout is not None
         self.feed.stdout.close()
