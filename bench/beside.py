@@ -28,14 +28,14 @@ def _own(folder: Path, blocks: Sequence[pa.RecordBatch]) -> float:
     """What the pipeline does with the same events in the same run."""
     spark = session("local[2]", "smile bench", folder / "spark.log")
     try:
-        to_the_end(spark, folder, islice(frames_of(blocks, COMMIT), 10), 1, ADAPTIVE)  # Java warms up
-        return to_the_end(spark, folder, frames_of(blocks, COMMIT), 1, ADAPTIVE).rate
+        to_the_end(spark, folder, islice(frames_of(blocks, COMMIT), 10), 2, ADAPTIVE)  # Java warms up
+        return to_the_end(spark, folder, frames_of(blocks, COMMIT), 2, ADAPTIVE).rate
     finally:
         spark.stop()
 
 
 def _beside(report: Report, blocks: Sequence[pa.RecordBatch], best: float) -> None:
-    rows = [("SMILE on Spark", "adaptive batches", f"{EVENTS:,}", f"{best:,.0f}", "", "", "")]
+    rows = [("SMILE on Spark", "2 partitions, adaptive batches", f"{EVENTS:,}", f"{best:,.0f}", "", "", "")]
     fastest: dict[str, float] = {}
     for found in track(peers.run(blocks), "peers", total=len(peers.SETTINGS)):
         if found.problem:

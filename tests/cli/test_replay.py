@@ -225,7 +225,7 @@ def test_an_interrupt_leaves_whole_lines(program: str, tmp_path: Path) -> None:
     with out.open("wb") as sink, (tmp_path / "said").open("wb") as said:
         # Whoever runs the tests in the background has them ignore interrupts.
         heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink, stderr=said, preexec_fn=heeding)
+        running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink, stderr=said, preexec_fn=heeding)  # noqa: PLW1509
         assert running.stdin is not None
         with running.stdin:
             running.stdin.write(block)

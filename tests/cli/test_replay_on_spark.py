@@ -137,7 +137,7 @@ class Running:
                 stderr=err,
                 env=env,
                 # Whoever runs the tests in the background has them ignore interrupts.
-                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             )
         assert self.feed.stdout is not None
         self.feed.stdout.close()
