@@ -274,9 +274,9 @@ def _long_run(report: Report, spark: SparkSession, folder: Path, path: Path) -> 
     drift = rows[-1][1] / rows[1][1] - 1
     report.table(
         "Trade-Floor on Spark in the long run",
-        f"Batches of {LONG_RUN_BATCH.rows:,}, 2 partitions, a backlog at every step. Microseconds an event are those of "
-        f"the events since the line before; from 300,000 events to {LONG_RUN:,} they change by {drift:+.0%} (within 20%: "
-        f"{met(abs(drift) <= 0.2)}).",
+        f"Batches of {LONG_RUN_BATCH.rows:,}, 2 partitions, a backlog at every step. Microseconds an event are those "
+        f"of the events since the line before; from 300,000 events to {LONG_RUN:,} they change by {drift:+.0%} "
+        f"(within 20%: {met(abs(drift) <= 0.2)}).",
         ("events", "µs an event", "MB of Java", "MB of Python workers", "MB of state"),
         [(f"{n:,}", f"{us:.2f}", f"{java:,.0f}", f"{py:,.0f}", f"{state:.1f}") for n, us, java, py, state in rows],
     )
