@@ -56,7 +56,6 @@ class Course:
     events: int = 0
     changed: int = 0
     times: list[float] = field(default_factory=list)
-    commits: list[int] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
@@ -82,7 +81,6 @@ def course(spark: SparkSession, folder: Path, log: DurableLog, partitions: int, 
     def deliver(batch: Batch) -> None:
         found.changed += sum(arrow_changes(inputs[v], of, batch.horizons).num_rows for v, of in batch.changes.items())
         found.times.append(time.perf_counter())
-        found.commits.append(found.pipeline.job.log.newest().commit)
 
     found.pipeline.deliver = deliver
     try:
@@ -167,7 +165,7 @@ def _by_batch(report: Report, spark: SparkSession, folder: Path, path: Path) -> 
 def _floor(report: Report, spark: SparkSession, folder: Path, path: Path) -> None:
     blocks = recorded(path, EVENTS)
     rows = []
-    for partitions in (1, 2):
+    for partitions in (1, 2, 8):
         found = to_the_end(spark, folder, islice(frames_of(blocks, 1), 200), partitions, Limit(commits=1))
         parts = found.pipeline.status()["batch_ms"]
         steady = sorted(found.ms[50:])

@@ -57,8 +57,13 @@ class Figures:
     refused: int = 0
     frames: int = 0
     changed: int = 0
-    state_rows: int = 0
+    state_rows: int | None = None
+    """Not counted where state lies in files of many partitions."""
     state_bytes: int = 0
+
+    def _state(self) -> str:
+        size = f"{self.state_bytes / 1e6:,.1f} MB"
+        return f"state: {size}" if self.state_rows is None else f"state: {self.state_rows:,} rows, {size}"
 
     def text(self) -> str:
         seconds = time.perf_counter() - self.started
@@ -66,7 +71,7 @@ class Figures:
         parts = [
             f"{_count(self.events, 'event')} in {seconds:.2f} s ({rate:,.0f} events/s, {_count(self.frames, 'batch')})",
             f"{_count(self.changed, 'row')} changed",
-            f"state: {self.state_rows:,} rows, {self.state_bytes / 1e6:,.1f} MB",
+            self._state(),
         ]
         if self.duplicates:
             parts.append(f"{_count(self.duplicates, 'duplicate')} dropped")
