@@ -39,7 +39,7 @@ class Figures:
 
     def status(self, spark: Mapping[str, int]) -> Json:
         """All of them, for people and for Prometheus. `spark` are the milliseconds that Spark says a batch took, in
-        parts: what its listeners hear, asked for when it is wanted, since to listen takes longer than some batches."""
+        parts: what its listeners hear, asked for when it is wanted, since listening is many calls into Java."""
         with self._lock:
             while self._recent and self._recent[0][0] < time.time() - RECENT_S:
                 self._recent.popleft()
