@@ -34,7 +34,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "state": BASE | {"columns", "log"},
     "kernels": BASE | {"algebra", "knowledge", "graph", "columns", "state", "log"},
     "engine": BASE | {"java", "algebra", "knowledge", "graph", "columns", "state", "log", "kernels"},
-    "cli": BASE | {"java", "lang", "algebra", "knowledge", "graph", "program", "log", "kernels", "engine", "state"},
+    "settings": BASE,
+    "broker": BASE | {"settings", "algebra", "knowledge", "graph", "program", "columns", "state", "log", "kernels", "engine"},
+    "gateway": BASE | {"settings", "lang", "algebra", "knowledge", "program", "log", "columns", "kernels", "engine", "broker"},
+    "client": BASE,
+    "demo": BASE | {"client"},
+    "cli": BASE
+    | {"java", "settings", "lang", "algebra", "knowledge", "graph", "program", "log", "kernels", "engine", "state"}
+    | {"broker", "gateway", "client", "demo"},
 }
 """For each folder or module right under src/smile, the others it may import: data flows down this table."""
 

@@ -61,3 +61,226 @@ windows_max: Final = 10_000
 
 partitions_max: Final = 1_000
 """Partitions of a stage: every one sends a message to every one of the next in each batch."""
+
+batch_rows_max: Final = 20_000
+"""Events that are taken in at once in this process: the next batch, of views that are not behind, waits for it."""
+
+batch_bytes_max: Final = 2**26
+"""And bytes of events."""
+
+spark_batch_rows_max: Final = 200_000
+"""Events in one batch on Spark, where a batch costs more than in this process, however small it is."""
+
+spark_batch_bytes_max: Final = 2**27
+"""And bytes of events."""
+
+checkpoint_s_max: Final = 10.0
+"""Between two soft checkpoints in this process: so much is taken in again after a crash."""
+
+checkpoint_events_max: Final = 500_000
+"""The same in events, if they are many: they are taken in again within seconds."""
+
+keeper_poll_s: Final = 0.25
+"""A keeper looks for news so often even if nobody wakes it."""
+
+keeper_stop_s_max: Final = 60.0
+"""A batch on Spark that takes longer to end is not waited for when the keeper is to stop."""
+
+keeper_pause_s_min: Final = 0.5
+"""What went wrong is tried again after this time, then after twice as long, and so on."""
+
+keeper_pause_s_max: Final = 60.0
+"""And no longer than this: the disk may have room again, or the machine memory."""
+
+origin_max: Final = 1023
+"""Greatest number of an origin: a tick has ten bits for it."""
+
+settings_file_bytes_max: Final = 2**20
+"""A file of settings has some thirty lines; a larger one is something else."""
+
+setting_chars_max: Final = 4096
+"""Longest path that Linux takes."""
+
+setting_max: Final = 2**40
+"""Greatest number that a setting may be: more than any machine has of anything that is counted."""
+
+gone_rows_max: Final = 10_000
+"""Rows of a view that are shown no more, kept for subscribers who have not heard of it, beside as many as are shown.
+Who has not heard of one that was forgotten is told all anew."""
+
+marks_kept: Final = 10_000
+"""Progress marks of a view from which a subscriber can be told just what is new: some minutes at many batches a second.
+From an older one all is told anew."""
+
+progress_pause_s: Final = 1.0
+"""Between two messages to one subscriber that have progress and nothing else."""
+
+progress_pause_each_s: Final = 0.001
+"""The same for each subscriber of a view, if they are many: all of them together are told no more often than this."""
+
+access_age_s_max: Final = 0.5
+"""How old a running broker's knowledge of tokens and grants may be: a change must be seen within a second."""
+
+access_wait_s_max: Final = 5.0
+"""A command that changes tokens or grants waits so long for another; each is done in milliseconds."""
+
+access_broker_wait_s_max: Final = 0.02
+"""The broker goes on with what it knows rather than wait longer for such a command: all others wait with it."""
+
+principal_chars_max: Final = 200
+"""Names of principals, and of what they are granted rights on."""
+
+log_value_chars_max: Final = 8_000
+"""A value in a line of the broker's own log, which may quote what a client sent; the rest of it is cut off."""
+
+flight_calls_max: Final = 256
+"""Calls of Arrow Flight at a time: each holds a thread for as long as it lasts. Readers of the log have as many again,
+so that subscribers who listen to nothing keep no task waiting."""
+
+flight_rows_max: Final = 16_384
+"""Rows of a batch that a subscriber is told over Arrow Flight. One such batch a subscriber is on its way at a time."""
+
+flight_batch_bytes: Final = 2**22
+"""Where rows are large, a batch over Arrow Flight has as few as come to some of these."""
+
+flight_log_threads: Final = 4
+"""Reads of the log over Arrow Flight at a time: the rest waits, and memory is held for so many ranges only."""
+
+flight_request_bytes_max: Final = 2**20
+"""A ticket, the body of an action, what comes with a batch: names, ticks and conditions."""
+
+flight_check_s: Final = 0.5
+"""How often a subscription over Arrow Flight that has nothing to tell looks whether somebody still listens, and may."""
+
+flight_waiting_bytes_max: Final = 2**29
+"""Bytes of messages over Arrow Flight that have begun and not ended: gRPC keeps them, whosever they are."""
+
+flight_door_bytes: Final = 2**18
+"""What is kept of a connection of Arrow Flight whose other end does not take it: enough to be quick."""
+
+flight_backlog: Final = 128
+"""Connections that wait to be let in."""
+
+flight_stop_s_max: Final = 3.0
+"""So long a broker that stops lets calls of Arrow Flight end; then it cuts their connections."""
+
+flight_error_chars_max: Final = 400
+"""Text of an error over Arrow Flight: it travels several times in one answer's headers, which end at 8 KiB."""
+
+remote_log_tries_max: Final = 6
+"""How often a reader of a log on another machine asks before it gives up, some three seconds in all."""
+
+remote_log_pause_s: Final = 0.1
+"""Before it asks again for the first time; each pause is twice the last."""
+
+remote_log_answer_s_max: Final = 60.0
+"""Commits of a batch are found in milliseconds, and its events sent in seconds; a broker that takes longer is stuck."""
+
+errors_told_max: Final = 100
+"""Errors of a program in one answer: more than anybody mends at once."""
+
+round_s_max: Final = 0.05
+"""A round of telling subscribers, and the rest after it: others wait no longer than this for the gateway's loop."""
+
+gateway_threads: Final = 4
+"""Snapshots and programs that are made at a time: each may take a core and the memory of a view."""
+
+query_parameters_max: Final = 100
+"""Parameters of a query string: more than a view has columns that a condition is put on."""
+
+producer_chars_max: Final = 200
+"""A producer's name is kept with every batch it publishes."""
+
+sequence_max: Final = 2**63 - 1
+"""Greatest sequence number of a producer: what SQLite and every other language hold."""
+
+window_max: Final = 1_000_000
+"""Frames that a subscriber may have been sent beyond those it acknowledged."""
+
+frame_rows_max: Final = 500
+"""Rows of one message to a subscriber: large enough to be quick, small enough that a slow one is not told old news."""
+
+frames_shared_max: Final = 64
+"""Messages kept as they went over the wire, for others who are told the same: as many views as change at a time."""
+
+publications_under_way_max: Final = 1_000
+"""Publications of one connection that are not answered yet. Its next message is not read before."""
+
+messages_waiting_max: Final = 32
+"""Messages of a WebSocket that were read and not looked at; beyond it the connection is not read from."""
+
+head_bytes_max: Final = 2**16
+"""Request line and headers: resume tokens and conditions are some hundred bytes each."""
+
+request_s_max: Final = 30
+"""A request that has not come by then is no request: a megabyte takes a second on the slowest line."""
+
+keep_alive_s: Final = 75
+"""A connection that asks nothing is closed: longer than proxies and clients keep theirs."""
+
+heartbeat_s: Final = 15
+"""Between two signs of life of a stream of server-sent events: proxies end what is silent for a minute."""
+
+wait_ms_max: Final = 60_000
+"""The longest that a snapshot waits for a tick: whoever wants to wait longer subscribes."""
+
+stop_s_max: Final = 10
+"""From the signal to the end. What is not answered by then is not acknowledged, and its publisher sends it again."""
+
+client_message_bytes_max: Final = 2**20
+"""What a broker takes as one message unless it is told otherwise."""
+
+client_received_bytes_max: Final = 2**28
+"""A message from the broker: a frame of rows, each of which was made from events of a mebibyte."""
+
+client_window_frames: Final = 8
+"""Frames of a subscription that are under way or not taken yet; more wait at the broker, where they are merged."""
+
+client_pending_max: Final = 4_096
+"""Publications of a client that are not acknowledged. Who publishes more waits: it all must be sent again after a loss."""
+
+client_pause_s_min: Final = 0.05
+client_pause_s_max: Final = 5.0
+"""Between attempts to connect, doubled from one to the next: soon enough for a restart, rare enough for a broker that
+comes back to a thousand clients."""
+
+client_ping_s: Final = 10.0
+"""A connection on which nothing comes for so long is asked, and given up if it does not answer as soon."""
+
+client_timeout_s: Final = 30.0
+"""A question to the broker that takes longer will not be answered."""
+
+wait_ms_default: Final = 5_000
+"""How long a snapshot waits for a tick if nothing is said: a batch on Spark takes a second at most."""
+
+peer_idle_s: Final = 60
+"""After so long without a word, the system asks whether the other end of a connection is still there."""
+
+backlog: Final = 1_024
+"""Connections that wait to be taken: all clients come at once after a restart."""
+
+files_besides: Final = 512
+"""Open files of a broker besides its connections: the log, state, Spark's sockets."""
+
+publication_events_max: Final = 1_000_000
+"""Events that are published at once: they are in the log all or none, and others wait meanwhile."""
+
+publication_bytes_max: Final = 2**28
+"""Of the same, once text that was written once for many of them is written out."""
+
+publisher_events_max: Final = 2_000_000
+publisher_bytes_max: Final = 2**29
+"""Published and not in the log yet. More is refused at once, so that the memory does not fill while a disk is slow."""
+
+commit_group_events_max: Final = 200_000
+commit_group_bytes_max: Final = 2**26
+"""What is flushed to the disk together. More would let those wait who came first."""
+
+producers_known_max: Final = 100_000
+"""Producers whose last number is known without a look into the log."""
+
+connections_refused_max: Final = 100
+"""Connections beyond the most there may be that are told so; more are closed without a word."""
+
+body_bytes_forgotten_max: Final = 2**24
+"""Of a body that is too large, so much is read before the refusal, so that it is heard."""
