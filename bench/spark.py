@@ -20,8 +20,8 @@ from rich.progress import track
 from bench.report import Report, met
 from bench.workload import frames_of, recorded
 from smile.engine.delivery import arrow_changes
+from smile.engine.generation import Generation
 from smile.engine.local import Batch
-from smile.engine.spark.job import Generation
 from smile.engine.spark.pipeline import Pipeline
 from smile.engine.spark.session import session
 from smile.engine.spark.standing import Standing

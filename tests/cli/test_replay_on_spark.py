@@ -20,7 +20,8 @@ from typer.testing import CliRunner, Result
 import smile.java
 import smile.state.file
 from smile.cli.main import app
-from smile.engine.spark.job import Generation, Offset
+from smile.engine.generation import Generation
+from smile.engine.spark.job import Offset
 from smile.engine.spark.standing import Standing
 from smile.engine.spark.task import tables_of
 from smile.log.durable import DurableLog

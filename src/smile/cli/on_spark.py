@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from smile.cli.recording import Recording
 from smile.cli.replay import Figures, OnSpark, Replay, say, write, write_rows
+from smile.engine.generation import Generation
 from smile.engine.local import Batch
-from smile.engine.spark.job import Generation
 from smile.engine.spark.pipeline import Pipeline
 from smile.engine.spark.session import TROUBLE, Java
 from smile.engine.spark.standing import Standing

@@ -25,11 +25,11 @@ from smile.knowledge.range import MAYBE
 UNKNOWN, BOUNDS, EXACTLY, LATEST = range(4)
 
 
-def arrow_changes(source: Input, changes: Changes, horizons: Horizons) -> pa.RecordBatch:
-    """Changes of a view; rows that are hidden before and after are left out."""
+def arrow_changes(source: Input, changes: Changes, horizons: Horizons, every: bool = False) -> pa.RecordBatch:
+    """Changes of a view; rows that are hidden before and after are left out, unless `every` one is asked for."""
     shown = masks.shown(changes.new.mask)
     told = shown | masks.shown(changes.old_mask())
-    if not told.all():
+    if not every and not told.all():
         changes = changes.take(places_of(told))
         shown = shown[told]
     layout, heading = source.layout, source.type.heading

@@ -14,8 +14,9 @@ from smile.columns.values import Values, from_arrow
 from smile.engine.merges import Merges
 from smile.engine.plan import States, Work, fused
 from smile.kernels.changes import Changes, Version
-from smile.kernels.compile import Kernels
+from smile.kernels.compile import Kernels, shown
 from smile.kernels.seals import Moved
+from smile.kernels.shown import Shown
 from smile.log.frame import NOTHING, Frame
 from smile.state.run import Shape
 from smile.state.store import Store
@@ -67,16 +68,18 @@ def _told(column: pa.Array) -> Values:
 
 @dataclass
 class LocalEngine:
-    """Advanced by frames. With a store, `checkpoint` writes the present version, and `resume` goes back to one."""
+    """Advanced by frames. With a store, `checkpoint` writes the present version, and `resume` goes back to one. `work`
+    is all that the kernels do, or what is wanted of it."""
 
     kernels: Kernels
     store: Store | None = None
+    work: Work | None = None
     remembered: Remembered = field(init=False)
     _merges: Merges = field(default_factory=Merges)
     _work: Work = field(init=False)
 
     def __post_init__(self) -> None:
-        self._work = fused(self.kernels, ())
+        self._work = self.work or fused(self.kernels, ())
         streams = [name for name, source in self.kernels.inputs.items() if source.transform is None]
         self.remembered = Remembered(0, dict.fromkeys(streams, NOTHING), self._work.nothing())
 
@@ -98,7 +101,7 @@ class LocalEngine:
         if saved is not None:
             states = {
                 name: {table: saved.tables[f"{name}/{table}"] for table in shapes}
-                for name, shapes in self.kernels.shapes.items()
+                for name, shapes in self._work.shapes.items()
             }
             self.remembered = Remembered(saved.number, saved.horizons, states)
         return [str(problem) for problem in problems]
@@ -111,5 +114,11 @@ class LocalEngine:
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        kept = self.kernels.shapes
+        kept = self._work.shapes
         return {f"{name}/{table}": shape for name, shapes in kept.items() for table, shape in shapes.items()}
+
+    def rows(self, view: str) -> Changes:
+        """All rows that a view that is kept shows now, as if all of them were new."""
+        kept = self.kernels.transforms[shown(view)]
+        assert isinstance(kept, Shown)
+        return kept.rows(self.remembered.states[shown(view)])

@@ -8,44 +8,52 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from smile.columns import knowledge as k, masks
-from smile.columns.knowledge import Column, Objects
-from smile.columns.values import Bools, Values
+from smile.columns.knowledge import Column
+from smile.columns.values import Bools, Indices, Values, places_of
+from smile.engine.json_columns import known_json, now_json, rows_json, values_json
 from smile.kernels.changes import Changes
 from smile.kernels.layout import Layout
 from smile.kernels.seals import Horizons, Seals
-from smile.knowledge.json import Json, knowledge_json, plain_json
+from smile.knowledge.json import Json
 from smile.knowledge.types import RelationType
 
 
-def messages(view: str, type_: RelationType, layout: Layout, changes: Changes, horizons: Horizons) -> Iterator[Json]:
-    heading, new = type_.heading, changes.new
-    shown = masks.shown(new.mask)
-    told = np.flatnonzero(shown | masks.shown(changes.old_mask()))
-    columns: dict[str, Column] = {**{c: changes.fixed[c] for c in layout.fixed}, **dict(new.columns)}
-    final = finals(layout, changes)
-    gone = deleted_for_good(type_, changes, horizons)
-    for i in told.tolist():
-        key = {c: plain_json(changes.fixed[c].at(i, heading.columns[c]), heading.columns[c]) for c in heading.key}
-        message: Json = {"view": view, "key": key}
-        steps = int(new.steps[i])
+def messages(
+    view: str, type_: RelationType, layout: Layout, changes: Changes, horizons: Horizons, every: bool = False
+) -> Iterator[Json]:
+    """With `every`, all rows are told of: whoever asks knows that those no longer shown were once."""
+    told = np.arange(len(changes)) if every else _told(changes)
+    if not len(told):
+        return
+    if len(told) < len(changes):
+        changes = changes.take(told)
+    heading, count = type_.heading, len(changes)
+    keys = rows_json(heading.key, [values_json(changes.fixed[c], heading.columns[c]) for c in heading.key], count)
+    columns: dict[str, Column] = {c: _column(changes, layout, c) for c in heading.values}
+    rows = rows_json(heading.values, [now_json(columns[c], heading.columns[c]) for c in heading.values], count)
+    evolving = tuple(c for c in heading.values if type_.columns[c].evolves)
+    known = rows_json(evolving, [known_json(columns[c], heading.columns[c]) for c in evolving], count)
+    shown, final = masks.shown(changes.new.mask).tolist(), finals(layout, changes).tolist()
+    stays, steps = (changes.new.mask == masks.T).tolist(), changes.new.steps.tolist()
+    gone = deleted_for_good(type_, changes, horizons).tolist()
+    for i, key in enumerate(keys):
         if not shown[i]:
-            yield {**message, "deleted": True, "final": bool(gone[i]), "steps": steps}
+            yield {"view": view, "key": key, "deleted": True, "final": gone[i], "steps": steps[i]}
             continue
-        message["row"] = {c: plain_json(_now(columns[c], i, type_, c), heading.columns[c]) for c in heading.values}
-        message["knowledge"] = {
-            c: knowledge_json(k.known(columns[c], i, heading.columns[c]), heading.columns[c])
-            for c in heading.values
-            if type_.columns[c].evolves
-        }
-        message["final"] = bool(final[i])
-        if new.mask[i] == masks.T and not final[i]:
+        message: Json = {"view": view, "key": key, "row": rows[i], "knowledge": known[i], "final": final[i]}
+        if stays[i] and not final[i]:
             message["stays"] = True
-        yield {**message, "steps": steps}
+        message["steps"] = steps[i]
+        yield message
 
 
-def _now(column: Column, index: int, type_: RelationType, name: str) -> object:
-    data = type_.heading.columns[name]
-    return column.points[index].now if isinstance(column, Objects) else k.now_of(column).at(index, data)
+def _told(changes: Changes) -> Indices:
+    """Rows that are shown, or were."""
+    return places_of(masks.shown(changes.new.mask) | masks.shown(changes.old_mask()))
+
+
+def _column(changes: Changes, layout: Layout, name: str) -> Column:
+    return changes.fixed[name] if name in layout.fixed else changes.new.columns[name]
 
 
 def finals(layout: Layout, changes: Changes) -> Bools:

@@ -5,6 +5,8 @@ A run is told of by the number of its rows, and its parts in an order that follo
 is gone, each column, and of a large run each index and each order (marks, places).
 """
 
+import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +43,31 @@ class Writer(Packer):
             sink.write(whole)
         filesystem.move(aside, path)
         return len(whole)
+
+
+def flushed(filesystem: fs.FileSystem, path: str) -> None:
+    """Returns once a file or a directory is on the disk; file systems of other machines see to that themselves."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        opened = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def write_json(filesystem: fs.FileSystem, path: str, what: Any, hard: bool) -> None:
+    """Wholly or not at all. If it is `hard`, it is on the disk when this returns."""
+    aside = path + ".new"
+    try:
+        with filesystem.open_output_stream(aside) as sink:
+            sink.write(json.dumps(what).encode())
+        if hard:
+            flushed(filesystem, aside)
+        filesystem.move(aside, path)
+        if hard:
+            flushed(filesystem, path.rpartition("/")[0])
+    except OSError as problem:
+        raise error("E064", f"{path} cannot be written: {problem}") from None
 
 
 def damaged(path: str, what: str) -> SmileError:

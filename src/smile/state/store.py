@@ -9,7 +9,8 @@ number of tasks may do so at the same time.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -19,7 +20,8 @@ from pyarrow import fs
 
 from smile import limits
 from smile.errors import SmileError, error
-from smile.state.file import StateFile, Writer, damaged, read_all
+from smile.log.frame import NOTHING
+from smile.state.file import StateFile, Writer, damaged, flushed, read_all
 from smile.state.run import Run, Shape
 from smile.state.table import Table
 
@@ -28,6 +30,8 @@ Tables = Mapping[str, Table]
 
 CLEARED_EVERY = 4
 """Versions: to look for files that nobody needs takes about as long for one as for a few."""
+HARD = ".hard"
+"""A version beside which lies an empty file of its mark with this ending is a hard checkpoint, and is not deleted."""
 
 
 @dataclass(frozen=True, order=True)
@@ -40,7 +44,9 @@ class Mark:
 
     @staticmethod
     def of(number: int, horizons: Mapping[str, int]) -> "Mark":
-        text = json.dumps(dict(horizons), sort_keys=True).encode()
+        # A stream that was added since is one of which nothing had been taken in.
+        known = {stream: horizon for stream, horizon in horizons.items() if horizon > NOTHING}
+        text = json.dumps(known, sort_keys=True).encode()
         return Mark(number, hashlib.blake2b(text, digest_size=6).hexdigest())
 
     def __str__(self) -> str:
@@ -69,6 +75,7 @@ class Store:
     """The same the other way round, so that a run is read once."""
     _needs: dict[str, set[str]] = field(default_factory=dict)
     """Of files that were written or read, those that their version needs."""
+    _saved: int = 0
 
     @staticmethod
     def at(uri: str, program: str) -> "Store":
@@ -103,8 +110,9 @@ class Store:
             raise error("E064", f"version {number} of the state cannot be written: {problem}") from None
         self._needs[name] = needs
         self._remember_only(tables)
-        if number % CLEARED_EVERY == 0:
+        if self._saved % CLEARED_EVERY == 0:
             self._clear_below(number)
+        self._saved += 1
         return size
 
     def _remember_only(self, tables: Tables) -> None:
@@ -114,14 +122,15 @@ class Store:
 
     def _clear_below(self, number: int) -> None:
         """Deletes versions older than those that are kept, but for files that one of those needs."""
-        files = self._files()
-        kept = [name for mark, name in files if mark.number > number - limits.state_versions_kept]
+        files, hard = self._files(), self.hard()
+        newest = sorted({mark.number for mark, _ in files if mark.number <= number})[-limits.state_versions_kept :]
+        kept = [name for mark, name in files if mark.number >= newest[0] or mark in hard]
         try:
             needed = set().union(*(self._needed(name) for name in kept))
         except SmileError:
             return  # another time
-        for mark, name in files:
-            if name not in needed and mark.number <= number - limits.state_versions_kept:
+        for _, name in files:
+            if name not in needed and name not in kept:
                 self._delete(name)
         self._needs = {name: self._needs[name] for name in kept}
 
@@ -135,6 +144,32 @@ class Store:
             self.filesystem.delete_file(self._path(name))
         except OSError:
             return  # it is only space that is not won back
+
+    # ── hard checkpoints ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def hold(self, mark: Mark) -> None:
+        """From now on the version is not deleted."""
+        path = self._path(f"{mark}{HARD}")
+        with _writing(path):
+            self.filesystem.open_output_stream(path).close()
+
+    def harden(self, mark: Mark, shapes: Mapping[str, Shape]) -> None:
+        """All of a version that is held is on the disk when this returns, and was read back."""
+        with _writing(self._path(str(mark))):
+            for needed in sorted(set().union(*(self._needed(name) for of, name in self._files() if of == mark))):
+                flushed(self.filesystem, self._path(needed))
+            flushed(self.filesystem, self._path(f"{mark}{HARD}"))
+            flushed(self.filesystem, self.root)
+        self.read(mark, shapes)
+
+    def let_go(self, below: Mark) -> None:
+        """Hard checkpoints before this one need not be held any more."""
+        for mark in self.hard():
+            if mark < below:
+                self._delete(f"{mark}{HARD}")
+
+    def hard(self) -> set[Mark]:
+        return {Mark(int(name[1]), name[2]) for name in self._named(rf"(\d{{12}})-([0-9a-f]+){re.escape(HARD)}")}
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,10 +197,22 @@ class Store:
     def versions(self) -> set[Mark]:
         return {mark for mark, _ in self._files()}
 
+    def horizons(self, mark: Mark) -> Mapping[str, int]:
+        """How far a version had come."""
+        name = next((name for of, name in self._files() if of == mark), f"{mark}.state")
+        found: Mapping[str, int] = StateFile(self.filesystem, self._path(name)).footer["horizons"]
+        return found
+
     def _files(self) -> list[tuple[Mark, str]]:
-        found = self.filesystem.get_file_info(fs.FileSelector(self.root))
-        names = (re.fullmatch(r"(\d{12})-([0-9a-f]+)-[0-9a-f]+\.state", info.base_name) for info in found)
-        return sorted((Mark(int(name[1]), name[2]), name[0]) for name in names if name)
+        found = self._named(r"(\d{12})-([0-9a-f]+)-[0-9a-f]+\.state")
+        return sorted((Mark(int(name[1]), name[2]), name[0]) for name in found)
+
+    def _named(self, pattern: str) -> list[re.Match[str]]:
+        try:
+            found = self.filesystem.get_file_info(fs.FileSelector(self.root))
+        except OSError as problem:
+            raise error("E063", f"{self.root} cannot be listed: {problem}") from None
+        return [name for info in found if (name := re.fullmatch(pattern, info.base_name))]
 
     def read(self, mark: Mark, shapes: Mapping[str, Shape], whole: bool = True, known: Tables | None = None) -> Saved:
         """A version; with `whole` every byte of it is read and checked now, else each when it is first needed. `known`
@@ -208,6 +255,14 @@ class Store:
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise error("E064", f"{path} cannot be written: {problem}") from None
 
 
 def directory(uri: str) -> tuple[fs.FileSystem, str]:

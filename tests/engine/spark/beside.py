@@ -7,9 +7,9 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from smile.algebra import mmpl
+from smile.engine.generation import Generation
 from smile.engine.local import Batch, LocalEngine
 from smile.engine.messages import messages
-from smile.engine.spark.job import Generation
 from smile.engine.spark.pipeline import Pipeline
 from smile.engine.spark.standing import Standing
 from smile.graph.build import build

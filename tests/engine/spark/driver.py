@@ -39,8 +39,8 @@ def main() -> None:
         at("after delivery")
 
     class Noting(Standing):
-        def note_delivered(self, offset: Offset) -> None:
-            super().note_delivered(offset)
+        def note_delivered(self, offset: Offset, hard: bool = False) -> None:
+            super().note_delivered(offset, hard)
             at("after the note")
 
     pipeline.deliver = deliver

@@ -9,10 +9,10 @@ from time import sleep
 import pytest
 from pyspark.sql import SparkSession
 
+from smile.engine.generation import Generation
 from smile.engine.local import Batch
 from smile.engine.messages import messages
 from smile.engine.spark.changing import added, dropped
-from smile.engine.spark.job import Generation
 from smile.engine.spark.pipeline import Pipeline
 from smile.engine.spark.standing import Standing
 from smile.errors import SmileError

@@ -18,8 +18,7 @@ from threading import Event, Thread
 import pytest
 from pyspark.sql import SparkSession
 
-from smile.engine.local import Batch
-from smile.engine.spark.pipeline import Pipeline
+from smile.engine.spark.pipeline import Pipeline, Taken
 from tests.engine.spark import workload
 from tests.engine.spark.beside import ONE, Told, locally, pipeline_of, recorded, rows_of, told
 from tests.engine.spark.faulty import FailingJob
@@ -37,7 +36,7 @@ def begun(
     pipeline = pipeline_of(spark, workload.program(), shared, folder / "state", partitions, ONE, [], trouble.append)
     views, kernels = workload.program().subscriptions, pipeline.job.plans["0"].kernels
 
-    def deliver(batch: Batch) -> None:
+    def deliver(batch: Taken) -> None:
         now = told(kernels, views, batch)
         number = pipeline.offset.number
         assert found.setdefault(number, now) == now == EXPECTED[number]
@@ -112,7 +111,7 @@ def test_the_checkpoint_is_deleted(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = begun(spark, tmp_path, found, trouble)
     deliver = pipeline.deliver
 
-    def delete(batch: Batch) -> None:
+    def delete(batch: Taken) -> None:
         deliver(batch)
         if len(found) == 5 and not trouble:
             assert pipeline._checkpoint is not None
@@ -132,7 +131,7 @@ def test_state_is_damaged_while_it_is_used(spark: SparkSession, tmp_path: Path) 
     pipeline = begun(spark, tmp_path, found, trouble)
     deliver, random = pipeline.deliver, Random(3)
 
-    def damage(batch: Batch) -> None:
+    def damage(batch: Taken) -> None:
         deliver(batch)
         if len(found) in (4, 8) and len(trouble) < 4:
             newest = sorted((tmp_path / "state").glob(f"state-1/*/*/{pipeline.offset.number + 1:012}-*.state"))
@@ -157,7 +156,7 @@ def test_stopped_and_started_with_other_partitions(
     deliver = pipeline.deliver
     enough = Event()
 
-    def stop_soon(batch: Batch) -> None:
+    def stop_soon(batch: Taken) -> None:
         deliver(batch)
         if len(found) > 5:
             enough.set()

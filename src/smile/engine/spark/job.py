@@ -10,20 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from smile.algebra import mmpl
-from smile.algebra.check import checked
-from smile.algebra.parser import parse_program
-from smile.algebra.printer import print_program
-from smile.engine.plan import Plan, Work, plan
-from smile.graph.build import build
+from smile.engine.generation import Generation, Json
+from smile.engine.plan import Plan, Work
 from smile.kernels.layout import Layout
-from smile.knowledge.analysis import Analysis
 from smile.log.position import Limit, Log, Position
-from smile.source import Source
 from smile.state.run import Shape
 from smile.state.store import Store
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,38 +36,6 @@ class Offset:
     def horizons(self) -> dict[str, int]:
         """Of each stream."""
         return self.position.streams()
-
-
-@dataclass(frozen=True)
-class Generation:
-    """Views that were added together: they share transforms with one another, and none with other generations. Those of
-    `program`, as it runs, that are `compiled` are not fewer when less are `wanted`. `kept` are the ones whose rows are
-    remembered."""
-
-    name: str
-    program: mmpl.Program
-    compiled: tuple[str, ...]
-    wanted: tuple[str, ...]
-    kept: tuple[str, ...]
-
-    def plan(self, partitions: int) -> Plan:
-        graph = build(self.program, Analysis(self.program)).for_views(self.compiled)
-        return plan(graph, self.program.streams, partitions, self.kept).wanted(self.wanted)
-
-    def to_json(self) -> Json:
-        return {
-            "name": self.name,
-            "program": print_program(self.program),
-            "compiled": list(self.compiled),
-            "wanted": list(self.wanted),
-            "kept": list(self.kept),
-        }
-
-    @staticmethod
-    def from_json(found: Json) -> "Generation":
-        program = checked(parse_program(Source("state.mmpl", found["program"])))
-        views = (tuple(found[name]) for name in ("compiled", "wanted", "kept"))
-        return Generation(found["name"], program, *views)
 
 
 @dataclass(frozen=True)

@@ -22,24 +22,31 @@ from pyspark.sql.pandas.functions import PythonEvalType, vectorized_udf  # type:
 from pyspark.sql.streaming.query import StreamingQuery
 
 from smile.engine.exchange import Incoming, gathered
+from smile.engine.generation import Json
 from smile.engine.local import Batch
 from smile.engine.spark.figures import Figures
-from smile.engine.spark.job import Job, Json, Offset
+from smile.engine.spark.job import Job, Offset
 from smile.engine.spark.source import FORMAT
-from smile.engine.spark.standing import Standing
+from smile.engine.spark.standing import Standing, rows_at
 from smile.engine.spark.task import SCHEMA, batches_of, later_stage
 from smile.engine.spark.trouble import heard, told
 from smile.errors import SmileError, error
-from smile.kernels.changes import Changes, concat
-from smile.kernels.compile import shown
-from smile.kernels.shown import Shown
+from smile.kernels.changes import Changes
 from smile.kernels.transform import Input
 from smile.log.position import Limit
-from smile.state.store import Mark
 
 STATUS_EVERY_S = 1.0
 RESTARTS_MAX = 3
 """Failures in a row, without a batch between them, before a pipeline gives up."""
+
+
+@dataclass(frozen=True)
+class Taken(Batch):
+    """A batch that a job has taken in, between two offsets. Its state is there as long as it is being delivered."""
+
+    job: Job
+    start: Offset
+    end: Offset
 
 
 @dataclass
@@ -49,10 +56,10 @@ class Pipeline:
     spark: SparkSession
     standing: Standing
     job: Job
-    deliver: Callable[[Batch], None]
+    deliver: Callable[[Taken], None]
     on_trouble: Callable[[str], None]
     turn: Lock = field(default_factory=Lock)
-    """Held while something is delivered: pipelines that deliver to one place take turns."""
+    """Held while something is delivered and noted: pipelines that deliver to one place take turns."""
     offset: Offset = field(init=False)
     """How far it has come."""
     figures: Figures = field(default_factory=Figures)
@@ -62,7 +69,10 @@ class Pipeline:
     _available_now: bool = False
     _restarts: int = 0
     _moved: Condition = field(default_factory=Condition)
+    last_status: Json = field(default_factory=dict)
     _told_status: float = -math.inf
+    _untold: str = ""
+    """Why the status could not be told last."""
 
     def __post_init__(self) -> None:
         self.offset = self.job.start
@@ -97,7 +107,7 @@ class Pipeline:
     def _wait(self) -> bool:
         assert self._query is not None
         while not self._query.awaitTermination(1):
-            pass
+            self._tell_status()
         return True
 
     @property
@@ -108,25 +118,36 @@ class Pipeline:
         """Whether it is still at work; trouble is met as in `wait`."""
         if not self.is_running:
             self.wait()
+        self._tell_status()
 
     def finish(self) -> None:
         """Until all that the log has is delivered."""
-        while not self._is_done():
-            with self._moved:
-                self._moved.wait(0.2)
-            if not self.is_running and self.wait() and not self._is_done():
+        while not self.is_done:
+            self.await_move(0.2)
+            if not self.is_running and self.wait() and not self.is_done:
                 raise error("E069", "the pipeline was stopped before it had taken all in")
+            self._tell_status()
 
-    def _is_done(self) -> bool:
+    def await_move(self, seconds: float) -> None:
+        """Until the next batch was delivered, or so long."""
+        with self._moved:
+            self._moved.wait(seconds)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that the log has is delivered."""
         position = self.offset.position
         return bool(self.offset.number) and self.job.log.after(position, Limit(commits=1)) == position
 
     def stop(self) -> None:
         """After the batch that is under way, of which nothing may be delivered any more."""
-        if self._query is not None:
-            self._query.stop()
-        self._clean()
-        self.standing.note_status(self.status())
+        try:
+            if self._query is not None:
+                self._query.stop()
+        finally:
+            self._clean()
+        self._told_status = -math.inf
+        self._tell_status()
 
     def _clean(self) -> None:
         if self._checkpoint is not None:
@@ -151,17 +172,7 @@ class Pipeline:
 
     def rows(self, view: str) -> Changes:
         """All rows that a view that is kept shows now, as if all of them were new."""
-        name, plan = next((g.name, self.job.plans[g.name]) for g in self.job.generations if view in g.kept)
-        work = plan.place_of(view)
-        kept = work.kernels.transforms[shown(view)]
-        assert isinstance(kept, Shown)
-        offset = self.offset
-        mark = Mark.of(offset.number, offset.horizons)
-        found = []
-        for partition in range(self.job.partitions):
-            saved = self.job.store(work.number, partition).read(mark, self.job.shapes(work.number), whole=False)
-            found.append(kept.rows({table: saved.tables[f"{name}/{shown(view)}/{table}"] for table in kept.shapes}))
-        return concat(work.kernels.inputs[view].layout, found)
+        return rows_at(self.job, self.offset, view)
 
     @property
     def views(self) -> list[str]:
@@ -173,18 +184,13 @@ class Pipeline:
 
     def status(self) -> Json:
         """How it fares."""
-        waiting, waiting_bytes = self.job.log.waiting(self.offset.position)
-        return {
-            "at": time.time(),
-            "views": self.views,
-            "partitions": self.job.partitions,
-            "number": self.offset.number,
-            "horizons": self.offset.horizons,
-            "waiting_events": waiting,
-            "waiting_bytes": waiting_bytes,
-            "ui": self.spark.sparkContext.uiWebUrl,
-            **self.figures.status(self._progress()),
-        }
+        ui = self.spark.sparkContext.uiWebUrl
+        return status_of(self.job, self.offset, ui, self.figures.status(self._progress()))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether Spark is at it, and not about to be."""
+        return self._query is not None and not str(self._query.status["message"]).startswith("Initializing")
 
     def _progress(self) -> Mapping[str, int]:
         progress = None if self._query is None else self._query.lastProgress
@@ -194,37 +200,54 @@ class Pipeline:
         """Now and then, to the pipeline's directory."""
         if time.monotonic() - self._told_status >= STATUS_EVERY_S:
             self._told_status = time.monotonic()
+            self.last_status = self.status()
             try:
-                self.standing.note_status(self.status())
+                self.standing.note_status(self.last_status)
             except SmileError as problem:
-                self.on_trouble(str(problem))
+                if str(problem) != self._untold:
+                    self.on_trouble(str(problem))
+                self._untold = str(problem)
 
     # ── delivering ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _batch(self, frame: DataFrame, _: int) -> None:
         rows = frame.toArrow()  # here the tasks run, and may fail
         try:
-            batch, offset, heads = self._told(rows)
+            batch, heads = self._told(rows)
             with self.turn:
                 self.deliver(batch)
+                self.standing.note_delivered(batch.end)
+                self.offset, self._restarts = batch.end, 0
             self.figures.take(heads, sum(map(len, batch.changes.values())))
-            self.standing.note_delivered(offset)
             with self._moved:
-                self.offset, self._restarts = offset, 0
                 self._moved.notify_all()
-            self._tell_status()
         except BaseException as failure:
             self._failure = failure
             raise
 
-    def _told(self, rows: pa.Table) -> tuple[Batch, Offset, list[Json]]:
+    def _told(self, rows: pa.Table) -> tuple[Taken, list[Json]]:
         messages = [Incoming(value.as_buffer()) for chunk in rows.column("message").chunks for value in chunk]
         found: list[tuple[Any, Changes]] = []
         for message in messages:
             found += [(tuple(name), changes) for name, changes in message.changes(self.job.layouts)]
-        offset = Offset.from_json(messages[0].head["end"])
+        start, end = (Offset.from_json(messages[0].head[which]) for which in ("start", "end"))
         changes = {name[0].partition("/")[2]: of for name, of in gathered(self.job.layouts, found).items()}
-        return Batch(changes, offset.horizons), offset, [message.head for message in messages]
+        return Taken(changes, end.horizons, self.job, start, end), [message.head for message in messages]
+
+
+def status_of(job: Job, offset: Offset, ui: str | None, figures: Json) -> Json:
+    waiting, waiting_bytes = job.log.waiting(offset.position)
+    return {
+        "at": time.time(),
+        "views": [view for generation in job.generations for view in generation.wanted],
+        "partitions": job.partitions,
+        "number": offset.number,
+        "horizons": offset.horizons,
+        "waiting_events": waiting,
+        "waiting_bytes": waiting_bytes,
+        "ui": ui,
+        **figures,
+    }
 
 
 def _mapped(frame: DataFrame, stage: Callable[[Any], Any]) -> DataFrame:

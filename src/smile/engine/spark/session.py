@@ -136,8 +136,9 @@ class Java:
         """Waits until Spark is there."""
         global _java  # noqa: PLW0603  # PySpark has one for a process too
         try:
-            self._connect()
-            _java = self
+            if _java is not self:
+                self._connect()
+                _java = self
             return _session(self.master, name, self.log)
         except (Py4JError, PySparkException) as problem:
             if self.is_lost:
@@ -243,11 +244,14 @@ class Java:
 _java: Java | None = None
 
 
+def running() -> Java | None:
+    """The Java that this process has, if it is still there."""
+    return _java if _java is not None and not _java.is_lost else None
+
+
 def session(master: str, name: str, log: Path | None) -> SparkSession:
     """The session of this process; there is one. What Java and the workers say goes to `log`, or to standard error."""
-    if _java is not None and not _java.is_lost:
-        return _session(master, name, log)
-    java = Java(master, log)
+    java = running() or Java(master, log)
     try:
         return java.session(name)
     except BaseException:

@@ -17,7 +17,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from smile.engine.spark.job import Job, Json, Offset, Sealed
+from smile.engine.generation import Json
+from smile.engine.spark.job import Job, Offset, Sealed
 from smile.engine.spark.task import SCHEMA, batches_of, first_stage
 from smile.engine.spark.trouble import told
 from smile.log.position import Limit
