@@ -68,7 +68,7 @@ class _Reading:
         fields = self._fields()
         for name in fields:
             if name not in _FIELDS:
-                raise self._refused("E074", f'there is no field "{cut(name)}"', name, _near(name, _FIELDS) or _EXAMPLE)
+                raise self._refused("E074", f'there is no field "{cut(name)}"', name, near(name, _FIELDS) or _EXAMPLE)
         shape = self._shape(fields["stream"]) if "stream" in fields else None
         if "silence_to" in fields:
             for name in ("at", "event"):
@@ -98,7 +98,7 @@ class _Reading:
             at = len(self.raw[: problem.start].decode())
             message = f"the line is not UTF-8 text: byte {self.raw[problem.start]:#04x}"
             raise _error("E072", message, Span(at, at + 1)) from None
-        if _depth(self.text) > limits.nesting_max:
+        if depth(self.text) > limits.nesting_max:
             raise self._refused("E073", "the line is nested too deeply", None, _EXAMPLE)
         try:
             found: Json = _JSON.decode(self.text)
@@ -117,13 +117,13 @@ class _Reading:
         if not self.whole:
             hint = "The file seems to be incomplete: its last line has no end."
             return _error("E073", "the last line is cut off, or not JSON", span, hint)
-        return _error("E073", f"the line is not JSON: {_lower(problem.msg)}", span, _EXAMPLE)
+        return _error("E073", f"the line is not JSON: {lower(problem.msg)}", span, _EXAMPLE)
 
     def _shape(self, name: Json) -> Shape:
         if not isinstance(name, str) or isinstance(name, Number):
             raise self._refused("E074", f"a stream is named by text, not by {shown(name)}", "stream", _EXAMPLE)
         if name not in self.shapes:
-            hint = _near(name, self.shapes) or f"There are {cut(', '.join(self.shapes))}."
+            hint = near(name, self.shapes) or f"There are {cut(', '.join(self.shapes))}."
             raise self._refused("E076", f"there is no stream {cut(name)}", "stream", hint)
         return self.shapes[name]
 
@@ -148,7 +148,7 @@ class _Reading:
                 message, hint = f"{name} is the tick of {stream.name}, not a column", "Give the tick as `at`."
                 raise self._refused("E077", message, name, hint, within="event")
             if name not in shape.types:
-                hint = _near(name, shape.types) or f"It has {cut(', '.join(n for n, _ in stream.columns))}."
+                hint = near(name, shape.types) or f"It has {cut(', '.join(n for n, _ in stream.columns))}."
                 message = f"{stream.name} has no column {cut(name)}"
                 raise self._refused("E077", message, name, hint, within="event")
         values = []
@@ -176,16 +176,16 @@ def _error(code: str, message: str, span: Span | None = None, hint: str | None =
     return SmileError(Diagnostic(code, message, span, hint))
 
 
-def _near(name: str, candidates: Any) -> str | None:
+def near(name: str, candidates: Any) -> str | None:
     """Comparing takes time that grows with the square of the length."""
     return nearest(name, candidates) if len(name) <= limits.excerpt_chars_max else None
 
 
-def _lower(message: str) -> str:
+def lower(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _depth(text: str) -> int:
+def depth(text: str) -> int:
     """How deeply brackets are nested; reading JSON recurses."""
     if text.count("[") + text.count("{") <= limits.nesting_max:
         return 0

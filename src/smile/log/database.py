@@ -5,32 +5,34 @@ What goes wrong in SQLite is told as an error of the catalogue; whatever was not
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from smile.algebra import mmpl
+from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
 from smile.errors import SmileError, error
 from smile.log.ranges import damaged
+from smile.source import Source
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 HEADER: Final = b"SQLite format 3\0"
 BUSY_S: Final = 5.0
 """A writer is done in milliseconds; one that holds the log for so long is another broker, or stuck."""
 
 _APPLICATION: Final = int.from_bytes(b"SMIL", "big")
 _TABLES: Final = """
-CREATE TABLE streams (name TEXT PRIMARY KEY, definition TEXT NOT NULL);
+CREATE TABLE streams (name TEXT PRIMARY KEY, definition TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE origins (
-  stream TEXT NOT NULL, origin TEXT NOT NULL, seq INTEGER NOT NULL, lo INTEGER NOT NULL, crc INTEGER NOT NULL,
-  PRIMARY KEY (stream, origin)
+  stream TEXT NOT NULL, origin TEXT NOT NULL, seq INTEGER NOT NULL, lo INTEGER NOT NULL, cut INTEGER NOT NULL,
+  crc INTEGER NOT NULL, PRIMARY KEY (stream, origin)
 );
 CREATE TABLE commits (
-  seq INTEGER PRIMARY KEY, last_piece INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
-  crc INTEGER NOT NULL
+  seq INTEGER PRIMARY KEY, last_piece INTEGER NOT NULL, last_record INTEGER NOT NULL, rows INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, at INTEGER NOT NULL, crc INTEGER NOT NULL
 );
 CREATE TABLE pieces (
   id INTEGER PRIMARY KEY, seq INTEGER NOT NULL, stream TEXT NOT NULL, origin TEXT NOT NULL, lo INTEGER NOT NULL,
@@ -38,9 +40,16 @@ CREATE TABLE pieces (
   events BLOB
 );
 CREATE UNIQUE INDEX ticks ON pieces (stream, origin, hi);
+CREATE TABLE producers (
+  id INTEGER PRIMARY KEY, producer TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, stream TEXT NOT NULL,
+  origin TEXT NOT NULL, lo INTEGER NOT NULL, hi INTEGER NOT NULL, crc INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX numbers ON producers (producer, last);
 """
+"""The first commit is the one that the log was cut at, 0 at first. Its pieces are gone, and so are all before them."""
+
 _ENDS: Final = """
-SELECT c.seq, c.last_piece, coalesce(p.seq, 0), coalesce(p.id, 0)
+SELECT c.seq, c.last_piece, p.seq, p.id, (SELECT min(seq) FROM commits)
 FROM (SELECT seq, last_piece FROM commits ORDER BY seq DESC LIMIT 1) AS c
 LEFT JOIN (SELECT seq, id FROM pieces ORDER BY id DESC LIMIT 1) AS p
 """
@@ -86,6 +95,8 @@ def created(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) -> sqlite
             is_log = _is_log(found, path)
             found.execute("PRAGMA journal_mode = WAL")
             found.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
+            # Pages of what was cut are used again as they are.
+            found.execute("PRAGMA secure_delete = OFF")
             if not is_log:
                 _create(found, path, streams)
             _compare(found, path, streams)
@@ -110,7 +121,7 @@ def _is_log(found: sqlite3.Connection, path: str) -> bool:
             raise error("E086", f"{path} was written by a newer SMILE (format {version}, not {FORMAT})")
         if version == FORMAT:
             return True
-        raise damaged(path, f"there is no format {version}")
+        raise error("E086", f"{path} was written by another SMILE (format {version}, not {FORMAT})")
     if application or version or found.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
         raise not_a_log(path)
     return False
@@ -121,26 +132,55 @@ def _create(found: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamD
     if not _is_log(found, path):  # another process may have been quicker
         for statement in _TABLES.split(";\n"):
             found.execute(statement)
-        found.executemany("INSERT INTO streams VALUES (?, ?)", [(s.name, definition(s)) for s in streams])
-        found.execute("INSERT INTO commits VALUES (0, 0, 0, 0, ?)", (checksum(0, 0, 0, 0),))
+        _put_streams(found, streams)
+        found.execute("INSERT INTO commits VALUES (0, 0, 0, 0, 0, 0, ?)", (checksum(0, 0, 0, 0, 0, 0),))
         found.execute(f"PRAGMA application_id = {_APPLICATION}")
         found.execute(f"PRAGMA user_version = {FORMAT}")
     found.execute("COMMIT")
 
 
+def _put_streams(found: sqlite3.Connection, streams: Iterable[mmpl.StreamDef]) -> None:
+    rows = [(stream.name, definition(stream)) for stream in streams]
+    found.executemany("INSERT INTO streams VALUES (?, ?, ?)", [(*row, checksum(*row)) for row in rows])
+
+
+def _definitions(found: sqlite3.Connection, path: str) -> dict[str, str]:
+    """Of the log's streams, in the order in which they came to it."""
+    rows = found.execute("SELECT name, definition, crc FROM streams ORDER BY rowid").fetchall()
+    for name, text, crc in rows:
+        if crc != checksum(name, text):
+            raise damaged(path, f"the definition of {name}")
+    return {name: text for name, text, _ in rows}
+
+
+def definitions_at(path: str) -> list[mmpl.StreamDef]:
+    """The streams that a log has."""
+    found = connected(path, ())
+    try:
+        with reading(path):
+            text = "".join(_definitions(found, path).values())
+    finally:
+        found.close()
+    return list(parse_program(Source(path, text)).streams) if text else []
+
+
+def add_streams(found: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
+    """Within a transaction. Those that it has are left as they are, and must be the same."""
+    theirs = _definitions(found, path)
+    _put_streams(found, [stream for stream in streams if stream.name not in theirs])
+    _compare(found, path, streams)
+
+
 def _compare(found: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
-    """The log's streams with the program's, and the ends of its tables with each other."""
-    theirs = {str(name): str(text) for name, text in found.execute("SELECT name, definition FROM streams")}
-    ours = {s.name: definition(s) for s in streams}
-    for name in [*ours, *theirs]:
-        if name not in theirs:
-            raise _of_others(path, f"it has no stream {name}", f"It has {', '.join(theirs)}.")
-        if name not in ours:
-            raise _of_others(path, f"the program has no stream {name}", f"The program has {', '.join(ours)}.")
-        if ours[name] != theirs[name]:
-            raise _of_others(path, f"its {name} is another", f"In the log: {theirs[name].strip()}")
-    ends = found.execute(_ENDS).fetchone()
-    if ends is None or ends[:2] != ends[2:]:
+    """The program's streams with the log's, which may have more, and the ends of its tables with each other."""
+    theirs = _definitions(found, path)
+    for stream in streams:
+        if stream.name not in theirs:
+            raise _of_others(path, f"it has no stream {stream.name}", f"It has {', '.join(theirs)}.")
+        if definition(stream) != theirs[stream.name]:
+            raise _of_others(path, f"its {stream.name} is another", f"In the log: {theirs[stream.name].strip()}")
+    seq, last_piece, piece_seq, piece, first = found.execute(_ENDS).fetchone() or (0, 0, 0, 0, None)
+    if (seq, last_piece) != (piece_seq, piece) and (piece is not None or seq != first):
         raise damaged(path, "its newest commits are missing")
 
 
@@ -173,6 +213,8 @@ def writing(path: str) -> Iterator[None]:
 
 def _told(path: str, problem: Exception, code: str, done: str) -> SmileError:
     name = getattr(problem, "sqlite_errorname", "")
+    if isinstance(problem, sqlite3.ProgrammingError):
+        return error(code, f"{path} cannot be {done}: it was closed meanwhile")
     if name.startswith("SQLITE_BUSY"):
         return error(
             code, f"{path} cannot be {done}: another process writes it", hint="A log has one writer at a time."

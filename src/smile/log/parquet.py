@@ -117,6 +117,10 @@ class ParquetLog(Ranges):
     def _horizon(self, stream: str, origin: str) -> int:
         return self._of_stream[stream][-1].entry.hi
 
+    def _horizon_at(self, stream: str, origin: str, commit: int) -> int:
+        groups = self._of_stream[stream]
+        return groups[bisect_right(groups, commit, key=lambda group: group.entry.commit) - 1].entry.hi
+
     def _uncovered(self, stream: str, origin: str, tick: int) -> int | None:
         groups = self._of_stream[stream]
         at = bisect_right(groups, tick, key=lambda group: group.entry.hi)

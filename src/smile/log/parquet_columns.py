@@ -1,4 +1,4 @@
-"""Columns of Parquet files as their stream has them: each value exactly, or an error that says why not."""
+"""Columns of tables as their stream has them: each value exactly, or an error that says why not."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -45,7 +45,7 @@ def check_columns(path: str, shape: Shape, found: pa.Schema) -> None:
 
 def events_of(path: str, shape: Shape, found: pa.Table) -> pa.RecordBatch:
     """What the file has of these columns, as the stream's schema says."""
-    columns = [_column(path, shape, name, found) for name in shape.schema.names]
+    columns = [column_of(path, shape, name, found) for name in shape.schema.names]
     events = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
     row = breaking(shape, events)
     if row is not None:
@@ -53,7 +53,8 @@ def events_of(path: str, shape: Shape, found: pa.Table) -> pa.RecordBatch:
     return events
 
 
-def _column(path: str, shape: Shape, name: str, found: pa.Table) -> pa.Array:
+def column_of(path: str, shape: Shape, name: str, found: pa.Table) -> pa.Array:
+    """One of them."""
     data, target = shape.types[name], shape.schema.field(name).type
     if name not in found.schema.names:
         return pa.nulls(found.num_rows, target)

@@ -5,7 +5,7 @@ the quotes of a line are counted: two for each name and each text that was found
 quote within a text, leaves some over, and the careful reader looks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -48,7 +48,7 @@ _USUAL: Final = {
 }
 """What is found in a column most of the time, and is its value then."""
 
-_REFUSED: Final = (msgspec.MsgspecError, ValueError, KeyError, RecursionError)
+REFUSED: Final = (msgspec.MsgspecError, ValueError, KeyError, RecursionError)
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -58,24 +58,31 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     silence_to: Int64 | str | UnsetType = UNSET
 
 
-class _Columns:
-    """How the columns of one stream are read."""
+class Columns:
+    """How the columns of an event are read."""
 
-    def __init__(self, shape: Shape) -> None:
-        columns = shape.stream.columns
+    def __init__(self, columns: Sequence[tuple[str, DataType]]) -> None:
         fields = [(f"c{i}", _TYPES[data.name], UNSET) for i, (_, data) in enumerate(columns)]
         names = {f"c{i}": name for i, (name, _) in enumerate(columns)}
-        event = msgspec.defstruct("Event", fields, rename=names, forbid_unknown_fields=True, gc=False)
-        self.shape = shape
-        self.decode = msgspec.json.Decoder(event).decode
-        self.types = [data for _, data in columns]
-        self.usual = tuple(_USUAL.get(data.name) for data in self.types)
-        self.usual_quotes = sum(4 if kind is str else 2 for kind in self.usual)
+        self.event = msgspec.defstruct("Event", fields, rename=names, forbid_unknown_fields=True, gc=False)
+        self.decode = msgspec.json.Decoder(self.event).decode
+        self._types = [data for _, data in columns]
+        self._usual = tuple(_USUAL.get(data.name) for data in self._types)
+        self._usual_quotes = sum(4 if kind is str else 2 for kind in self._usual)
+
+    def values(self, event: msgspec.Struct) -> tuple[int, Row]:
+        """The values, and how many quotes they and their names take."""
+        values = astuple(event)
+        if tuple(map(type, values)) == self._usual:
+            return self._usual_quotes, values
+        return _values(values, self._types)
 
 
 class QuickReader:
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
-        self._streams: dict[str | UnsetType, _Columns] = {name: _Columns(shape) for name, shape in shapes.items()}
+        self._streams: dict[str | UnsetType, tuple[Shape, Columns]] = {
+            name: (shape, Columns(shape.stream.columns)) for name, shape in shapes.items()
+        }
         self._decode = msgspec.json.Decoder(_Line).decode
 
     def read(self, raw: bytes) -> Said | None:
@@ -85,19 +92,15 @@ class QuickReader:
             line = self._decode(raw)
             if line.event is UNSET or line.silence_to is not UNSET:
                 return self._silence(line, raw)
-            columns = self._streams[line.stream]
+            shape, columns = self._streams[line.stream]
             quotes = raw.count(b'"') - 6
             tick = None
             if line.at is not UNSET:
                 tick, used = _tick(line.at, TICK_MAX)
                 quotes -= used
-            values = astuple(columns.decode(line.event))
-            if tuple(map(type, values)) == columns.usual:
-                used = columns.usual_quotes
-            else:
-                used, values = _values(values, columns.types)
-            return None if quotes != used else (columns.shape, tick, values)
-        except _REFUSED:
+            used, values = columns.values(columns.decode(line.event))
+            return None if quotes != used else (shape, tick, values)
+        except REFUSED:
             return None
 
     def _silence(self, line: _Line, raw: bytes) -> Said | None:
@@ -106,7 +109,7 @@ class QuickReader:
         tick, used = _tick(line.silence_to, END)
         if line.stream is UNSET:
             return (None, tick, None) if raw.count(b'"') == used else None
-        shape = self._streams[line.stream].shape
+        shape, _ = self._streams[line.stream]
         return (shape, tick, None) if raw.count(b'"') == used + 4 else None
 
 

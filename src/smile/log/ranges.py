@@ -1,7 +1,8 @@
 """Ranges of a log, read by ticks from pieces that lie in commits. Of each stream and origin the pieces follow one
 another without a gap: where one is missing, that is damage, and no row is given.
 
-A log says which pieces it has; what a range of them is, is the same for all.
+A log says which pieces it has; what a range of them is, is the same for all. It may have more streams than are asked
+for, and a position fewer: a stream that came to the log after a position is read from its beginning.
 """
 
 from abc import ABC, abstractmethod
@@ -56,6 +57,11 @@ def damaged(path: str, what: str) -> SmileError:
     return error("E085", f"{path} is damaged: {what}", hint=hint)
 
 
+def was_cut(path: str, what: str) -> SmileError:
+    hint = "Events that no view needed were removed (the setting `keep`); what was computed from them is not affected."
+    return error("E097", f"{path} was cut: {what}", hint=hint)
+
+
 class Ranges(ABC):
     """All of a log but where its pieces come from."""
 
@@ -83,8 +89,17 @@ class Ranges(ABC):
         """In the newest commit."""
 
     @abstractmethod
+    def _horizon_at(self, stream: str, origin: str, commit: int) -> int:
+        """In a commit that is not before the origin's first."""
+
+    @abstractmethod
     def _uncovered(self, stream: str, origin: str, tick: int) -> int | None:
         """The first commit that tells of anything above the tick."""
+
+    def _cuts(self) -> Mapping[tuple[str, str], int]:
+        """Up to where the pieces of each stream and origin were removed, if any were. A position may lie below that; it
+        is reading there that is refused."""
+        return {}
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -117,12 +132,15 @@ class Ranges(ABC):
         return walk.position(covered)
 
     def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
-        lo, hi = start.streams()[stream], end.streams()[stream]
+        lo, hi = _horizon(start, stream), _horizon(end, stream)
         found = []
         if lo < hi:
+            for (name, _), tick in self._cuts().items():
+                if name == stream and lo < tick:
+                    raise was_cut(self.path, f"{stream} has nothing up to tick {tick}")
             # A state that was resumed may know more origins than its position does.
             silent = {origin: tick for (name, origin), (_, tick) in self._origins().items() if name == stream}
-            for origin in {**end.horizons[stream], **silent}:
+            for origin in {**end.horizons.get(stream, {}), **silent}:
                 found.append(self._told(stream, origin, start, end, silent.get(origin)))
         events = [batch for batches in found for batch in batches]
         if not events:
@@ -135,11 +153,11 @@ class Ranges(ABC):
         self, stream: str, origin: str, start: Position, end: Position, silent: int | None
     ) -> list[pa.RecordBatch]:
         """What one origin tells of the range. It is known to be silent up to a tick, unless it was never heard of."""
-        lo, hi = start.streams()[stream], end.streams()[stream]
+        lo, hi = _horizon(start, stream), _horizon(end, stream)
         needed = hi
         if hi == END and end.commit > self._last():
             # The end was declared, and not told: what is there is all there is.
-            needed = start.horizons[stream].get(origin, lo)
+            needed = start.horizons.get(stream, {}).get(origin, lo)
         found, known = list[pa.RecordBatch](), lo if silent is None else max(lo, silent)
         for entry, events in self._pieces(stream, origin, lo, hi):
             if entry.lo > known:
@@ -162,7 +180,7 @@ class Ranges(ABC):
             for number, entries in commits:
                 if limit.last is not None and number > limit.last:
                     break
-                walk = walk or Walk(position, self._origins())
+                walk = walk or self._walk(position)
                 known = [(entry, walk.horizon(entry.stream, entry.origin)) for entry in entries]
                 new = [self._above(entry, horizon) for entry, horizon in known if entry.hi > horizon]
                 if new:
@@ -176,6 +194,16 @@ class Ranges(ABC):
                 passed = number
         return (walk.position(passed), rows, size) if walk and count else (position, 0, 0)
 
+    def _walk(self, position: Position) -> "Walk":
+        """A stream that the position does not have is where its origins are in that commit; nothing of it was read."""
+        origins = self._origins()
+        horizons = dict(position.horizons)
+        for stream in self.shapes.keys() - horizons.keys():
+            joined = [o for (s, o), (commit, _) in origins.items() if s == stream and commit <= position.commit]
+            known = {origin: self._horizon_at(stream, origin, position.commit) for origin in joined}
+            horizons[stream] = known or {UNNAMED: NOTHING}
+        return Walk(Position(position.commit, horizons), origins)
+
     def _above(self, entry: Entry, horizon: int) -> tuple[int, int]:
         """How many rows and bytes of a piece lie above a horizon."""
         if entry.lo >= horizon or not entry.rows:
@@ -183,6 +211,10 @@ class Ranges(ABC):
         found = self._pieces(entry.stream, entry.origin, horizon, entry.hi)
         rows = sum(cut(events, horizon, entry.hi).num_rows for _, events in found if events is not None)
         return rows, entry.bytes * rows // entry.rows
+
+
+def _horizon(position: Position, stream: str) -> int:
+    return min(position.horizons.get(stream, {}).values(), default=NOTHING)
 
 
 def _in_order(stream: str, events: pa.RecordBatch) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ from pathlib import Path
 from smile.algebra import mmpl
 from smile.log.database import HEADER, not_a_log
 from smile.log.durable import DurableLog
-from smile.log.frame import Frame
+from smile.log.frame import NOTHING, Frame
 from smile.log.lines import unreadable
 from smile.log.parquet import ParquetLog
 from smile.log.position import Limit, Log, Position
@@ -36,7 +36,7 @@ def frames(log: Log, limit: Limit, start: Position | None = None) -> Iterator[Fr
     position = log.start() if start is None else start
     while (end := log.after(position, limit)) != position:
         before, horizons = position.streams(), end.streams()
-        moved = [stream for stream in log.streams if horizons[stream] > before[stream]]
+        moved = [stream for stream in log.streams if horizons[stream] > before.get(stream, NOTHING)]
         if moved:
             events = {stream: log.read(stream, position, end) for stream in moved}
             yield Frame({stream: batch for stream, batch in events.items() if batch.num_rows}, horizons)

@@ -1,0 +1,57 @@
+"""Ticks of an origin: each is above all before it, whatever the clock does, and no other origin has it.
+
+A tick is the microseconds since 1970, and in its ten low bits the origin's number.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from smile.algebra.types import TICKS_PER_MICROSECOND
+from smile.errors import error
+from smile.log.shape import TICK_MAX
+
+Clock = Callable[[], int]
+"""Microseconds since 1970. It may stand still, and step back."""
+
+ORIGIN_MAX: Final = TICKS_PER_MICROSECOND - 1
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class Ticks:
+    """Of one origin, for one thread."""
+
+    def __init__(self, origin: int, clock: Clock = wall_clock) -> None:
+        if not 0 <= origin <= ORIGIN_MAX:
+            raise error("E100", f"an origin's number lies between 0 and {ORIGIN_MAX}, and {origin} does not")
+        self.number = origin
+        self.clock = clock
+        self._last = -1
+
+    @property
+    def origin(self) -> str:
+        """As the log calls it."""
+        return str(self.number)
+
+    def pass_by(self, tick: int) -> None:
+        """All further ones are above this one."""
+        self._last = max(self._last, tick)
+
+    def take(self, count: int) -> range:
+        """So many, of events that follow one another."""
+        above = self._last // TICKS_PER_MICROSECOND + 1
+        first = max(self.clock(), above) * TICKS_PER_MICROSECOND + self.number
+        found = range(first, first + count * TICKS_PER_MICROSECOND, TICKS_PER_MICROSECOND)
+        if count and found[-1] > TICK_MAX:
+            raise error("E079", "no tick is left: the clock, or an event's tick, is at the end of time")
+        self._last = found[-1] if count else self._last
+        return found
+
+    def now(self) -> int:
+        """The greatest tick that can be declared silent: the clock's, or the last one if the clock is behind. All
+        further ones are above it."""
+        self._last = max(self._last, min(self.clock() * TICKS_PER_MICROSECOND + self.number, TICK_MAX))
+        return self._last

@@ -1,0 +1,204 @@
+"""A log on another machine, read over Arrow Flight. It answers as the durable log there does, errors included.
+
+What asks for it may be pickled, and goes to Spark's tasks as an option that Spark shows to whoever looks. The token is
+therefore never pickled: where it is unpickled, it takes what SMILE_TOKEN has in that process.
+"""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from smile import limits
+from smile.algebra import mmpl
+from smile.errors import CATALOGUE, Diagnostic, SmileError, error
+from smile.log.database import definition
+from smile.log.position import Limit, Position
+from smile.log.shape import Shape
+
+TOKEN: Final = "SMILE_TOKEN"
+"""The variable that a client's token is in. Spark hides values of settings whose names have `token` in them."""
+
+_PASSING: Final = ("E092", "E098")
+"""What may be otherwise when one asks again: the broker has too much to do, or is about to be started anew."""
+
+T = TypeVar("T")
+
+
+# ── what is asked ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Asked(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A question about these streams of a log; `digest` is of their definitions."""
+
+    streams: tuple[str, ...]
+    digest: str
+    position: Position | None = None
+    limit: Limit = Limit()
+    horizons: dict[str, int] = {}
+
+
+class Range(msgspec.Struct, forbid_unknown_fields=True):
+    """The events of one of these streams between two positions."""
+
+    streams: tuple[str, ...]
+    digest: str
+    stream: str
+    start: Position
+    end: Position
+
+
+class LogTicket(msgspec.Struct, forbid_unknown_fields=True):
+    log: Range
+
+
+def digest_of(streams: Sequence[mmpl.StreamDef]) -> str:
+    """Tells streams from others of the same names."""
+    return hashlib.sha256("".join(map(definition, streams)).encode()).hexdigest()
+
+
+# ── errors on their way ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Wrong(msgspec.Struct):
+    code: str
+    message: str
+    hint: str | None = None
+
+
+class Told(msgspec.Struct):
+    """What an error of Arrow Flight has in its extra information."""
+
+    error: Wrong
+
+
+def problem_of(failure: BaseException) -> SmileError | None:
+    """The error of the catalogue that an answer tells of, if it tells of one."""
+    try:
+        wrong = msgspec.json.decode(getattr(failure, "extra_info", b""), type=Told).error
+    except msgspec.DecodeError:
+        return None
+    if wrong.code not in CATALOGUE:
+        return None
+    return SmileError(Diagnostic(wrong.code, wrong.message, None, wrong.hint))
+
+
+# ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RemoteLog:
+    """The log of the broker whose Arrow Flight is at `location` (grpc://HOST:PORT, or grpc+tls://…), of these streams.
+    `authority` is the certificate (PEM) that the broker's was signed with, if the machine does not know it anyway.
+    Threads may share it."""
+
+    def __init__(
+        self,
+        location: str,
+        streams: Sequence[mmpl.StreamDef],
+        token: str | None = None,
+        authority: bytes | None = None,
+    ) -> None:
+        self.location = location
+        self.shapes = {stream.name: Shape(stream) for stream in streams}
+        self._definitions = tuple(streams)
+        self._digest = digest_of(streams)
+        self._token = os.environ.get(TOKEN, "") if token is None else token
+        self._authority = authority
+        self._lock = threading.Lock()
+        self._client: flight.FlightClient | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteLog, (self.location, self._definitions, None, self._authority)
+
+    def __repr__(self) -> str:
+        return f"RemoteLog({self.location!r}, {', '.join(self.shapes)})"
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(self.shapes)
+
+    def start(self) -> Position:
+        return self._position("start")
+
+    def newest(self) -> Position:
+        return self._position("newest")
+
+    def after(self, position: Position, limit: Limit) -> Position:
+        return self._position("after", position=position, limit=limit)
+
+    def resumed(self, horizons: Mapping[str, int]) -> Position:
+        return self._position("resumed", horizons=dict(horizons))
+
+    def waiting(self, position: Position) -> tuple[int, int]:
+        return msgspec.json.decode(self._asked("waiting", position=position), type=tuple[int, int])
+
+    def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
+        asked = LogTicket(Range(self.streams, self._digest, stream, start, end))
+        ticket = flight.Ticket(msgspec.json.encode(asked))
+        schema = self.shapes[stream].schema
+
+        def answer(client: flight.FlightClient, options: flight.FlightCallOptions) -> list[pa.RecordBatch]:
+            return [chunk.data for chunk in client.do_get(ticket, options)]
+
+        found = self._answered(answer)
+        return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], schema)
+
+    def close(self) -> None:
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _position(self, what: str, **about: Any) -> Position:
+        return msgspec.json.decode(self._asked(what, **about), type=Position)
+
+    def _asked(self, what: str, **about: Any) -> bytes:
+        asked = Asked(self.streams, self._digest, **about)
+        action = flight.Action(f"log/{what}", msgspec.json.encode(asked))
+
+        def answer(client: flight.FlightClient, options: flight.FlightCallOptions) -> bytes:
+            return b"".join(bytes(result.body) for result in client.do_action(action, options))
+
+        return self._answered(answer)
+
+    def _answered(self, answer: Callable[[flight.FlightClient, flight.FlightCallOptions], T]) -> T:
+        """Everything here only reads, so that it can be asked again whenever a connection is lost."""
+        headers = [(b"authorization", f"Bearer {self._token}".encode())] if self._token else []
+        pause = limits.remote_log_pause_s
+        for last in [False] * (limits.remote_log_tries_max - 1) + [True]:
+            client = None
+            try:
+                options = flight.FlightCallOptions(timeout=limits.remote_log_answer_s_max, headers=headers)
+                client = self._connected()
+                return answer(client, options)
+            except (flight.FlightError, pa.ArrowException, OSError) as failure:
+                problem = problem_of(failure)
+                if problem is not None and (last or problem.diagnostics[0].code not in _PASSING):
+                    raise problem from None
+                if last:
+                    raise self._unreachable(failure) from None
+            with self._lock:
+                if self._client is client:
+                    self._client = None  # others may still be at it, and let it go when they are done
+            time.sleep(pause)
+            pause *= 2
+        raise AssertionError("the last try returns or raises")
+
+    def _connected(self) -> flight.FlightClient:
+        with self._lock:
+            if self._client is None:
+                self._client = flight.FlightClient(self.location, tls_root_certs=self._authority)
+            return self._client
+
+    def _unreachable(self, failure: BaseException) -> SmileError:
+        reason = (
+            str(failure).strip().splitlines()[0][: limits.excerpt_chars_max] if str(failure).strip() else "no answer"
+        )
+        hint = "See whether the broker runs there, serves Arrow Flight, and with TLS if the location says so."
+        return error("E103", f"the log at {self.location} cannot be read: {reason}", hint=hint)

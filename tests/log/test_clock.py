@@ -1,0 +1,105 @@
+"""Ticks ascend by at least one microsecond, whatever the clock does, and are those of their origin alone."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from smile.errors import SmileError
+from smile.log.clock import ORIGIN_MAX, Ticks, wall_clock
+from smile.log.frame import NOTHING
+from smile.log.shape import TICK_MAX
+
+
+def clock_of(times: list[int]) -> Iterator[int]:
+    """It stands still at the last."""
+    yield from times
+    while True:
+        yield times[-1]
+
+
+def ticks_by(times: list[int], origin: int = 3) -> Ticks:
+    return Ticks(origin, clock_of(times).__next__)
+
+
+def test_a_tick_is_the_clocks_microseconds_and_the_origins_number() -> None:
+    assert list(ticks_by([1_700_000_000_000_000]).take(3)) == [(1_700_000_000_000_000 + n) * 1024 + 3 for n in range(3)]
+
+
+@pytest.mark.parametrize("times", [[100], [100, 90, 10, -5], [100, 100, 101]])
+def test_a_clock_that_stands_still_or_steps_back_does_not_matter(times: list[int]) -> None:
+    ticks = ticks_by(times)
+    assert [tick for _ in range(4) for tick in ticks.take(2)] == [(100 + n) * 1024 + 3 for n in range(8)]
+
+
+def test_what_was_declared_silent_stays_so() -> None:
+    ticks = ticks_by([100, 200, 150, 150, 201])
+    assert list(ticks.take(1)) == [100 * 1024 + 3]
+    assert ticks.now() == 200 * 1024 + 3
+    assert ticks.now() == 200 * 1024 + 3
+    assert list(ticks.take(1)) == [201 * 1024 + 3]
+    assert ticks.now() == 201 * 1024 + 3
+
+
+@pytest.mark.parametrize("passed", [5 * 1024, 5 * 1024 + 3, 5 * 1024 + 1023, 6 * 1024 - 1])
+def test_an_origin_goes_on_above_what_the_log_has(passed: int) -> None:
+    ticks = ticks_by([2])
+    ticks.pass_by(passed)
+    ticks.pass_by(17)
+    assert list(ticks.take(2)) == [6 * 1024 + 3, 7 * 1024 + 3]
+
+
+def test_before_1970_there_is_nothing() -> None:
+    ticks = ticks_by([-1_000])
+    assert ticks.now() == NOTHING
+    assert list(ticks.take(1)) == [3]
+
+
+def test_at_the_end_of_time_no_tick_is_left() -> None:
+    ticks = ticks_by([2**53 - 2])
+    assert list(ticks.take(1)) == [(2**53 - 2) * 1024 + 3]
+    with pytest.raises(SmileError, match="no tick is left"):
+        ticks.take(2)
+    assert len(ticks.take(1)) == 1
+    with pytest.raises(SmileError, match="no tick is left"):
+        ticks.take(1)
+    assert ticks_by([2**60]).now() == TICK_MAX
+
+
+@pytest.mark.parametrize("origin", [-1, ORIGIN_MAX + 1])
+def test_an_origin_has_ten_bits(origin: int) -> None:
+    with pytest.raises(SmileError, match="between 0 and 1023"):
+        Ticks(origin)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_clock_makes_two_ticks_equal(seed: int) -> None:
+    """Several origins by clocks that leap about: every origin's ticks ascend by 1,024 or more, no two share one, and
+    none lies at or below what was declared silent."""
+    random = Random(seed)
+    now = [10**15]
+
+    def clock() -> int:
+        now[0] += random.choice([0, 0, 1, 5, 10**6, -1, -(10**6), -(10**9)])
+        return now[0]
+
+    origins = [Ticks(number, clock) for number in random.sample(range(ORIGIN_MAX + 1), 4)]
+    taken: dict[int, list[int]] = {ticks.number: [] for ticks in origins}
+    silent = dict.fromkeys(taken, NOTHING)
+    for _ in range(300):
+        ticks = random.choice(origins)
+        if random.random() < 0.3:
+            assert ticks.now() >= silent[ticks.number]
+            silent[ticks.number] = ticks.now()
+        else:
+            found = list(ticks.take(random.randrange(4)))
+            assert all(tick > silent[ticks.number] and tick % 1024 == ticks.number for tick in found)
+            taken[ticks.number] += found
+    assert all(b - a >= 1024 for found in taken.values() for a, b in pairwise(found))
+    every = [tick for found in taken.values() for tick in found]
+    assert len(set(every)) == len(every)
+
+
+def test_the_wall_clock_counts_microseconds() -> None:
+    assert 1.7e15 < wall_clock() <= wall_clock() < 4e15

@@ -1,0 +1,295 @@
+"""What is published is read as recorded events are, or refused with the number of the event and the column."""
+
+import json
+import struct
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from smile import limits
+from smile.algebra.types import Value
+from smile.errors import SmileError
+from smile.log.careful import CarefulReader
+from smile.log.checks import Row
+from smile.log.publishing import rows_of_arrow, rows_of_batch, rows_of_json, rows_of_ndjson
+from smile.log.shape import TICK_MAX, Shape
+from tests.log.reading import BIDS, KINDS, STREAMS
+from tests.log.test_two_readers import COLUMNS, EVENTS, VALUES
+
+SHAPES = {stream.name: Shape(stream) for stream in STREAMS}
+CAREFUL = CarefulReader(SHAPES)
+BIDS_SHAPE, KINDS_SHAPE = Shape(BIDS), Shape(KINDS)
+UNCHECKED = Shape(replace(KINDS, checks=()))
+
+
+def outcome(read: Any, *given: Any) -> Any:
+    """Rows, or the code of the error."""
+    try:
+        return read(*given)
+    except SmileError as problem:
+        return problem.diagnostics[0].code
+
+
+def recorded(event: str) -> list[Row] | str:
+    """The same event read as a recorded one."""
+    try:
+        said = CAREFUL.read(f'{{"stream":"Kinds","event":{event}}}'.encode("utf-8", "surrogatepass"))
+    except SmileError as problem:
+        return problem.diagnostics[0].code
+    assert said is not None and said[2] is not None
+    return [said[2]]
+
+
+# ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+@given(st.lists(EVENTS, min_size=1, max_size=4))
+@settings(max_examples=400)
+@example(['{"i":1,"i":1}'])
+@example(['{"s":"a","\\u0073":"b"}'])
+@example(['{"s":"\\""}', '{"s":"x"}'])
+@example(['{"x":NaN}'])
+def test_events_are_read_as_recorded_ones(events: list[str]) -> None:
+    expected = [recorded(event) for event in events]
+    bodies = [f"[{','.join(events)}]", "\n".join(events), *(events if len(events) == 1 else [])]
+    readers = [rows_of_json, rows_of_ndjson, rows_of_json]
+    wrong = [found for found in expected if isinstance(found, str)]
+    for body, read in zip(bodies, readers, strict=False):
+        found = outcome(read, UNCHECKED, body.encode("utf-8", "surrogatepass"), False)
+        if wrong:
+            # Of several mistakes either may be found first.
+            assert isinstance(found, str)
+            assert found == wrong[0] or "E075" in (found, *wrong) or len(wrong) > 1
+        else:
+            assert found == [row for rows in expected for row in rows]
+
+
+@pytest.mark.slow
+@given(st.sampled_from(COLUMNS), VALUES)
+@settings(max_examples=400)
+def test_every_value_is_read_as_a_recorded_one(column: str, value: str) -> None:
+    event = f'{{"{column}":{value}}}'
+    assert outcome(rows_of_json, UNCHECKED, event.encode("utf-8", "surrogatepass"), False) == recorded(event)
+
+
+@pytest.mark.slow
+@given(st.binary(max_size=200))
+def test_no_bytes_make_it_fail(body: bytes) -> None:
+    for read in (rows_of_json, rows_of_ndjson, rows_of_arrow):
+        for timed in (False, True):
+            outcome(read, KINDS_SHAPE, body, timed)
+
+
+@pytest.mark.parametrize(
+    ("body", "timed", "expected"),
+    [
+        ('{"issue":"IBM","price":5,"#bid":1}', False, [("IBM", 5, 1)]),
+        ('[{"#bid":1,"issue":"IBM"},{}]', False, [("IBM", None, 1), (None, None, None)]),
+        ("[]", False, []),
+        ('{"bid":7,"issue":"IBM"}', True, [(7, "IBM", None, None)]),
+        ('[{"bid":"9007199254740993"},{"bid":0}]', True, [(9007199254740993, None, None, None), (0, None, None, None)]),
+    ],
+)
+def test_what_is_usual(body: str, timed: bool, expected: list[Row]) -> None:
+    assert rows_of_json(BIDS_SHAPE, body.encode(), timed) == expected
+    assert rows_of_json(BIDS_SHAPE, body.replace(",", " ,\n").encode(), timed) == expected
+
+
+def test_lines_may_be_blank() -> None:
+    body = b'\n{"issue":"IBM"}\r\n\n \n{"price":4}\n\n'
+    assert rows_of_ndjson(BIDS_SHAPE, body, False) == [("IBM", None, None), (None, 4, None)]
+    assert rows_of_ndjson(BIDS_SHAPE, b"", False) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "timed", "code", "message"),
+    [
+        ('[{},{"price":"dear"}]', False, "E078", 'event 2: Bids.price: "dear" is not an int'),
+        ('[{},{},{"price":-1}]', False, "E080", "event 3: Bids requires price >= 0, and price is -1"),
+        ('[{},{"prise":1}]', False, "E077", "event 2: Bids has no column prise"),
+        ('{"bid":1}', False, "E077", "event 1: bid is the tick of Bids"),
+        ('[{"bid":1},{"price":1}]', True, "E079", "event 2: Bids.bid is null, which is not a tick"),
+        ('{"bid":-1}', True, "E079", "event 1: Bids.bid is -1, which is not a tick"),
+        (f'{{"bid":{TICK_MAX + 1}}}', True, "E079", "which is not a tick"),
+        ('{"bid":"x"}', True, "E079", 'event 1: Bids.bid: "x" is not a time'),
+        ("[{},3]", False, "E074", "event 2: an event is an object with the stream's columns, and this is 3"),
+        ("[[]]", False, "E074", "event 1: an event is an object"),
+        ("7", False, "E074", "event 1: an event is an object"),
+        ('[{},{"price":1,"price":2}]', False, "E075", 'event 2: the name "price" is given twice'),
+        ('[{},{"price":NaN}]', False, "E078", "event 2: Bids.price: NaN is not an int"),
+        ('{"price":1', False, "E073", "not JSON: expecting ',' delimiter at line 1, column 11"),
+        ("", False, "E073", "not JSON"),
+        ("[" * 300 + "]" * 300, False, "E073", "nested too deeply"),
+    ],
+)
+def test_a_refusal_says_which_event_and_column(body: str, timed: bool, code: str, message: str) -> None:
+    with pytest.raises(SmileError) as failure:
+        rows_of_json(BIDS_SHAPE, body.encode(), timed)
+    assert failure.value.diagnostics[0].code == code
+    assert message in str(failure.value)
+
+
+def test_a_line_that_is_not_json_has_its_events_number() -> None:
+    with pytest.raises(SmileError, match="event 2: not JSON") as failure:
+        rows_of_ndjson(BIDS_SHAPE, b'{}\n\n{"price":}\n', False)
+    assert failure.value.diagnostics[0].code == "E073"
+    with pytest.raises(SmileError, match="event 2: not UTF-8 text: byte 0xff"):
+        rows_of_ndjson(BIDS_SHAPE, b"{}\n\xff\n", False)
+
+
+def test_a_check_of_the_tick_waits_for_it() -> None:
+    assert rows_of_json(KINDS_SHAPE, b'{"p":5}', False)[0][6] == 5
+    assert rows_of_batch(KINDS_SHAPE, pa.record_batch({"p": [5]}), False).num_rows == 1
+    assert rows_of_json(KINDS_SHAPE, b'{"t":5,"p":5}', True)[0][:1] == (5,)
+    for read, events in (
+        (rows_of_json, b'[{"t":9},{"t":4,"p":5}]'),
+        (rows_of_batch, pa.record_batch({"t": [9, 4], "p": [1, 5]})),
+    ):
+        with pytest.raises(SmileError, match="event 2: Kinds requires p <= t, and t is 4, p is 5"):
+            read(KINDS_SHAPE, events, True)
+
+
+def test_there_may_be_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "publication_events_max", 2)
+    assert len(rows_of_json(BIDS_SHAPE, b"[{},{}]", False)) == 2
+    batch = pa.record_batch({"price": [1, 2, 3]})
+    for read, body in ((rows_of_json, b"[{},{},{}]"), (rows_of_batch, batch), (rows_of_arrow, stream_of([batch]))):
+        with pytest.raises(SmileError, match="3 events are published at once, and at most 2") as failure:
+            read(BIDS_SHAPE, body, False)
+        assert failure.value.diagnostics[0].code == "E092"
+
+
+# ── Arrow ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def stream_of(batches: list[pa.RecordBatch], compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+GOOD: list[tuple[str, pa.Array, list[Value]]] = [
+    ("o", pa.array([True, None]), [True, None]),
+    ("i", pa.array([1, None], pa.int8()), [1, None]),
+    ("i", pa.array([1, 2], pa.uint64()), [1, 2]),
+    ("x", pa.array([1.5, None], pa.float32()), [1.5, None]),
+    ("d", pa.array([Decimal("1.50"), None], pa.decimal128(10, 4)), [Decimal("1.50"), None]),
+    ("d", pa.array([7, 8]), [Decimal("7.00"), Decimal("8.00")]),
+    ("s", pa.array(["a", "é"], pa.large_string()), ["a", "é"]),
+    ("s", pa.array(["a", "a" * 50], pa.string_view()), ["a", "a" * 50]),
+    ("s", pa.array(["a", "b"]).dictionary_encode(), ["a", "b"]),
+    ("s", pa.nulls(2), [None, None]),
+    ("y", pa.array([b"\x00", b""]), [b"\x00", b""]),
+    ("ts", pa.array([datetime(1970, 1, 2), None], pa.timestamp("s")), [86_400_000_000, None]),
+    ("day", pa.array([date(1970, 1, 2), None]), [1, None]),
+]
+
+
+@pytest.mark.parametrize(("name", "column", "expected"), GOOD, ids=lambda given: str(getattr(given, "type", "")))
+def test_columns_are_cast_where_nothing_is_lost(name: str, column: pa.Array, expected: list[Value]) -> None:
+    batch = pa.record_batch({"i": pa.array([5, 6]), name: column}) if name != "i" else pa.record_batch({name: column})
+    for found in (rows_of_batch(UNCHECKED, batch, False), rows_of_arrow(UNCHECKED, stream_of([batch]), False)):
+        assert found.schema.equals(pa.schema(list(UNCHECKED.schema)[1:]))
+        assert found.column(name).to_pylist() == expected
+        assert found.column("p").null_count == 2
+
+
+def test_batches_of_a_stream_become_one() -> None:
+    parts = [pa.record_batch({"#bid": [n], "issue": [str(n)]}) for n in range(3)]
+    found = rows_of_arrow(BIDS_SHAPE, stream_of(parts), False)
+    assert found.to_pylist() == [{"issue": str(n), "price": None, "#bid": n} for n in range(3)]
+    nothing = rows_of_arrow(BIDS_SHAPE, stream_of([parts[0].slice(0, 0)]), False)
+    assert nothing.num_rows == 0
+    timed = rows_of_arrow(BIDS_SHAPE, stream_of([pa.record_batch({"issue": ["a"], "bid": [4]})]), True)
+    assert timed.to_pylist() == [{"bid": 4, "issue": "a", "price": None, "#bid": None}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "timed", "code", "message"),
+    [
+        ({"i": [1.5]}, False, "E078", "Kinds.i is int, and the file has double"),
+        ({"i": pa.array([1] * 70 + [2**63] + [2**63], pa.uint64())}, False, "E078", "event 71: Kinds.i is int"),
+        ({"x": [1.0, float("nan")]}, False, "E078", "event 2: Kinds.x is float: NaN"),
+        ({"d": pa.array([Decimal("1.5"), Decimal("1.555")])}, False, "E078", "event 2: Kinds.d"),
+        ({"ts": pa.array([0, 1], pa.timestamp("ns"))}, False, "E078", "event 2: Kinds.ts"),
+        ({"s": pa.array([1])}, False, "E078", "Kinds.s is string"),
+        ({"q": [1]}, False, "E077", "Kinds has no column q"),
+        ({"t": [1]}, False, "E077", "t is the tick of Kinds"),
+        ({"i": [1]}, True, "E077", "the column t is missing"),
+        ({"t": [1, None]}, True, "E079", "event 2: Kinds.t is null, which is not a tick"),
+        ({"t": [1, 2, -1]}, True, "E079", "event 3: Kinds.t is -1, which is not a tick"),
+    ],
+)
+def test_what_does_not_fit_is_refused(columns: dict[str, Any], timed: bool, code: str, message: str) -> None:
+    with pytest.raises(SmileError) as failure:
+        rows_of_batch(UNCHECKED, pa.record_batch(columns), timed)
+    assert failure.value.diagnostics[0].code == code
+    assert message.replace("the file", "the events") in str(failure.value).replace("the file", "the events")
+
+
+def test_a_batch_that_breaks_a_check_says_which_event() -> None:
+    with pytest.raises(SmileError, match="event 3: Bids requires price >= 0, and price is -4") as failure:
+        rows_of_batch(BIDS_SHAPE, pa.record_batch({"price": [1, 2, -4, -5]}), False)
+    assert failure.value.diagnostics[0].code == "E080"
+
+
+def test_few_bytes_do_not_become_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "publication_bytes_max", 100_000)
+    long = "x" * 10_000
+    for column in (
+        pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int8()), pa.array([long])),
+        pa.array([long] * 100, pa.string_view()),
+        pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int8()), pa.array([long], pa.string_view())),
+    ):
+        with pytest.raises(SmileError, match="1,000,000 bytes are published at once") as failure:
+            rows_of_batch(BIDS_SHAPE, pa.record_batch({"issue": column}), False)
+        assert failure.value.diagnostics[0].code == "E092"
+        few = outcome(rows_of_batch, BIDS_SHAPE, pa.record_batch({"issue": column.slice(0, 5)}), False)
+        assert few == "E078" or few.num_rows == 5
+    endless = pa.RecordBatch.from_arrays([pa.nulls(2**40)], ["issue"])
+    for read, events in ((rows_of_batch, endless), (rows_of_arrow, stream_of([endless]))):
+        with pytest.raises(SmileError, match="events are published at once"):
+            read(BIDS_SHAPE, events, False)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_what_is_compressed_is_refused(compression: str) -> None:
+    plain = pa.record_batch({"issue": ["x" * 1000]})
+    encoded = pa.record_batch({"issue": pa.array(["x" * 1000]).dictionary_encode()})
+    for batch in (plain, encoded):
+        with pytest.raises(SmileError, match="compressed") as failure:
+            rows_of_arrow(BIDS_SHAPE, stream_of([batch], compression), False)
+        assert failure.value.diagnostics[0].code == "E074"
+        assert rows_of_arrow(BIDS_SHAPE, stream_of([batch]), False).num_rows == 1
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32), st.integers(0, 255), st.booleans())
+@settings(max_examples=400)
+def test_no_damage_makes_arrow_fail(place: int, change: int, cut: bool) -> None:
+    """It is refused, or read as events of the stream."""
+    batch = pa.record_batch(
+        {"issue": pa.array(["IBM", None, "é" * 40]).dictionary_encode(), "price": [1, 2, 3], "#bid": [4, None, 6]}
+    )
+    body = bytearray(stream_of([batch, batch]))
+    at = place % len(body)
+    body[at] = change
+    found = outcome(rows_of_arrow, BIDS_SHAPE, bytes(body[:at] if cut else body), False)
+    if not isinstance(found, str):
+        found.validate(full=True)
+        assert found.schema.equals(pa.schema(list(BIDS_SHAPE.schema)[1:]))
+        json.dumps(found.to_pylist())
+
+
+def test_a_stream_that_is_cut_off_is_refused() -> None:
+    body = stream_of([pa.record_batch({"price": [1, 2, 3]})])
+    for part in (b"", body[:10], body[: len(body) // 2], struct.pack("<I", 2**31) + body):
+        assert outcome(rows_of_arrow, BIDS_SHAPE, part, False) == "E074"
