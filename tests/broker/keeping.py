@@ -1,0 +1,213 @@
+"""A keeper beside a fresh engine: whatever happens to the keeper, what its listener was told ends as a run over the
+whole log ends, and on the way horizons never fall and knowledge is never taken back."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+from threading import Condition
+
+from smile.algebra import mmpl
+from smile.broker.keeper import Delivered, Horizons, Keeper, Restored
+from smile.engine.generation import Generation
+from smile.engine.local import LocalEngine
+from smile.engine.messages import messages
+from smile.errors import SmileError
+from smile.kernels.changes import Changes
+from smile.knowledge.json import Json
+from smile.log.durable import DurableLog
+from smile.log.frame import NOTHING, Frame
+from smile.log.position import Limit, Log
+from smile.reference.history import Event, History
+from tests.engine.knowledge_told import broken_by
+from tests.kernels.harness import frame_of
+from tests.reference.histories import Histories, names_read
+
+PATIENCE_S = 60.0
+
+
+def generation(name: str, program: mmpl.Program, views: Sequence[str]) -> Generation:
+    return Generation(name, program, tuple(views), tuple(views), tuple(views))
+
+
+@dataclass
+class Heard:
+    """A listener that notes what it is told, and what must not be told."""
+
+    keeper: Keeper | None = None
+    rows: dict[str, dict[str, Json]] = field(default_factory=dict)
+    horizons: dict[str, Horizons] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+    failure: SmileError | None = None
+    restores: int = 0
+    moved: Condition = field(default_factory=Condition)
+
+    def deliver(self, delivered: Delivered) -> None:
+        with self.moved:
+            for view in delivered.views:
+                self._advance(view, delivered.horizons)
+                if view in delivered.changes:
+                    self._take(view, delivered.changes[view], delivered.horizons)
+            self.moved.notify_all()
+
+    def restore(self, restored: Restored) -> None:
+        with self.moved:
+            self.restores += 1
+            self._advance(restored.view, restored.horizons)
+            before = self.rows.get(restored.view, {})
+            self.rows[restored.view] = {}
+            self._take(restored.view, restored.rows, restored.horizons)
+            now = self.rows[restored.view]
+            for key, row in before.items():
+                if key in now:
+                    self.wrong += broken_by(row, now[key])
+                elif row["final"] or row.get("stays"):
+                    self.wrong.append(f"{row} was to stay, and is not there after it was restored")
+            self.moved.notify_all()
+
+    def trouble(self, what: str) -> None:
+        with self.moved:
+            self.troubles.append(what)
+            self.moved.notify_all()
+
+    def failed(self, problem: SmileError) -> None:
+        with self.moved:
+            self.failure = problem
+            self.moved.notify_all()
+
+    def _advance(self, view: str, horizons: Horizons) -> None:
+        before = self.horizons.get(view, {})
+        self.wrong += [
+            f"{view}: the horizon of {s} fell to {horizons.get(s)}" for s in before if horizons.get(s, -1) < before[s]
+        ]
+        self.horizons[view] = horizons
+
+    def _take(self, view: str, changes: Changes, horizons: Horizons) -> None:
+        assert self.keeper is not None
+        rows = self.rows.setdefault(view, {})
+        for message in told(self.keeper, view, changes, horizons):
+            key = str(message["key"])
+            if key in rows:
+                self.wrong += [f"{p}: {rows[key]}, then {message}" for p in broken_by(rows[key], message)]
+            if "deleted" in message:
+                rows.pop(key, None)
+            else:
+                rows[key] = message
+
+    def forget(self, views: Iterable[str]) -> None:
+        for view in views:
+            self.rows.pop(view, None)
+            self.horizons.pop(view, None)
+
+    def await_(self, views: Iterable[str], horizons: Horizons) -> None:
+        """Until all views are known up to there."""
+
+        def reached() -> bool:
+            of = [self.horizons.get(view, {}) for view in views]
+            return self.failure is not None or all(
+                known.get(s, NOTHING) >= tick for known in of for s, tick in horizons.items()
+            )
+
+        with self.moved:
+            assert self.moved.wait_for(reached, PATIENCE_S), (horizons, self.horizons, self.troubles)
+            if self.failure is not None:
+                raise self.failure
+
+
+def told(keeper: Keeper, view: str, changes: Changes, horizons: Horizons) -> list[Json]:
+    source = keeper.inputs(view)
+    return list(messages(view, source.type, source.layout, changes, horizons))
+
+
+def expected(program: mmpl.Program, views: Sequence[str], log: Log) -> dict[str, dict[str, Json]]:
+    """All rows of the views, by a run over the whole log at once; but for `steps`, which may be counted otherwise."""
+    plan = generation("0", program, views).plan(1)
+    engine = LocalEngine(plan.kernels, work=plan.stages[0])
+    engine.advance(Frame({}, {}))
+    start = log.start()
+    end = log.after(start, Limit())
+    events = {s.name: log.read(s.name, start, end) for s in program.streams}
+    engine.advance(Frame({s: e for s, e in events.items() if e.num_rows}, end.streams()))
+    found = {}
+    for view in views:
+        source = plan.kernels.inputs[view]
+        rows = messages(view, source.type, source.layout, engine.rows(view), engine.remembered.horizons)
+        found[view] = {str(m["key"]): without_steps(m) for m in rows}
+    return found
+
+
+def without_steps(message: Json) -> Json:
+    return {name: value for name, value in message.items() if name != "steps"}
+
+
+def differences(heard: Heard, wanted: dict[str, dict[str, Json]]) -> list[str]:
+    found = []
+    for view, rows in wanted.items():
+        has = {key: without_steps(row) for key, row in heard.rows.get(view, {}).items()}
+        found += [
+            f"{view} {key}: {has.get(key)} instead of {rows.get(key)}"
+            for key in has.keys() | rows.keys()
+            if has.get(key) != rows.get(key)
+        ]
+    return [*found, *heard.wrong]
+
+
+def reads(program: mmpl.Program, view: str) -> set[str]:
+    """The streams that a view is made from."""
+    bodies = {v.name: v.body for v in program.views}
+    left, found = [view], set[str]()
+    while left:
+        name = left.pop()
+        if name in bodies:
+            left += names_read(bodies[name])
+        else:
+            found.add(name)
+    return found
+
+
+def over(program: mmpl.Program, streams: Sequence[str]) -> mmpl.Program:
+    """What of a program can be had of these streams."""
+    views = tuple(v for v in program.views if reads(program, v.name) <= {*streams})
+    names = {v.name for v in views}
+    kept = tuple(s for s in program.streams if s.name in streams)
+    return mmpl.Program(kept, views, tuple(name for name in program.subscriptions if name in names))
+
+
+@dataclass
+class Publishing:
+    """A history published to a log, batch by batch."""
+
+    program: mmpl.Program
+    random: Random
+    log: DurableLog
+    lines: list[Event] = field(default_factory=list)
+    drawn: Histories = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.drawn = Histories(self.program, self.random)
+
+    def publish(self, count: int) -> None:
+        """So many lines in one commit or several. Lines of streams that the log has not, nobody hears of."""
+        for size in self._sizes(count):
+            before = self._history()
+            while size:
+                line = self.drawn.line()
+                if line.get("stream", "") in (*self.log.streams, ""):
+                    self.lines.append(line)
+                    size -= 1
+            after = self._history()
+            frame = frame_of(self.program, before, after)
+            moved = {s: h for s, h in frame.horizons.items() if h > before.horizons[s] and s in self.log.streams}
+            self.log.append_frame(Frame({s: e for s, e in frame.events.items() if s in moved}, moved))
+
+    def _history(self) -> History:
+        return History.of(self.program, self.lines)
+
+    def _sizes(self, count: int) -> list[int]:
+        ends = sorted({0, count, *self.random.sample(range(count + 1), self.random.randint(0, count))})
+        return [b - a for a, b in pairwise(ends)]
+
+    @property
+    def horizons(self) -> Horizons:
+        return self.log.newest().streams()

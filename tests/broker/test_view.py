@@ -1,0 +1,277 @@
+"""Subscribers of random views, each at its own pace: some listen always, some never until the end, some leave and come
+back with their tokens. In the end each has just what the view shows, and nobody was ever told what had to be taken back."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from smile import limits
+from smile.broker import channel, rows as rows_module
+from smile.broker.keeper import Restored
+from smile.broker.subscription import Subscription
+from smile.broker.view import Condition, View
+from smile.engine.local import LocalEngine
+from smile.engine.messages import messages
+from smile.errors import SmileError
+from smile.kernels.compile import Kernels, shown
+from smile.kernels.refused import Refused
+from smile.kernels.shown import Shown
+from smile.log.frame import Frame
+from smile.program import compile_program
+from smile.reference.history import History
+from smile.source import Source
+from tests.engine.invariants import Run, draw
+from tests.engine.knowledge_told import Told as Heard
+from tests.engine.test_programs import kernels
+from tests.kernels.harness import cuts, frame_of
+from tests.random_programs import SEED_ID, seeds
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Subscriber:
+    """Keeps what it is told, and checks that nothing is taken back."""
+
+    view: View
+    condition: Condition
+    rows: dict[str, Json] = field(default_factory=dict)
+    resume: str | None = None
+    woken: int = 0
+    heard: Heard = field(default_factory=Heard)
+    subscription: Subscription = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.come()
+
+    def come(self) -> None:
+        self.subscription = self.view.subscribe(self.condition, self.wake, self.resume)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def take(self, most: int) -> bool:
+        told = self.subscription.take(most)
+        if told is None:
+            return False
+        assert told.rows <= most
+        found = [json.loads(line) for line in told.lines().splitlines()]
+        assert json.loads(b"[" + told.json() + b"]") == found
+        assert told.arrow().num_rows == told.rows == len(found)
+        if told.reset:
+            self.rows.clear()
+        for message in found:
+            key = json.dumps(message["key"], sort_keys=True)
+            if message.get("deleted"):
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = message
+        problems = [p for message in found for p in self.heard.hear(message)]
+        assert not problems
+        self.resume = told.resume or self.resume
+        return True
+
+
+def all_rows(engine: LocalEngine, name: str) -> Restored:
+    kept = engine.kernels.transforms[shown(name)]
+    assert isinstance(kept, Shown)
+    return Restored(name, kept.rows(engine.remembered.states[shown(name)]), engine.remembered.horizons)
+
+
+def expected(view: View, engine: LocalEngine, condition: Condition) -> dict[str, Json]:
+    found = all_rows(engine, view.name)
+    source = view.source
+    told = json.loads(json.dumps(list(messages(view.name, source.type, source.layout, found.rows, found.horizons))))
+    met = [
+        view.condition({c: {**m["key"], **m["row"]}[c] for c in condition.columns}).values == condition.values
+        for m in told
+    ]
+    return {json.dumps(m["key"], sort_keys=True): m for m, meets in zip(told, met, strict=True) if meets}
+
+
+def conditions(random: Random, view: View, told: Json) -> Condition:
+    """Now and then one that some row meets."""
+    fixed = [c for c in view.source.type.heading.columns if c in view.source.layout.fixed]
+    columns = random.sample(fixed, min(len(fixed), random.choice((0, 1, 1, 2))))
+    return view.condition({c: told[c] for c in columns if c in told})
+
+
+@contextmanager
+def tight(random: Random) -> Iterator[None]:
+    """What happens after thousands of rows happens after a few."""
+    with (
+        patch.object(limits, "gone_rows_max", random.choice((0, 0, 2, 100))),
+        patch.object(limits, "marks_kept", random.choice((1, 3, 1000))),
+        patch.object(rows_module, "_SLACK", random.choice((0, 3, 1000))),
+        patch.object(channel, "_CHANNELS_CHECKED", random.choice((0, 2, 1000))),
+    ):
+        yield
+
+
+def view_of(name: str, engine: Kernels) -> View:
+    seconds = iter(range(1_000_000))
+    return View(name, engine.inputs[name], "digest", dict, lambda: float(next(seconds)))
+
+
+@pytest.mark.parametrize("seed", seeds(150), ids=SEED_ID)
+def test_everybody_ends_with_what_the_view_shows(seed: int) -> None:
+    random = Random(seed)
+    with tight(random), patch.object(View, "_check_history", lambda *_: None):
+        try:
+            _check(draw(seed, views_max=3), random)
+        except Refused:
+            return  # an outer join whose rows would share a key: refused, and said so
+
+
+def _check(run: Run, random: Random) -> None:
+    program = run.program
+    engine = LocalEngine(kernels(program))
+    views = {name: view_of(name, engine.kernels) for name in program.subscriptions}
+    subscribers: list[Subscriber] = []
+    histories = [History.of(program, run.lines[:n]) for n in cuts(random, len(run.lines))]
+    histories = [History.of(program), *histories, histories[-1].end()]
+    _feed(engine, views, Frame({}, {}), random)
+    for before, after in pairwise(histories):
+        _feed(engine, views, frame_of(program, before, after), random)
+        _subscribe(random, views, subscribers)
+        for one in subscribers:
+            _listen(random, one)
+    for one in subscribers:
+        while one.take(random.choice((1, 7, 1000))):
+            pass
+        assert one.rows == expected(one.view, engine, one.condition)
+        assert one.resume is not None
+    for view in views.values():
+        told = view.snapshot(Condition())
+        assert told.rows == view.rows == len(expected(view, engine, Condition()))
+    assert subscribers
+
+
+def _feed(engine: LocalEngine, views: dict[str, View], frame: Frame, random: Random) -> None:
+    """A frame; now and then what it comes to is told as a whole."""
+    batch = engine.advance(frame)
+    for name, view in views.items():
+        if random.random() < 0.15:
+            view.restore(all_rows(engine, name))
+        else:
+            view.deliver(batch.changes.get(name), batch.horizons)
+        if random.random() < 0.3:
+            view.pulse()
+
+
+def _subscribe(random: Random, views: dict[str, View], subscribers: list[Subscriber]) -> None:
+    for view in views.values():
+        if random.random() < 0.5 or not subscribers:
+            told = view.snapshot(Condition())
+            some = json.loads(b"[" + told.json() + b"]") or [{"key": {}, "row": {}}]
+            chosen = random.choice(some)
+            subscribers.append(Subscriber(view, conditions(random, view, {**chosen["key"], **chosen["row"]})))
+
+
+def _listen(random: Random, one: Subscriber) -> None:
+    if random.random() < 0.6:
+        while one.take(random.choice((1, 2, 1000))) and random.random() < 0.7:
+            pass
+    if random.random() < 0.15:
+        one.subscription.close()
+        if one.resume is None:
+            one.rows.clear()
+        one.come()
+        # Who comes with a token it has the rows of just that moment, or is told all anew.
+        one.heard = Heard()
+
+
+FLOOR = """
+CREATE STREAM Bids (t: time -> issue: string, price: int);
+CREATE VIEW Counts AS SELECT issue, COUNT(*) AS n FROM Bids GROUP BY issue;
+SUBSCRIBE Counts;
+"""
+
+
+def counts() -> tuple[LocalEngine, View]:
+    engine = LocalEngine(kernels(compile_program(Source("floor.smile", FLOOR)).rewritten))
+    return engine, View("Counts", engine.kernels.inputs["Counts"], "digest", lambda: {"Bids": 100})
+
+
+def test_who_waits_is_woken_and_nobody_else() -> None:
+    engine, view = counts()
+    program = compile_program(Source("floor.smile", FLOOR)).rewritten
+    ibm, hal = (Subscriber(view, view.condition({"issue": issue})) for issue in ("IBM", "HAL"))
+    view.deliver(None, {"Bids": 0})
+    for one in (ibm, hal):
+        assert one.take(10)
+        assert not one.take(10)
+    history = History.of(program, [{"stream": "Bids", "at": 5, "event": {"issue": "IBM", "price": 3}}])
+    batch = engine.advance(frame_of(program, History.of(program), history))
+    view.deliver(batch.changes["Counts"], batch.horizons)
+    assert (ibm.woken, hal.woken) == (1, 0)
+    assert ibm.take(10)
+    assert not hal.take(10), "progress alone may wait"
+    assert next(iter(ibm.rows.values()))["knowledge"] == {"n": {"at_least": 1}}
+
+
+def test_a_gate_opens_when_the_tick_is_reached() -> None:
+    _, view = counts()
+    woken: list[int] = []
+    view.deliver(None, {"Bids": 3})
+    subscription = view.subscribe(Condition(), lambda: woken.append(1), after={"Bids": 7})
+    assert subscription.take(10) is None
+    view.deliver(None, {"Bids": 6})
+    assert subscription.take(10) is None
+    assert not woken
+    view.deliver(None, {"Bids": 7})
+    assert woken
+    told = subscription.take(10)
+    assert told is not None
+    assert told.progress == {"Bids": 7}
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x", "x.y", "a.e30x", "a.W10", "a.eyJhIjoiYiJ9", "a.eyJhIjp0cnVlfQ", "." * 70_000]
+)
+def test_what_is_no_token_is_refused(token: str) -> None:
+    _, view = counts()
+    with pytest.raises(SmileError) as refused:
+        view.subscribe(Condition(), lambda: None, resume=token)
+    assert refused.value.diagnostics[0].code == "E094"
+
+
+def test_a_token_of_a_later_history_is_refused() -> None:
+    _, view = counts()
+    view.deliver(None, {"Bids": 50})
+    told = view.snapshot(Condition())
+    assert told.resume is not None
+    view.subscribe(Condition(), lambda: None, resume=told.resume).close()
+    view.known = lambda: {"Bids": 49}
+    with pytest.raises(SmileError) as refused:
+        view.subscribe(Condition(), lambda: None, resume=told.resume)
+    assert refused.value.diagnostics[0].code == "E094"
+
+
+@pytest.mark.parametrize(
+    ("where", "told"), [({"isue": "x"}, "Did you mean issue?"), ({"n": 3}, "never change"), ({"issue": 3}, "quotes")]
+)
+def test_a_wrong_condition_is_refused(where: Json, told: str) -> None:
+    _, view = counts()
+    with pytest.raises(SmileError) as refused:
+        view.condition(where)
+    assert refused.value.diagnostics[0].code == "E099"
+    assert told in (refused.value.diagnostics[0].hint or "")
+
+
+def test_an_ended_view_tells_its_subscribers() -> None:
+    _, view = counts()
+    one = Subscriber(view, Condition())
+    view.deliver(None, {"Bids": 1})
+    assert one.take(10)
+    assert not one.take(10)
+    view.end(SmileError([]))
+    assert one.woken
+    assert one.subscription.ended is not None
