@@ -1,0 +1,202 @@
+"""Calls of Arrow Flight: each is somebody's, counted until it is over, and ends with what it holds given back. What
+goes wrong in one is told with its code, and nothing else of the broker.
+"""
+
+import functools
+import hmac
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, ParamSpec, TypeVar
+
+import msgspec
+from pyarrow import flight
+
+from smile import limits
+from smile.errors import SmileError, error
+from smile.gateway.access import PROGRAM, TOKEN_PREFIX, Access, Right
+from smile.gateway.rates import Rates
+from smile.log.remote import Told, Wrong
+
+CALL: Final = "call"
+"""The name of the middleware that a call is."""
+
+READER: Final = "the log's readers"
+"""No name of a principal has a space in it."""
+
+logger = logging.getLogger("smile.gateway.flight")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Asked = TypeVar("Asked")
+
+_KINDS: Final[Mapping[str, type[flight.FlightError]]] = {
+    "E090": flight.FlightUnauthorizedError,
+    "E091": flight.FlightUnauthenticatedError,
+    "E098": flight.FlightUnavailableError,
+    "E108": flight.FlightTimedOutError,
+}
+
+
+# ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def flight_error(problem: SmileError) -> flight.FlightError:
+    """With the code in front of the text, and all of it as JSON beside."""
+    first = problem.diagnostics[0]
+    message, hint = _cut(first.message), first.hint and _cut(first.hint)
+    extra = msgspec.json.encode(Told(Wrong(first.code, message, hint)))
+    return _KINDS.get(first.code, flight.FlightServerError)(f"{first.code}: {message}", extra)
+
+
+def _cut(text: str) -> str:
+    """In bytes, since that is what headers are measured in; each of them may be written as three."""
+    most = limits.flight_error_chars_max
+    found = text.encode(errors="replace")
+    return text if len(found) <= most else found[:most].decode(errors="ignore") + "…"
+
+
+def telling(method: Callable[P, T]) -> Callable[P, T]:
+    """What goes wrong in it is told to the client as an error of Arrow Flight."""
+
+    @functools.wraps(method)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except Exception as problem:  # noqa: BLE001  # pyarrow would send the client the whole traceback
+            raise told(problem) from None
+
+    return wrapped
+
+
+def told(problem: Exception) -> flight.FlightError:
+    if isinstance(problem, flight.FlightError):
+        return problem
+    if isinstance(problem, SmileError):
+        return flight_error(problem)
+    logger.error("a call of Arrow Flight failed", exc_info=problem)
+    return flight.FlightInternalError("the broker failed; its log says why")
+
+
+def decoded(what: str, body: Any, kind: type[Asked]) -> Asked:
+    """A message of a client, as a buffer."""
+    if body is not None and len(body) > limits.flight_request_bytes_max:
+        raise error("E092", f"{what} is larger than {limits.flight_request_bytes_max:,} bytes")
+    try:
+        return msgspec.json.decode(b"" if body is None else bytes(body), type=kind)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise error("E093", f"{what} is wrong: {problem}") from None
+
+
+# ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Call(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """A call under way. What it holds is given back when it is over, however it ends."""
+
+    def __init__(self, calls: "Calls", principal: str, token: str) -> None:
+        self.principal = principal
+        self.held = ExitStack()
+        self._calls = calls
+        self._token = token
+        self.held.callback(calls.leave, principal)
+
+    def call_completed(self, exception: Exception | None) -> None:
+        self.held.close()
+
+    def require(self, right: Right, name: str) -> None:
+        """E090 if it may not, and E091 once its token is good no more."""
+        self._calls.identified(self._token)
+        if not self.may(right, name):
+            hint = f"Somebody with the data directory can: smile grant {right} ON {name} TO {self.principal}"
+            raise error("E090", f"{self.principal} may not {_DOING[right]} {name}", hint=hint)
+
+    def may(self, right: Right, name: str) -> bool:
+        return self._calls.access.may(self.principal, right, name)
+
+    @property
+    def is_reader(self) -> bool:
+        return self.principal == READER
+
+    def require_log(self) -> None:
+        if not self.is_reader:
+            self.require(Right.admin, PROGRAM)
+
+    def require_going_on(self, context: flight.ServerCallContext) -> None:
+        """An error if nobody listens any more, or the broker stops."""
+        if context.is_cancelled():
+            raise flight.FlightCancelledError("the client has gone")
+        self._calls.require_open()
+
+
+_DOING: Final = {Right.publish: "publish to", Right.subscribe: "subscribe to", Right.admin: "administer"}
+
+
+class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets calls in: whoever has a token, as long as there are not too many. `log_token` lets its holder read the log,
+    and do nothing else: it is for Spark's tasks, and ends with this process."""
+
+    def __init__(self, access: Access, requests: Rates) -> None:
+        self.access = access
+        self._requests = requests
+        self.log_token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        self.stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._counts = {True: 0, False: 0}
+        """Of readers of the log, and of all others."""
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts.values())
+
+    @telling
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str | bytes]]) -> Call:
+        self.require_open()
+        token = _bearer(headers)
+        principal = self.identified(token)
+        if principal != READER:
+            self._requests.spend(principal, 1)
+        with self._lock:
+            if self._counts[principal == READER] >= limits.flight_calls_max:
+                hint = "Try again later, or end some."
+                raise error("E092", f"{limits.flight_calls_max} calls are under way already", hint=hint)
+            self._counts[principal == READER] += 1
+        return Call(self, principal, token)
+
+    def leave(self, principal: str) -> None:
+        with self._lock:
+            self._counts[principal == READER] -= 1
+
+    def identified(self, token: str) -> str:
+        """Whose token it is."""
+        if hmac.compare_digest(token.encode(), self.log_token.encode()):
+            return READER
+        principal = self.access.principal(token)
+        if principal is None:
+            hint = "Send it as a header, authorization: Bearer TOKEN."
+            raise error("E091", "there is no such token" if token else "a token is needed", hint=hint)
+        return principal
+
+    def require_open(self) -> None:
+        if self.stopping.is_set():
+            raise error("E098", "the broker is stopping", hint="Try again when it has been started anew.")
+
+
+def _bearer(headers: Mapping[str, Sequence[str | bytes]]) -> str:
+    for name, values in headers.items():
+        if name.casefold() == "authorization" and values:
+            value = values[0] if isinstance(values[0], str) else values[0].decode(errors="replace")
+            scheme, _, token = value.partition(" ")
+            if scheme.casefold() == "bearer":
+                return token.strip()
+    return ""
+
+
+def guarded(batches: Iterator[T]) -> Iterator[T]:
+    """What goes wrong while an answer is made is told too."""
+    try:
+        yield from batches
+    except Exception as problem:  # noqa: BLE001  # as in `telling`
+        raise told(problem) from None

@@ -1,0 +1,371 @@
+"""The description of the HTTP interface (OpenAPI 3.1): every path, parameter, body and answer that there is."""
+
+from functools import cache
+from typing import Any, Final
+
+from smile import __version__, limits
+from smile.gateway.answers import Answer, encode
+from smile.gateway.calls import Call
+from smile.gateway.publish import ARROW
+from smile.gateway.views import KINDS
+from smile.log.frame import END, NOTHING
+
+Json = dict[str, Any]
+
+_TICK: Final[Json] = {
+    "description": "A tick. Beyond 2^53 it is text, so that no digit is lost.",
+    "oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]{1,19}$"}],
+}
+_TEXT: Final[Json] = {"schema": {"type": "string"}}
+_BINARY: Final[Json] = {}
+_REASONS: Final = {
+    "400": "Something in the request is wrong.",
+    "401": "A token is needed, or the one given is not known.",
+    "403": "There is no such right, or pages of this origin may not call.",
+    "404": "There is no such stream or view.",
+    "405": "There is no such method here.",
+    "406": "There is no such format.",
+    "408": "The request took too long to come.",
+    "409": "It contradicts what is there: a sequence number, a tick, or a program that cannot be changed so.",
+    "410": "It was there, and is no more.",
+    "413": "It is too large.",
+    "415": "Events cannot be read from this.",
+    "426": "Only a WebSocket is served here.",
+    "429": "Too many a second.",
+    "431": "The headers are too large.",
+    "503": "Not now: the broker is full, is stopping, or has failed.",
+    "504": "The view did not come so far in time.",
+}
+_DIFFERENCE: Final = ("added", "changed", "dropped", "unchanged", "streams_added", "streams_dropped")
+_EVERYWHERE: Final = ("400", "403", "405", "408", "431", "503")
+_ASKED: Final = ("401", "429")
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _answers(content: Json, more: tuple[str, ...] = (), status: str = "200", public: bool = False) -> Json:
+    told = {status: {"description": "Done.", "content": content}}
+    for code in sorted({*_EVERYWHERE, *(() if public else _ASKED), *more}):
+        told[code] = {"description": _REASONS[code], "content": {"application/json": {"schema": _ref("Failure")}}}
+    return told
+
+
+def _json(schema: Json) -> Json:
+    return {"application/json": {"schema": schema}}
+
+
+def _named(what: str) -> Json:
+    return {
+        "name": what,
+        "in": "path",
+        "required": True,
+        "description": f"The {what}'s name.",
+        "schema": {"type": "string", "minLength": 1, "pattern": "^[^/]+$"},
+    }
+
+
+def _query(name: str, schema: Json, description: str) -> Json:
+    return {"name": name, "in": "query", "description": description, "schema": schema}
+
+
+_CONDITIONS: Final[Json] = {
+    "name": "conditions",
+    "in": "query",
+    "style": "form",
+    "explode": True,
+    "description": "`where.COLUMN=VALUE`: only rows that have this value; the column must be one that never changes in"
+    " a row. `after.STREAM=TICK`: only once everything up to this tick of the stream is known.",
+    "schema": {
+        "type": "object",
+        "patternProperties": {
+            r"^where\..+$": {"type": "string"},
+            r"^after\..+$": {"type": "string", "pattern": f"^({NOTHING}|[0-9]{{1,18}}|[1-8][0-9]{{18}}|{END})$"},
+        },
+        "additionalProperties": False,
+    },
+}
+
+
+def _publish() -> Json:
+    header = {"in": "header", "required": False}
+    events: Json = {
+        "oneOf": [
+            {"type": "object", "description": "An event: its columns and their values."},
+            {"type": "array", "items": {"type": "object"}},
+        ]
+    }
+    return {
+        "post": {
+            "operationId": "publish",
+            "summary": "Publish events. They are on the disk when this is answered with their ticks.",
+            "parameters": [
+                {
+                    **header,
+                    "name": "Smile-Producer",
+                    "description": "Who publishes. With a sequence number, what is sent again is not logged again.",
+                    "schema": {"type": "string", "minLength": 1, "maxLength": limits.producer_chars_max},
+                },
+                {
+                    **header,
+                    "name": "Smile-Sequence",
+                    "description": "The producer's number of the first event; the others follow it.",
+                    "schema": {"type": "integer", "minimum": 0, "maximum": limits.sequence_max},
+                },
+            ],
+            "requestBody": {
+                "required": True,
+                "content": {
+                    "application/json": {"schema": events},
+                    "application/x-ndjson": _TEXT,
+                    ARROW: _BINARY,
+                },
+            },
+            "responses": _answers(_json(_ref("Published")), ("404", "409", "413", "415")),
+        },
+        "parameters": [_named("stream")],
+    }
+
+
+def _silence() -> Json:
+    schema = {
+        "type": "object",
+        "required": ["to"],
+        "properties": {"to": _ref("Tick")},
+        "additionalProperties": False,
+    }
+    answer = {"type": "object", "required": ["silent"], "properties": {"silent": _ref("Tick")}}
+    return {
+        "post": {
+            "operationId": "silence",
+            "summary": "Declare that nothing more happens up to a tick, in a stream whose publishers supply the ticks.",
+            "requestBody": {"required": True, "content": _json(schema)},
+            "responses": _answers(_json(answer), ("404", "409", "413")),
+        },
+        "parameters": [_named("stream")],
+    }
+
+
+def _view() -> Json:
+    wait = {"type": "integer", "minimum": 0, "maximum": limits.wait_ms_max, "default": limits.wait_ms_default}
+    contents = {KINDS["json"]: {"schema": _ref("Snapshot")}, KINDS["ndjson"]: _TEXT, KINDS["csv"]: _TEXT}
+    return {
+        "get": {
+            "operationId": "snapshot",
+            "summary": "All rows that the view shows now.",
+            "parameters": [
+                _query("format", {"type": "string", "enum": list(KINDS)}, "Goes before the header Accept."),
+                _query("wait_ms", wait, "How long to wait for the ticks of `after.STREAM`."),
+                _CONDITIONS,
+            ],
+            "responses": _answers({**contents, KINDS["arrow"]: _BINARY}, ("404", "406", "410", "413", "504")),
+        },
+        "delete": {
+            "operationId": "dropView",
+            "summary": "Drop the view from the program.",
+            "responses": _answers(_json(_ref("Difference")), ("404", "409")),
+        },
+        "parameters": [_named("view")],
+    }
+
+
+def _changes() -> Json:
+    event = {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "id", "data")}}
+    last: Json = {"name": "Last-Event-ID", "in": "header", "description": "As `resume`.", "schema": {"type": "string"}}
+    return {
+        "get": {
+            "operationId": "changes",
+            "summary": "What the view shows, then what changes, as server-sent events: reset, change, progress, end.",
+            "parameters": [
+                _query("resume", {"type": "string"}, "The id of the last progress, to go on from there."),
+                last,
+                _CONDITIONS,
+            ],
+            "responses": _answers({"text/event-stream": {"schema": event}}, ("404",)),
+        },
+        "parameters": [_named("view")],
+    }
+
+
+def _program() -> Json:
+    form = _query(
+        "format", {"type": "string", "enum": ["text", "json"], "default": "text"}, "As written, or described."
+    )
+    dry_run = _query(
+        "dry_run", {"type": "string", "enum": ["true", "false"], "default": "false"}, "Only tell the difference."
+    )
+    shown = {"text/plain": _TEXT, "text/x-mmpl": _TEXT, "application/json": {"schema": _ref("Program")}}
+    return {
+        "get": {
+            "operationId": "program",
+            "summary": "The program that runs.",
+            "parameters": [form],
+            "responses": _answers(shown),
+        },
+        "put": {
+            "operationId": "applyProgram",
+            "summary": "Make this the program that runs. Answered once new and changed views have caught up.",
+            "parameters": [dry_run],
+            "requestBody": {"required": True, "content": {"text/plain": _TEXT, "text/x-mmpl": _TEXT}},
+            "responses": _answers(_json(_ref("Difference")), ("409", "410", "413")),
+        },
+    }
+
+
+def _views() -> Json:
+    return {
+        "post": {
+            "operationId": "addView",
+            "summary": "Add views to the program, and subscribe to them.",
+            "requestBody": {"required": True, "content": {"text/plain": _TEXT}},
+            "responses": _answers(_json(_ref("Difference")), ("409", "410", "413"), "201"),
+        }
+    }
+
+
+def _read(name: str, summary: str, content: Json, public: bool = False) -> Json:
+    answers = _answers(content, public=public)
+    if name == "health":
+        answers["503"] = {"description": "It is not well.", "content": content}
+    return {
+        "get": {"operationId": name, "summary": summary, "responses": answers, **({"security": []} if public else {})}
+    }
+
+
+def _websocket() -> Json:
+    answers = _answers({}, ("401", "426"), "101", public=True)
+    del answers["101"]["content"]
+    summary = "A WebSocket: publish and subscribe on one connection, a JSON object a message."
+    return {"get": {"operationId": "webSocket", "summary": summary, "responses": answers}}
+
+
+def _schemas() -> Json:
+    return {**_told_schemas(), **_program_schemas()}
+
+
+def _told_schemas() -> Json:
+    """Of what is published and shown."""
+    anything: Json = {"type": "object"}
+    return {
+        "Tick": _TICK,
+        "Progress": {
+            "type": "object",
+            "description": "By stream, the tick up to which everything is known.",
+            "additionalProperties": {
+                "oneOf": [{"type": "integer", "minimum": -1}, {"type": "string", "pattern": "^[0-9]{1,19}$"}]
+            },
+        },
+        "Published": {
+            "type": "object",
+            "required": ["ticks", "repeated"],
+            "properties": {
+                "ticks": {"type": "array", "items": _ref("Tick")},
+                "repeated": {"type": "integer", "description": "So many of them, the first ones, were logged before."},
+            },
+        },
+        "Row": {
+            "type": "object",
+            "description": "All that is known of a row now.",
+            "required": ["view", "key", "row", "knowledge", "final", "steps"],
+            "properties": {
+                "view": {"type": "string"},
+                "key": anything,
+                "row": anything,
+                "knowledge": {"type": "object", "additionalProperties": _ref("Knowledge")},
+                "final": {"type": "boolean", "description": "Nothing of it will ever change."},
+                "stays": {"type": "boolean", "description": "It will always be shown."},
+                "steps": {"type": "integer", "minimum": 0},
+            },
+        },
+        "Knowledge": {
+            "type": "object",
+            "properties": {
+                "exactly": {},
+                "at_least": {},
+                "at_most": {},
+                "between": {"type": "array", "minItems": 2, "maxItems": 2},
+                "latest": {},
+                "at": _ref("Tick"),
+                "unknown": {"const": True},
+            },
+            "additionalProperties": False,
+        },
+        "Snapshot": {
+            "type": "object",
+            "required": ["view", "rows", "progress", "resume"],
+            "properties": {
+                "view": {"type": "string"},
+                "rows": {"type": "array", "items": _ref("Row")},
+                "progress": _ref("Progress"),
+                "resume": {"type": ["string", "null"], "description": "With it, changes are told from here on."},
+            },
+        },
+    }
+
+
+def _program_schemas() -> Json:
+    """Of programs, and of what is wrong with them, or with anything else."""
+    names = {"type": "array", "items": {"type": "string"}}
+    anything: Json = {"type": "object"}
+    return {
+        "Program": {
+            "type": "object",
+            "required": ["program", "streams", "views"],
+            "properties": {"program": {"type": "string"}, "streams": anything, "views": anything},
+        },
+        "Difference": {
+            "type": "object",
+            "required": list(_DIFFERENCE),
+            "properties": dict.fromkeys(_DIFFERENCE, names),
+        },
+        "Error": {
+            "type": "object",
+            "required": ["code", "message"],
+            "properties": {
+                "code": {"type": "string", "pattern": "^[EW][0-9]{3}$"},
+                "message": {"type": "string"},
+                "hint": {"type": "string"},
+                "line": {"type": "integer", "minimum": 1},
+                "col": {"type": "integer", "minimum": 1},
+                "length": {"type": "integer", "minimum": 0},
+            },
+        },
+        "Failure": {
+            "type": "object",
+            "required": ["error"],
+            "properties": {"error": _ref("Error"), "errors": {"type": "array", "items": _ref("Error")}},
+        },
+    }
+
+
+@cache
+def document() -> Json:
+    health = {"type": "object", "required": ["health"], "properties": {"health": {"type": "string"}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "SMILE", "version": __version__, "description": "A stateful publish/subscribe broker."},
+        "security": [{"token": []}, {}],
+        "paths": {
+            "/streams/{stream}/events": _publish(),
+            "/streams/{stream}/silence": _silence(),
+            "/views": _views(),
+            "/views/{view}": _view(),
+            "/views/{view}/changes": _changes(),
+            "/program": _program(),
+            "/status": _read("status", "How the broker fares.", _json({"type": "object"})),
+            "/metrics": _read("metrics", "The same for Prometheus.", {"text/plain": _TEXT}),
+            "/health": _read("health", "Whether it is well.", _json(health), public=True),
+            "/openapi.json": _read("openapi", "This document.", _json({"type": "object"}), public=True),
+            "/ws": _websocket(),
+        },
+        "components": {
+            "schemas": _schemas(),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+async def described(call: Call) -> Answer:
+    call.query(())
+    return Answer(encode(document()))

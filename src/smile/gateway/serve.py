@@ -1,0 +1,185 @@
+"""Serving: from the settings to a socket that is listened on, and in order to the end.
+
+On SIGTERM or SIGINT nothing new is let in, what is under way is finished and answered, and the broker is stopped last.
+"""
+
+import asyncio
+import logging
+import resource
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from signal import SIGINT, SIGTERM
+
+import uvicorn
+
+from smile import limits
+from smile.broker.broker import Broker
+from smile.errors import error
+from smile.gateway.access import Access
+from smile.gateway.app import application
+from smile.gateway.connections import Connection, Wire
+from smile.gateway.flight import FlightServer
+from smile.gateway.gateway import Gateway
+from smile.settings import Settings, address
+
+Say = Callable[[str], None]
+
+
+def listening(settings: Settings) -> socket.socket:
+    """E107 if it is not safe to listen there, E106 if it cannot be done."""
+    settings.require_safe()
+    host, port = address(settings.listen)
+    found: socket.socket | None = None
+    try:
+        family, kind, number, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, number)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # A peer that has vanished is noticed by the system; one that only stalls is not disturbed. Accepted sockets
+        # inherit this.
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.peer_idle_s)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        found.bind(place)
+        found.listen(limits.backlog)
+        found.setblocking(False)
+    except (OSError, UnicodeError) as problem:
+        if found is not None:
+            found.close()
+        reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else problem
+        hint = "Is another broker running? Choose another port with --listen."
+        raise error("E106", f"cannot listen on {settings.listen}: {reason}", hint=hint) from None
+    return found
+
+
+def url(settings: Settings, listens: socket.socket) -> str:
+    host = address(settings.listen)[0]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if settings.tls else 'http'}://{shown}:{listens.getsockname()[1]}"
+
+
+class Served(uvicorn.Server):
+    """A server of one gateway. `stop` may be called from any thread."""
+
+    def __init__(self, broker: Broker, settings: Settings, access: Access, say: Say | None = None) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._access = access
+        self._say = say or _say
+        self.gateway: Gateway | None = None
+        self.flight: FlightServer | None = None
+        self.ready = threading.Event()
+        bounded = type("Connection", (Connection,), {"connections_max": settings.connections_max})
+        try:
+            config = uvicorn.Config(
+                self._call,
+                interface="asgi3",
+                http=bounded,
+                ws=Wire,
+                ws_max_size=settings.message_bytes_max,
+                # A subscriber that does not read may be stalled for long, and goes on where it was.
+                ws_ping_interval=None,
+                ws_per_message_deflate=False,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=limits.keep_alive_s,
+                timeout_graceful_shutdown=limits.stop_s_max // 2,
+                ssl_certfile=settings.tls_cert or None,
+                ssl_keyfile=settings.tls_key or None,
+            )
+            config.load()
+        except (OSError, ssl.SSLError) as problem:
+            raise error("E100", f"tls_cert and tls_key cannot be used: {problem}") from None
+        super().__init__(config)
+
+    async def _call(self, scope: object, receive: object, send: object) -> None:
+        """The application, which is made when there is a loop."""
+        await self._application(scope, receive, send)  # type: ignore[arg-type]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.gateway = Gateway(self._broker, self._settings, self._access, asyncio.get_running_loop())
+        self.gateway.connections = lambda: len(self.server_state.connections)
+        self._application = application(self.gateway)
+        await super().startup(sockets)
+        if self._settings.flight:
+            rates = self.gateway.requests, self.gateway.events
+            self.flight = FlightServer(self._broker, self._settings, self._access, *rates)
+            self._say(f"Arrow Flight on {self.flight.location}")
+        self.ready.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0 and self.gateway is not None:
+            self.gateway.end_revoked()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.end_overdue()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        assert self.gateway is not None
+        if self.flight is not None:
+            await asyncio.gather(self.gateway.stop(), asyncio.to_thread(self.flight.stop))
+        else:
+            await self.gateway.stop()
+        await super().shutdown(sockets)
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """A signal ends it in order, and is not raised again."""
+        loop = asyncio.get_running_loop()
+        signals = [SIGINT, SIGTERM] if threading.current_thread() is threading.main_thread() else []
+        for signal in signals:
+            loop.add_signal_handler(signal, self.stop)
+        try:
+            yield
+        finally:
+            for signal in signals:
+                loop.remove_signal_handler(signal)
+
+
+def run(broker: Broker, settings: Settings, access: Access, say: Say | None = None) -> None:
+    """Until SIGTERM or SIGINT. What was published is in the log then, and the broker is stopped."""
+    try:
+        quiet()
+        _allow_files(settings.connections_max)
+        listens = listening(settings)
+        try:
+            served = Served(broker, settings, access, say)
+            (say or _say)(f"listening on {url(settings, listens)}")
+            served.run(sockets=[listens])
+        finally:
+            listens.close()
+    finally:
+        broker.stop()
+
+
+def quiet() -> None:
+    """What uvicorn and websockets say of requests has query strings and headers in it, and so secrets."""
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "websockets", "websockets.server"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _allow_files(connections_max: int) -> None:
+    """Every connection is an open file; most systems allow few unless asked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections_max + limits.files_besides
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,343 @@
+"""Settings: every one has a default, a meaning and a value that was checked. `SETTINGS` describes them once, for the
+file, the environment, the flags of `smile serve` and the documentation.
+
+They are read from one TOML file, then from the environment (SMILE_LISTEN), then from flags (--listen), each overriding
+the last.
+"""
+
+import ipaddress
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_type_hints
+
+from smile import limits
+from smile.errors import error, nearest
+
+Value = str | int | bool | tuple[str, ...] | None
+
+PREFIX = "SMILE_"
+CONFIG = PREFIX + "CONFIG"
+"""Names the file, where no flag does."""
+OTHERS = {CONFIG, "SMILE_URL", "SMILE_TOKEN", "SMILE_CA", "SMILE_DEBUG"}
+"""Variables that are no settings of a broker."""
+
+ENGINES = ("spark", "local")
+LOG_FORMATS = ("json", "text")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+FOREVER = "forever"
+UNITS_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
+
+T = TypeVar("T")
+
+
+class Wrong(ValueError):
+    """What is wrong with a value, and what would be right."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        self.hint = hint
+        super().__init__(message)
+
+
+def _setting(default: T, sign: str, meaning: str) -> T:
+    """A field; `sign` stands for its value in help texts."""
+    return field(default=default, metadata={"sign": sign, "meaning": meaning})
+
+
+@dataclass(frozen=True)
+class Settings:
+    data: str = _setting("smile-data", "DIR", "Directory of the log, of the views' state and of tokens and grants.")
+    listen: str = _setting("127.0.0.1:7400", "HOST:PORT", "Where HTTP and WebSocket are served; port 0: any free one.")
+    flight: str = _setting(
+        "127.0.0.1:7401", "HOST:PORT", "Where Arrow Flight is served; port 0: any free one, empty text turns it off."
+    )
+    engine: str = _setting("spark", "ENGINE", "spark: views are kept on Spark. local: in the broker's own process.")
+    master: str = _setting(
+        "local[*]", "URL", "Where Spark runs: local[*] is this machine, spark://HOST:PORT a cluster."
+    )
+    partitions: int = _setting(1, "P", "Into how many parts the work on Spark is cut.")
+    flush: bool = _setting(
+        True, "", "Flush events to the disk before they are acknowledged. Without it a power cut may lose some."
+    )
+    origin: int = _setting(0, "N", "The broker's number among those that give ticks to the same streams, up to 1023.")
+    keep: str = _setting(
+        FOREVER,
+        "INTERVAL",
+        "How long events stay in the log though no view needs them: forever, or an interval such as 7 days.",
+    )
+    silence_ms: int = _setting(
+        100, "MS", "A stream's horizon is told with the next commit once it is so much older than the clock."
+    )
+    idle_ms: int = _setting(1_000, "MS", "How often horizons advance while nothing is published.")
+    auth: bool | None = _setting(
+        None, "", "Ask everybody for a token. If nothing is said, tokens are asked for when it listens off loopback."
+    )
+    tls_cert: str = _setting("", "FILE", "Certificate chain (PEM); together with tls_key it turns TLS on.")
+    tls_key: str = _setting("", "FILE", "Private key of the certificate (PEM), readable by the broker only.")
+    insecure: bool = _setting(
+        False,
+        "",
+        "Listen off loopback without TLS, and if auth is false without tokens: in trusted networks only.",
+    )
+    origins: tuple[str, ...] = _setting(
+        (), "ORIGIN,…", "Web pages that may call, besides the broker's own: https://floor.example.org."
+    )
+    hosts: tuple[str, ...] = _setting(
+        (), "NAME,…", "Names it is reached by, besides the addresses it listens on; others are refused."
+    )
+    message_bytes_max: int = _setting(2**20, "BYTES", "Largest HTTP body and WebSocket message.")
+    bulk_bytes_max: int = _setting(2**26, "BYTES", "Largest batch of Arrow Flight.")
+    connections_max: int = _setting(5_000, "N", "Connections at a time.")
+    subscriptions_max: int = _setting(20_000, "N", "Subscriptions at a time, of all connections.")
+    subscriptions_per_connection_max: int = _setting(10_000, "N", "Subscriptions at a time of one connection.")
+    snapshot_rows_max: int = _setting(1_000_000, "ROWS", "Most rows of a snapshot; larger ones must be filtered.")
+    events_per_second_max: int = _setting(0, "N", "Most events a second of one principal; 0 is no limit.")
+    requests_per_second_max: int = _setting(0, "N", "Most requests a second of one principal; 0 is no limit.")
+    log_format: str = _setting("json", "FORMAT", "How the broker logs what it does: json (an object a line) or text.")
+    log_level: str = _setting("info", "LEVEL", "What it logs: debug, info, warning or error.")
+
+    def __post_init__(self) -> None:
+        for name, setting in SETTINGS.items():
+            with _told(name):
+                setting.check(getattr(self, name))
+        if bool(self.tls_cert) != bool(self.tls_key):
+            given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
+            raise error("E100", f"{given} is set, but {missing} is not", hint="TLS needs both files.")
+
+    @property
+    def tls(self) -> bool:
+        return bool(self.tls_cert)
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return all(is_loopback(address(text)[0]) for text in (self.listen, self.flight) if text)
+
+    @property
+    def tokens_asked(self) -> bool:
+        """Whether everybody needs a token."""
+        return not self.on_loopback if self.auth is None else self.auth
+
+    @property
+    def keep_us(self) -> int | None:
+        """Microseconds that events stay in the log at least; None is for ever."""
+        return None if self.keep == FOREVER else interval_us(self.keep)
+
+    def require_safe(self) -> None:
+        """E107 if others could read along, or do as they like."""
+        if self.on_loopback or self.insecure:
+            return
+        away = ", ".join(a for a in (self.listen, self.flight) if a and not is_loopback(address(a)[0]))
+        if not self.tls:
+            hint = "Set tls_cert and tls_key, listen on 127.0.0.1, or say --insecure where the network is trusted."
+            raise error("E107", f"{away} is off loopback, and there is no TLS", hint=hint)
+        if not self.tokens_asked:
+            hint = "Leave auth alone, or say --insecure where everybody who reaches it may do everything."
+            raise error("E107", f"{away} is off loopback, and auth is false", hint=hint)
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:7400` or `[::1]:7400`."""
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-9]{1,5})", text)
+    if not found or int(found[3]) > 65_535:
+        raise Wrong(f"{_shown(text)} is not HOST:PORT", "Write 127.0.0.1:7400, or [::1]:7400.")
+    return found[1] or found[2], int(found[3])
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.casefold() == "localhost"
+
+
+def interval_us(text: str) -> int:
+    """Microseconds of `7 days`."""
+    found = re.fullmatch(r"([0-9]{1,9}) *([a-z]+?)s?", text.strip().casefold())
+    if not found or found[2] not in UNITS_S:
+        raise Wrong(f"{_shown(text)} is neither forever nor an interval", "Write 12 hours, or 7 days.")
+    return int(found[1]) * UNITS_S[found[2]] * 1_000_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What there is to know of one."""
+
+    name: str
+    kind: object
+    """str, int, bool, bool | None or tuple[str, ...]"""
+    default: Value
+    sign: str
+    meaning: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+    @property
+    def is_switch(self) -> bool:
+        return self.kind in (bool, bool | None)
+
+    def from_toml(self, value: object) -> Value:
+        if self.kind == tuple[str, ...]:
+            if isinstance(value, list) and all(isinstance(v, str) for v in value):
+                return tuple(value)
+            raise Wrong("it must be a list of text", 'Write ["a", "b"].')
+        if self.is_switch and not isinstance(value, bool):
+            raise Wrong("it must be true or false, without quotes")
+        if self.kind is int and (not isinstance(value, int) or isinstance(value, bool)):
+            raise Wrong("it must be a whole number, without quotes")
+        if self.kind is str and not isinstance(value, str):
+            raise Wrong("it must be text, in quotes")
+        return cast(Value, value)
+
+    def from_text(self, text: str) -> Value:
+        if self.kind == tuple[str, ...]:
+            return tuple(part for part in (part.strip() for part in text.split(",")) if part)
+        if self.is_switch:
+            if text.casefold() not in ("true", "false"):
+                raise Wrong(f"{_shown(text)} is neither true nor false")
+            return text.casefold() == "true"
+        if self.kind is int:
+            if not re.fullmatch(r"-?[0-9]{1,18}", text):
+                raise Wrong(f"{_shown(text)} is not a whole number")
+            return int(text)
+        return text
+
+    def check(self, value: Value) -> None:
+        """A value of the right kind may still be wrong."""
+        for text in value if isinstance(value, tuple) else [value]:
+            # The text is not shown: it may be a key that was pasted where its file's name belongs.
+            if isinstance(text, str) and not (text.isprintable() and len(text) <= limits.setting_chars_max):
+                raise Wrong("it is too long, or has characters that are not printed")
+        CHECKS.get(self.name, COUNT if self.kind is int else str)(value)
+
+
+def _shown(text: str) -> str:
+    shown = limits.excerpt_chars_max
+    return json.dumps(text if len(text) <= shown else text[:shown] + "…", ensure_ascii=False)
+
+
+def _between(low: int, high: int) -> Callable[[int], None]:
+    def check(value: int) -> None:
+        if not low <= value <= high:
+            raise Wrong(f"{value} is not between {low} and {high}")
+
+    return check
+
+
+def _one_of(choices: Iterable[str]) -> Callable[[str], None]:
+    def check(value: str) -> None:
+        if value not in choices:
+            raise Wrong(f"{_shown(value)} is none of {', '.join(choices)}", nearest(value, choices))
+
+    return check
+
+
+def _needed(value: str) -> None:
+    if not value:
+        raise Wrong("it may not be empty")
+
+
+def _web_origins(value: Iterable[str]) -> None:
+    for origin in value:
+        if not re.fullmatch(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", origin):
+            raise Wrong(f"{_shown(origin)} is not an origin", "Write https://floor.example.org:8443, without a path.")
+
+
+def _host_names(value: Iterable[str]) -> None:
+    for host in value:
+        if not re.fullmatch(r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?", host):
+            raise Wrong(f"{_shown(host)} is not the name of a host", "Write floor.example.org, without a port.")
+
+
+COUNT = _between(1, limits.setting_max)
+
+CHECKS: Mapping[str, Callable[[Any], object]] = {  # Any: what the setting's kind is
+    "data": _needed,
+    "listen": address,
+    "flight": lambda text: text and address(text),
+    "engine": _one_of(ENGINES),
+    "master": _needed,
+    "partitions": _between(1, limits.partitions_max),
+    "origin": _between(0, limits.origin_max),
+    "keep": lambda text: text == FOREVER or interval_us(text),
+    "origins": _web_origins,
+    "hosts": _host_names,
+    "events_per_second_max": _between(0, limits.setting_max),
+    "requests_per_second_max": _between(0, limits.setting_max),
+    "log_format": _one_of(LOG_FORMATS),
+    "log_level": _one_of(LOG_LEVELS),
+}
+"""Of those that not every value of their kind suits; any other number is a count, from 1."""
+
+SETTINGS: Mapping[str, Setting] = {
+    f.name: Setting(f.name, kind, cast(Value, f.default), f.metadata["sign"], f.metadata["meaning"])
+    for f, kind in zip(fields(Settings), get_type_hints(Settings).values(), strict=True)
+}
+
+
+def read_settings(
+    config: str | None, environment: Mapping[str, str], flags: Mapping[str, str | bool | None]
+) -> Settings:
+    """From the file, the environment and the flags, of which those that were not given are None. E100 says in which of
+    them what is wrong. A variable such as SMILE_PORT that is like no setting is somebody else's."""
+    path = config or environment.get(CONFIG)
+    values = dict(_from_file(path)) if path else {}
+    for variable, text in environment.items():
+        name = variable.removeprefix(PREFIX).casefold()
+        if variable != PREFIX + name.upper() or variable in OTHERS:
+            continue
+        place = f"environment, {variable}"
+        if name in SETTINGS:
+            values[name] = _read(SETTINGS[name], SETTINGS[name].from_text, text, place)
+        elif hint := nearest(name, SETTINGS):
+            raise error("E100", f"{place}: there is no such setting", hint=hint)
+    for name, flag in flags.items():
+        if isinstance(flag, bool):
+            values[name] = flag
+        elif flag is not None:
+            values[name] = _read(SETTINGS[name], SETTINGS[name].from_text, flag, SETTINGS[name].flag)
+    return Settings(**values)  # type: ignore[arg-type]  # each was read as its field's kind
+
+
+def _from_file(path: str) -> Iterator[tuple[str, Value]]:
+    try:
+        with Path(path).open("rb") as file:
+            table = tomllib.loads(file.read(limits.settings_file_bytes_max + 1).decode())
+            if file.tell() > limits.settings_file_bytes_max:
+                raise error("E100", f"{path} is larger than {limits.settings_file_bytes_max:,} bytes")
+    except OSError as problem:
+        raise error("E100", f"{path} cannot be read: {problem.strerror}") from None
+    except (ValueError, RecursionError) as problem:
+        reason = problem if isinstance(problem, tomllib.TOMLDecodeError) else "its text cannot be read"
+        raise error("E100", f"{path} is not TOML: {reason}", hint='A line is: listen = "127.0.0.1:7400"') from None
+    for name, value in table.items():
+        place = f"{path}, {name}"
+        if name not in SETTINGS:
+            hint = nearest(name, SETTINGS) or "docs/running.md has them all."
+            raise error("E100", f"{place}: there is no such setting", hint=hint)
+        yield name, _read(SETTINGS[name], SETTINGS[name].from_toml, value, place)
+
+
+def _read(setting: Setting, reader: Callable[[Any], Value], given: object, place: str) -> Value:
+    with _told(place):
+        value = reader(given)
+        setting.check(value)
+        return value
+
+
+@contextmanager
+def _told(place: str) -> Iterator[None]:
+    try:
+        yield
+    except Wrong as problem:
+        raise error("E100", f"{place}: {problem}", hint=problem.hint) from None

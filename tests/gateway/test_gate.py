@@ -1,0 +1,203 @@
+"""Who is let in: hosts, origins, tokens, rights, rates and numbers. What was revoked ends by itself."""
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from websockets.exceptions import InvalidStatus
+
+from smile.errors import SmileError
+from smile.gateway.access import Accounts, Grant
+from smile.gateway.answers import Refused
+from smile.gateway.origins import Origins
+from smile.gateway.rates import Rates
+from smile.settings import Settings
+from tests.gateway.serving import bid, serving
+
+PAGE = "https://floor.example.org"
+
+
+def checked(settings: Settings, host: str, origin: str | None = None) -> str | bool | None:
+    origins = Origins(settings)
+    try:
+        origins.check_host(host)
+        return None if origin is None else origins.check_origin(origin, "http", host)
+    except SmileError as problem:
+        return problem.diagnostics[0].code
+
+
+@pytest.mark.parametrize(
+    ("settings", "host", "origin", "told"),
+    [
+        ({}, "127.0.0.1:7400", None, None),
+        ({}, "localhost:7400", None, None),
+        ({}, "LOCALHOST", None, None),
+        ({}, "[::1]:7400", None, None),
+        ({}, "10.1.2.3", None, None),
+        ({}, "evil.example.org", None, "E104"),
+        ({}, "evil.example.org:7400", None, "E104"),
+        ({}, "localhost.evil.example.org", None, "E104"),
+        ({}, "localhost@evil", None, "E104"),
+        ({}, "", None, "E104"),
+        ({"hosts": ("floor",)}, "floor:1", None, None),
+        ({"hosts": ("floor",), "auth": True}, "other:1", None, "E104"),
+        ({"auth": True}, "other:1", None, None),
+        ({}, "localhost:7400", "http://localhost:7400", False),
+        ({}, "localhost:7400", "http://localhost:7401", "E104"),
+        ({}, "localhost:7400", "https://localhost:7400", "E104"),
+        ({}, "localhost:7400", "null", "E104"),
+        ({}, "localhost:7400", PAGE, "E104"),
+        ({"origins": (PAGE,)}, "localhost:7400", PAGE, True),
+        ({"origins": (PAGE,)}, "localhost:7400", PAGE + ".evil", "E104"),
+    ],
+)
+def test_hosts_and_origins(settings: dict[str, Any], host: str, origin: str | None, told: object) -> None:
+    assert checked(Settings(**settings), host, origin) == told
+
+
+def test_origins_are_checked_on_every_entry(tmp_path: Path) -> None:
+    with serving(tmp_path, origins=(PAGE,)) as served, served.http() as http:
+        for path in ("/health", "/views/Totals", "/nowhere", "/openapi.json"):
+            told = http.get(path, headers={"origin": "https://evil.example.org"})
+            assert (told.status_code, told.json()["error"]["code"]) == (403, "E104")
+            told = http.get(path, headers={"host": "evil.example.org"})
+            assert (told.status_code, told.json()["error"]["code"]) == (403, "E104")
+        told = http.get("/views/Totals", headers={"origin": PAGE})
+        assert told.headers["access-control-allow-origin"] == PAGE
+        told = http.options("/streams/Bids/events", headers={"origin": PAGE, "access-control-request-method": "POST"})
+        assert told.status_code == 204
+        assert "authorization" in told.headers["access-control-allow-headers"]
+        assert "access-control-allow-origin" not in http.get("/health").headers
+        with pytest.raises(InvalidStatus) as refused, served.ws(origin="https://evil.example.org"):
+            pass
+        assert refused.value.response.status_code == 403
+        with served.ws(origin=PAGE) as talk:
+            assert talk.ask({"ping": 1}) == {"pong": 1}
+
+
+def test_every_entry_asks_for_a_token_and_a_right(tmp_path: Path) -> None:
+    with serving(tmp_path, tokens=True) as served:
+        accounts = Accounts(tmp_path / "access.db")
+        token = accounts.add_token("ann")
+        entries = [
+            ("POST", "/streams/Bids/events", "PUBLISH"),
+            ("POST", "/streams/Bids/silence", "PUBLISH"),
+            ("POST", "/streams/Nope/events", "PUBLISH"),
+            ("GET", "/views/Totals", "SUBSCRIBE"),
+            ("GET", "/views/Nope", "SUBSCRIBE"),
+            ("GET", "/views/Totals/changes", "SUBSCRIBE"),
+            ("GET", "/program", "ADMIN"),
+            ("PUT", "/program", "ADMIN"),
+            ("POST", "/views", "ADMIN"),
+            ("DELETE", "/views/Totals", "ADMIN"),
+            ("GET", "/status", "ADMIN"),
+            ("GET", "/metrics", "ADMIN"),
+        ]
+        with served.http() as nobody, served.http("smile_wrong") as wrong, served.http(token) as ann:
+            for method, path, right in entries:
+                body = b'{"to":5}' if path.endswith("silence") else b"{}"
+                for client, status, code in ((nobody, 401, "E091"), (wrong, 401, "E091"), (ann, 403, "E090")):
+                    told = client.request(method, path, content=body)
+                    assert (told.status_code, told.json()["error"]["code"]) == (status, code), (method, path)
+                    assert "www-authenticate" in told.headers or status != 401
+                assert right in told.json()["error"]["hint"]
+            for path in ("/health", "/openapi.json"):
+                assert nobody.get(path).status_code == 200
+            for headers in ({"authorization": "Basic x"}, {"authorization": "Bearer"}, {"authorization": ""}):
+                assert nobody.get("/views/Totals", headers=headers).status_code == 401
+        with pytest.raises(InvalidStatus) as refused, served.ws():
+            pass
+        assert refused.value.response.status_code == 401
+        with served.ws(subprotocols=[f"smile.token.{token}"]) as talk:
+            assert talk.ask({"publish": "Bids", "events": {}, "id": 1})["error"]["code"] == "E090"
+            assert talk.ask({"silence": "Bids", "to": 1})["error"]["code"] == "E090"
+            assert talk.ask({"subscribe": "Totals", "id": 1})["error"]["code"] == "E090"
+        accounts.close()
+
+
+def test_what_is_revoked_ends(tmp_path: Path) -> None:
+    with serving(tmp_path, tokens=True) as served:
+        accounts = Accounts(tmp_path / "access.db")
+        token = accounts.add_token("ann")
+        grants = [Grant("SUBSCRIBE", "*", "ann"), Grant("PUBLISH", "Bids", "ann"), Grant("SUBSCRIBE", "Dear", "ann")]
+        for grant in grants:
+            accounts.grant(grant)
+        with served.http(token) as http, served.ws(token) as talk:
+            for _ in range(200):  # until the broker has looked
+                if http.get("/views/Totals").status_code == 200:
+                    break
+            talk.ask({"subscribe": "Totals", "id": 1})
+            talk.ask({"subscribe": "Dear", "id": 2})
+            with http.stream("GET", "/views/Totals/changes") as events:
+                accounts.revoke(grants[0])
+                ended = talk.until(lambda m: "ended" in m)
+                assert (ended["id"], ended["ended"]["code"]) == (1, "E090")
+                lines = "\n".join(events.iter_lines())
+                assert lines.rstrip().splitlines()[-2] == "event: end"
+                assert "E090" in lines.rstrip().splitlines()[-1]
+            assert "published" in talk.ask({"publish": "Bids", "events": bid(), "id": 3})
+            accounts.revoke_tokens("ann")
+            assert talk.until(lambda m: "ended" in m)["id"] == 2
+            assert talk.ask({"publish": "Bids", "events": bid(), "id": 3})["error"]["code"] == "E090"
+            assert http.get("/views/Dear").status_code == 401
+        accounts.close()
+
+
+@given(
+    st.integers(1, 50),
+    st.lists(st.tuples(st.floats(0, 3, allow_nan=False), st.integers(1, 30)), max_size=60),
+)
+def test_no_rate_is_exceeded_by_more_than_a_seconds_worth_and_a_batch(
+    rate: int, steps: list[tuple[float, int]]
+) -> None:
+    now = 100.0
+    rates = Rates(rate, "events", lambda: now)
+    spent = 0
+    for number, (wait, count) in enumerate(steps):
+        now += wait
+        with suppress(Refused):
+            rates.spend("ann", count)
+            spent += count
+            assert spent <= rate + (now - 100.0) * rate + count + 1e-6
+        rates.spend(f"other{number}", 1)
+
+
+def test_rates_are_of_each_principal(tmp_path: Path) -> None:
+    with serving(tmp_path, events_per_second_max=10) as served, served.http() as http, served.ws() as talk:
+        assert http.post("/streams/Bids/events", json=[bid()] * 50).status_code == 200
+        told = http.post("/streams/Bids/events", json=bid())
+        assert (told.status_code, told.json()["error"]["code"]) == (429, "E092")
+        assert "retry-after" in told.headers
+        assert talk.ask({"publish": "Bids", "events": bid()})["error"]["code"] == "E092"
+        assert http.get("/views/Totals").status_code == 200
+
+
+def test_numbers_are_bounded(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {"connections_max": 3, "subscriptions_max": 3, "subscriptions_per_connection_max": 2}
+    with serving(tmp_path, **limits) as served:
+        with served.ws() as one, served.ws() as two:
+            for i in range(2):
+                assert "subscribed" in one.ask({"subscribe": "Totals", "id": i})
+            assert one.ask({"subscribe": "Totals", "id": 9})["error"]["code"] == "E092"
+            assert "subscribed" in two.ask({"subscribe": "Totals", "id": 1})
+            assert two.ask({"subscribe": "Totals", "id": 2})["error"]["code"] == "E092"
+            one.ask({"unsubscribe": 0})
+            assert "subscribed" in two.ask({"subscribe": "Totals", "id": 2})
+            with served.raw(), served.raw() as fourth:
+                fourth.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert _all(fourth).startswith(b"HTTP/1.1 503")
+        with served.http() as http:
+            for _ in range(100):
+                if http.get("/health").status_code == 200:
+                    break
+            assert http.get("/health").status_code == 200
+
+
+def _all(raw: socket.socket) -> bytes:
+    found = b""
+    while part := raw.recv(65_536):
+        found += part
+    return found

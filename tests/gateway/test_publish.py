@@ -1,0 +1,137 @@
+"""Publishing over HTTP: ticks for what is logged, a reason for what is not."""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from tests.gateway.serving import TIMED, Serving, bid, serving
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with serving(tmp_path_factory.mktemp("publish")) as found:
+        yield found
+
+
+@pytest.fixture
+def http(served: Serving) -> Iterator[httpx.Client]:
+    with served.http() as client:
+        yield client
+
+
+def rows(client: httpx.Client, view: str, after: dict[str, str | int], **where: str) -> list[dict[str, object]]:
+    query = {f"after.{stream}": str(tick) for stream, tick in after.items()}
+    answer = client.get(f"/views/{view}", params={**query, **where})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, object]] = answer.json()["rows"]
+    return found
+
+
+def test_one_event_and_many(http: httpx.Client) -> None:
+    one = http.post("/streams/Bids/events", json=bid("one"))
+    assert one.status_code == 200
+    assert one.json().keys() == {"ticks", "repeated"}
+    many = http.post("/streams/Bids/events", json=[bid("many", 200), bid("many", 201)])
+    ticks = [*one.json()["ticks"], *many.json()["ticks"]]
+    assert [int(t) for t in ticks] == sorted({int(t) for t in ticks})
+    assert len(ticks) == 3
+    found = rows(http, "Dear", {"Bids": ticks[-1]}, **{"where.issue": "many"})
+    assert [row["key"] for row in found] == [{"bidid": t} for t in ticks[1:]]
+
+
+def test_lines_and_arrow(http: httpx.Client) -> None:
+    lines = b'{"issue":"lines","price":300}\n\n{"price":301,"issue":"lines"}\n'
+    told = http.post("/streams/Bids/events", content=lines, headers={"content-type": "application/x-ndjson"})
+    assert told.status_code == 200, told.text
+    batch = pa.record_batch({"price": [400, 401], "issue": ["arrow", "arrow"], "big": [True, None], "weight": [1.5, 2]})
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, batch.schema) as writer:
+        writer.write_batch(batch)
+    kind = {"content-type": "application/vnd.apache.arrow.stream"}
+    told = http.post("/streams/Bids/events", content=out.getvalue(), headers=kind)
+    assert told.status_code == 200, told.text
+    after = {"Bids": told.json()["ticks"][-1]}
+    assert len(rows(http, "Dear", after, **{"where.issue": "lines"})) == 2
+    assert len(rows(http, "Dear", after, **{"where.issue": "arrow"})) == 2
+    assert len(rows(http, "Dear", after, **{"where.big": "true"})) == 1
+    assert len(rows(http, "Dear", after, **{"where.weight": "1.5"})) == 1
+
+
+def test_a_repeat_has_the_ticks_it_had(http: httpx.Client) -> None:
+    def sent(price: int, seq: int) -> httpx.Response:
+        headers = {"smile-producer": "p1", "smile-sequence": str(seq)}
+        return http.post("/streams/Bids/events", json=bid("again", price), headers=headers)
+
+    first, again = sent(500, 1), sent(500, 1)
+    assert first.json()["ticks"] == again.json()["ticks"]
+    assert (first.json()["repeated"], again.json()["repeated"]) == (0, 1)
+    other = sent(501, 1)
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "E096")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "code"),
+    [
+        (b"{", {}, 400, "E073"),
+        (b"", {}, 400, "E073"),
+        (b"[1]", {}, 400, "E074"),
+        (b'{"isue":"x"}', {}, 400, "E077"),
+        (b'{"bidid":5,"issue":"x"}', {}, 400, "E077"),
+        (b'{"price":"dear"}', {}, 400, "E078"),
+        (b'{"price":-1}', {}, 400, "E080"),
+        (b"{}", {"content-type": "text/html"}, 415, "E093"),
+        (b"{}", {"smile-producer": "p"}, 400, "E093"),
+        (b"{}", {"smile-sequence": "1"}, 400, "E093"),
+        (b"{}", {"smile-producer": "p", "smile-sequence": "-1"}, 400, "E093"),
+        (b"{}", {"smile-producer": "p", "smile-sequence": "9" * 30}, 400, "E093"),
+        (b"{}", {"smile-producer": "p" * 300, "smile-sequence": "1"}, 400, "E093"),
+        (b"[" * 100_000, {}, 400, "E073"),
+        (b"\xff\xfe", {}, 400, "E072"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_refused(
+    http: httpx.Client, served: Serving, body: bytes, headers: dict[str, str], status: int, code: str
+) -> None:
+    before = served.broker.status()["views"]["Totals"]
+    told = http.post("/streams/Bids/events", content=body, headers={"content-type": "application/json", **headers})
+    assert (told.status_code, told.json()["error"]["code"]) == (status, code)
+    assert served.broker.status()["views"]["Totals"]["rows"] == before["rows"]
+
+
+def test_an_unknown_stream(http: httpx.Client) -> None:
+    told = http.post("/streams/Bidz/events", json=bid())
+    assert told.status_code == 404
+    assert told.json()["error"]["code"] == "E076"
+    assert "Bids" in told.json()["error"]["hint"]
+
+
+def test_a_body_beyond_the_limit_is_not_read(served: Serving, http: httpx.Client) -> None:
+    most = served.settings.message_bytes_max
+    told = http.post("/streams/Bids/events", content=b" " * (most + 1))
+    assert (told.status_code, told.json()["error"]["code"]) == (413, "E092")
+    pieces = (b" " * 65_536 for _ in range(most // 65_536 + 1))
+    told = http.post("/streams/Bids/events", content=pieces)
+    assert (told.status_code, told.json()["error"]["code"]) == (413, "E092")
+    assert http.post("/streams/Bids/events", json=bid()).status_code == 200
+
+
+def test_silence_where_publishers_supply_the_ticks(served: Serving, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with serving(tmp_path_factory.mktemp("timed"), TIMED) as timed, timed.http() as http:
+        assert http.post("/streams/Clock/events", json={"at": 5, "n": 1}).json()["ticks"] == [5]
+        assert http.post("/streams/Clock/silence", json={"to": 9}).json() == {"silent": 9}
+        told = http.get("/views/Sums", params={"after.Clock": 9})
+        assert told.json()["progress"] == {"Clock": 9}
+        late = http.post("/streams/Clock/events", json={"at": 7, "n": 1})
+        assert (late.status_code, late.json()["error"]["code"]) == (409, "E081")
+        wrong: Any
+        for wrong in ({"to": -1}, {"to": "x"}, {}, {"to": 5, "more": 1}, {"to": True}, []):
+            told = http.post("/streams/Clock/silence", json=wrong)
+            assert (told.status_code, told.json()["error"]["code"]) == (400, "E093")
+    with served.http() as http:
+        told = http.post("/streams/Bids/silence", json={"to": 9})
+        assert (told.status_code, told.json()["error"]["code"]) == (400, "E093")

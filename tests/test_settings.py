@@ -1,0 +1,266 @@
+"""Settings from a file, the environment and flags, each overriding the last; and every one of them documented."""
+
+import json
+import random
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smile.errors import SmileError
+from smile.settings import SETTINGS, Setting, Settings, Value, address, is_loopback, read_settings
+
+ROOT = Path(__file__).parent.parent
+RUNNING = ROOT / "docs" / "running.md"
+
+OTHER: dict[str, Value] = {
+    "data": "elsewhere",
+    "listen": "[::1]:0",
+    "flight": "",
+    "engine": "local",
+    "master": "spark://a:7077",
+    "partitions": 7,
+    "flush": False,
+    "origin": 1023,
+    "keep": "7 days",
+    "silence_ms": 5,
+    "idle_ms": 6,
+    "auth": True,
+    "tls_cert": "c.pem",
+    "tls_key": "k.pem",
+    "insecure": True,
+    "origins": ("https://a.example", "http://[::1]:8080"),
+    "hosts": ("a.example", "::1"),
+    "message_bytes_max": 11,
+    "bulk_bytes_max": 12,
+    "connections_max": 13,
+    "subscriptions_max": 14,
+    "subscriptions_per_connection_max": 15,
+    "snapshot_rows_max": 16,
+    "events_per_second_max": 17,
+    "requests_per_second_max": 18,
+    "log_format": "text",
+    "log_level": "debug",
+}
+"""Of each setting a value that is not its default."""
+
+
+def toml(value: Value) -> str:
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def text(value: Value) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def complaint(config: str | None = None, environment: Any = None, **flags: Any) -> str:
+    with pytest.raises(SmileError) as caught:
+        read_settings(config, environment or {}, flags)
+    (told,) = caught.value.diagnostics
+    assert told.code in ("E100", "E107")
+    return f"{told.message} / {told.hint}"
+
+
+def test_the_defaults_are_right() -> None:
+    assert read_settings(None, {}, {}) == Settings()
+    Settings().require_safe()
+    assert not Settings().tokens_asked
+
+
+def test_every_setting_is_tried_here() -> None:
+    assert set(OTHER) == set(SETTINGS)
+    assert all(OTHER[name] != setting.default for name, setting in SETTINGS.items())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_source_overrides_the_last(tmp_path: Path, seed: int) -> None:
+    """Every setting is said in any of the three, or in none; what is said last holds."""
+    chance = random.Random(seed)
+    file, environment, expected = [], {}, {}
+    flags: dict[str, str | bool | None] = {}
+    for name, setting in SETTINGS.items():
+        # TLS needs both: both are said, or neither.
+        told = [chance.random() < 0.5 for _ in range(3)] if not name.startswith("tls") else [True, False, False]
+        values = [chance.choice([OTHER[name], setting.default or OTHER[name]]) for _ in range(3)]
+        if name.startswith("tls"):
+            values = [OTHER[name]] * 3
+        if told[0]:
+            file.append(f"{name} = {toml(values[0])}")
+        if told[1]:
+            environment[setting.variable] = text(values[1])
+        if told[2]:
+            flag = values[2]
+            flags[name] = flag if isinstance(flag, bool) else text(flag)
+        expected[name] = next((v for v, t in reversed(list(zip(values, told, strict=True))) if t), setting.default)
+    config = tmp_path / "smile.toml"
+    config.write_text("\n".join(file))
+    read = read_settings(str(config), environment, flags)
+    assert {name: getattr(read, name) for name in SETTINGS} == expected
+    assert read == read_settings(None, environment | {"SMILE_CONFIG": str(config)}, flags)
+
+
+WRONG: list[tuple[str, str, str]] = [
+    ("data", "", "it may not be empty"),
+    ("listen", "7400", '"7400" is not HOST:PORT / Write 127.0.0.1:7400, or [::1]:7400.'),
+    ("listen", "a:70000", '"a:70000" is not HOST:PORT'),
+    ("flight", "::1:7401", '"::1:7401" is not HOST:PORT'),
+    ("engine", "sprk", '"sprk" is none of spark, local / Did you mean spark?'),
+    ("partitions", "0", "0 is not between 1 and 1000"),
+    ("partitions", "two", '"two" is not a whole number'),
+    ("partitions", "9" * 30, "is not a whole number"),
+    ("flush", "yes", '"yes" is neither true nor false'),
+    ("origin", "1024", "1024 is not between 0 and 1023"),
+    ("keep", "7 dyas", '"7 dyas" is neither forever nor an interval / Write 12 hours, or 7 days.'),
+    ("silence_ms", "0", "0 is not between 1"),
+    ("origins", "https://a.example/", '"https://a.example/" is not an origin'),
+    ("hosts", "a.example:80", '"a.example:80" is not the name of a host'),
+    ("connections_max", "-1", "-1 is not between 1"),
+    ("log_level", "loud", '"loud" is none of debug, info, warning, error'),
+    ("data", "a\0b", "it is too long, or has characters that are not printed"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "told"), WRONG)
+def test_a_wrong_value_is_refused_with_its_place(name: str, value: str, told: str, tmp_path: Path) -> None:
+    setting = SETTINGS[name]
+    assert complaint(environment={setting.variable: value}).startswith(f"environment, {setting.variable}: ")
+    assert told in complaint(environment={setting.variable: value})
+    if not setting.is_switch:
+        assert complaint(**{name: value}).startswith(f"{setting.flag}: ")
+    if setting.kind is str:
+        config = tmp_path / "smile.toml"
+        config.write_text(f"{name} = {json.dumps(value)}")
+        assert complaint(str(config)).startswith(f"{config}, {name}: ")
+        with pytest.raises(SmileError, match=f"^{name}: "):
+            Settings(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("listn = 'a:1'", "listn: there is no such setting / Did you mean listen?"),
+        ("colour = 'red'", "colour: there is no such setting / docs/running.md has them all."),
+        ("[smile]\nlisten = 'a:1'", "smile: there is no such setting"),
+        ("listen = 7400", "listen: it must be text, in quotes"),
+        ("partitions = '2'", "partitions: it must be a whole number, without quotes"),
+        ("partitions = true", "partitions: it must be a whole number, without quotes"),
+        ("partitions = 1.5", "partitions: it must be a whole number, without quotes"),
+        ("flush = 'true'", "flush: it must be true or false, without quotes"),
+        ("flush = 1", "flush: it must be true or false, without quotes"),
+        ("hosts = 'a'", 'hosts: it must be a list of text / Write ["a", "b"].'),
+        ("hosts = [1]", "hosts: it must be a list of text"),
+        ("listen = no", "is not TOML: Invalid value (at line 1, column 10)"),
+        ("listen = 'a:1'\nlisten = 'a:2'", "is not TOML: "),
+        ("tls_key = '''-----BEGIN\nPRIVATE'''", "tls_key: it is too long, or has characters that are not printed"),
+        pytest.param("hosts = " + "[" * 100_000, "is not TOML: ", id="deep"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_key(lines: str, told: str, tmp_path: Path) -> None:
+    config = tmp_path / "smile.toml"
+    config.write_text(lines)
+    assert complaint(str(config)).startswith(str(config))
+    assert told in complaint(str(config))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    assert (
+        complaint(str(tmp_path / "no.toml")) == f"{tmp_path}/no.toml cannot be read: No such file or directory / None"
+    )
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    assert "is not TOML: its text cannot be read" in complaint(str(tmp_path / "bytes"))
+    (tmp_path / "large").write_text("# \n" * 2**20)
+    assert "is larger than 1,048,576 bytes" in complaint(str(tmp_path / "large"))
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    """Kubernetes sets some for every service that is called smile; clients have their own."""
+    others = {
+        "SMILE_PORT": "tcp://10.0.0.1:7400",
+        "SMILE_PORT_7400_TCP_ADDR": "10.0.0.1",
+        "SMILE_SERVICE_HOST": "10.0.0.1",
+        "SMILE_URL": "http://a",
+        "SMILE_TOKEN": "t",
+        "SMILE_DEBUG": "1",
+        "SMILE_SEEDS": "17",
+        "smile_listen": "nonsense",
+        "LISTEN": "nonsense",
+    }
+    assert read_settings(None, others, {}) == Settings()
+    assert "environment, SMILE_LISTN: there is no such setting" in complaint(environment={"SMILE_LISTN": "a:1"})
+
+
+def test_tls_needs_both_files() -> None:
+    assert complaint(tls_cert="c") == "tls_cert is set, but tls_key is not / TLS needs both files."
+    assert complaint(tls_key="k") == "tls_key is set, but tls_cert is not / TLS needs both files."
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_only_what_is_safe_is_served(seed: int) -> None:
+    """Off loopback: TLS and tokens, unless it was told that the network is trusted."""
+    chance = random.Random(seed)
+    places = [("127.0.0.1", True), ("[::1]", True), ("localhost", True), ("0.0.0.0", False), ("a.example", False)]
+    (one, near), (two, near_too) = chance.choice(places), chance.choice([*places, ("", True)])
+    cert = chance.choice(["", "c.pem"])
+    auth = chance.choice([None, True, False])
+    insecure = chance.random() < 0.3
+    settings = Settings(
+        listen=f"{one}:1",
+        flight=f"{two}:2" if two else "",
+        tls_cert=cert,
+        tls_key=cert,
+        auth=auth,
+        insecure=insecure,
+    )
+    loopback = near and near_too
+    assert settings.on_loopback == loopback
+    assert settings.tokens_asked == (not loopback if auth is None else auth)
+    if loopback or insecure or (cert and auth is not False):
+        settings.require_safe()
+    else:
+        with pytest.raises(SmileError, match="is off loopback") as caught:
+            settings.require_safe()
+        assert caught.value.diagnostics[0].code == "E107"
+
+
+def test_addresses() -> None:
+    assert address("127.0.0.1:7400") == ("127.0.0.1", 7400)
+    assert address("[::1]:0") == ("::1", 0)
+    assert [is_loopback(h) for h in ("127.8.9.1", "::1", "LocalHost", "0.0.0.0", "::", "localhost.example")] == [
+        *[True] * 3,
+        *[False] * 3,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keep", "seconds"),
+    [("forever", None), ("0 seconds", 0), ("90 second", 90), ("2 Minutes", 120), ("1hour", 3_600), ("7 days", 604_800)],
+)
+def test_how_long_events_are_kept(keep: str, seconds: int | None) -> None:
+    assert Settings(keep=keep).keep_us == (None if seconds is None else seconds * 1_000_000)
+
+
+def row(setting: Setting) -> str:
+    """The setting's line in the documentation."""
+    default = "" if setting.default is None else f"`{toml(setting.default)}`"
+    flag = f"{setting.flag}` `--no-{setting.flag[2:]}" if setting.is_switch else f"{setting.flag} {setting.sign}"
+    return f"| `{setting.name}` | `{setting.variable}` | `{flag}` | {default} | {setting.meaning} |"
+
+
+def test_every_setting_is_documented() -> None:
+    """With its name, variable, flag, default and meaning as the code has them, in the code's order."""
+    documented = [line for line in RUNNING.read_text().splitlines() if re.match(r"\| `\w+` \| `SMILE_", line)]
+    assert documented == [row(setting) for setting in SETTINGS.values()]
+
+
+def test_the_example_file_is_right() -> None:
+    example = ROOT / "deploy" / "smile.toml"
+    read_settings(str(example), {}, {})
+    # What is commented out is right too, and together all settings are there with their defaults or others.
+    uncommented = re.sub(r"^# ?(\w+ = )", r"\1", example.read_text(), flags=re.MULTILINE)
+    assert set(tomllib.loads(uncommented)) <= set(SETTINGS)
+
+
+if __name__ == "__main__":
+    print("\n".join(row(setting) for setting in SETTINGS.values()))  # noqa: T201
