@@ -21,7 +21,7 @@ import smile.java
 import smile.state.file
 from smile.cli.main import app
 from smile.engine.generation import Generation
-from smile.engine.spark.job import Offset
+from smile.engine.spark.planning import Offset
 from smile.engine.spark.standing import Standing
 from smile.engine.spark.task import tables_of
 from smile.log.durable import DurableLog

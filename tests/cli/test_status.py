@@ -10,6 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from smile.cli.main import app
+from smile.cli.status import broker_shown
+from tests.cli.processes import run
+from tests.client.fake import Fake
 
 RECORDED: dict[str, Any] = {
     "at": time.time() - 3,
@@ -95,3 +98,60 @@ def test_it_is_damaged(tmp_path: Path, text: str, form: str) -> None:
 
 def test_misuse(state: Path) -> None:
     assert status(state, "--as", "xml").exit_code == 2
+
+
+# ── of a broker ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+BROKER: dict[str, Any] = {
+    "at": 1_700_000_000.0,
+    "since": 1_699_999_000.0,
+    "health": "ok",
+    "engine": "local",
+    "program": "floor.smile",
+    "streams": {
+        "Bids": {"horizon": str(1_699_999_998 * 1_024_000_000)},
+        "Timed": {"horizon": 17},
+        "New": {"horizon": None},
+    },
+    "views": {
+        "Open": {
+            "rows": 1234,
+            "changed": 99,
+            "subscribers": 2,
+            "horizons": {"Bids": str(1_699_999_998 * 1_024_000_000)},
+        }
+    },
+    "publisher": {"events": 4321, "commit_ms": 2.5},
+    "keeper": {"state": "running", "stage_ms": {"1": {}}},
+    "troubles": [{"at": 1_699_999_940.0, "what": "Spark was lost"}],
+}
+
+
+def test_a_broker_for_people() -> None:
+    lines = [re.split(r"  +", line.strip()) for line in broker_shown(BROKER).splitlines()]
+    assert lines == [
+        ["health", "ok"],
+        ["program", "floor.smile"],
+        ["engine", "local"],
+        ["running for", "1,000 s"],
+        ["stream Bids", "known up to 2.0 s ago"],
+        ["stream Timed", "known up to tick 17 of Timed"],
+        ["view Open", "1,234 rows, 99 changed, 2 subscribers, known up to 2.0 s ago"],
+        ["publisher", "events 4,321, commit_ms 2.5"],
+        ["keeper", "state running"],
+        ["trouble", "60 s ago: Spark was lost"],
+    ]
+
+
+def test_a_broker_is_asked() -> None:
+    fake = Fake()
+    try:
+        told = run("status", "--as", "json", SMILE_URL=fake.url)
+        assert (told.exit_code, json.loads(told.stdout)) == (0, {"program": "ok"})
+        assert run("status", "--url", fake.url).stdout.split() == ["program", "ok"]
+        assert run("status", "--as", "prometheus", "--url", fake.url).exit_code == 1
+    finally:
+        fake.close()
+    gone = run("status", "--url", fake.url)
+    assert (gone.exit_code, gone.stderr.startswith(f"smile: error E103: {fake.url}: Connection refused\n")) == (1, True)
+    assert run("status", "somewhere", "--url", fake.url).exit_code == 2

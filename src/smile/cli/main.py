@@ -1,7 +1,6 @@
 """`smile`: every command ends with exit code 0 (done), 1 (the program is wrong) or 2 (the command was misused), and
 never with a traceback."""
 
-import json
 import os
 import sys
 from enum import StrEnum
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smile import __version__
-from smile.cli import options
+from smile.cli import access, apply, demo, options, publish, serve, status, subscribe
+from smile.cli.ends import silenced
 from smile.cli.explain import explain_graph, explain_mmpl, explain_stages, explain_types
 from smile.errors import SmileError, render
 from smile.log.places import EventError
@@ -180,34 +180,6 @@ def replay(
     print(_replayed(compiled, asked).text(), file=sys.stderr)
 
 
-class Form(StrEnum):
-    text = "text"
-    json = "json"
-    prometheus = "prometheus"
-
-
-@app.command()
-def status(
-    state: Annotated[str, typer.Argument(metavar="DIR", help="The directory that was given to --state.")],
-    form: Annotated[Form, typer.Option("--as", help="For people, for programs, or for Prometheus.")] = Form.text,
-) -> None:
-    """Show how a pipeline on Spark fares: how fast it is, where the time goes, how much it remembers, what waits.
-
-    Example: smile status /var/lib/smile --as prometheus
-    """
-    from smile.cli.status import prometheus, shown  # noqa: PLC0415  # Rich takes a while to load
-
-    path = Path(state) / "status.json"
-    try:
-        text = path.read_text()
-        told = {Form.text: shown, Form.json: lambda _: text, Form.prometheus: prometheus}[form](json.loads(text))
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is damaged"
-        print(f"smile: there is no status of a pipeline in {state}: {reason}", file=sys.stderr)
-        raise typer.Exit(1) from None
-    _show(told)
-
-
 def _replayed(compiled: Compiled, asked: "Replay") -> "Figures":
     """Figures of a replay; or what went wrong, and the end."""
     from smile.cli.replay import replay as run_replay  # noqa: PLC0415
@@ -279,13 +251,17 @@ def _show(text: str) -> None:
         raise typer.Exit(1) from None
 
 
-def silenced() -> None:
-    """Nothing more may be written to standard output, not even at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+access.register(app)
+serve.register(app)
+apply.register(app)
+publish.register(app)
+subscribe.register(app)
+status.register(app)
+demo.register(app)
 
 
 def main() -> None:

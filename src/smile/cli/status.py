@@ -1,11 +1,19 @@
-"""`smile status`: how a pipeline fares, for people and for Prometheus."""
+"""`smile status`: how a broker or a pipeline fares, for people, for programs and for Prometheus."""
 
+import json
+import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.table import Table
+import typer
+
+from smile.cli.client import Ca, Url, errors_told
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Json = dict[str, Any]
 
@@ -18,9 +26,7 @@ UNITS = {
 
 def shown(status: Json) -> str:
     """As a person reads it."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
+    table = _table()
     age = time.time() - status["at"]
     table.add_row("views", ", ".join(status["views"]))
     table.add_row("as of", f"{age:.1f} s ago, batch {status['number']:,}")
@@ -35,6 +41,21 @@ def shown(status: Json) -> str:
     for stage, of in status["stage_ms"].items():
         table.add_row(f"stage {stage}", ", ".join(f"{name} {ms:,.1f} ms" for name, ms in of.items()))
     table.add_row("Spark", status["ui"] or "no page")
+    return _text(table)
+
+
+def _table() -> "Table":
+    from rich.table import Table  # noqa: PLC0415  # it takes a while to load
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    return table
+
+
+def _text(table: "Table") -> str:
+    from rich.console import Console  # noqa: PLC0415
+
     console = Console(width=120)
     with console.capture() as capture:
         console.print(table)
@@ -73,3 +94,97 @@ def _metrics(status: Json) -> Iterator[str]:
     yield "# TYPE smile_horizon_tick gauge"
     for stream, tick in status["horizons"].items():
         yield f'smile_horizon_tick{{stream="{stream}"}} {tick}'
+
+
+# ── a broker ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def broker_shown(status: Json) -> str:
+    """As a person reads it. What a broker tells besides is shown as it is."""
+    from smile.cli.live import known_up_to  # noqa: PLC0415
+
+    table, now = _table(), status.get("at", time.time())
+    for name in ("health", "program", "engine"):
+        if name in status:
+            table.add_row(name, str(status[name]))
+    if "since" in status:
+        table.add_row("running for", f"{now - status['since']:,.0f} s")
+    for stream, of in status.get("streams", {}).items():
+        if of.get("horizon") is not None:
+            table.add_row(f"stream {stream}", f"known up to {known_up_to({stream: int(of['horizon'])}, now)}")
+    for view, of in status.get("views", {}).items():
+        horizons = {stream: int(tick) for stream, tick in of.get("horizons", {}).items()}
+        known = f", known up to {known_up_to(horizons, now)}" if horizons else ""
+        told = f"{of['rows']:,} rows, {of['changed']:,} changed, {of['subscribers']:,} subscribers"
+        table.add_row(f"view {view}", f"{told}{known}")
+    for part in ("publisher", "keeper"):
+        plain = {name: value for name, value in status.get(part, {}).items() if isinstance(value, int | float | str)}
+        if plain:
+            table.add_row(part, ", ".join(f"{name} {_number(value)}" for name, value in plain.items()))
+    for trouble in status.get("troubles", []):
+        table.add_row("trouble", f"{now - trouble['at']:,.0f} s ago: {trouble['what']}")
+    return _text(table)
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+# ── the command ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Form(StrEnum):
+    text = "text"
+    json = "json"
+    prometheus = "prometheus"
+
+
+def status(
+    state: Annotated[
+        str | None, typer.Argument(metavar="[DIR]", help="The directory that was given to `smile replay --state`.")
+    ] = None,
+    form: Annotated[Form, typer.Option("--as", help="For people, for programs, or for Prometheus.")] = Form.text,
+    url: Url = None,
+    ca: Ca = None,
+) -> None:
+    """Show how a broker fares: what it runs, how far it knows, who subscribes. A broker that asks for a token is given
+    SMILE_TOKEN, which needs the right ADMIN.
+
+    With DIR, how a pipeline on Spark fares: how fast it is, where the time goes, how much it remembers, what waits.
+
+    Example: smile status --as prometheus
+    """
+    if state is None:
+        told = _of_broker(form, url, ca)
+    elif url is not None or ca is not None:
+        raise typer.BadParameter("--url and --ca are for brokers, DIR for a pipeline without one")
+    else:
+        told = _of_pipeline(form, state)
+    with errors_told():
+        print(told, flush=True)
+
+
+def _of_broker(form: Form, url: str | None, ca: str | None) -> str:
+    import asyncio  # noqa: PLC0415  # these take a while to load
+
+    from smile.client.link import get  # noqa: PLC0415
+    from smile.client.place import Place  # noqa: PLC0415
+
+    with errors_told():
+        path = "/metrics" if form is Form.prometheus else "/status"
+        text = asyncio.run(get(Place.of(url, ca=ca), path)).decode()
+    return broker_shown(json.loads(text)) if form is Form.text else text.rstrip("\n")
+
+
+def _of_pipeline(form: Form, state: str) -> str:
+    try:
+        text = (Path(state) / "status.json").read_text()
+        return {Form.text: shown, Form.json: lambda _: text, Form.prometheus: prometheus}[form](json.loads(text))
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is damaged"
+        print(f"smile: there is no status of a pipeline in {state}: {reason}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(status)

@@ -1,0 +1,50 @@
+"""What all commands that talk to a broker have in common: where it is, and what becomes of errors."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smile.cli.ends import ended, silenced
+from smile.errors import SmileError
+
+if TYPE_CHECKING:
+    from smile.client import Client
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Where the broker is [default: SMILE_URL, else http://127.0.0.1:7400]."),
+]
+Ca = Annotated[
+    str | None,
+    typer.Option("--ca", metavar="FILE", help="Certificates to trust besides the system's [default: SMILE_CA]."),
+]
+
+
+@contextmanager
+def talking(url: str | None, ca: str | None) -> "Iterator[Client]":
+    """A client; whatever goes wrong is told, and ends the command."""
+    from smile.client import connect  # noqa: PLC0415  # asyncio takes a while to load
+
+    with errors_told():
+        client = connect(url, ca=ca)
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    try:
+        yield
+    except SmileError as problem:
+        raise ended(problem) from None
+    except KeyboardInterrupt:
+        # Who has seen enough is done.
+        silenced()
+        raise typer.Exit(0) from None
+    except BrokenPipeError:
+        silenced()
+        raise typer.Exit(0) from None

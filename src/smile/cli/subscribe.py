@@ -1,0 +1,113 @@
+"""`smile subscribe`: what a view shows and how it changes; a live table in a terminal, lines of JSON in a pipe.
+A broker that is lost is waited for."""
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smile.cli.client import Ca, Url, talking
+from smile.errors import SmileError, render
+from smile.source import Source
+
+if TYPE_CHECKING:
+    from smile.client import Client, Frame
+
+REFRESH_S = 0.1
+"""A person sees no more than ten pictures a second."""
+
+
+def subscribe(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view to subscribe to.")],
+    where: Annotated[
+        str | None,
+        typer.Argument(metavar="[WHERE]", help="\"WHERE issue = 'IBM'\": the rows of which this is true; with AND."),
+    ] = None,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Lines of JSON in a terminal too: each change, and how far all is known.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="What it shows now, and no changes.")] = False,
+    url: Url = None,
+    ca: Ca = None,
+) -> None:
+    """Subscribe to a view: all of its rows, and then every change, with what is known of each value.
+
+    In a terminal it is a live table: ≥3 may still grow, =4 is final, and rows that are final are marked. In a pipe it
+    is a JSON object a line. Ctrl-C ends it. A broker that asks for a token is given SMILE_TOKEN.
+
+    Example: smile subscribe Matchable "WHERE issue = 'IBM'"
+    """
+    if once and changes:
+        raise typer.BadParameter("choose one of --once and --changes")
+    condition = _condition(where) if where is not None else {}
+    with talking(url, ca) as client:
+        if once:
+            _show_once(client, view, condition)
+        elif changes or not sys.stdout.isatty():
+            with client.subscribe(view, condition) as subscription:
+                for frame in subscription.frames():
+                    write(frame)
+        else:
+            _show_live(client, view, condition)
+
+
+def _condition(where: str) -> dict[str, Any]:
+    from smile.lang.conditions import parse_condition  # noqa: PLC0415  # only who has a condition needs it
+
+    source = Source("condition", where)
+    try:
+        return dict(parse_condition(source))
+    except SmileError as problem:
+        print(render(problem.diagnostics, source), file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def write(frame: "Frame") -> None:
+    """The rows and the progress, as on the wire."""
+    told = [change.to_json() for change in frame.changes]
+    told += [frame.progress_json()] if frame.progress is not None else []
+    _write(told)
+
+
+def _write(told: list[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) + "\n" for one in told)
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()
+
+
+def _show_once(client: "Client", view: str, condition: dict[str, Any]) -> None:
+    rows = client.snapshot(view, condition)
+    if not sys.stdout.isatty():
+        _write([row.to_json() for row in rows])
+        return
+    from rich.console import Console  # noqa: PLC0415  # it takes a while to load
+
+    from smile.cli.live import Picture  # noqa: PLC0415
+
+    console = Console()
+    console.print(Picture(rows, lambda: True, time.time).table(console.width, None))
+
+
+def _show_live(client: "Client", view: str, condition: dict[str, Any]) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.live import Live  # noqa: PLC0415
+
+    from smile.cli.live import Picture  # noqa: PLC0415
+
+    console = Console()
+    with client.table(view, condition) as table:
+        picture = Picture(table, lambda: client.connected, time.time)
+        table.changed(picture.touch)
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            while table.error is None:
+                if picture.is_stale():
+                    live.update(picture.table(console.width, console.height), refresh=True)
+                time.sleep(REFRESH_S)
+            live.update(picture.table(console.width, console.height), refresh=True)
+        raise table.error
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(subscribe)

@@ -1,0 +1,131 @@
+"""Changes of a view: each is the whole present knowledge of one row, so that the last one of a row is all there is to
+know of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from smile.client.knowledge import Knowledge, text_of
+from smile.client.values import Column, read_row, tick_json, write_row
+
+Key = tuple[Any, ...]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a view looks like: its key, its columns by name, and the streams it is made from."""
+
+    view: str
+    key: tuple[str, ...]
+    columns: Mapping[str, Column]
+    streams: tuple[str, ...]
+
+    @staticmethod
+    def from_json(told: Json) -> "Schema":
+        columns = {name: Column.of(name, type_) for name, type_ in told["columns"].items()}
+        return Schema(told["subscribed"], tuple(told["key"]), columns, tuple(told["streams"]))
+
+    def change(self, told: Json) -> "Change":
+        key = read_row(self.columns, told["key"])
+        if told.get("deleted"):
+            return Change(self, key, final=told["final"], deleted=True, steps=told["steps"])
+        row = read_row(self.columns, told["row"])
+        columns = self.columns
+        known = {n: Knowledge.from_json(k, row.get(n), columns[n]) for n, k in told["knowledge"].items()}
+        final: bool = told["final"]
+        return Change(self, key, row, known, final, stays=final or "stays" in told, steps=told["steps"])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is known of a row: `row` has the present values of the columns that are no key, `knowledge` what is known
+    of those that evolve. `final`: nothing more will change; `stays`: it will never be hidden. A row that is hidden is
+    `deleted`. `steps` is how many events it has absorbed."""
+
+    schema: Schema = field(repr=False, compare=False)
+    key: Mapping[str, Any]
+    row: Mapping[str, Any] = field(default_factory=dict)
+    knowledge: Mapping[str, Knowledge] = field(default_factory=dict)
+    final: bool = False
+    deleted: bool = False
+    stays: bool = False
+    steps: int = 0
+
+    def __getitem__(self, column: str) -> Knowledge:
+        """What is known of a column; one that cannot evolve is final."""
+        if column in self.knowledge:
+            return self.knowledge[column]
+        return Knowledge.exactly(self.row[column] if column in self.row else self.key[column])
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The present values of all columns, the key's included."""
+        return {**self.key, **self.row}
+
+    @property
+    def id(self) -> Key:
+        """The key's values, in their order."""
+        return tuple(self.key[name] for name in self.schema.key)
+
+    def __str__(self) -> str:
+        key = ", ".join(f"{name} {text_of(value)}" for name, value in self.key.items())
+        told = "deleted" if self.deleted else ", ".join(f"{name} {_sign(self, name)}" for name in self.row)
+        return f"{self.schema.view} {key}: {told}{' (final)' if self.final else ''}"
+
+    def to_json(self) -> Json:
+        """As on the wire."""
+        columns = self.schema.columns
+        message: Json = {"view": self.schema.view, "key": write_row(columns, self.key)}
+        if self.deleted:
+            return {**message, "deleted": True, "final": self.final, "steps": self.steps}
+        message["row"] = write_row(columns, self.row)
+        message["knowledge"] = {name: known.to_json(columns[name]) for name, known in self.knowledge.items()}
+        message["final"] = self.final
+        if self.stays and not self.final:
+            message["stays"] = True
+        return {**message, "steps": self.steps}
+
+
+def _sign(change: Change, name: str) -> str:
+    return str(change.knowledge[name]) if name in change.knowledge else text_of(change.row[name])
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Changes that came together. With `progress`, everything up to these ticks has been told."""
+
+    changes: Sequence[Change]
+    progress: Mapping[str, int] | None = None
+
+    def progress_json(self) -> Json:
+        return {"progress": {stream: tick_json(tick) for stream, tick in (self.progress or {}).items()}}
+
+
+class Published(tuple[int, ...]):  # noqa: SLOT001  # a tuple of any length has no slots
+    """The ticks of the events published, in their order; they are on the broker's disk. `repeated` of them were there
+    before: their acknowledgement had been lost."""
+
+    stream: str
+    repeated: int
+
+    @staticmethod
+    def of(stream: str, ticks: Sequence[int | str], repeated: int) -> "Published":
+        found = Published(int(tick) for tick in ticks)
+        found.stream, found.repeated = stream, repeated
+        return found
+
+    @property
+    def tick(self) -> int:
+        """The last one."""
+        return self[-1]
+
+
+After = Published | Mapping[str, int]
+"""What a view has to know before it is looked at: events that were published, or a tick for each of some streams."""
+
+
+def ticks_of(after: After) -> dict[str, int]:
+    if isinstance(after, Published):
+        return {after.stream: max(after)} if after else {}
+    return dict(after)

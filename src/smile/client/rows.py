@@ -1,0 +1,154 @@
+"""Rows of a view, as they are known: of each the last change. A snapshot that comes anew takes their place at once,
+when it is whole.
+
+They may be read from any thread.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from smile.client.changes import Change, Frame, Key, Schema
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # it has no types of its own
+    import polars as pl
+    import pyarrow as pa
+
+Changed = Callable[[Sequence[Change]], None]
+
+_log = logging.getLogger("smile.client")
+
+
+class Rows:
+    """`progress` says up to which tick of each stream everything is in it."""
+
+    def __init__(self) -> None:
+        self.progress: Mapping[str, int] = {}
+        self._schema: Schema | None = None
+        self._rows: dict[Key, Change] = {}
+        self._coming: dict[Key, Change] | None = None
+        self._lock = Lock()
+        self._callbacks: list[Changed] = []
+
+    @property
+    def schema(self) -> Schema:
+        assert self._schema is not None  # it is there before a table is handed out
+        return self._schema
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def rows(self) -> list[Change]:
+        with self._lock:
+            return list(self._rows.values())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.rows)
+
+    def __contains__(self, key: object) -> bool:
+        return self._id(key) in self._rows
+
+    def __getitem__(self, key: object) -> Change:
+        """By the key's value, or a tuple of them, or a dict by name."""
+        return self._rows[self._id(key)]
+
+    def get(self, key: object) -> Change | None:
+        return self._rows.get(self._id(key))
+
+    def _id(self, key: object) -> Key:
+        if isinstance(key, Mapping):
+            return tuple(key[name] for name in self.schema.key)
+        return key if isinstance(key, tuple) else (key,)
+
+    def to_arrow(self) -> "pa.Table":
+        """Present values of all columns; and which rows are `final`, unless a column has that name."""
+        import pyarrow as pa  # noqa: PLC0415  # it takes a while to load, as the others do
+
+        rows, columns = self.rows, self.schema.columns
+        found = {}
+        for name, column in columns.items():
+            values = [row.row[name] if name in row.row else row.key.get(name) for row in rows]
+            found[name] = pa.array(values, column.arrow_type())
+        found.setdefault("final", pa.array([row.final for row in rows], pa.bool_()))
+        return pa.table(found)
+
+    def to_polars(self) -> "pl.DataFrame":
+        import polars as pl  # noqa: PLC0415
+
+        return pl.DataFrame(self.to_arrow())
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Integers stay integers where there are NULLs."""
+        import pandas as pd  # noqa: PLC0415
+        import pyarrow as pa  # noqa: PLC0415
+
+        found: pd.DataFrame = self.to_arrow().to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        return found
+
+    # ── being told ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def changed(self, callback: Changed) -> Changed:
+        """Calls it with the changes of each frame, in the client's thread: it must be quick. Can be a decorator."""
+        self._callbacks.append(callback)
+        return callback
+
+    def begin(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def lost(self) -> None:
+        """Half a snapshot is none."""
+        self._coming = None
+
+    def take_in(self, reset: bool, frame: Frame) -> Callable[[], None] | None:
+        """What remains to be done is handed back: others must not wait for it."""
+        if reset:
+            self._coming = {}
+        changed: Sequence[Change] = frame.changes
+        with self._lock:
+            if self._coming is None:
+                self._apply(self._rows, changed)
+            else:
+                self._apply(self._coming, changed)
+                changed = self._replaced() if frame.progress is not None else ()
+            if frame.progress is not None:
+                self.progress = frame.progress
+        if not changed or not self._callbacks:
+            return None
+        return lambda: self._tell(changed)
+
+    def _apply(self, rows: dict[Key, Change], changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.deleted:
+                rows.pop(change.id, None)
+            else:
+                rows[change.id] = change
+
+    def _replaced(self) -> list[Change]:
+        """Puts the new snapshot in the place of the old; what differs."""
+        before, self._rows, self._coming = self._rows, self._coming or {}, None
+        gone = [gone_from(self.schema, before[key].key) for key in before.keys() - self._rows.keys()]
+        return [row for key, row in self._rows.items() if before.get(key) != row] + gone
+
+    def _tell(self, changed: Sequence[Change]) -> None:
+        for callback in self._callbacks:
+            try:
+                callback(changed)
+            except Exception:  # noqa: BLE001  # whatever it is
+                # It is its writer's to mend; the table goes on.
+                _log.exception("a callback of the table %s failed", self.schema.view)
+
+    def knows(self, ticks: Mapping[str, int]) -> bool:
+        """Whether everything up to these ticks is in it; streams that it is not made from do not matter."""
+        if not self.progress and self._schema is not None and self.schema.streams:
+            return False
+        return all(self.progress[stream] >= tick for stream, tick in ticks.items() if stream in self.progress)
+
+
+def gone_from(schema: Schema, key: Mapping[str, Any]) -> Change:
+    """A row that a new snapshot does not have."""
+    return Change(schema, key, deleted=True)

@@ -1,0 +1,268 @@
+"""The client for plain threads: the asynchronous one in a thread of its own, and waits for it. Nothing is done twice.
+
+It may be used from any number of threads.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from smile.client.asynchronous import CONNECT_S, AsyncClient
+from smile.client.changes import After, Change, Frame, Published, Schema, ticks_of
+from smile.client.feed import Feed, Queue, Signal
+from smile.client.place import Place
+from smile.client.rows import Rows
+from smile.client.session import Event
+from smile.errors import SmileError, error
+
+T = TypeVar("T")
+
+
+def until(signal: Signal, ready: Callable[[], bool], timeout: float | None, what: str) -> None:
+    """Waits for the signal until all is ready; E108 if that takes too long."""
+    event = threading.Event()
+    signal.add(event.set)
+    try:
+        while not ready():
+            if not event.wait(timeout):
+                raise error("E108", f"{what} took longer than {timeout:g} s")
+            event.clear()
+    finally:
+        signal.discard(event.set)
+
+
+class Subscription:
+    """An endless iterator of changes; `frames` gives them as they came together, with progress."""
+
+    def __init__(self, client: "Client", feed: Feed, queue: Queue) -> None:
+        self._client, self._feed, self._queue = client, feed, queue
+        self._changes: list[Change] = []
+
+    @property
+    def schema(self) -> Schema:
+        assert self._feed.schema is not None
+        return self._feed.schema
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Change:
+        while not self._changes:
+            self._changes = list(reversed(self.frame().changes))
+        return self._changes.pop()
+
+    def frame(self, timeout: float | None = None) -> Frame:
+        frames, feed = self._queue.frames, self._feed
+        until(feed.signal, lambda: bool(frames) or feed.error is not None, timeout, "waiting for a change")
+        if not frames:
+            assert feed.error is not None
+            raise feed.error
+        frame = frames.popleft()
+        self._client.session.taken(feed)
+        return frame
+
+    def frames(self) -> Iterator[Frame]:
+        while True:
+            yield self.frame()
+
+    def close(self) -> None:
+        self._client.session.unsubscribe(self._feed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Table(Rows):
+    """The rows of a view, kept up to date."""
+
+    def __init__(self, client: "Client") -> None:
+        super().__init__()
+        self._client = client
+        self.feed: Feed | None = None
+
+    @property
+    def error(self) -> SmileError | None:
+        """Why it is not kept up to date any longer."""
+        return self.feed.error if self.feed is not None else None
+
+    def wait_for(self, after: After, timeout: float | None = None) -> Self:
+        """Until everything that was published there, or up to these ticks, is in it."""
+        ticks, feed = ticks_of(after), self.feed
+        assert feed is not None
+        until(feed.signal, lambda: self.knows(ticks) or feed.error is not None, timeout, feed.view)
+        if feed.error is not None:
+            raise feed.error
+        return self
+
+    def close(self) -> None:
+        assert self.feed is not None
+        self._client.session.unsubscribe(self.feed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Client:
+    """Made by `connect`; what is lost with a connection is made good with the next."""
+
+    def __init__(self, place: Place, timeout: float) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="smile-client", daemon=True)
+        self._thread.start()
+        try:
+            self._client = self._run(self._connected(place, timeout))
+        except BaseException:
+            self._stop()
+            raise
+        self.session = self._client.link.session
+
+    async def _connected(self, place: Place, timeout: float) -> AsyncClient:
+        return await AsyncClient(place).start(timeout)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            coroutine.close()
+            raise error("E103", "the client was closed")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise error("E103", "the client was closed") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def close(self) -> None:
+        """At once: what is not acknowledged yet may be published or not."""
+        if not self._loop.is_closed():
+            self._run(self._client.close())
+            self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Waits for what was submitted, unless something went wrong."""
+        try:
+            if problem is None:
+                session = self.session
+                until(session.moved, lambda: not session.unacknowledged or session.failed, None, "publishing")
+        finally:
+            self.close()
+
+    @property
+    def connected(self) -> bool:
+        return self.session.connected
+
+    # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, stream: str, events: Event | Sequence[Event]) -> Published:
+        """All of the events or none, in one message; ends when they are on the broker's disk."""
+        return self.submit(stream, events).result()
+
+    def submit(self, stream: str, events: Event | Sequence[Event]) -> Future[Published]:
+        """The same without waiting for it, unless very much is not acknowledged yet."""
+        session = self.session
+        turn = threading.Event()
+        if not session.admit(turn.set):
+            try:
+                turn.wait()
+            except BaseException:
+                session.leave(turn.set)
+                raise
+        every = [events] if isinstance(events, Mapping | str) else list(events)
+        future, settle = _settled()
+        session.publish(stream, every, settle)
+        return future
+
+    def silence(self, stream: str, to: int) -> None:
+        """Of a publisher-timed stream: nothing happens up to this tick but what was published."""
+        future, settle = _settled()
+        self.session.silence(stream, to, settle)
+        future.result()
+
+    # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, view: str, where: Mapping[str, Any] | None = None, after: After | None = None) -> Subscription:
+        """First all rows, then each change."""
+        queue = Queue()
+        feed = self._feed(view, where, after, queue)
+        return Subscription(self, feed, queue)
+
+    def table(self, view: str, where: Mapping[str, Any] | None = None, after: After | None = None) -> Table:
+        """Ends when all rows are in it."""
+        table = Table(self)
+        table.feed = self._feed(view, where, after, table)
+        self._reached(table.feed, lambda feed: feed.complete)
+        return table
+
+    def snapshot(self, view: str, where: Mapping[str, Any] | None = None, after: After | None = None) -> Rows:
+        """All rows as they are now, or once everything that `after` says is in them."""
+        table = self.table(view, where, after)
+        table.close()
+        return table
+
+    def _feed(self, view: str, where: Mapping[str, Any] | None, after: After | None, sink: Queue | Table) -> Feed:
+        feed = self.session.subscribe(view, where or {}, ticks_of(after or {}), sink)
+        self._reached(feed, lambda feed: feed.schema is not None)
+        return feed
+
+    def _reached(self, feed: Feed, ready: Callable[[Feed], bool]) -> None:
+        try:
+            until(feed.signal, lambda: ready(feed) or feed.error is not None, None, feed.view)
+        except BaseException:
+            self.session.unsubscribe(feed)
+            raise
+        if feed.error is not None:
+            raise feed.error
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def status(self) -> dict[str, Any]:
+        """How the broker fares."""
+        return self._run(self._client.status())
+
+    def program(self) -> str:
+        """The text of the program that runs."""
+        return self._run(self._client.program())
+
+
+def _settled() -> tuple[Future[Published], Callable[[Published | SmileError], None]]:
+    future: Future[Published] = Future()
+    future.set_running_or_notify_cancel()
+
+    def settle(outcome: Published | SmileError) -> None:
+        if isinstance(outcome, SmileError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    return future, settle
+
+
+def connect(
+    url: str | None = None, token: str | None = None, ca: str | None = None, timeout: float = CONNECT_S
+) -> Client:
+    """A client of the broker at `url`, else at SMILE_URL. E103 if it cannot be reached in that time."""
+    return Client(Place.of(url, token, ca), timeout)

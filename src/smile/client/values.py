@@ -1,0 +1,192 @@
+"""Values of a view's columns: in Python what their types say, in JSON what the broker sends. Reading what was written
+gives the same value, digit for digit.
+
+A decimal without places is an int, as a SUM of ints is; a tick and an interval are ints too; a timestamp is a datetime
+in UTC without a zone.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from smile.errors import error
+
+JSON_INT_MAX = 2**53
+"""Beyond it ticks travel as text."""
+
+TICKS_PER_MICROSECOND = 1024
+
+_SIMPLE = ("bool", "int", "float", "string", "bytes", "time", "interval", "timestamp", "date")
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+_SAME: Callable[[Any], Any] = lambda value: value  # noqa: E731  # one function for all
+
+
+@dataclass(frozen=True)
+class Column:
+    """`kind` is the name of its type; what is none of ours is left as JSON has it. `columns` are those of a nested
+    relation."""
+
+    name: str
+    kind: str
+    digits: int = 38
+    scale: int = 0
+    columns: tuple["Column", ...] = ()
+
+    @staticmethod
+    def of(name: str, type_: str) -> "Column":
+        """From a type as the broker writes it."""
+        if found := _DECIMAL.fullmatch(type_):
+            return Column(name, "decimal", int(found[1]), int(found[2]))
+        if type_.startswith("relation{") and type_.endswith("}"):
+            parts = [part.partition(": ") for part in _parts(type_[len("relation{") : -1])]
+            return Column(name, "relation", columns=tuple(Column.of(inner, told) for inner, _, told in parts))
+        return Column(name, type_ if type_ in _SIMPLE else "json")
+
+    @cached_property
+    def read(self) -> Callable[[Any], Any]:
+        """From JSON, where it is not null."""
+        match self.kind:
+            case "int" | "time" | "interval":
+                return int
+            case "decimal":
+                return int if not self.scale else lambda told: Decimal(repr(told) if isinstance(told, float) else told)
+            case "float":
+                return float
+            case "timestamp":
+                return datetime.fromisoformat
+            case "date":
+                return date.fromisoformat
+            case "bytes":
+                return lambda told: bytes.fromhex(told[2:])
+            case "relation":
+                return lambda told: [read_row(self.by_name, row) for row in told]
+        return _SAME
+
+    @cached_property
+    def write(self) -> Callable[[Any], Any]:
+        """To JSON, as the broker does."""
+        match self.kind:
+            case "time" | "interval":
+                return tick_json
+            case "decimal" if self.scale:
+                return _decimal_json
+            case "timestamp":
+                return timestamp_text
+            case "date":
+                return date.isoformat
+            case "bytes":
+                return bytes_text
+            case "relation":
+                return lambda rows: [write_row(self.by_name, row) for row in rows]
+        return _SAME
+
+    @cached_property
+    def by_name(self) -> Mapping[str, "Column"]:
+        return {column.name: column for column in self.columns}
+
+    def arrow_type(self) -> Any:  # pyarrow has no types of its own
+        import pyarrow as pa  # noqa: PLC0415  # it takes a while to load, and only Arrow's users need it
+
+        if self.kind == "decimal":
+            return pa.decimal128(self.digits, self.scale)
+        if self.kind == "relation":
+            return pa.list_(pa.struct([(column.name, column.arrow_type()) for column in self.columns]))
+        simple = {
+            "bool": pa.bool_(), "float": pa.float64(), "string": pa.string(), "bytes": pa.binary(),
+            "timestamp": pa.timestamp("us"), "date": pa.date32(), "json": pa.string(),
+        }  # fmt: skip
+        return simple.get(self.kind, pa.int64())
+
+
+def _parts(text: str) -> list[str]:
+    """`a: int, b: decimal(6, 2)` cut at the commas that are in no bracket, once a type has been named."""
+    found, depth, begin = [], 0, 0
+    for i, sign in enumerate(text):
+        depth += (sign in "({") - (sign in ")}")
+        if sign == "," and not depth and ": " in text[begin:i]:
+            found.append(text[begin:i])
+            begin = i + 2
+    return [*found, text[begin:]] if text else []
+
+
+def read_row(columns: Mapping[str, Column], told: Mapping[str, Any]) -> dict[str, Any]:
+    """What no column is known of is left as JSON has it: names may hold the very signs that types are written with."""
+    return {n: v if v is None or n not in columns else columns[n].read(v) for n, v in told.items()}
+
+
+def write_row(columns: Mapping[str, Column], row: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: v if v is None or n not in columns else columns[n].write(v) for n, v in row.items()}
+
+
+def tick_json(value: int) -> int | str:
+    return value if abs(value) <= JSON_INT_MAX else str(value)
+
+
+def _decimal_json(value: Decimal) -> int | float | str:
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else str(value)
+
+
+def timestamp_text(value: datetime) -> str:
+    plain = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    text = plain.isoformat(sep=" ")
+    return text.rstrip("0") if "." in text else text
+
+
+def bytes_text(value: bytes) -> str:
+    return "\\x" + value.hex()
+
+
+# ── what is published ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def to_json(value: Any) -> str:
+    """What a publisher hands in, as the broker reads it; E078 for what no column can hold."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_other)
+        text.encode()
+    except UnicodeEncodeError:
+        raise error("E078", "a text has half a character") from None
+    except (TypeError, ValueError, RecursionError) as problem:
+        hint = "An event is a dict of numbers, text, dates, bytes and None by the names of columns."
+        raise error("E078", f"the event cannot be written as JSON: {problem}", hint=hint) from None
+    return text
+
+
+def _other(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return str(value)
+        case datetime():
+            return timestamp_text(value)
+        case date():
+            return value.isoformat()
+        case timedelta():
+            return tick_json((value // timedelta(microseconds=1)) * TICKS_PER_MICROSECOND)
+        case bytes():
+            return bytes_text(value)
+    if hasattr(value, "item"):  # a number of NumPy's
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no value of a column")
+
+
+def checked_json(text: str) -> str:
+    """An event that is JSON already, as it is written: no digit of it is lost."""
+    try:
+        if not isinstance(json.loads(text, parse_constant=_refused), dict):
+            raise error("E074", "the line is not an event", hint='An event is an object, such as {"issue":"IBM"}.')
+        text.encode()
+    except (ValueError, RecursionError) as problem:
+        told = problem.msg if isinstance(problem, json.JSONDecodeError) else str(problem)
+        raise error("E073", f"this is not JSON: {told[:1].lower()}{told[1:]}") from None
+    return text
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")

@@ -1,0 +1,1 @@
+"""A running example: a broker, and people who use it."""

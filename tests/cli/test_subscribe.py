@@ -1,0 +1,228 @@
+"""`smile subscribe`: a live table in a terminal, lines of JSON in a pipe, and a broker that comes and goes."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from smile.cli.live import TICKS_PER_S, Picture, known_up_to
+from smile.client.changes import Frame, Schema
+from smile.client.rows import Rows
+from smile.errors import SmileError
+from smile.lang.conditions import parse_condition
+from smile.source import Source
+from tests.cli.processes import SMILE, WAIT_S, Terminal, environment, run
+from tests.client.fake import Fake, row
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    found = Fake()
+    found.publish("a", "b", "a")
+    yield found
+    found.close()
+
+
+def progress(fake: Fake) -> dict[str, Any]:
+    return {"progress": {"S": str(fake.store.horizon)}}
+
+
+# ── in a pipe ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_once(fake: Fake) -> None:
+    done = run("subscribe", "Counts", "--once", "--url", fake.url)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [row("a", 2), row("b", 1)]
+
+
+def test_with_a_condition(fake: Fake) -> None:
+    done = run("subscribe", "Counts", "WHERE k = 'b'", "--once", SMILE_URL=fake.url)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [row("b", 1)]
+    assert fake.subscriptions[-1]["where"] == {"k": "b"}
+
+
+@pytest.mark.slow
+def test_changes_in_a_pipe_survive_restarts(fake: Fake) -> None:
+    command = [SMILE, "subscribe", "Counts", "--url", fake.url]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+
+        def told(until: dict[str, Any]) -> list[Any]:
+            lines: list[Any] = []
+            for line in process.stdout or []:
+                lines.append(json.loads(line))
+                if lines[-1] == until:
+                    return lines
+            raise AssertionError(lines)
+
+        assert told(progress(fake)) == [row("a", 2), row("b", 1), progress(fake)]
+        fake.publish("b")
+        assert told(progress(fake)) == [row("b", 2), progress(fake)]
+        fake.stop()
+        fake.store.publish("another", 99, [{"k": "c"}])
+        fake.start()
+        assert row("c", 1) in told(progress(fake))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 0
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.slow
+def test_a_reader_who_has_had_enough(fake: Fake) -> None:
+    command = f"{SMILE} subscribe Counts --url {fake.url} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    with subprocess.Popen(
+        ["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == row("a", 2)
+        # The next lines find no reader.
+        for _ in range(100):
+            fake.publish("a")
+        out, errors = process.communicate(timeout=WAIT_S)
+    assert (out, errors) == ("0\n", "")
+
+
+def test_what_is_wrong(fake: Fake) -> None:
+    done = run("subscribe", "Count", "--url", fake.url)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "smile: error E021: there is no view Count\n  hint: Did you mean Counts?\n"
+    done = run("subscribe", "Counts", "WHERE k > 3", "--url", fake.url)
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "condition:1:9: error E099: expected = but found >\n  WHERE k > 3\n          ^\n"
+        "  hint: A condition is column = value, or several of them with AND; for more, write a view.\n"
+    )
+    assert run("subscribe", "Counts", "--once", "--changes", "--url", fake.url).exit_code == 2
+
+
+# ── conditions ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("issue = 'IBM'", {"issue": "IBM"}),
+        ("where issue = 'O''Hara' and price = 10", {"issue": "O'Hara", "price": 10}),
+        ("WHERE #bid = -3 AND x = 1.5 AND y = TRUE AND z = false", {"#bid": -3, "x": 1.5, "y": True, "z": False}),
+        ('WHERE "odd name" = 12345678901234567890', {"odd name": 12345678901234567890}),
+        (
+            "d = DATE '2024-05-31' AND b = x'00ff' AND i = INTERVAL '3 minutes'",
+            {"d": "2024-05-31", "b": "\\x00ff", "i": "3 minutes"},
+        ),
+    ],
+)
+def test_conditions(text: str, expected: dict[str, Any]) -> None:
+    found = parse_condition(Source("condition", text))
+    assert found == expected
+    assert [type(value) for value in found.values()] == [type(value) for value in expected.values()]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "WHERE", "k", "k =", "k = NULL", "k = v", "k = 'a' OR k = 'b'", "k = 'a' AND", "k = 'a' AND k = 'b'", "k = 'a",
+     "k = (1)", "NOT k = 1", "k = 1 +", "k = - 'a'", "1 = 1", "k = 1; k = 2", "k <> 1", "k = DATE", "k == 1", "k = 1e999x"],
+)  # fmt: skip
+def test_no_conditions(text: str) -> None:
+    with pytest.raises(SmileError):
+        parse_condition(Source("condition", text))
+
+
+# ── in a terminal ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+def test_a_live_table(fake: Fake) -> None:
+    with Terminal("subscribe", "Counts", "--url", fake.url) as terminal:
+        assert "≥2" in terminal.until(r"2 rows, 0 final · known up to")
+        fake.publish("a", "c")
+        terminal.until(r"a +≥3\s+b +≥1\s+c +≥1\s+Counts: 3 rows")
+        fake.stop()
+        terminal.until("the broker is lost; waiting for it")
+        fake.store.publish("another", 99, [{"k": "d"}])
+        fake.start()
+        terminal.until(r"d +≥1\s+Counts: 4 rows, 0 final · known up to")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.end() == (0, "")
+
+
+@pytest.mark.slow
+def test_a_table_larger_than_the_terminal(fake: Fake) -> None:
+    fake.publish(*(f"k{i:03}" for i in range(100)))
+    with Terminal("subscribe", "Counts", "--url", fake.url, lines=12, columns=60) as terminal:
+        terminal.until(r"… and 95 more\s+Counts: 102 rows")
+        fake.publish("zz")
+        terminal.until(r"zz +≥1\s+… and 96 more")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.end() == (0, "")
+
+
+@pytest.mark.slow
+def test_once_in_a_terminal_shows_all(fake: Fake) -> None:
+    fake.publish(*(f"k{i:03}" for i in range(100)))
+    with Terminal("subscribe", "Counts", "--once", "--url", fake.url, lines=12) as terminal:
+        assert "k050" in terminal.until("102 rows, 0 final")
+        assert terminal.end() == (0, "")
+
+
+def picture(told: list[dict[str, Any]], now: float = 1_700_000_000.0, height: int | None = None) -> str:
+    columns = {"k": "string", "n": "int", "m": "int"}
+    schema = Schema.from_json({"subscribed": "V", "key": ["k"], "columns": columns, "streams": ["S"]})
+    rows = Rows()
+    rows.begin(schema)
+    rows.take_in(True, Frame([schema.change(one) for one in told], {"S": int((now - 1.5) * TICKS_PER_S)}))
+    console = Console(width=80, no_color=True)
+    with console.capture() as capture:
+        console.print(Picture(rows, lambda: True, lambda: now).table(80, height))
+    return capture.get()
+
+
+def test_the_signs_of_knowledge() -> None:
+    base = {"view": "V", "final": False, "steps": 1}
+    told = [
+        base | {"key": {"k": "b"}, "row": {"n": 17, "m": 5}, "knowledge": {"n": {"unknown": True}}},
+        base | {"key": {"k": "a"}, "row": {"n": 4, "m": None}, "knowledge": {"n": {"exactly": 4}}, "final": True},
+        base | {"key": {"k": "c"}, "row": {"n": 3, "m": 6}, "knowledge": {"n": {"between": [2, 5]}}},
+    ]
+    lines = [line.split() for line in picture(told).splitlines()]
+    assert lines == [
+        ["k", "n", "m"], ["✓", "a", "=4", "NULL"], ["b", "17", "?", "5"], ["c", "[2..5]", "6"],
+        ["V:", "3", "rows,", "1", "final", "·", "known", "up", "to", "1.5", "s", "ago"],
+    ]  # fmt: skip
+
+
+def test_ticks_are_times_where_there_is_no_room() -> None:
+    columns = {"t": "time", "n": "int", "late": "time"}
+    schema = Schema.from_json({"subscribed": "V", "key": ["t"], "columns": columns, "streams": ["S"]})
+    tick = (1_700_000_000_000_000 << 10) + 3
+    told = {"view": "V", "key": {"t": str(tick)}, "row": {"n": 5, "late": 17}, "final": False, "steps": 1}
+    rows = Rows()
+    rows.begin(schema)
+    rows.take_in(True, Frame([schema.change(told | {"knowledge": {"n": {"latest": 5, "at": str(tick)}}})], {"S": tick}))
+
+    def shown(width: int) -> list[str]:
+        console = Console(width=width, no_color=True)
+        with console.capture() as capture:
+            console.print(Picture(rows, lambda: True, lambda: 0.0).table(width, None))
+        return capture.get().splitlines()[1].split()
+
+    assert shown(80) == [str(tick), f"5@{tick}", "17"]
+    assert shown(46) == ["22:13:20.000000", "5@22:13:20.000000", "17"]
+
+
+def test_how_far_it_is_known() -> None:
+    now = 1_700_000_000.0
+    tick = int(now * TICKS_PER_S)
+    assert known_up_to({"A": tick, "B": tick - 2 * TICKS_PER_S}, now) == "2.0 s ago"
+    ages = {59: "59.0 s ago", 60: "1 min ago", 7000: "1 h ago", 700_000: "8 days ago"}
+    assert [known_up_to({"A": tick - age * TICKS_PER_S}, now) for age in ages] == list(ages.values())
+    assert known_up_to({"A": 17}, now) == "tick 17 of A"
+    assert known_up_to({"A": -1, "B": 5}, now) == "nothing of A"
+    assert known_up_to({"A": 2**63 - 1}, now) == "the end of A"

@@ -1,0 +1,12 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.client.fake import Fake
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    found = Fake()
+    yield found
+    found.close()

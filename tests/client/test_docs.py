@@ -1,0 +1,27 @@
+"""Every command and every dialogue of docs/client.md gives what it says, with a broker beside it."""
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from tests.client.broker import Broker
+from tests.docs import BLOCK, ROOT, dialogues, refreshed
+
+DOCUMENT = ROOT / "docs" / "client.md"
+
+
+@pytest.mark.slow
+def test_the_document_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = next(body for _, title, body in BLOCK.findall(DOCUMENT.read_text()) if "trades.smile" in title)
+    broker = Broker(tmp_path, program)
+    monkeypatch.setenv("SMILE_URL", broker.url)
+    monkeypatch.delenv("SMILE_TOKEN", raising=False)
+    try:
+        assert refreshed(DOCUMENT) == DOCUMENT.read_text()
+        for dialogue in dialogues(DOCUMENT):
+            runner = doctest.DocTestRunner(verbose=False)
+            runner.run(dialogue)
+            assert runner.failures == 0
+    finally:
+        broker.close()

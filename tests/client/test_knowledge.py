@@ -1,0 +1,200 @@
+"""What a client knows of a value agrees with what the broker knows of it, on random points of every domain."""
+
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from smile.algebra.types import (
+    BOOL,
+    BYTES,
+    DATE,
+    FLOAT,
+    INT,
+    INTERVAL,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    relation_type,
+)
+from smile.client import Knowledge, NotYetKnown
+from smile.client.values import Column
+from smile.knowledge.comparison import compare
+from smile.knowledge.json import knowledge_json, plain_json
+from smile.knowledge.latest import Latest
+from smile.knowledge.range import NEVER, Range
+from tests.knowledge.chains import MONEY, POOL, RANDOMS, WIDEST, chain, repeatable
+
+NUMBERS = (INT, FLOAT, MONEY, WIDEST, TIME, INTERVAL)
+
+
+def column_of(data: DataType) -> Column:
+    return Column.of("x", str(data))
+
+
+def told(cell: Any, data: DataType) -> Knowledge:
+    column = column_of(data)
+    now = plain_json(cell.now, data)
+    return Knowledge.from_json(knowledge_json(cell, data), None if now is None else column.read(now), column)
+
+
+@repeatable(500)
+@given(RANDOMS)
+def test_evolves_as_the_broker_says(random: Random) -> None:
+    data = random.choice(POOL)
+    found = chain(random, data)
+    assert told(found.before, data).evolves_to(told(found.after, data)), found
+
+
+@repeatable(500)
+@given(RANDOMS)
+def test_of_ranges_nothing_else_evolves(random: Random) -> None:
+    data = random.choice(NUMBERS)
+    a, b = chain(random, data).before, chain(random, data).after
+    ranges = [r for r in (a, b) if isinstance(r, Range) and r.nulls is NEVER and not r.is_unknown]
+    if len(ranges) == 2:
+        assert told(a, data).evolves_to(told(b, data)) == a.evolves_to(b), (a, b)
+        assert (told(a, data) == told(b, data)) == (a == b)
+
+
+@repeatable(500)
+@given(RANDOMS)
+def test_there_and_back(random: Random) -> None:
+    data = random.choice(POOL)
+    cell = chain(random, data, unbounded=random.random() < 0.5).before
+    wire = knowledge_json(cell, data)
+    known = told(cell, data)
+    assert known.to_json(column_of(data)) == wire
+    assert known.is_final == cell.is_final
+    assert known == told(cell, data)
+    assert hash(known) == hash(told(cell, data))
+
+
+@repeatable(500)
+@given(RANDOMS)
+def test_shown_as_the_broker_shows_it(random: Random) -> None:
+    cell = chain(random, INT).before
+    expected = f"={cell.now}" if cell.is_final and cell.now is not None else "=NULL" if cell.is_final else cell.show()
+    assert str(told(cell, INT)) == expected
+
+
+QUESTIONS = {">=": "at_least", ">": "more_than", "<=": "at_most", "<": "less_than", "=": "equals"}
+
+
+@repeatable(500)
+@given(RANDOMS)
+def test_questions_are_answered_as_the_language_does(random: Random) -> None:
+    cell = chain(random, INT).before
+    if not isinstance(cell, Range) or cell.is_unknown:
+        return
+    bound, known = random.randint(-20, 20), told(cell, INT)
+    for sign, question in QUESTIONS.items():
+        possible = compare(sign, cell, Range.exactly(bound))
+        expected = next(iter(possible)) if len(possible) == 1 else None
+        expected = False if cell.is_final and cell.now is None else expected
+        assert getattr(known, question)(bound) is expected, (cell, sign, bound)
+
+
+@repeatable(500)
+@given(RANDOMS)
+def test_an_answer_is_for_good(random: Random) -> None:
+    data = random.choice(NUMBERS)
+    found, bound = chain(random, data), column_of(data).read(plain_json(chain(random, data).value or 0, data))
+    before, after = told(found.before, data), told(found.after, data)
+    for question in QUESTIONS.values():
+        answer = getattr(before, question)(bound)
+        assert answer is None or getattr(after, question)(bound) is answer, (found, question, bound)
+
+
+def test_the_signs() -> None:
+    shown: dict[str, dict[str, Any]] = {
+        "≥3": {"at_least": 3}, "≤7": {"at_most": 7}, "[2..5]": {"between": [2, 5]}, "=4": {"exactly": 4},
+        "80@17": {"latest": 80, "at": 17}, "?": {"unknown": True}, "=NULL": {"exactly": None}, "=true": {"exactly": True},
+    }  # fmt: skip
+    for text, wire in shown.items():
+        known = Knowledge.from_json(wire, 4)
+        assert (str(known), f"{known}", known.to_json()) == (text, text, wire)
+
+
+def test_operators_answer_only_for_good() -> None:
+    three = Knowledge.from_json({"at_least": 3}, 3)
+    assert three >= 3
+    assert three > 2
+    assert not three < 3
+    assert three.value == 3
+    with pytest.raises(NotYetKnown, match=r"≥3 >= 4 is not decided yet"):
+        _ = three >= 4
+    with pytest.raises(NotYetKnown):
+        bool(three)
+    with pytest.raises(TypeError):
+        _ = three >= three
+    assert three.at_least(4) is None
+    assert three.equals(2) is False
+    assert three.equals(3) is None
+
+
+def test_final_knowledge_is_its_value() -> None:
+    four = Knowledge.exactly(4)
+    assert four == 4
+    assert {four: "x"}[4] == "x"  # type: ignore[index]  # a plain value stands for final knowledge of itself
+    assert four != Knowledge.from_json({"at_least": 4}, 4)
+    assert Knowledge.from_json({"at_least": 4}, 4) != 4
+    assert Knowledge.from_json({"at_least": 4}, 4) == Knowledge.from_json({"at_least": 4}, 5)
+    assert bool(Knowledge.exactly(True))
+    assert not Knowledge.exactly(0)
+    assert Knowledge.exactly(None).at_least(3) is False
+
+
+def test_latest_is_ordered_by_tick() -> None:
+    points = [Latest(v, (t, s), done) for v, (t, s), done in product((1, 2), ((3, 1), (3, 2), (4, 1)), (False, True))]
+    for a, b in product(points, points):
+        if a.evolves_to(b):
+            assert told(a, INT).evolves_to(told(b, INT))
+    assert not told(Latest(1, (4, 1)), INT).evolves_to(told(Latest(1, (3, 1)), INT))
+
+
+TYPED = [
+    (INT, 2**60, 2**60), (TIME, 2**60, 2**60), (INTERVAL, -(2**60), -(2**60)), (FLOAT, 1.5, 1.5), (STRING, "é", "é"),
+    (BOOL, True, True), (BYTES, b"\x00\xff", b"\x00\xff"), (MONEY, Decimal("12.50"), Decimal("12.5")),
+    (WIDEST, Decimal(10**37), 10**37), (DATE, 19874, date(2024, 5, 31)), (DATE, -719162, date(1, 1, 1)),
+    (TIMESTAMP, 1717156800500000, datetime(2024, 5, 31, 12, 0, 0, 500000)), (TIMESTAMP, 0, datetime(1970, 1, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "value", "expected"), TYPED, ids=str)
+def test_values_have_pythons_types(data: DataType, value: Any, expected: Any) -> None:
+    wire = plain_json(value, data)
+    found = column_of(data).read(wire)
+    assert (found, type(found)) == (expected, type(expected))
+    assert column_of(data).write(found) == wire
+
+
+def test_nested_relations_have_typed_columns() -> None:
+    data = relation_type((("a", MONEY), ("b", relation_type((("c", DATE),)))))
+    column = column_of(data)
+    assert [inner.name for inner in column.columns] == ["a", "b"]
+    wire = [{"a": 1.25, "b": [{"c": "2024-05-31"}]}, {"a": None, "b": []}]
+    found = column.read(wire)
+    assert found == [{"a": Decimal("1.25"), "b": [{"c": date(2024, 5, 31)}]}, {"a": None, "b": []}]
+    assert column.write(found) == wire
+
+
+def test_a_name_that_looks_like_a_type_is_no_obstacle() -> None:
+    column = column_of(relation_type((("a: int, b", INT), ("c", DATE))))
+    wire = [{"a: int, b": 3, "c": "2024-05-31"}]
+    assert column.write(column.read(wire)) == wire
+
+
+@repeatable(500)
+@given(RANDOMS)
+def test_every_value_comes_back(random: Random) -> None:
+    data = random.choice(POOL)
+    value = chain(random, data, unbounded=random.random() < 0.5).value
+    if value is not None:
+        wire = plain_json(value, data)
+        assert column_of(data).write(column_of(data).read(wire)) == wire
