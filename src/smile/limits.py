@@ -158,8 +158,11 @@ flight_waiting_bytes_max: Final = 2**29
 flight_door_bytes: Final = 2**18
 """What is kept of a connection of Arrow Flight whose other end does not take it: enough to be quick."""
 
-flight_backlog: Final = 128
-"""Connections that wait to be let in."""
+flight_warn_s: Final = 10.0
+"""How often the broker's own log says that connections of Arrow Flight are turned away."""
+
+flight_refusal_s: Final = 0.5
+"""So long a client of Arrow Flight is given to hear why its connection ends."""
 
 flight_stop_s_max: Final = 3.0
 """So long a broker that stops lets calls of Arrow Flight end; then it cuts their connections."""
@@ -205,9 +208,6 @@ frames_shared_max: Final = 64
 
 publications_under_way_max: Final = 1_000
 """Publications of one connection that are not answered yet. Its next message is not read before."""
-
-messages_waiting_max: Final = 32
-"""Messages of a WebSocket that were read and not looked at; beyond it the connection is not read from."""
 
 head_bytes_max: Final = 2**16
 """Request line and headers: resume tokens and conditions are some hundred bytes each."""

@@ -1,22 +1,26 @@
 """Random programs kept in this process: published to, views added and dropped, stopped, killed and started again."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from threading import Event
+from typing import Any
 
 import pytest
 
 from smile import limits
 from smile.algebra import mmpl
 from smile.broker.in_process import InProcess
-from smile.broker.keeper import Delivered
+from smile.broker.keeper import Delivered, Horizons
 from smile.engine.generation import Generation
-from smile.errors import SmileError
+from smile.errors import SmileError, error
+from smile.knowledge.json import Json
 from smile.log.durable import DurableLog
+from smile.program import compile_program
+from smile.source import Source
+from smile.state.store import Store
 from tests.broker.keeping import Heard, Publishing, differences, expected, generation, over, reads
 from tests.engine.invariants import small
 from tests.random_programs import SEED_ID, STREAMS, random_program, seeds
@@ -166,3 +170,202 @@ def test_whatever_happens_the_truth_is_told(seed: int, tmp_path: Path, monkeypat
 
 def program_of(life: Life) -> mmpl.Program:
     return over(life.program, life.publishing.log.streams)
+
+
+# ── what may go wrong ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def program() -> mmpl.Program:
+    """One that keeps rows of every event, and sums of them."""
+    source = """
+        CREATE STREAM A (t: time -> k: string, v: int);
+        CREATE STREAM B (t: time -> k: string, v: int);
+        CREATE VIEW Sums AS SELECT k, SUM(v) AS total FROM A GROUP BY k;
+        CREATE VIEW Pairs AS SELECT A.t AS a, B.t AS b FROM A JOIN B ON A.k = B.k;
+        SUBSCRIBE Sums; SUBSCRIBE Pairs;
+    """
+    return compile_program(Source("test.smile", source)).rewritten
+
+
+VIEWS = ("Sums", "Pairs")
+
+
+class Kept:
+    """One keeper after another over one log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.program = folder, program()
+        self.log = DurableLog.at(str(folder / "log"), self.program.streams, flush=False)
+        self.publishing = Publishing(self.program, Random(1), self.log)
+        self.begin()
+
+    def begin(self, heard: Heard | None = None) -> None:
+        self.heard = heard or Heard()
+        generations = [generation("0", self.program, VIEWS)]
+        self.keeper = InProcess(self.folder / "state", self.log, generations, self.heard)
+        self.heard.keeper = self.keeper
+        self.keeper.start()
+
+    def publish(self, count: int) -> None:
+        self.publishing.publish(count)
+        self.keeper.wake()
+        self.heard.await_(VIEWS, self.publishing.horizons)
+
+    def differences(self, wanted: dict[str, dict[str, Json]]) -> list[str]:
+        return differences(self.heard, wanted)
+
+    def expected(self) -> dict[str, dict[str, Json]]:
+        return expected(self.program, VIEWS, self.log)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    found = Kept(tmp_path)
+    yield found
+    found.keeper.stop()
+    found.log.close()
+
+
+def test_the_log_is_cut_below_hard_checkpoints(kept: Kept) -> None:
+    """Whatever is lost of what was written after one, what is left and the rest of the log are enough."""
+    reached: list[Horizons] = []
+    for number in range(4):
+        kept.publish(20)
+        reached.append(kept.publishing.horizons)
+        found = kept.keeper.checkpoint()
+        assert found == reached[max(0, number - 1)]
+    (folder,) = (kept.folder / "state" / "in-process").iterdir()
+    hard = sorted(path.stem for path in folder.glob("*.hard"))
+    assert len(hard) == 2
+    wanted = kept.expected()
+    kept.log.cut(reached[-2])
+    assert kept.log.cut_to("A") == reached[-2]["A"]
+    kept.keeper.stop()
+    for path in folder.glob("*.state"):
+        if path.name.rpartition("-")[0] > hard[0]:
+            path.write_bytes(path.read_bytes()[:100])
+    kept.begin()
+    kept.heard.await_(VIEWS, kept.publishing.horizons)
+    assert kept.differences(wanted) == []
+    assert kept.heard.troubles
+
+
+def test_state_that_is_cut_off_from_its_log_is_refused(kept: Kept) -> None:
+    kept.publish(20)
+    found = kept.keeper.checkpoint()
+    assert found is not None
+    kept.log.cut(found)
+    kept.keeper.stop()
+    shutil.rmtree(kept.folder / "state")
+    kept.begin()
+    with pytest.raises(SmileError) as refused:
+        kept.heard.await_(VIEWS, kept.publishing.horizons)
+    assert refused.value.diagnostics[0].code == "E097"
+
+
+def test_what_the_listener_could_not_take_is_told_as_a_whole(kept: Kept) -> None:
+    kept.publish(5)
+    deliver, failures = kept.heard.deliver, [1, 1]
+
+    def failing(delivered: Delivered) -> None:
+        if failures:
+            failures.pop()
+            raise MemoryError("no room")
+        deliver(delivered)
+
+    kept.heard.deliver = failing  # type: ignore[method-assign]
+    kept.publish(5)
+    kept.publish(5)
+    assert kept.differences(kept.expected()) == []
+    assert kept.heard.troubles == ["no room", "no room"]
+    assert kept.heard.restores == 2 * len(VIEWS)
+
+
+def test_a_damaged_log_ends_it(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.publish(5)
+
+    def damaged(*_: object) -> None:
+        raise error("E085", "the log is damaged")
+
+    monkeypatch.setattr(kept.log, "after", damaged)
+    kept.keeper.wake()
+    with kept.heard.moved:
+        assert kept.heard.moved.wait_for(lambda: kept.heard.failure is not None, 30)
+    assert kept.keeper.state == "failed"
+    with pytest.raises(SmileError, match="damaged"):
+        kept.keeper.drop(["Sums"])
+    kept.keeper.stop()
+    assert kept.keeper.state == "failed"
+    kept.heard.failure = None
+
+
+def test_a_disk_that_is_full_is_told_of_and_gets_over(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "checkpoint_s_max", 0.0)
+    full = [True]
+    save = Store.save
+
+    def failing(store: Store, *given: Any) -> int:
+        if full:
+            raise error("E064", "no space left on device")
+        return save(store, *given)
+
+    monkeypatch.setattr(Store, "save", failing)
+    kept.publish(5)
+    with kept.heard.moved:
+        assert kept.heard.moved.wait_for(lambda: bool(kept.heard.troubles), 30)
+    full.clear()
+    kept.publish(5)
+    assert kept.keeper.state == "running"
+    kept.keeper.stop()
+    kept.begin()
+    assert kept.heard.restores == len(VIEWS)
+    assert kept.differences(kept.expected()) == []
+
+
+def test_nothing_is_told_once_it_is_stopped(kept: Kept) -> None:
+    kept.publish(5)
+    kept.keeper.stop()
+    kept.publishing.publish(5)
+    kept.keeper.wake()
+    before = dict(kept.heard.horizons)
+    with pytest.raises(SmileError, match="stopping"):
+        kept.keeper.add(generation("1", kept.program, ()), kept.log)
+    assert kept.heard.horizons == before
+    assert kept.keeper.status()["state"] == "stopped"
+
+
+def test_views_that_cannot_be_added_leave_the_others_alone(kept: Kept) -> None:
+    kept.publish(5)
+    with pytest.raises(SmileError, match="Sums is kept already"):
+        kept.keeper.add(generation("1", kept.program, ("Sums",)), kept.log)
+    with pytest.raises(SmileError, match="no view Nothing"):
+        kept.keeper.drop(["Nothing"])
+    found = kept.keeper.checkpoint()
+    assert found is not None
+    kept.keeper.drop(["Pairs"])
+    kept.publishing.publish(5)
+    kept.log.cut(found)
+    with pytest.raises(SmileError) as refused:
+        kept.keeper.add(generation("1", kept.program, ("Pairs",)), kept.log)
+    assert refused.value.diagnostics[0].code == "E097"
+    kept.keeper.wake()
+    kept.heard.await_(["Sums"], kept.publishing.horizons)
+    assert [path.name for path in (kept.folder / "state" / "in-process").iterdir()] != []
+
+
+def test_checkpoints_are_few_and_follow_the_changes(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    save = Store.save
+
+    def counting(store: Store, *given: Any) -> int:
+        written.append(save(store, *given))
+        return written[-1]
+
+    monkeypatch.setattr(Store, "save", counting)
+    for _ in range(20):
+        kept.publish(3)
+    assert written == []
+    monkeypatch.setattr(limits, "checkpoint_events_max", 10)
+    for _ in range(6):
+        kept.publish(4)
+    assert 1 <= len(written) <= 3

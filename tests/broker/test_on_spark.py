@@ -4,8 +4,9 @@ told ends as a fresh run over the log ends, and on the way nothing is taken back
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -15,7 +16,6 @@ from smile.algebra import mmpl
 from smile.broker.on_spark import OnSpark
 from smile.engine.generation import Generation
 from smile.engine.spark.session import Java, running, session
-from smile.errors import SmileError
 from smile.log.durable import DurableLog
 from tests.broker.keeping import Heard, Publishing, differences, expected, generation, over, reads
 from tests.random_programs import SEED_ID, STREAMS, random_program, seeds
@@ -115,3 +115,52 @@ def test_streams_and_views_come_and_go(seed: int, tmp_path: Path) -> None:
         return  # an outer join whose rows would share a key: refused, and said so
     finally:
         kept.keeper.stop()
+
+
+def test_a_broker_that_is_killed_and_then_its_java(tmp_path: Path, java: Java) -> None:
+    """What is on the disk is enough, though the file that says what it is has a wrong bit; and without Java the next
+    one takes over."""
+    program = of_streams(7, "A")
+    kept = Kept(tmp_path, program, [s.name for s in program.streams], 7)
+    kept.generations = [generation("0", program, program.subscriptions)]
+    try:
+        kept.begin()
+        kept.publishing.publish(8)
+        kept.check()
+        assert kept.keeper.checkpoint() is not None
+        assert not any("pandas" in maps for maps in _loaded(java.process.pid))
+        shutil.copytree(kept.state, tmp_path / "left")
+        kept.keeper.stop()
+
+        kept.state = tmp_path / "left"
+        described = kept.state / "on-spark" / "pipeline.json"
+        described.write_bytes(described.read_bytes().replace(b"partitions", b"partitionz"))
+        kept.begin()
+        assert kept.heard.restores == len(kept.views)
+        assert any("made again" in told for told in kept.heard.troubles)
+        kept.publishing.publish(4)
+        kept.check()
+
+        java.process.send_signal(signal.SIGKILL)
+        kept.publishing.publish(4)
+        kept.check()
+        assert any("was killed" in told for told in kept.heard.troubles)
+        own = running()
+        assert own is not None
+        assert own is not java
+    finally:
+        kept.keeper.stop()
+    assert own.process.poll() is not None
+    assert running() is None
+
+
+def _loaded(java: int) -> list[str]:
+    """The libraries of all Python processes that Java has started."""
+    found, left = [], [java]
+    while left:
+        listed = subprocess.run(["pgrep", "-P", str(left.pop())], capture_output=True, text=True)
+        for pid in listed.stdout.split():
+            left.append(int(pid))
+            with suppress(OSError):
+                found.append(Path(f"/proc/{pid}/maps").read_text())
+    return found

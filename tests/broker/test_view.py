@@ -220,8 +220,9 @@ def test_who_waits_is_woken_and_nobody_else() -> None:
 def test_a_gate_opens_when_the_tick_is_reached() -> None:
     _, view = counts()
     woken: list[int] = []
-    view.deliver(None, {"Bids": 3})
     subscription = view.subscribe(Condition(), lambda: woken.append(1), after={"Bids": 7})
+    assert subscription.take(10) is None, "nothing at all is known yet"
+    view.deliver(None, {"Bids": 3})
     assert subscription.take(10) is None
     view.deliver(None, {"Bids": 6})
     assert subscription.take(10) is None
@@ -241,6 +242,14 @@ def test_what_is_no_token_is_refused(token: str) -> None:
     with pytest.raises(SmileError) as refused:
         view.subscribe(Condition(), lambda: None, resume=token)
     assert refused.value.diagnostics[0].code == "E094"
+
+
+def test_a_gate_of_no_stream_is_refused() -> None:
+    _, view = counts()
+    with pytest.raises(SmileError) as refused:
+        view.subscribe(Condition(), lambda: None, after={"Bid": 7})
+    assert refused.value.diagnostics[0].code == "E076"
+    assert refused.value.diagnostics[0].hint == "Did you mean Bids?"
 
 
 def test_a_token_of_a_later_history_is_refused() -> None:

@@ -24,7 +24,7 @@ from smile.log.frame import END, NOTHING
 from smile.log.pieces import StreamPiece
 from smile.log.position import Limit, Log, Position
 from smile.log.reading import frames
-from smile.log.remote import TOKEN, RemoteLog
+from smile.log.remote import TOKEN, RemoteLog, ServedLog
 from smile.settings import Settings
 from tests.log.test_durable import STREAMS, batch
 
@@ -39,7 +39,7 @@ class Holder:
 
 def served(log: DurableLog, access: Access, port: int = 0) -> FlightServer:
     settings = Settings(flight=f"127.0.0.1:{port}")
-    return FlightServer(Holder(log), settings, access, Rates(0, "events"))  # type: ignore[arg-type]
+    return FlightServer(Holder(log), settings, access, Rates(0, "requests"), Rates(0, "events"))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def appended(random: Random, log: DurableLog, horizons: dict[tuple[str, str], in
         least = min((h for (s, _), h in horizons.items() if s == stream), default=NOTHING)
         for number, origin in enumerate(["0", "a", "b"][: random.randint(1, 3)]):
             lo = horizons.get((stream, origin), least)
-            hi = lo + random.randrange(60)
+            hi = lo + random.randrange(1, 60)
             found = [t for t in range(lo + 1, hi + 1) if t % 3 == number and random.random() < 0.5]
             horizons[stream, origin] = hi
             pieces.append(
@@ -135,6 +135,31 @@ def test_it_answers_as_the_log_it_stands_for(seed: int, log: DurableLog, far: Re
     closed = Position(log.newest().commit + 1, {s: dict.fromkeys(o, END) for s, o in log.newest().horizons.items()})
     for stream in log.streams:
         assert far.read(stream, log.start(), closed).equals(log.read(stream, log.start(), closed))
+
+
+def test_of_a_log_with_more_streams_it_has_those_it_was_made_for(log: DurableLog, far: RemoteLog) -> None:
+    random, horizons = Random(1), dict[tuple[str, str], int]()
+    some = RemoteLog(far.location, STREAMS[1:], far._token)
+    near = DurableLog(log.path, STREAMS[1:])
+    appended(random, log, horizons)
+    before = far.newest()
+    log.add_streams([mmpl.StreamDef("T", "t", STREAMS[0].columns)])
+    for _ in range(10):
+        appended(random, log, horizons)
+    assert content(some) == content(near) != content(far)
+    assert far.after(before, Limit()) == DurableLog(log.path, STREAMS).after(before, Limit())
+    more = RemoteLog(far.location, [shape.stream for shape in log.shapes.values()], far._token)
+    assert content(more) == content(log) != content(far)
+    log.cut(dict.fromkeys(log.streams, log.newest().streams()["T"]))
+    for one, other in ((some, near), (more, log)):
+        assert answer(lambda: content(one)) == answer(lambda: content(other))  # noqa: B023
+        assert answer(one.newest) == answer(other.newest)
+    with pytest.raises(SmileError) as failure:
+        content(more)
+    assert code(failure) == "E097"
+    for one in (some, more):
+        one.close()
+    near.close()
 
 
 def content(log: Log) -> list[Any]:
@@ -235,6 +260,31 @@ def test_the_token_is_neither_pickled_nor_shown(
     assert code(failure) == "E091"
     monkeypatch.setenv(TOKEN, token)
     assert pickle.loads(sent).newest() == log.newest()
+
+
+def test_a_log_that_is_served_is_read_where_it_is_or_from_afar(
+    log: DurableLog, far: RemoteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append([StreamPiece("R", "0", NOTHING, 5, batch(2))])
+    shared = ServedLog(log.path, STREAMS, far)
+    sent = pickle.dumps(shared)
+    assert far._token.encode() not in sent
+    here = pickle.loads(sent)
+    assert isinstance(here, ServedLog)
+    assert isinstance(pickle.loads(pickle.dumps(here)), ServedLog)
+    monkeypatch.setenv(TOKEN, far._token)
+    away = tmp_path / "another machine"
+    away.write_text("booted at another time")
+    monkeypatch.setattr(remote, "BOOT", away)
+    there = pickle.loads(sent)
+    assert isinstance(there, RemoteLog)
+    assert content(there) == content(here) == content(shared) == content(log)
+    monkeypatch.undo()
+    Path(log.path).rename(tmp_path / "moved")
+    Path(log.path).write_bytes(b"")  # another file by the same name
+    assert isinstance(pickle.loads(sent), RemoteLog)
+    for one in (shared, here, there):
+        one.close()
 
 
 # ── loss ────────────────────────────────────────────────────────────────────────────────────────────────────────────

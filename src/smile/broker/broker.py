@@ -98,11 +98,6 @@ class Broker:
             raise error("E076", f"there is no stream {stream[:100]}", hint=hint)
         return found
 
-    @property
-    def publisher_timed(self) -> frozenset[str]:
-        """The streams whose publishers give the ticks."""
-        return frozenset(s.name for s in self.compiled.rewritten.streams if s.publisher_timed)
-
     def publish(self, publication: Publication | Silence) -> "Future[Published]":
         return self._publisher.submit(publication)
 

@@ -52,15 +52,16 @@ class Folders:
         return kept.mark
 
     def hardened(self, generation: Generation, mark: Mark) -> Horizons:
-        """The horizons of the oldest version there is, once this one is on the disk. It may be done beside everything
-        else. The hard checkpoint before it stays, should something become of this one."""
+        """Once this version is on the disk, the horizons of the hard checkpoint before it, which stays in case that
+        something becomes of this one; without it, of the oldest version. It may be done beside everything else."""
         store = self._store(generation)
         work = generation.plan(1).stages[0]
         shapes = {f"{name}/{table}": shape for name, of in work.shapes.items() for table, shape in of.items()}
         store.harden(mark, shapes)
-        before = max((one for one in store.hard() & store.versions() if one < mark), default=mark)
-        store.let_go(before)
-        return store.horizons(min(store.versions()))
+        versions = store.versions()
+        oldest = max((one for one in store.hard() & versions if one < mark), default=min(versions))
+        store.let_go(oldest)
+        return store.horizons(oldest)
 
     def forget(self, generation: Generation) -> None:
         shutil.rmtree(self._folder(generation), ignore_errors=True)

@@ -67,13 +67,15 @@ class Group:
                 self.horizons[order.stream] = order.to
             self.answers.append((future, Published(())))
             return True
-        if order.numbered is not None and self.numbers.get(order.numbered.producer, -1) >= order.numbered.seq:
+        who = order.numbered
+        if who is not None and self.numbers.get(who.producer, -1) >= who.seq:
             return False
-        found = self._timed(order) if self.known.is_timed(order.stream) else self._given(order)
-        if found is not None:
-            self.answers.append((future, found))
-            self.repeated += found.repeated
-        return found is not None
+        found = self._timed(order) if order.stream in self.known.timed else self._given(order)
+        if found is None:
+            return False
+        self.answers.append((future, found))
+        self.repeated += found.repeated
+        return True
 
     def pieces(self, now: int, levelled: bool) -> list[StreamPiece]:
         """What the log is told. Broker-timed streams are known up to `now`: those that something happened on, or if
@@ -81,7 +83,7 @@ class Group:
         known, origin = self.known, self.known.ticks.origin
         told = dict(self.horizons)
         for stream in known.log.streams if levelled else self.horizons:
-            if not known.is_timed(stream) and known.horizon(stream) < now:
+            if stream not in known.timed and known.horizon(stream) < now:
                 told[stream] = now
         self.horizons = told
         parts = self._parts
@@ -95,16 +97,19 @@ class Group:
 
     def _given(self, order: Publication) -> Published:
         """The broker gives the ticks."""
-        repeated = self.known.repeated(order)
-        rows = order.rows[len(repeated) :] if repeated else order.rows
+        known, rows = self.known, order.rows
+        repeated = () if order.numbered is None else known.repeated(order)
+        if repeated:
+            rows = rows[len(repeated) :]
         if not len(rows):
             return Published(repeated, len(repeated))
-        if self.known.horizon(order.stream) == END:
+        if known.horizon(order.stream) == END:
             raise error("E081", f"{order.stream} is finished: nothing happens on it any more")
-        ticks = self.known.ticks.take(len(rows))
-        self._check(order.stream, rows, ticks)
+        ticks = known.ticks.take(len(rows))
+        if known.checks[order.stream]:
+            self._check(order.stream, rows, ticks)
         self._take(order, rows, ticks, len(repeated))
-        return Published([*repeated, *ticks] if repeated else ticks, len(repeated))
+        return Published([*repeated, *ticks], len(repeated)) if repeated else Published(ticks)
 
     def _timed(self, order: Publication) -> Published | None:
         """The publisher gives them. What lies at or below the horizon is known, or it is refused."""
@@ -125,10 +130,7 @@ class Group:
 
     def _check(self, stream: str, rows: Rows, ticks: Sequence[int]) -> None:
         """What could not be checked before the events had ticks."""
-        shape = self.known.log.shapes[stream]
-        checks = self.known.tick_checks(shape)
-        if not checks:
-            return
+        shape, checks = self.known.log.shapes[stream], self.known.checks[stream]
         plain = zip(*(c.to_pylist() for c in rows.columns), strict=True) if isinstance(rows, pa.RecordBatch) else rows
         for number, (tick, row) in enumerate(zip(ticks, plain, strict=True), 1):
             if any(holds((tick, *row)) is False for holds in checks):
@@ -140,7 +142,7 @@ class Group:
         part = self._parts.get(stream)
         if part is None:
             part = self._parts[stream] = _Part(self.known.log.shapes[stream])
-        part.add(rows, ticks, self.known.is_timed(stream))
+        part.add(rows, ticks, stream in self.known.timed)
         self.horizons[stream] = ticks[-1]
         self.events += len(rows)
         self._record(order, ticks, before)

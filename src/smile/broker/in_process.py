@@ -57,9 +57,7 @@ class InProcess:
         for generation in self._generations:
             self._kept.append(self._folders.opened(generation, self._log, self._telling.trouble))
         self._folders.clear_but([kept.generation for kept in self._kept])
-        for kept in self._kept:
-            if kept.version:
-                self._telling.restore(kept.generation.wanted, kept.horizons, kept.rows)
+        self._make_up()
         self.state = "running"
         self._thread.start()
 
@@ -115,6 +113,8 @@ class InProcess:
         while not self._orders.closed:
             try:
                 self._orders.obey()
+                if pause:
+                    self._make_up()
                 moved = self._step()
                 self._save(hurried=False)
                 pause, self.state = 0.0, "running"
@@ -129,6 +129,12 @@ class InProcess:
                 self._wait(pause)
         self._end(error("E098", "the keeper is stopping"))
         self._save(hurried=True)
+
+    def _make_up(self) -> None:
+        """What is known and has not been told, as at first, or when something went wrong."""
+        for kept in self._kept:
+            if kept.version:
+                self._telling.restore(kept.generation.wanted, kept.horizons, kept.rows)
 
     def _wait(self, pause: float) -> None:
         """Until there may be news; after something went wrong, at least for the pause."""

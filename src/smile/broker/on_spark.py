@@ -20,8 +20,9 @@ from smile.broker.telling import Telling
 from smile.engine.generation import Generation, Json
 from smile.engine.spark.changing import Filling, dropped, refuse_twice, widened, without
 from smile.engine.spark.figures import Figures
-from smile.engine.spark.job import Job, Offset
+from smile.engine.spark.job import Job
 from smile.engine.spark.pipeline import Pipeline, Taken, status_of
+from smile.engine.spark.planning import Offset
 from smile.engine.spark.session import TROUBLE, Java, running
 from smile.engine.spark.standing import Standing, rows_at
 from smile.errors import SmileError, error

@@ -29,6 +29,9 @@ from smile.log.shape import Shape
 
 _log = logging.getLogger("smile.broker.publisher")
 
+_VALUE_BYTES = 64
+"""What a value takes as an object of Python's, about, and in the log."""
+
 Order = tuple[Publication | Silence, "Future[Published]", int, int]
 """With its number of events, and of bytes as far as that can be told quickly."""
 
@@ -139,8 +142,12 @@ class Publisher:
         if isinstance(order.rows, pa.RecordBatch):
             _check_schema(shape, order.rows, timed)
             return count, order.rows.nbytes
-        values = [value for row in order.rows for value in row]
-        return count, 64 * len(values) + sum(len(v) for v in values if isinstance(v, str | bytes))
+        size = _VALUE_BYTES * count * shape.width
+        for row in order.rows:
+            for value in row:
+                if value.__class__ is str or value.__class__ is bytes:
+                    size += len(value)
+        return count, size
 
     def _check_numbers(self, order: Publication, count: int) -> None:
         if order.numbered is None:

@@ -50,23 +50,25 @@ class Known:
         self._own: dict[str, int] = {}
         self._others: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
-        self._checks: dict[str, list[Evaluator]] = {}
+        self.timed: frozenset[str] = frozenset()
+        """Streams whose ticks come from their publishers."""
+        self.checks: dict[str, list[Evaluator]] = {}
+        """Of the others, those that need the tick."""
 
     def load(self) -> None:
         """From the log, as it is now."""
         newest, origin = self.log.newest(), self.ticks.origin
+        shapes = self.log.shapes
+        self.timed = frozenset(name for name, shape in shapes.items() if shape.stream.publisher_timed)
+        self.checks = {name: tick_checks(shape) for name, shape in shapes.items() if name not in self.timed}
         self.streams = newest.streams()
         for stream, horizons in newest.horizons.items():
             # An origin that joins a stream begins where the stream is.
             self._own[stream] = horizons.get(origin, self.streams[stream])
             self._others[stream] = min((tick for o, tick in horizons.items() if o != origin), default=END)
         self._numbers.clear()
-        given = [tick for stream, tick in self._own.items() if not self.is_timed(stream) and tick != END]
+        given = [tick for stream, tick in self._own.items() if stream not in self.timed and tick != END]
         self.ticks.pass_by(max(given, default=NOTHING))
-
-    def is_timed(self, stream: str) -> bool:
-        """Whether its ticks come from its publishers."""
-        return self.log.shapes[stream].stream.publisher_timed
 
     def horizon(self, stream: str) -> int:
         """What this origin has told of it."""
@@ -77,12 +79,6 @@ class Known:
         self.streams = {**self.streams, **{s: min(tick, self._others[s]) for s, tick in horizons.items()}}
         for producer, last in numbers.items():
             self._know(producer, last)
-
-    def tick_checks(self, shape: Shape) -> list[Evaluator]:
-        found = self._checks.get(shape.name)
-        if found is None:
-            found = self._checks[shape.name] = tick_checks(shape)
-        return found
 
     # ── repeats ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -139,7 +135,7 @@ class Known:
 
     def _ticks_of_cut(self, order: Publication, record: Record, first: int, rows: Rows) -> list[int]:
         """Of events that are gone from the log."""
-        if not self.is_timed(order.stream):
+        if order.stream not in self.timed:
             begin = record.lo + first * TICKS_PER_MICROSECOND
             return [begin + n * TICKS_PER_MICROSECOND for n in range(len(rows))]
         ticks = ticks_given(rows)
@@ -154,7 +150,7 @@ class Known:
         return error("E096", message, hint="Every event has a number of its own, and another producer another name.")
 
     def _batch(self, stream: str, rows: Rows, ticks: Sequence[int]) -> pa.RecordBatch:
-        shape, timed = self.log.shapes[stream], self.is_timed(stream)
+        shape, timed = self.log.shapes[stream], stream in self.timed
         if isinstance(rows, pa.RecordBatch):
             return rows if timed else with_ticks(shape, rows, ticks)
         cells: list[Value] = []

@@ -57,12 +57,18 @@ class Grown:
 
 
 @dataclass
-class _Chunk:
-    """`places` are the rows' places in the table; `numbers` those of the changes that brought them."""
+class Chunk:
+    """`places` are the rows' places in the table; `numbers` those of the changes that brought them. `messages` are what
+    subscribers are told of them, once somebody has asked."""
 
     changes: Changes
     places: Indices
     numbers: Array
+    messages: Array
+
+
+Part = tuple[Chunk, Indices]
+"""Some rows of a chunk."""
 
 
 class Rows:
@@ -77,7 +83,7 @@ class Rows:
         self.numbers = Grown("i8")
         """Of each place: the last change of its row, or -1."""
         self._shown = Grown("?")
-        self._chunks: list[_Chunk] = []
+        self._chunks: list[Chunk] = []
         self._held = 0
         self._gone: OrderedDict[int, Key] = OrderedDict()
 
@@ -113,7 +119,7 @@ class Rows:
             self._gone[int(places[i])] = keys[int(kept[i])]
         taken = gathered(self.layout, [(changes, kept)])
         if len(kept):
-            self._add(_Chunk(taken, places, numbers))
+            self._add(Chunk(taken, places, numbers, np.full(len(kept), None, object)))
             self._forget()
         return taken, places, numbers
 
@@ -155,7 +161,7 @@ class Rows:
 
     # ── chunks ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _add(self, chunk: _Chunk) -> None:
+    def _add(self, chunk: Chunk) -> None:
         self._chunks.append(chunk)
         self._held += len(chunk.places)
         begin = len(self._chunks) - 1
@@ -170,30 +176,33 @@ class Rows:
 
     def _merge(self, begin: int) -> None:
         """The chunks from there on become one."""
-        parts, places, numbers = [], [], []
+        parts = list[Part]()
         for chunk in self._chunks[begin:]:
             live = np.flatnonzero(self.numbers.all[chunk.places] == chunk.numbers)
             self._held -= len(chunk.places) - len(live)
-            parts.append((chunk.changes, live))
-            places.append(chunk.places[live])
-            numbers.append(chunk.numbers[live])
-        merged = _Chunk(gathered(self.layout, parts), np.concatenate(places), np.concatenate(numbers))
+            parts.append((chunk, live))
+        merged = Chunk(
+            changes_of(self.layout, parts),
+            np.concatenate([chunk.places[live] for chunk, live in parts]),
+            np.concatenate([chunk.numbers[live] for chunk, live in parts]),
+            np.concatenate([chunk.messages[live] for chunk, live in parts]),
+        )
         self._chunks[begin:] = [merged] if len(merged.places) else []
 
     def known(self, places: Indices) -> tuple[Changes, Indices]:
         """What is known of the rows at these places, in the order of their last changes; and that order."""
         numbers = self.numbers.all[places]
         order = np.argsort(numbers, kind="stable")
-        return self.at(numbers[order]), order
+        return changes_of(self.layout, self.at(numbers[order])), order
 
-    def at(self, numbers: Array) -> Changes:
-        """What the changes with these numbers say: there are some, in order, and they are the last of their rows."""
+    def at(self, numbers: Array) -> list[Part]:
+        """Where the changes with these numbers are, which are in order, and the last of their rows."""
         ends = np.searchsorted(numbers, [chunk.numbers[-1] for chunk in self._chunks], side="right").tolist()
         parts = []
         for chunk, (begin, end) in zip(self._chunks, pairwise([0, *ends]), strict=True):
             if begin < end:
-                parts.append((chunk.changes, np.searchsorted(chunk.numbers, numbers[begin:end])))
-        return gathered(self.layout, parts)
+                parts.append((chunk, np.searchsorted(chunk.numbers, numbers[begin:end])))
+        return parts
 
     def shown(self, places: Indices) -> Array:
         return self._shown.all[places]
@@ -214,6 +223,11 @@ def plain(values: Values) -> list[Any]:
     if values.valid is None:
         return found
     return [value if there else None for value, there in zip(found, values.valid.tolist(), strict=True)]
+
+
+def changes_of(layout: Layout, parts: Sequence[Part]) -> Changes:
+    """There is at least one."""
+    return gathered(layout, [(chunk.changes, at) for chunk, at in parts])
 
 
 def gathered(layout: Layout, parts: Sequence[tuple[Changes, Indices]]) -> Changes:

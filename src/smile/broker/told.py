@@ -1,18 +1,20 @@
 """What a subscriber is told at once: rows with all that is known of them, and how far everything is known then.
 
-It never changes, so that many can be told the same; its JSON is made once, by the first who asks for it.
+It never changes. What is said of a row is written as JSON once, by the first who asks for it, whoever is told of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
+from smile.broker.rows import Chunk, Part, changes_of, gathered
+from smile.columns.values import Array, Indices
 from smile.engine.delivery import arrow_changes
 from smile.engine.messages import messages
-from smile.kernels.changes import Changes
 from smile.kernels.shown import Shown
 from smile.kernels.transform import Input
 from smile.knowledge.json import tick_json
@@ -26,23 +28,15 @@ class Told:
     everything up to these horizons; `resume` is the token that goes with it."""
 
     source: Input
-    changes: Changes | None
+    parts: Sequence[Part]
     horizons: Mapping[str, int]
     reset: bool
     progress: Mapping[str, int] | None
     resume: str | None
 
-    @property
-    def rows(self) -> int:
-        return 0 if self.changes is None else len(self.changes)
-
     @cached_property
-    def _messages(self) -> list[bytes]:
-        if self.changes is None:
-            return []
-        source = self.source
-        told = messages(source.name, source.type, source.layout, self.changes, self.horizons, every=True)
-        return [encode(message) for message in told]
+    def rows(self) -> int:
+        return sum(len(at) for _, at in self.parts)
 
     def json(self) -> bytes:
         """The rows' messages, `{…},{…}`."""
@@ -50,11 +44,26 @@ class Told:
 
     @cached_property
     def _json(self) -> bytes:
-        return b",".join(self._messages)
+        return b",".join(self._messages())
 
     def lines(self) -> bytes:
         """The rows' messages, one a line."""
-        return b"".join(message + b"\n" for message in self._messages)
+        return b"".join(message + b"\n" for message in self._messages())
+
+    def _messages(self) -> list[bytes]:
+        return [message for chunk, at in self.parts for message in self._written(chunk, at).tolist()]
+
+    def _written(self, chunk: Chunk, at: Indices) -> Array:
+        found = chunk.messages[at]
+        missing = np.flatnonzero(found == None)  # noqa: E711  # of each of them
+        if len(missing):
+            source, rows = self.source, at[missing]
+            changes = gathered(source.layout, [(chunk.changes, rows)])
+            told = messages(source.name, source.type, source.layout, changes, self.horizons, every=True)
+            # Two threads may do the same at once: they write the same.
+            chunk.messages[rows] = [encode(message) for message in told]
+            found = chunk.messages[at]
+        return found
 
     @cached_property
     def progress_json(self) -> bytes:
@@ -67,8 +76,6 @@ class Told:
 
     @cached_property
     def _arrow(self) -> pa.RecordBatch:
-        changes = self.changes
-        if changes is None:
-            shown = Shown(self.source)
-            changes = shown.rows(shown.empty())
+        layout, shown = self.source.layout, Shown(self.source)
+        changes = changes_of(layout, self.parts) if self.parts else shown.rows(shown.empty())
         return arrow_changes(self.source, changes, self.horizons, every=True)

@@ -154,17 +154,17 @@ class View:
         after: Horizons | None = None,
     ) -> Subscription:
         """With a token, from where it was; it waits until the broker knows as much again."""
-        number, gate = None, dict(after or {})
+        number, gate, known = None, dict(after or {}), self.known()
+        _check_streams(gate, known)
         with self._lock:
-            self._check_streams(gate)
             if resume is not None:
                 name, horizons = horizons_of(resume)
                 if name == self._identity(condition):
                     number = self._marks.get(tuple(sorted(horizons.items())))
                     for stream, tick in horizons.items():
-                        if stream in self.horizons:
+                        if stream in known:
                             gate[stream] = max(tick, gate.get(stream, NOTHING))
-                    self._check_history(horizons)
+                    self._check_history(horizons, known)
             route = self._route(condition.columns)
             channel = route.channel(condition.values)
             route.subscribers += 1
@@ -244,10 +244,10 @@ class View:
         end = rows.number if is_all else int(numbers[-1])
         if number < subscription.reset_to and len(numbers):
             numbers = numbers[rows.shown(places) | (numbers > subscription.reset_to)]
-        changes = rows.at(numbers) if len(numbers) else None
+        parts = rows.at(numbers) if len(numbers) else []
         progress = self.horizons if is_all else None
         resume = token(self._identity(subscription.condition), self.horizons) if is_all else None
-        return Told(self.source, changes, self.horizons, reset, progress, resume), end
+        return Told(self.source, parts, self.horizons, reset, progress, resume), end
 
     def _identity(self, condition: Condition) -> str:
         return identity(self.digest, condition.columns, condition.values)
@@ -262,21 +262,20 @@ class View:
         found = self._routes.get(condition.columns) or Route(condition.columns, self._rows)
         return found.channel(condition.values)
 
-    def _check_history(self, horizons: Horizons) -> None:
+    def _check_history(self, horizons: Horizons, known: Horizons) -> None:
         """Nobody is told of what is not in the log, so that no token can be ahead of it."""
-        known = self.known()
         for stream, tick in horizons.items():
-            if stream in self.horizons and tick > known.get(stream, NOTHING):
-                message = f"the token knows {stream} up to {tick}, and the log ends at {known.get(stream, NOTHING)}"
-                raise error(
-                    "E094", message, hint="It is of another broker, or the log was lost. Begin anew without it."
-                )
+            if tick > known.get(stream, tick):
+                message = f"the token knows {stream} up to {tick}, and the log ends at {known[stream]}"
+                hint = "It is of another broker, or the log was lost. Begin anew without it."
+                raise error("E094", message, hint=hint)
 
-    def _check_streams(self, ticks: Iterable[str]) -> None:
-        for stream in ticks:
-            if stream not in self.horizons:
-                hint = nearest(stream, self.horizons) or f"There are {', '.join(self.horizons)}."
-                raise error("E076", f"there is no stream {stream[:100]}", hint=hint)
+
+def _check_streams(ticks: Iterable[str], known: Horizons) -> None:
+    for stream in ticks:
+        if stream not in known:
+            hint = nearest(stream[:100], known) or f"There are {', '.join(known)}."
+            raise error("E076", f"there is no stream {stream[:100]}", hint=hint)
 
 
 def _given(value: Any) -> Any:

@@ -28,13 +28,10 @@ class Ticks:
         if not 0 <= origin <= ORIGIN_MAX:
             raise error("E100", f"an origin's number lies between 0 and {ORIGIN_MAX}, and {origin} does not")
         self.number = origin
+        self.origin = str(origin)
+        """As the log calls it."""
         self.clock = clock
         self._last = -1
-
-    @property
-    def origin(self) -> str:
-        """As the log calls it."""
-        return str(self.number)
 
     def pass_by(self, tick: int) -> None:
         """All further ones are above this one."""
@@ -44,11 +41,12 @@ class Ticks:
         """So many, of events that follow one another."""
         above = self._last // TICKS_PER_MICROSECOND + 1
         first = max(self.clock(), above) * TICKS_PER_MICROSECOND + self.number
-        found = range(first, first + count * TICKS_PER_MICROSECOND, TICKS_PER_MICROSECOND)
-        if count and found[-1] > TICK_MAX:
+        end = first + count * TICKS_PER_MICROSECOND
+        if end - TICKS_PER_MICROSECOND > TICK_MAX:
             raise error("E079", "no tick is left: the clock, or an event's tick, is at the end of time")
-        self._last = found[-1] if count else self._last
-        return found
+        if count:
+            self._last = end - TICKS_PER_MICROSECOND
+        return range(first, end, TICKS_PER_MICROSECOND)
 
     def now(self) -> int:
         """The greatest tick that can be declared silent: the clock's, or the last one if the clock is behind. All

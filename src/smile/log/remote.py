@@ -1,7 +1,7 @@
 """A log on another machine, read over Arrow Flight. It answers as the durable log there does, errors included.
 
-What asks for it may be pickled, and goes to Spark's tasks as an option that Spark shows to whoever looks. The token is
-therefore never pickled: where it is unpickled, it takes what SMILE_TOKEN has in that process.
+It is pickled on its way to Spark's tasks, as an option that Spark shows to whoever looks. The token is therefore never
+pickled: where a log is unpickled, it takes what SMILE_TOKEN has in that process.
 """
 
 import hashlib
@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,11 +20,17 @@ from smile import limits
 from smile.algebra import mmpl
 from smile.errors import CATALOGUE, Diagnostic, SmileError, error
 from smile.log.database import definition
+from smile.log.durable import DurableLog
 from smile.log.position import Limit, Position
 from smile.log.shape import Shape
 
 TOKEN: Final = "SMILE_TOKEN"
 """The variable that a client's token is in. Spark hides values of settings whose names have `token` in them."""
+
+BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+"""Drawn by Linux whenever a machine starts. Where there is none, every log is far."""
+
+Identity = tuple[str, int, int]
 
 _PASSING: Final = ("E092", "E098")
 """What may be otherwise when one asks again: the broker has too much to do, or is about to be started anew."""
@@ -87,6 +94,36 @@ def problem_of(failure: BaseException) -> SmileError | None:
     if wrong.code not in CATALOGUE:
         return None
     return SmileError(Diagnostic(wrong.code, wrong.message, None, wrong.hint))
+
+
+# ── near and far ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ServedLog(DurableLog):
+    """A durable log that goes to tasks on other machines too. Pickled, it becomes itself wherever the very same file is
+    there, and `far`, which stands for it, anywhere else."""
+
+    def __init__(self, path: str, streams: Sequence[mmpl.StreamDef], far: "RemoteLog", flush: bool = True) -> None:
+        super().__init__(str(Path(path).absolute()), streams, flush)
+        self.far = far
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _nearest, (identity(self.path), self.path, self._definitions, self.far, self._flush)
+
+
+def _nearest(
+    there: Identity | None, path: str, streams: Sequence[mmpl.StreamDef], far: "RemoteLog", flush: bool
+) -> "ServedLog | RemoteLog":
+    return ServedLog(path, streams, far, flush) if there is not None and identity(path) == there else far
+
+
+def identity(path: str) -> Identity | None:
+    """Tells a file from all others on all machines: two that are the same are read through the same memory."""
+    try:
+        found = Path(path).stat()
+        return BOOT.read_text(), found.st_dev, found.st_ino
+    except OSError:
+        return None
 
 
 # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────────

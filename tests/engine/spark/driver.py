@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from smile.engine.local import Batch
-from smile.engine.spark.job import Offset
+from smile.engine.spark.planning import Offset
 from smile.engine.spark.session import session
 from smile.engine.spark.standing import Standing
 from smile.log.durable import DurableLog

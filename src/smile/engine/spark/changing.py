@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from smile.engine.generation import Generation
-from smile.engine.spark.job import Offset
 from smile.engine.spark.pipeline import Pipeline
+from smile.engine.spark.planning import Offset
 from smile.engine.spark.standing import Standing, States, states_at
 from smile.errors import error
 from smile.log.position import Log, Position

@@ -1,41 +1,19 @@
 """A job: what every process of a pipeline has to know of it. It goes to all of them pickled, and never changes."""
 
-import base64
 import hashlib
 import json
-import pickle
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from smile.engine.generation import Generation, Json
 from smile.engine.plan import Plan, Work
+from smile.engine.spark.planning import Offset, Planning
+from smile.engine.spark.sealed import Sealed
 from smile.kernels.layout import Layout
-from smile.log.position import Limit, Log, Position
+from smile.log.position import Limit, Log
 from smile.state.run import Shape
 from smile.state.store import Store
-
-
-@dataclass(frozen=True)
-class Offset:
-    """Where a batch begins or ends: so many frames have been taken in, and the log up to this position."""
-
-    number: int
-    position: Position
-
-    def to_json(self) -> Json:
-        return {"number": self.number, **self.position.to_json()}
-
-    @staticmethod
-    def from_json(found: Json) -> "Offset":
-        return Offset(found["number"], Position.from_json(found))
-
-    @cached_property
-    def horizons(self) -> dict[str, int]:
-        """Of each stream."""
-        return self.position.streams()
 
 
 @dataclass(frozen=True)
@@ -100,39 +78,10 @@ class Job:
         """Without what was compiled: compiling it again is quicker than pickling it."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-    def sealed(self) -> "Sealed":
-        return Sealed(self.run, zlib.compress(pickle.dumps(self)))
+    def sealed(self) -> Sealed:
+        return Sealed.of(self.run, self)
 
-
-@dataclass(frozen=True)
-class Sealed:
-    """A job on its way. Spark hands it to every task anew; a process opens it once."""
-
-    run: str
-    data: bytes
-
-    def opened(self) -> Job:
-        if self.run not in _opened:
-            _opened[self.run] = pickle.loads(zlib.decompress(self.data))
-            forget_all_but(_opened)
-        return _opened[self.run]
-
-    def to_text(self) -> str:
-        return f"{self.run} {base64.b64encode(self.data).decode()}"
-
-    @staticmethod
-    def from_text(text: str) -> "Sealed":
-        run, _, data = text.partition(" ")
-        return Sealed(run, base64.b64decode(data))
-
-
-RUNS_HELD = 2
-"""A process serves one run after the other, and two while a view is filled."""
-
-_opened: dict[str, Job] = {}
-
-
-def forget_all_but(held: dict[str, Any]) -> None:
-    """The last few that came."""
-    for run in list(held)[:-RUNS_HELD]:
-        del held[run]
+    def planning(self) -> Sealed:
+        """Only what batches are planned with."""
+        found = Planning(self.log, self.limit, self.start, self.until, self.partitions)
+        return Sealed.of(f"{self.run}-planning", found)

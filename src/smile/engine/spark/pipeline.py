@@ -25,10 +25,11 @@ from smile.engine.exchange import Incoming, gathered
 from smile.engine.generation import Json
 from smile.engine.local import Batch
 from smile.engine.spark.figures import Figures
-from smile.engine.spark.job import Job, Offset
-from smile.engine.spark.source import FORMAT
+from smile.engine.spark.job import Job
+from smile.engine.spark.planning import Offset
+from smile.engine.spark.source import FORMAT, SCHEMA
 from smile.engine.spark.standing import Standing, rows_at
-from smile.engine.spark.task import SCHEMA, batches_of, later_stage
+from smile.engine.spark.task import batches_of, later_stage
 from smile.engine.spark.trouble import heard, told
 from smile.errors import SmileError, error
 from smile.kernels.changes import Changes
@@ -84,13 +85,16 @@ class Pipeline:
         self.job = replace(self.job, start=self.offset, run=uuid4().hex)
         self._failure, self._available_now = None, available_now
         self._checkpoint = tempfile.mkdtemp(prefix="smile-")
-        frame = self.spark.readStream.format(FORMAT).option("job", self.job.sealed().to_text()).load()
+        frame = self.spark.readStream.format(FORMAT).options(**self._told_to_source()).load()
         for number in range(2, self.job.stages + 1):
             frame = _mapped(frame.repartitionById(self.job.partitions, frame.target), _stage_of(self.job, number))
         writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", f"file://{self._checkpoint}")
         if available_now:
             writer = writer.trigger(availableNow=True)
         self._query = writer.queryName(f"{', '.join(self.views)} ({self.job.run[:6]})").start()
+
+    def _told_to_source(self) -> dict[str, str]:
+        return {"job": self.job.sealed().to_text(), "planning": self.job.planning().to_text()}
 
     def wait(self, seconds: int | None = None) -> bool:
         """Until it has ended, or so long; whether it has. Trouble that goes away by itself is only told of."""

@@ -18,6 +18,7 @@ import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
+import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no types of its own
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -75,6 +76,16 @@ is not, nor are events."""
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 TEMPORARY_CHARS_MAX = 50
 
+WORKER = """\
+#!/bin/sh
+IFS=:
+kept=
+for place in $PYTHONPATH; do
+  case "$place" in */pyspark.zip | */py4j-*.zip) ;; *) kept="$kept${{kept:+:}}$place" ;; esac
+done
+PYTHONPATH="$kept" exec {python} "$@"
+"""
+
 MASTERS = re.compile(
     r"local(\[([1-9]\d*|\*)(\s*,\s*[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|k8s://.+"
     r"|spark://(?P<places>[^\s,/:]+:\d{1,5}(,[^\s,/:]+:\d{1,5})*)"
@@ -113,17 +124,20 @@ class Java:
         short = None if len(tempfile.gettempdir()) < TEMPORARY_CHARS_MAX else "/tmp"
         self._folder = tempfile.TemporaryDirectory(prefix="smile-", dir=short)
         self._place = Path(self._folder.name) / "gateway"
+        spark_home = Path(_find_spark_home())
+        self.python = self._python(spark_home) if _is_local(master) else sys.executable
         options = f"{JAVA_OPTIONS} -Djava.io.tmpdir={self._folder.name}"
         settings = ["--master", master, "--conf", f"spark.driver.defaultJavaOptions={options}"]
         rest = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         environment = {**(LOCAL_ENVIRONMENT if _is_local(master) else {}), **ENVIRONMENT, **os.environ}
-        environment |= {"JAVA_HOME": str(home), "SPARK_CONNECT_MODE": "0"}
+        # Could Spark start Python by itself, it would look for data sources in all that is installed there.
+        environment |= {"JAVA_HOME": str(home), "SPARK_CONNECT_MODE": "0", "PYSPARK_DRIVER_PYTHON": "no-python"}
         environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._place)}
         with ExitStack() as opened:
             # Standard output is for results, and Java says there too what is wrong.
             said = sys.stderr.fileno() if log is None else opened.enter_context(log.open("ab"))
             self.process = subprocess.Popen(
-                [Path(_find_spark_home()) / "bin" / "spark-submit", *settings, *rest],
+                [spark_home / "bin" / "spark-submit", *settings, *rest],
                 stdin=subprocess.PIPE,
                 stdout=said,
                 stderr=said,
@@ -132,6 +146,16 @@ class Java:
             )
         atexit.register(self.end)
 
+    def _python(self, spark_home: Path) -> str:
+        """What workers are started with. Spark has them load PySpark from its archive, where it is not compiled, so
+        that each would compile it anew; where it is the same as the one that is installed, they load that."""
+        if spark_home.resolve() != Path(pyspark.__file__).parent.resolve():
+            return sys.executable
+        path = Path(self._folder.name) / "python"
+        path.write_text(WORKER.format(python=shlex.quote(sys.executable)))
+        path.chmod(0o700)
+        return str(path)
+
     def session(self, name: str) -> SparkSession:
         """Waits until Spark is there."""
         global _java  # noqa: PLW0603  # PySpark has one for a process too
@@ -139,7 +163,7 @@ class Java:
             if _java is not self:
                 self._connect()
                 _java = self
-            return _session(self.master, name, self.log)
+            return _session(self.master, name, self.log, self.python)
         except (Py4JError, PySparkException) as problem:
             if self.is_lost:
                 raise self._not_started() from None
@@ -259,8 +283,8 @@ def session(master: str, name: str, log: Path | None) -> SparkSession:
         raise
 
 
-def _session(master: str, name: str, log: Path | None) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+def _session(master: str, name: str, log: Path | None, python: str) -> SparkSession:
+    os.environ |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
     conf = SparkConf().setMaster(_retrying(master)).setAppName(name)  # and with what the user has set
     for key, value in REQUIRED.items():
         conf.set(key, value)

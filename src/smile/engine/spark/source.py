@@ -1,12 +1,14 @@
 """The source of a pipeline: a Python data source of Structured Streaming. It plans batches over the log, and its tasks
 run the first stage as they read.
+
+Spark loads this in every process that it plans with, each for a small part of it: what a part needs, it loads itself.
 """
 
-import time
+import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -17,16 +19,17 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from smile.engine.generation import Json
-from smile.engine.spark.job import Job, Offset, Sealed
-from smile.engine.spark.task import SCHEMA, batches_of, first_stage
+from smile.engine.spark.sealed import Sealed
 from smile.engine.spark.trouble import told
-from smile.log.position import Limit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from smile.engine.spark.planning import Planning
 
 FORMAT = "smile"
-PATIENCE_S = 0.1
-"""So long the source waits for something new before it says that there is nothing."""
-NAP_S = 0.001
+SCHEMA = "target int, stage int, message binary"
+Json = dict[str, Any]
 
 
 @dataclass
@@ -39,83 +42,87 @@ class Task(InputPartition):
 
 
 class SmileSource(DataSource):
+    """Made in processes of Spark's own only."""
+
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
+        without_pandas()
         super().__init__(options)
-        self.job = Sealed.from_text(options["job"])
+        self.job, self.planning = Sealed.from_text(options["job"]), Sealed.from_text(options["planning"])
 
     def schema(self) -> str:
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> "SmileReader":  # noqa: N802  # Spark's name
-        return SmileReader(self.job)
+        without_pandas()
+        return SmileReader(self.job, self.planning)
+
+
+class _NoPandas:
+    """Finds no pandas, and leaves all else to others."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"{name} is not for Spark's own processes", name=name)
+
+
+def without_pandas() -> None:
+    """Arrow would load it wherever it is installed, which takes a second, and nothing here has a use for it."""
+    if _NoPandas not in sys.meta_path:
+        sys.meta_path.insert(0, _NoPandas)
 
 
 class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Spark calls the planning half of it in a process of its own, and `read` in its workers."""
 
-    def __init__(self, sealed: Sealed) -> None:
-        self.sealed = sealed
+    def __init__(self, job: Sealed, planning: Sealed) -> None:
+        self._job, self._planning = job, planning
         self.until: int | None = None
-
-    @property
-    def job(self) -> Job:
-        return self.sealed.opened()
 
     # ── planning ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def planning(self) -> "Planning":
+        found: Planning = self._planning.opened()
+        return found
+
     def initialOffset(self) -> Json:  # noqa: N802
-        return self.job.start.to_json()
+        return self.planning.start.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        limit = self.job.limit
+        limit = self.planning.limit
         if limit.commits is not None:
             return ReadMaxFiles(limit.commits)
         return ReadAllAvailable() if limit.rows is None else ReadMaxRows(limit.rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with told():
-            self.until = self.job.log.newest().commit
+            self.until = self.planning.log.newest().commit
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """As far as a batch may go; where nothing is new it waits a little, which costs less than to be asked again."""
-        with told():
-            before = Offset.from_json(start)
-            if not before.number:
-                # What is shown before anything has happened comes first.
-                return Offset(1, before.position).to_json()
-            allowed = self._allowed(limit)
-            patient_until = time.monotonic() + (PATIENCE_S if allowed.last is None else 0)
-            while True:
-                position = self.job.log.after(before.position, allowed)
-                if position != before.position:
-                    return Offset(before.number + 1, position).to_json()
-                if time.monotonic() >= patient_until:
-                    break
-                time.sleep(NAP_S)
-            return start
+        """What Spark calls a file is a commit."""
+        from smile.engine.spark.planning import Offset  # noqa: PLC0415
 
-    def _allowed(self, limit: ReadLimit) -> Limit:
-        """Spark's limit, and never more bytes than a batch may have, nor a commit too many. What Spark calls a file is
-        a commit."""
-        size, last = self.job.limit.bytes, self.until if self.job.until is None else self.job.until
-        match limit:
-            case ReadMaxRows(max_rows=most):
-                return Limit(rows=most, bytes=size, last=last)
-            case ReadMaxFiles(max_files=most):
-                return Limit(bytes=size, commits=most, last=last)
-        return Limit(bytes=size, last=last)
+        with told():
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            commits = limit.max_files if isinstance(limit, ReadMaxFiles) else None
+            allowed = self.planning.allowed(rows, commits, self.until)
+            return self.planning.latest(Offset.from_json(start), allowed).to_json()
 
     def partitions(self, start: Json, end: Json) -> Sequence[Task]:
-        return [Task(p, start, end) for p in range(self.job.partitions)]
+        return [Task(p, start, end) for p in range(self.planning.partitions)]
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        from smile.engine.spark.planning import Offset  # noqa: PLC0415
+        from smile.engine.spark.task import batches_of, first_stage  # noqa: PLC0415
+
         assert isinstance(partition, Task)
         with told():
             start, end = Offset.from_json(partition.start), Offset.from_json(partition.end)
-            yield from batches_of(first_stage(self.job, partition.partition, start, end))
+            yield from batches_of(first_stage(self._job.opened(), partition.partition, start, end))

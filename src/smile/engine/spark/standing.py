@@ -18,7 +18,8 @@ from pyarrow import fs
 
 from smile.engine.generation import Generation, Json
 from smile.engine.repartition import repartitioned
-from smile.engine.spark.job import Job, Offset
+from smile.engine.spark.job import Job
+from smile.engine.spark.planning import Offset
 from smile.engine.spark.task import states_of, tables_of
 from smile.errors import SmileError, error
 from smile.kernels.changes import Changes, concat
@@ -207,16 +208,16 @@ class Standing:
         self.note_delivered(offset, hard=True)
 
     def harden(self, job: Job, offset: Offset) -> Mapping[str, int]:
-        """The horizons of the oldest version there is, once one that is held is on the disk. It may be done beside
-        everything else. The hard checkpoint before it stays, should something become of this one."""
+        """Once a version that is held is on the disk, the horizons of the hard checkpoint before it, which stays in
+        case that something becomes of this one; without it, of the oldest version. It may be done beside all else."""
         mark = Mark.of(offset.number, offset.horizons)
         stores = job.stores()
         for (stage, _), store in stores.items():
             store.harden(mark, job.shapes(stage))
-        before = max((one for one in self.hard(job) if one < mark), default=mark)
+        versions = set[Mark].intersection(*(store.versions() for store in stores.values()))
+        oldest = max((one for one in self.hard(job) if one < mark), default=min(versions))
         for store in stores.values():
-            store.let_go(before)
-        oldest = min(set[Mark].intersection(*(store.versions() for store in stores.values())))
+            store.let_go(oldest)
         return next(iter(stores.values())).horizons(oldest)
 
     def hard(self, job: Job) -> set[Mark]:

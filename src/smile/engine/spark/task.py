@@ -18,14 +18,15 @@ from smile.engine.exchange import Incoming, Outgoing, gathered
 from smile.engine.local import heard_of
 from smile.engine.merges import Merges
 from smile.engine.plan import Made, Route, States, Work
-from smile.engine.spark.job import Job, Offset, forget_all_but
+from smile.engine.spark.job import Job
+from smile.engine.spark.planning import Offset
+from smile.engine.spark.sealed import forget_all_but
 from smile.kernels.changes import Changes
 from smile.kernels.seals import Moved
 from smile.state.run import Shape
 from smile.state.store import Mark, Store, Tables
 from smile.state.table import Table
 
-SCHEMA = "target int, stage int, message binary"
 ROWS = pa.schema([("target", pa.int32()), ("stage", pa.int32()), ("message", pa.binary())])
 DRIVER = 0
 """The stage of messages for whoever runs the pipeline."""

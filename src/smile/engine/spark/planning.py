@@ -1,0 +1,63 @@
+"""Planning: how far the next batch of a job goes. It depends on the log alone, and never goes back."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from smile.log.position import Limit, Log, Position
+
+PATIENCE_S = 0.1
+"""So long the source waits for something new before it says that there is nothing."""
+NAP_S = 0.001
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Where a batch begins or ends: so many frames have been taken in, and the log up to this position."""
+
+    number: int
+    position: Position
+
+    def to_json(self) -> dict[str, Any]:
+        return {"number": self.number, **self.position.to_json()}
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> "Offset":
+        return Offset(found["number"], Position.from_json(found))
+
+    @cached_property
+    def horizons(self) -> dict[str, int]:
+        """Of each stream."""
+        return self.position.streams()
+
+
+@dataclass(frozen=True)
+class Planning:
+    """What of a job a batch is planned with."""
+
+    log: Log
+    limit: Limit
+    start: Offset
+    until: int | None
+    partitions: int
+
+    def allowed(self, rows: int | None, commits: int | None, until: int | None) -> Limit:
+        """So much, never more bytes than a batch may have, nor a commit too many."""
+        last = until if self.until is None else self.until
+        return Limit(rows, self.limit.bytes, commits, last)
+
+    def latest(self, start: Offset, allowed: Limit) -> Offset:
+        """As far as a batch may go; where nothing is new it waits a little, which costs less than to be asked again."""
+        if not start.number:
+            # What is shown before anything has happened comes first.
+            return replace(start, number=1)
+        patient_until = time.monotonic() + (PATIENCE_S if allowed.last is None else 0)
+        while True:
+            position = self.log.after(start.position, allowed)
+            if position != start.position:
+                return Offset(start.number + 1, position)
+            if time.monotonic() >= patient_until:
+                return start
+            time.sleep(NAP_S)

@@ -1,0 +1,83 @@
+"""What the tests of publishing share: streams, a publisher on a log, and all that the log has."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from smile.algebra import mmpl
+from smile.algebra.types import INT, STRING
+from smile.broker.publication import Numbered, Publication, Published, Silence
+from smile.broker.publisher import Publisher
+from smile.errors import SmileError
+from smile.log.clock import Clock, Ticks, wall_clock
+from smile.log.durable import DurableLog
+from smile.log.position import Limit
+from smile.log.published_batches import rows_of_batch
+from smile.log.shape import Shape
+
+COLUMNS = (("v", INT), ("w", STRING))
+STREAMS = [
+    mmpl.StreamDef("R", "t", COLUMNS),
+    mmpl.StreamDef("S", "t", COLUMNS),
+    mmpl.StreamDef("T", "t", COLUMNS, publisher_timed=True),
+]
+WAIT_S = 30
+
+
+@contextmanager
+def publisher_at(
+    path: Path, clock: Clock = wall_clock, origin: int = 0, silence_ms: int = 50, idle_ms: int = 10_000, **given: Any
+) -> Iterator[Publisher]:
+    """Silence is rare unless it is asked for."""
+    log = DurableLog.at(str(path), STREAMS, flush=False)
+    publisher = Publisher(log, Ticks(origin, clock), silence_ms, idle_ms, STREAMS, **given)
+    publisher.start()
+    try:
+        yield publisher
+    finally:
+        publisher.stop()
+        log.close()
+
+
+def numbered(stream: str, rows: list[tuple[Any, ...]], seq: int, producer: str = "p") -> Publication:
+    return Publication(stream, rows, Numbered(producer, seq))
+
+
+def taken(publisher: Publisher, order: Publication | Silence) -> Published:
+    return publisher.submit(order).result(WAIT_S)
+
+
+def answer(future: Future[Published]) -> tuple[list[int], int] | str:
+    """Ticks and how many of them were there before, or the code of the error."""
+    try:
+        found = future.result(WAIT_S)
+    except SmileError as problem:
+        return problem.diagnostics[0].code
+    return list(found.ticks), found.repeated
+
+
+def as_batch(rows: list[tuple[Any, ...]], stream: str) -> pa.RecordBatch:
+    """The same rows as Arrow."""
+    definition = next(s for s in STREAMS if s.name == stream)
+    names = [*(["t"] if definition.publisher_timed else []), *(name for name, _ in COLUMNS)]
+    kinds = [pa.string() if name == "w" else pa.int64() for name in names]
+    columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
+    return rows_of_batch(Shape(definition), pa.record_batch(columns, names), definition.publisher_timed)
+
+
+def content(path: Path, stream: str) -> dict[int, tuple[Any, ...]]:
+    """Every event of a stream by its tick, read commit by commit by somebody else."""
+    log = DurableLog(str(path), STREAMS)
+    found: dict[int, tuple[Any, ...]] = {}
+    position = log.start()
+    while (end := log.after(position, Limit(commits=1))) != position:
+        for row in log.read(stream, position, end).to_pylist():
+            assert row["t"] not in found
+            found[row["t"]] = (row["v"], row["w"])
+        position = end
+    log.close()
+    return found

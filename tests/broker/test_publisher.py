@@ -1,0 +1,391 @@
+"""Whatever a publisher answered is in the log, once, with those ticks; what it refused is not there."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from smile import limits
+from smile.algebra import mmpl
+from smile.broker.publication import Publication, Published, Silence
+from smile.broker.publisher import Publisher
+from smile.errors import SmileError, error
+from smile.log.clock import Ticks, wall_clock
+from smile.log.durable import DurableLog
+from smile.log.frame import END, NOTHING
+from smile.log.pieces import StreamPiece
+from tests.broker.publishing import STREAMS, WAIT_S, answer, as_batch, content, numbered, publisher_at, taken
+
+PAST = 10**15
+
+
+def code(failure: pytest.ExceptionInfo[SmileError]) -> str:
+    return failure.value.diagnostics[0].code
+
+
+# ── ticks, horizons, silence ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_events_have_the_ticks_that_were_answered(tmp_path: Path) -> None:
+    with publisher_at(tmp_path / "log", lambda: PAST, origin=5) as publisher:
+        one = taken(publisher, Publication("R", [(1, "a")]))
+        many = taken(publisher, Publication("S", as_batch([(2, "b"), (3, None)], "S")))
+        assert not taken(publisher, Publication("R", [])).ticks
+    first, *others = [*one.ticks, *many.ticks]
+    assert first == PAST * 1024 + 5
+    assert all(b - a >= 1024 and b % 1024 == 5 for a, b in pairwise([first, *others]))
+    assert content(tmp_path / "log", "R") == {first: (1, "a")}
+    assert content(tmp_path / "log", "S") == dict(zip(others, [(2, "b"), (3, None)], strict=True))
+
+
+def test_a_clock_that_steps_back_or_stands_still_gives_higher_ticks_even_after_a_restart(tmp_path: Path) -> None:
+    now, told = [PAST], list[int]()
+    for step in (0, 0, -(10**9), 5, -1):
+        with publisher_at(tmp_path / "log", lambda: now[0], silence_ms=0, idle_ms=1) as publisher:
+            for _ in range(3):
+                now[0] += step
+                told += taken(publisher, Publication("R", [(len(told), "x")])).ticks
+                horizons = publisher.horizons
+                assert horizons["R"] >= told[-1]
+                assert horizons["T"] == NOTHING
+    assert all(b - a >= 1024 for a, b in pairwise(told))
+    assert list(content(tmp_path / "log", "R")) == told
+
+
+def until(publisher: Publisher, stream: str, tick: int) -> None:
+    """Waits for the commit that tells of it; the commits are counted by `publisher_at`'s listener."""
+    commits = threading.Event()
+    publisher._committed = commits.set
+    for _ in range(100):
+        if publisher.horizons[stream] >= tick:
+            return
+        assert commits.wait(WAIT_S)
+        commits.clear()
+    raise AssertionError
+
+
+def test_idle_streams_advance_with_the_clock_and_what_is_told_is_on_the_disk(tmp_path: Path) -> None:
+    now = [PAST]
+    with publisher_at(tmp_path / "log", lambda: now[0], silence_ms=0, idle_ms=5) as publisher:
+        until(publisher, "S", PAST * 1024)
+        reader = DurableLog(str(tmp_path / "log"), STREAMS)
+        for now[0] in (PAST + 7, PAST + 900):
+            until(publisher, "R", now[0] * 1024)
+            assert reader.newest().streams() == {"R": now[0] * 1024, "S": now[0] * 1024, "T": NOTHING}
+        commits = publisher.status()["commits"]
+        now[0] -= 500
+        taken(publisher, Silence("T", 3))
+        assert publisher.horizons == {"R": (PAST + 900) * 1024, "S": (PAST + 900) * 1024, "T": 3}
+        assert publisher.status()["commits"] == commits + 1
+        reader.close()
+
+
+def test_soon_after_an_event_the_other_streams_are_known_as_far(tmp_path: Path) -> None:
+    with publisher_at(tmp_path / "log", lambda: PAST, silence_ms=20, idle_ms=600_000) as publisher:
+        (tick,) = taken(publisher, Publication("R", [(1, "a")])).ticks
+        until(publisher, "S", tick)
+
+
+def test_streams_that_come_later_can_be_published_to(tmp_path: Path) -> None:
+    log = DurableLog.at(str(tmp_path / "log"), STREAMS[:1], flush=False)
+    publisher = Publisher(log, Ticks(0, wall_clock), 50, 10_000, STREAMS[:1])
+    publisher.start()
+    taken(publisher, Publication("R", [(1, "a")]))
+    with pytest.raises(SmileError, match="there is no stream T"):
+        publisher.submit(Publication("T", [(4, 1, "a")]))
+    log.add_streams(STREAMS)
+    publisher.become(STREAMS[1:])
+    assert list(taken(publisher, Publication("T", [(4, 1, "a")])).ticks) == [4]
+    taken(publisher, Publication("S", [(2, "b")]))
+    with pytest.raises(SmileError, match="there is no stream R"):
+        publisher.submit(Publication("R", [(1, "a")]))
+    publisher.stop()
+    assert DurableLog.definitions_at(log.path) == STREAMS
+    log.close()
+    assert [len(content(tmp_path / "log", stream)) for stream in "RST"] == [1, 1, 1]
+
+
+def test_origins_of_one_log_have_ticks_of_their_own(tmp_path: Path) -> None:
+    told: dict[int, tuple[int, str]] = {}
+    for turn in range(6):
+        with publisher_at(tmp_path / "log", lambda: PAST, origin=turn % 2) as publisher:
+            for n in range(3):
+                row = (turn, str(n))
+                (tick,) = taken(publisher, Publication("R", [row])).ticks
+                assert tick not in told and tick % 1024 == turn % 2
+                told[tick] = row
+    with publisher_at(tmp_path / "log", lambda: PAST + 50, origin=0) as publisher:
+        taken(publisher, Publication("R", [(9, "z")]))
+        other = publisher.horizons["R"]
+    assert other == max(tick for tick in told if tick % 1024 == 1)  # the stream is known as far as both of them
+    assert content(tmp_path / "log", "R") == {tick: row for tick, row in told.items() if tick <= other}
+
+
+# ── streams whose publishers give the ticks ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_publishers_own_ticks_ascend(tmp_path: Path) -> None:
+    with publisher_at(tmp_path / "log", silence_ms=0, idle_ms=1) as publisher:
+        assert list(taken(publisher, Publication("T", [(4, 1, "a"), (9, 2, "b")])).ticks) == [4, 9]
+        assert taken(publisher, Silence("T", 20)) == Published(())
+        assert publisher.horizons["T"] == 20
+        assert taken(publisher, Silence("T", 7)) == Published(())
+        for rows, expected in [
+            ([(4, 1, "a"), (9, 2, "b")], ([4, 9], 2)),
+            ([(9, 2, "b"), (21, 3, "c")], ([9, 21], 1)),
+            ([(9, 2, "other"), (25, 3, "c")], "E082"),
+            ([(5, 2, "b")], "E081"),
+            ([(4, 1, "a"), (21, 3, "c")], "E082"),
+            ([(30, 1, "a"), (30, 1, "a")], "E079"),
+            ([(31, 1, "a"), (30, 1, "a")], "E079"),
+        ]:
+            for given in (rows, as_batch(rows, "T")):
+                assert answer(publisher.submit(Publication("T", given))) in (expected, ([9, 21], 2))
+        taken(publisher, Silence("T", END))
+        assert answer(publisher.submit(Publication("T", [(40, 1, "a")]))) == "E081"
+    assert list(content(tmp_path / "log", "T")) == [4, 9, 21]
+
+
+def test_ticks_that_are_known_and_numbers_that_are_new_go_together(tmp_path: Path) -> None:
+    with publisher_at(tmp_path / "log") as publisher:
+        taken(publisher, numbered("T", [(4, 1, "a"), (9, 2, "b")], 0, "first"))
+        rows = [(9, 2, "b"), (11, 3, "c")]
+        for expected in (([9, 11], 1), ([9, 11], 2)):
+            assert answer(publisher.submit(numbered("T", rows, 0, "second"))) == expected
+        assert answer(publisher.submit(numbered("T", [(9, 2, "b")], 5, "third"))) == ([9], 1)
+        assert answer(publisher.submit(numbered("T", [(9, 2, "b"), (11, 9, "c")], 0, "second"))) == "E096"
+    assert list(content(tmp_path / "log", "T")) == [4, 9, 11]
+
+
+def test_what_is_wrong_in_itself_is_refused_at_once(tmp_path: Path) -> None:
+    with publisher_at(tmp_path / "log") as publisher:
+        wrong: list[tuple[Publication | Silence, str]] = [
+            (Publication("Q", [(1, "a")]), "E076"),
+            (Silence("R", 5), "E079"),
+            (Silence("T", -1), "E079"),
+            (Publication("T", as_batch([(1, "a")], "R")), "E088"),
+            (numbered("R", [(1, "a")], -1), "E096"),
+            (numbered("R", [(1, "a")], 2**63), "E096"),
+            (numbered("R", [(1, "a")], 1, ""), "E096"),
+            (numbered("R", [(1, "a")], 1, "\ud800"), "E096"),
+            (numbered("R", [(1, "a")], 1, "p" * 1000), "E096"),
+        ]
+        for order, expected in wrong:
+            with pytest.raises(SmileError) as failure:
+                publisher.submit(order)
+            assert code(failure) == expected
+        assert publisher.status()["publications"] == 0
+
+
+# ── limits, the end, failures ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_waits_is_bounded_and_refused_clearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "publisher_events_max", 10)
+    monkeypatch.setattr(limits, "publisher_bytes_max", 20_000)
+    log = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
+    publisher = Publisher(log, Ticks(0, wall_clock), 50, 10_000, STREAMS)
+    kept = [publisher.submit(Publication("R", [(n, "a")] * 5)) for n in range(2)]
+    for rows in ([(1, "a")], [(1, "x" * 20_000)]):
+        with pytest.raises(SmileError, match="10 events are waiting") as failure:
+            publisher.submit(Publication("R", rows))
+        assert code(failure) == "E092"
+    cancelled = publisher.submit(Publication("R", []))
+    assert cancelled.cancel()
+    publisher.start()
+    assert all(len(future.result(WAIT_S).ticks) == 5 for future in kept)
+    large = taken(publisher, Publication("R", [(1, "x" * 50_000)]))  # alone it may be as large as it likes
+    publisher.stop()
+    with pytest.raises(SmileError, match="stopping") as failure:
+        publisher.submit(Publication("R", [(1, "a")]))
+    assert code(failure) == "E098"
+    assert publisher.status()["waiting_events"] == publisher.status()["waiting_bytes"] == 0
+    log.close()
+    assert len(content(tmp_path / "log", "R")) == 10 + len(large.ticks)
+
+
+def test_what_was_submitted_is_finished_at_the_end(tmp_path: Path) -> None:
+    with publisher_at(tmp_path / "log") as publisher:
+        futures = [publisher.submit(Publication("R", [(n, "a")])) for n in range(500)]
+    assert all(future.done() and len(future.result().ticks) == 1 for future in futures)
+    assert len(content(tmp_path / "log", "R")) == 500
+
+
+def test_a_check_of_the_tick_refuses_one_publication_alone(tmp_path: Path) -> None:
+    stream = replace(STREAMS[0], checks=(mmpl.Call("<=", (mmpl.Column("v"), mmpl.Column("t"))),))
+    log = DurableLog.at(str(tmp_path / "log"), [stream], flush=False)
+    publisher = Publisher(log, Ticks(0, lambda: 100), 50, 10_000, [stream])
+    futures = [publisher.submit(Publication("R", [(v, "a"), (v, "b")])) for v in (5, 2**50, 6)]
+    futures.append(publisher.submit(Publication("R", as_batch([(2**50, "a")], "R"))))
+    publisher.start()
+    found = [answer(future) for future in futures]
+    assert [isinstance(f, str) for f in found] == [False, True, False, True]
+    assert found[1] == found[3] == "E080"
+    with pytest.raises(SmileError, match="event 1: R requires v <= t, and t is 10"):
+        futures[1].result()
+    publisher.stop()
+    log.close()
+
+
+def test_a_full_disk_refuses_what_does_not_fit_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    model: dict[int, tuple[Any, ...]] = {}
+    with publisher_at(path) as publisher:
+        log, seq, refused = publisher._log, 0, 0
+        pages = 40
+        for turn in range(60):
+            writer = log._writer
+            if writer is not None:
+                writer.execute(f"PRAGMA max_page_count = {pages}")
+            rows = [(turn, "x" * 900), (turn, "y" * 900)]
+            found = answer(publisher.submit(numbered("R", rows, seq)))
+            if found == "E084":
+                refused += 1
+                assert publisher.status()["trouble"]
+                pages += 8  # somebody makes room
+                continue
+            assert not isinstance(found, str)
+            assert found[1] == 0
+            model.update(zip(found[0], rows, strict=True))
+            seq += 2
+        assert refused >= 2
+        assert publisher.status()["refused"] == refused
+        again = answer(publisher.submit(numbered("R", rows, seq - 2)))
+        assert again == (found[0], 2)
+    assert content(path, "R") == model
+
+
+def test_a_commit_that_failed_and_yet_happened_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with publisher_at(tmp_path / "log") as publisher:
+        append = publisher._log.append
+
+        def failing(*given: Any) -> int:
+            append(*given)
+            raise error("E084", "the disk says that it did not write")
+
+        for stream, row, other in (("T", (5, 1, "a"), (5, 1, "b")), ("R", (1, "a"), (1, "b"))):
+            monkeypatch.setattr(publisher._log, "append", failing)
+            assert answer(publisher.submit(numbered(stream, [row], 0, stream))) == "E084"
+            monkeypatch.setattr(publisher._log, "append", append)
+            assert answer(publisher.submit(numbered(stream, [other], 0, stream))) == "E096"
+            found = answer(publisher.submit(numbered(stream, [row], 0, stream)))
+            assert found[1] == 1
+        assert answer(publisher.submit(Publication("T", [(5, 1, "b")]))) == "E082"
+    assert [len(content(tmp_path / "log", stream)) for stream in "RT"] == [1, 1]
+
+
+def test_a_log_that_cannot_be_read_any_more_refuses_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with publisher_at(tmp_path / "log", idle_ms=5) as publisher:
+        taken(publisher, Publication("R", [(1, "a")]))
+        holder = sqlite3.connect(tmp_path / "log", isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        publisher._log.close()
+        monkeypatch.setattr("smile.log.database.BUSY_S", 0.01)
+        assert answer(publisher.submit(Publication("R", [(2, "b")]))) == "E084"
+        holder.execute("ROLLBACK")
+        holder.close()
+        taken(publisher, Publication("R", [(3, "c")]))
+    assert list(content(tmp_path / "log", "R").values()) == [(1, "a"), (3, "c")]
+
+
+def test_events_of_a_finished_stream_are_refused(tmp_path: Path) -> None:
+    log = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
+    log.append([StreamPiece("R", "0", NOTHING, END)])
+    log.close()
+    with publisher_at(tmp_path / "log", lambda: PAST) as publisher:
+        assert answer(publisher.submit(Publication("R", [(1, "a")]))) == "E081"
+        (tick,) = taken(publisher, Publication("S", [(1, "a")])).ticks
+        assert tick < 2 * PAST * 1024
+
+
+# ── a process that is killed ────────────────────────────────────────────────────────────────────────────────────────
+
+WRITER = """
+import sys, json, random
+from collections import deque
+from smile.broker.publication import Numbered, Publication
+from smile.broker.publisher import Publisher
+from smile.log.clock import Ticks, wall_clock
+from smile.log.durable import DurableLog
+from tests.broker.publishing import STREAMS, as_batch
+path, seq = sys.argv[1], int(sys.argv[2])
+log = DurableLog.at(path, STREAMS)
+publisher = Publisher(log, Ticks(0, wall_clock), 5, 5, STREAMS)
+publisher.start()
+under_way = deque()
+while True:
+    rows = [(n, "x") for n in range(seq, seq + random.choice([1, 1, 3, 50]))]
+    stream = random.choice("RS")
+    print(json.dumps({"sent": seq, "stream": stream, "rows": len(rows)}), flush=True)
+    given = as_batch(rows, stream) if len(rows) > 3 else rows
+    under_way.append((seq, publisher.submit(Publication(stream, given, Numbered("p", seq)))))
+    seq += len(rows)
+    if len(under_way) > 40:
+        first, future = under_way.popleft()
+        found = future.result(30)
+        print(json.dumps({"done": first, "ticks": list(found.ticks)}), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_publisher_that_is_killed_keeps_what_it_acknowledged_once(tmp_path: Path) -> None:
+    """And whoever sends again what was not acknowledged finds each event once."""
+    path, random = tmp_path / "log", Random(7)
+    acknowledged: dict[int, tuple[str, int]] = {}
+    sent: dict[int, tuple[str, int]] = {}
+    begin = 0
+    for _ in range(3):
+        command = [sys.executable, "-c", WRITER, str(path), str(begin)]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
+            assert writer.stdout is not None
+            left = random.randrange(50, 250)
+            for line in writer.stdout:
+                if not line.endswith("\n"):
+                    break
+                said = json.loads(line)
+                if "sent" in said:
+                    sent[said["sent"]] = (said["stream"], said["rows"])
+                else:
+                    for n, tick in enumerate(said["ticks"], said["done"]):
+                        acknowledged[n] = (sent[said["done"]][0], tick)
+                left -= 1
+                if left == 0:
+                    writer.send_signal(signal.SIGKILL)
+        with publisher_at(path) as publisher:
+            horizon = max(publisher.horizons.values())
+            for seq, (stream, count) in sorted(sent.items()):
+                found = taken(publisher, numbered(stream, [(n, "x") for n in range(seq, seq + count)], seq))
+                for n, tick in enumerate(found.ticks, seq):
+                    assert acknowledged.setdefault(n, (stream, tick)) == (stream, tick)
+                    if n - seq >= found.repeated:
+                        assert tick > horizon
+        for stream in "RS":
+            expected = {tick: (n, "x") for n, (of, tick) in acknowledged.items() if of == stream}
+            assert content(path, stream) == expected
+        begin = max(acknowledged) + 1
+        sent.clear()
+
+
+def test_futures_of_one_commit_are_answered_together(tmp_path: Path) -> None:
+    log = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
+    publisher = Publisher(log, Ticks(0, wall_clock), 50, 10_000, STREAMS)
+    futures: list[Future[Published]] = [publisher.submit(Publication("R", [(n, "a")])) for n in range(100)]
+    publisher.start()
+    assert not wait(futures, WAIT_S).not_done
+    assert publisher.status()["commits"] == 1
+    publisher.stop()
+    log.close()

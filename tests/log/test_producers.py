@@ -1,0 +1,81 @@
+"""A producer's numbers stand for the events that they were logged with, whatever happens to the log afterwards."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from smile.errors import SmileError
+from smile.log import producers
+from smile.log.durable import DurableLog
+from smile.log.frame import NOTHING
+from smile.log.producers import Record
+from tests.log.test_durable import STREAMS, piece
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[DurableLog]:
+    made = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
+    yield made
+    made.close()
+
+
+def record(producer: str, first: int, last: int, tick: int) -> Record:
+    return Record(producer, first, last, "R", "0", tick, tick + last - first)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_records_are_found_by_any_of_their_numbers(log: DurableLog, seed: int) -> None:
+    random, known = Random(seed), dict[str, list[Record]]()
+    for tick in range(40):
+        records = []
+        for _ in range(random.randrange(4)):
+            producer = random.choice(["p", "q", "é☃"])
+            of = known.setdefault(producer, [])
+            first = (of[-1].last if of else random.randrange(3)) + random.choice([1, 1, 1, 5])
+            of.append(record(producer, first, first + random.randrange(4), 2**62 + tick))
+            records.append(of[-1])
+        log.append([piece(tick - 1, tick, tick)], records, at=tick)
+    for producer, of in known.items():
+        assert log.last_number(producer) == of[-1].last
+        for _ in range(30):
+            first = random.randrange(of[-1].last + 3)
+            last = first + random.randrange(8)
+            assert log.records(producer, first, last) == [r for r in of if r.last >= first and r.first <= last]
+    assert log.last_number("nobody") is None
+    assert log.records("nobody", 0, 10) == []
+
+
+def test_numbers_that_were_not_committed_are_not_known(log: DurableLog) -> None:
+    log.append([piece(NOTHING, 4, 2)], [record("p", 1, 1, 2)])
+    with pytest.raises(SmileError, match="nothing is known of ticks above 4 up to 9"):
+        log.append([piece(9, 12, 10)], [record("p", 2, 2, 10)])
+    assert log.last_number("p") == 1
+    with pytest.raises(SmileError):
+        log.append([piece(4, 12, 10)], [record("p", 1, 1, 10)])  # a number twice
+    assert log.newest().streams()["R"] == 4
+    log.append([piece(4, 12, 10)], [record("p", 2, 2, 10)])
+    assert log.last_number("p") == 2
+
+
+def test_forgetting_leaves_the_last_of_each(log: DurableLog) -> None:
+    for n in range(6):
+        log.append([piece(n - 1, n, n)], [record("p", n, n, n), *([record("q", 0, 0, n)] if n == 0 else [])])
+    db = sqlite3.connect(log.path, isolation_level=None)
+    producers.forget(db, 4)
+    db.close()
+    assert [r.first for r in log.records("p", 0, 9)] == [3, 4, 5]
+    assert log.records("q", 0, 0) == [record("q", 0, 0, 0)]
+
+
+def test_damaged_numbers_are_said_to_be(log: DurableLog) -> None:
+    log.append([piece(NOTHING, 4, 2)], [record("p", 1, 3, 2)])
+    with sqlite3.connect(log.path) as db:
+        db.execute("UPDATE producers SET last = 4")
+    db.close()
+    for ask in (lambda: log.last_number("p"), lambda: log.records("p", 2, 2)):
+        with pytest.raises(SmileError, match="damaged: the numbers of a producer") as failure:
+            ask()
+        assert failure.value.diagnostics[0].code == "E085"
