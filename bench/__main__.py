@@ -2,11 +2,11 @@
 
 import sys
 
-from bench import beside, compile, engine, spark
+from bench import beside, compile, engine, log, spark
 from bench.report import Report
 
 if __name__ == "__main__":
-    parts = {"compile": compile.run, "engine": engine.run, "spark": spark.run, "peers": beside.run}
+    parts = {"compile": compile.run, "engine": engine.run, "spark": spark.run, "log": log.run, "peers": beside.run}
     report = Report()
     for name in sys.argv[1:] or parts:
         parts[name](report)

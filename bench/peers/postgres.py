@@ -176,12 +176,12 @@ def floor() -> Iterator[Connection]:
         connection.execute("SET search_path = public")  # PostgreSQL's own operators, not those that tests put first
         connection.execute("SET synchronous_commit = off")
         connection.execute("SET plan_cache_mode = force_generic_plan")
-        for statement in _schema():
+        for statement in schema():
             connection.execute(statement)
         yield connection
 
 
-def _schema() -> Iterator[str]:
+def schema() -> Iterator[str]:
     sides = (("buy", "sell", BUY), ("sell", "buy", SELL))
     for text in (_TABLES, _BID):
         for side, other, _ in sides:

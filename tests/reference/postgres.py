@@ -68,17 +68,17 @@ def type_name(data: DataType) -> str:
 
 
 @contextmanager
-def running() -> Iterator[Connection]:
-    """A connection to a server of its own."""
+def running(flush: bool = False) -> Iterator[Connection]:
+    """A connection to a server of its own. With `flush`, what is committed is on the disk."""
     with tempfile.TemporaryDirectory(prefix="smile-postgres-") as name:
         folder = Path(name)
         programs = _programs(folder)
         data = folder / "data"
         locale = ("--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
         _run([programs / "initdb", "-D", data, "-U", "smile", "--auth=trust", "--no-sync", *locale])
-        options = f"-c listen_addresses='' -c fsync=off -c autovacuum=off -c max_connections=5 -k {folder}"
+        options = f"-c listen_addresses='' -c fsync={'on' if flush else 'off'} -c autovacuum=off -c max_connections=9"
         control: list[str | Path] = [programs / "pg_ctl", "-D", data, "-w", "-s", "-t", str(START_S_MAX)]
-        _run([*control, "-l", folder / "log", "-o", options, "start"], folder / "log")
+        _run([*control, "-l", folder / "log", "-o", f"{options} -k {folder}", "start"], folder / "log")
         try:
             with psycopg.connect(host=name, user="smile", dbname="postgres", autocommit=True) as connection:
                 for statement in _departures():
