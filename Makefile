@@ -53,13 +53,8 @@ fuzz: $(STAMP) ## random programs with SEEDS=1000-2000, or from where the clock 
 canaries: $(STAMP) ## plant bugs in the transforms, one by one, and see each of them found
 	$(PY) -m pytest -q -n 2 tests/engine/canaries.py
 
-demo: $(STAMP) ## explain the example programs, and run recorded events through them
-	@for program in programs/*.smile; do \
-		echo "== $$program" && \
-		.venv/bin/smile check "$$program" && \
-		.venv/bin/smile explain "$$program" --as stages && \
-		.venv/bin/smile replay "$$program" --events "$${program%.smile}.events" --changes --end || exit 1; \
-	done
+demo: $(STAMP) ## the trading floor: a broker on Spark with simulated people; with SECONDS=20 it ends by itself
+	@.venv/bin/smile demo $(if $(SECONDS),--seconds $(SECONDS))
 
 bench: $(STAMP) ## run the benchmarks, or with PARTS="engine spark" some of them
 	$(PY) -m bench $(PARTS)
