@@ -2,12 +2,22 @@
 
 import sys
 
-from bench import beside, compile, engine, log, spark
+from bench import beside, compile, engine, fanout, floor, log, publishing, spark
 from bench.report import Report
 
+PARTS = {
+    "compile": compile.run,
+    "engine": engine.run,
+    "spark": spark.run,
+    "log": log.run,
+    "publishing": publishing.run,
+    "fanout": fanout.run,
+    "floor": floor.run,
+    "peers": beside.run,
+}
+
 if __name__ == "__main__":
-    parts = {"compile": compile.run, "engine": engine.run, "spark": spark.run, "log": log.run, "peers": beside.run}
     report = Report()
-    for name in sys.argv[1:] or parts:
-        parts[name](report)
+    for name in sys.argv[1:] or PARTS:
+        PARTS[name](report)
         report.write()

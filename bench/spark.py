@@ -22,7 +22,7 @@ from bench.workload import frames_of, recorded
 from smile.engine.delivery import arrow_changes
 from smile.engine.generation import Generation
 from smile.engine.local import Batch
-from smile.engine.spark.pipeline import Pipeline
+from smile.engine.spark.pipeline import Pipeline, Taken
 from smile.engine.spark.session import session
 from smile.engine.spark.standing import Standing
 from smile.log.durable import DurableLog
@@ -213,7 +213,7 @@ def _delays(spark: SparkSession, folder: Path, path: Path, rate: int, partitions
     with course(spark, folder, log, partitions, ADAPTIVE) as found:
         pipeline, deliver = found.pipeline, found.pipeline.deliver
 
-        def noted(batch: Batch) -> None:
+        def noted(batch: Taken) -> None:
             deliver(batch)
             last = max(batch.horizons.values())
             reached.append((last, time.perf_counter()))

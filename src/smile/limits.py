@@ -237,7 +237,7 @@ client_window_frames: Final = 8
 """Frames of a subscription that are under way or not taken yet; more wait at the broker, where they are merged."""
 
 client_pending_max: Final = 4_096
-"""Publications of a client that are not acknowledged. Who publishes more waits: it all must be sent again after a loss."""
+"""Publications of a client that are not acknowledged. Who publishes more waits: after a loss all must be sent again."""
 
 client_pause_s_min: Final = 0.05
 client_pause_s_max: Final = 5.0

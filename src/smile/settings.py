@@ -26,6 +26,9 @@ CONFIG = PREFIX + "CONFIG"
 OTHERS = {CONFIG, "SMILE_URL", "SMILE_TOKEN", "SMILE_CA", "SMILE_DEBUG"}
 """Variables that are no settings of a broker."""
 
+TOKEN_PREFIX = "smile_"
+"""So that a token is told from other text wherever it stands, and kept out of the broker's logs."""
+
 ENGINES = ("spark", "local")
 LOG_FORMATS = ("json", "text")
 LOG_LEVELS = ("debug", "info", "warning", "error")

@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 from threading import Condition
+from typing import Protocol
 
 from smile.algebra import mmpl
-from smile.broker.keeper import Delivered, Horizons, Keeper, Restored
+from smile.broker.keeper import Delivered, Horizons, Restored
 from smile.engine.generation import Generation
 from smile.engine.local import LocalEngine
 from smile.engine.messages import messages
 from smile.errors import SmileError
 from smile.kernels.changes import Changes
+from smile.kernels.transform import Input
 from smile.knowledge.json import Json
 from smile.log.durable import DurableLog
 from smile.log.frame import NOTHING, Frame
@@ -30,11 +32,17 @@ def generation(name: str, program: mmpl.Program, views: Sequence[str]) -> Genera
     return Generation(name, program, tuple(views), tuple(views), tuple(views))
 
 
+class Knows(Protocol):
+    """What of a keeper is needed to read what it tells."""
+
+    def inputs(self, view: str) -> Input: ...
+
+
 @dataclass
 class Heard:
     """A listener that notes what it is told, and what must not be told."""
 
-    keeper: Keeper | None = None
+    keeper: Knows | None = None
     rows: dict[str, dict[str, Json]] = field(default_factory=dict)
     horizons: dict[str, Horizons] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -115,7 +123,7 @@ class Heard:
                 raise self.failure
 
 
-def told(keeper: Keeper, view: str, changes: Changes, horizons: Horizons) -> list[Json]:
+def told(keeper: Knows, view: str, changes: Changes, horizons: Horizons) -> list[Json]:
     source = keeper.inputs(view)
     return list(messages(view, source.type, source.layout, changes, horizons))
 

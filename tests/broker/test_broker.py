@@ -14,7 +14,7 @@ from smile.broker.broker import Broker
 from smile.broker.publication import Numbered, Publication
 from smile.broker.subscription import Subscription
 from smile.broker.view import Condition
-from smile.errors import SmileError
+from smile.errors import SmileError, error
 from smile.settings import Settings
 from smile.source import Source
 
@@ -154,6 +154,28 @@ def test_a_program_that_cannot_follow_changes_nothing(tmp_path: Path) -> None:
             assert code_of(refused) == code
         after = publish(broker, "Bids", ("IBM", 5))
         assert values(rows_of(broker, "Counts", after)) == {"IBM": 1}
+
+
+def test_a_change_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path, source(BIDS, COUNTS, SUMS)) as broker:
+        after = publish(broker, "Bids", ("IBM", 5))
+        keeper = type(broker._keeper)
+        add = keeper.add
+
+        def fails(self: Any, generation: Any, log: Any) -> None:
+            if "Maxes" in generation.wanted:
+                raise error("E051", "rows of a join would share a key")
+            add(self, generation, log)
+
+        monkeypatch.setattr(keeper, "add", fails)
+        with pytest.raises(SmileError) as refused:
+            broker.apply(source(BIDS, COUNTS, MAXES, MAXES.replace("Sums", "Maxes")))
+        assert code_of(refused) == "E051"
+        assert set(broker.views) == {"Counts", "Sums"}
+        assert values(rows_of(broker, "Sums", after)) == {"IBM": 5}
+    with opened(tmp_path, None) as broker:
+        assert values(rows_of(broker, "Counts", after)) == {"IBM": 1}
+        assert values(rows_of(broker, "Sums", after)) == {"IBM": 5}
 
 
 def test_a_directory_has_one_broker(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A log read over Arrow Flight answers as the durable log it stands for, whatever was appended, and whoever is lost."""
 
 import pickle
+import secrets
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ class Holder:
 
     log: DurableLog
     views: dict[str, Any] = field(default_factory=dict)
+    log_token: str = field(default_factory=lambda: f"smile_{secrets.token_urlsafe(32)}")
 
 
 def served(log: DurableLog, access: Access, port: int = 0) -> FlightServer:

@@ -5,6 +5,8 @@ the log; what views show was computed from the log; so a broker that was killed 
 """
 
 import logging
+import secrets
+import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -23,9 +25,11 @@ from smile.broker.view import View
 from smile.errors import SmileError, error, nearest
 from smile.log.clock import Clock, Ticks, wall_clock
 from smile.log.durable import DurableLog
+from smile.log.frame import NOTHING
+from smile.log.remote import RemoteLog, ServedLog
 from smile.log.shape import Shape
 from smile.program import Compiled, compile_program
-from smile.settings import Settings
+from smile.settings import TOKEN_PREFIX, Settings, address
 from smile.source import Source
 
 PULSE_S = 0.25
@@ -42,6 +46,8 @@ class Broker:
     def __init__(self, directory: Directory, noted: Noted, settings: Settings, clock: Clock) -> None:
         self.settings, self._directory, self._clock = settings, directory, clock
         self.compiled = compile_program(noted.program)
+        self.log_token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        """With it Spark's tasks may read the log over the network, and do nothing else."""
         self.failure: SmileError | None = None
         self.troubles: list[dict[str, Any]] = []
         self._began = time.time()
@@ -54,9 +60,7 @@ class Broker:
         self.views: Mapping[str, View] = self._views(self._noted.kept)
         self._keeper: Keeper = self._made_keeper()
         ticks = Ticks(settings.origin, clock)
-        self._publisher = Publisher(
-            self.log, ticks, settings.silence_ms, settings.idle_ms, streams, self._keeper.wake
-        )
+        self._publisher = Publisher(self.log, ticks, settings.silence_ms, settings.idle_ms, streams, self._keeper.wake)
         self._pulse = Thread(target=self._look, name="pulse", daemon=True)
 
     @staticmethod
@@ -66,6 +70,7 @@ class Broker:
         try:
             found = Broker(directory, _to_run(directory, source), settings, clock)
             found._keeper.start()
+            found._refuse_lost()
             found._publisher.start()
             found._pulse.start()
         except BaseException:
@@ -135,8 +140,13 @@ class Broker:
             if new is not None:
                 new.generation.plan(1)  # what cannot be run is refused
                 self._refuse_cut(compiled, tuple(new.digests))
+            before = self.compiled, self._noted
             self._become(compiled, replace(self._noted, program=source, kept=(*kept, *([new] if new else []))), new)
             return found
+        except SmileError as problem:
+            if self.compiled is compiled and problem.diagnostics[0].code != "E098":
+                self._go_back(*before)
+            raise
         finally:
             self._changing.release()
 
@@ -157,14 +167,31 @@ class Broker:
         if stale:
             self._keeper.drop(stale)
         if new is not None:
-            self.views = {**self.views, **self._views([new])}
-            self._keeper.add(new.generation, self.log)
+            added_views = self._views([new])
+            self.views = {**self.views, **added_views}
+            try:
+                self._keeper.add(new.generation, self._log_of_tasks())
+            except SmileError as problem:
+                self.views = {name: view for name, view in self.views.items() if name not in added_views}
+                for view in added_views.values():
+                    view.end(problem)
+                raise
+
+    def _go_back(self, compiled: Compiled, noted: Noted) -> None:
+        """To the program before, whose views may have to be filled anew. A broker that is stopping goes on with the new
+        one when it is started again."""
+        known = {one.generation.name for one in noted.kept}
+        kept, lost = kept_for(compiled, [one for one in self._noted.kept if one.generation.name in known])
+        self._become(compiled, replace(noted, kept=(*kept, *([lost] if lost else []))), lost)
 
     def _views(self, kept: Iterable[Kept]) -> dict[str, View]:
         found: dict[str, View] = {}
         for one in kept:
             inputs = one.generation.plan(1).kernels.inputs
-            found |= {name: View(name, inputs[name], of, self._known) for name, of in one.digests.items()}
+            for name, of in one.digests.items():
+                # Before anything is known, that is known: tokens of those who knew more are waited for.
+                nothing = dict.fromkeys(self.log.streams, NOTHING)
+                found[name] = View(name, inputs[name], of, self._known, horizons=nothing)
         return found
 
     def _refuse_cut(self, compiled: Compiled, views: Iterable[str]) -> None:
@@ -177,6 +204,17 @@ class Broker:
                     hint = "Views can be added while the log has all events; the setting `keep` says how long that is."
                     raise error("E097", message, hint=hint)
 
+    def _refuse_lost(self) -> None:
+        """What views were computed from is in the log, or its end was lost."""
+        known = self._known()
+        for view in self.views.values():
+            for stream, tick in view.horizons.items():
+                if tick > known.get(stream, NOTHING):
+                    self._keeper.stop()
+                    message = f"{view.name} knows {stream} up to tick {tick}, and the log ends at {known.get(stream)}"
+                    hint = "The log's end was lost: put a copy in its place, or delete state/ to do without."
+                    raise error("E089", message, hint=hint)
+
     def _note(self, noted: Noted) -> None:
         self._directory.note(noted)
         self._noted = noted
@@ -188,15 +226,29 @@ class Broker:
     # ── the keeper, and what it tells ───────────────────────────────────────────────────────────────────────────────
 
     def _made_keeper(self) -> Keeper:
-        settings, generations = self.settings, [one.generation for one in self._noted.kept]
+        settings, log, generations = self.settings, self._log_of_tasks(), [one.generation for one in self._noted.kept]
         if settings.engine == "local":
             from smile.broker.in_process import InProcess  # noqa: PLC0415  # the other one needs Spark
 
-            return InProcess(self._directory.state, self.log, generations, self)
+            return InProcess(self._directory.state, log, generations, self)
         from smile.broker.on_spark import OnSpark  # noqa: PLC0415
 
         place = (settings.master, settings.partitions, self._directory.spark_log)
-        return OnSpark(self._directory.state, self.log, generations, self, *place)
+        return OnSpark(self._directory.state, log, generations, self, *place, token=self.log_token)
+
+    def _log_of_tasks(self) -> DurableLog:
+        """As the keeper reads it. Spark's tasks on this machine read the file, those on others ask this broker."""
+        settings, definitions = self.settings, [shape.stream for shape in self.log.shapes.values()]
+        if settings.engine == "local" or settings.master.startswith("local") or not settings.flight:
+            return self.log
+        host, port = address(settings.flight)
+        if not port:
+            raise error("E100", "on a cluster, flight needs a port that is known before: tasks read the log there")
+        name = next(iter(settings.hosts), socket.getfqdn() if host in ("0.0.0.0", "::") else host)
+        location = f"{'grpc+tls' if settings.tls else 'grpc'}://{f'[{name}]' if ':' in name else name}:{port}"
+        authority = Path(settings.tls_cert).read_bytes() if settings.tls else None
+        far = RemoteLog(location, definitions, self.log_token, authority)
+        return ServedLog(self.log.path, definitions, far, settings.flush)
 
     def deliver(self, delivered: Delivered) -> None:
         for name in delivered.views:

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -32,6 +33,11 @@ class Noted:
 
 def digest_of(source: Source) -> str:
     return hashlib.sha256(source.text.encode()).hexdigest()
+
+
+def _checksum(found: dict[str, Any]) -> int:
+    """A program that is damaged may still be one, and show what is not so."""
+    return zlib.crc32(json.dumps({name: found[name] for name in sorted(found) if name != "crc"}).encode())
 
 
 class Directory:
@@ -75,6 +81,8 @@ class Directory:
             found: Any = json.loads(path.read_text())
             if found["format"] > FORMAT:
                 raise error("E062", f"{path} was written by a newer SMILE (format {found['format']}, not {FORMAT})")
+            if found["crc"] != _checksum(found):
+                raise ValueError("it does not have the checksum it was written with")
             kept = tuple(Kept(Generation.from_json(one["generation"]), one["digests"]) for one in found["kept"])
             return Noted(Source(found["name"], found["text"]), found["served"], kept)
         except FileNotFoundError:
@@ -99,7 +107,7 @@ class Directory:
         path, new = self.path / _NOTED, self.path / f"{_NOTED}.new"
         try:
             with new.open("w") as file:
-                file.write(json.dumps(found, indent=1))
+                file.write(json.dumps({**found, "crc": _checksum(found)}, indent=1))
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(path)

@@ -11,8 +11,6 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from smile import limits
 from smile.broker.keeper import Horizons, Listener
 from smile.broker.orders import Orders, is_lasting
@@ -23,7 +21,7 @@ from smile.engine.spark.figures import Figures
 from smile.engine.spark.job import Job
 from smile.engine.spark.pipeline import Pipeline, Taken, status_of
 from smile.engine.spark.planning import Offset
-from smile.engine.spark.session import TROUBLE, Java, running
+from smile.engine.spark.session import TROUBLE, Java, Session, running
 from smile.engine.spark.standing import Standing, rows_at
 from smile.errors import SmileError, error
 from smile.kernels.transform import Input
@@ -34,7 +32,8 @@ STOPPING = "the keeper is stopping"
 
 
 class OnSpark:
-    """A `Keeper`. It uses the Java that this process has, or starts one, which then ends with it."""
+    """A `Keeper`. It uses the Java that this process has, or starts one, which then ends with it. With `token` its
+    executors read the log over the network where they are on other machines."""
 
     def __init__(
         self,
@@ -45,15 +44,17 @@ class OnSpark:
         master: str,
         partitions: int,
         spark_log: Path,
+        token: str | None = None,
     ) -> None:
         self._standing = Standing(str(directory / "on-spark"))
         self._log, self._generations = log, tuple(generations)
-        self._master, self._partitions, self._spark_log = master, partitions, spark_log
+        self._master, self._partitions, self._spark_log, self._token = master, partitions, spark_log, token
         self._inputs = {view: source for g in generations for view, source in g.inputs().items()}
         self._telling = Telling(listener)
         self._figures = Figures()
         self._job: Job | None = None
         self._java: Java | None = None
+        self._is_own = False
         self._pipeline: Pipeline | None = None
         self._filling: Filling | None = None
         self._asked: dict[str, Future[None]] = {}
@@ -98,12 +99,12 @@ class OnSpark:
         self._telling.close()
         self._wake()
         if self._thread.is_alive():
-            if self._pipeline is None and self._java is not None:
-                # It is on its way, and nobody waits for it any more.
-                self._java.end()
+            if self._pipeline is None:
+                # Java is on its way, and nobody waits for it any more.
+                self._end_java()
             self._thread.join(limits.keeper_stop_s_max)
-            if self._thread.is_alive() and self._java is not None:
-                self._java.end()
+            if self._thread.is_alive():
+                self._end_java()
                 self._thread.join(limits.keeper_stop_s_max)
         if self.state != "failed":
             self.state = "stopped"
@@ -146,8 +147,7 @@ class OnSpark:
             pause = min(max(2 * pause, limits.keeper_pause_s_min), limits.keeper_pause_s_max)
             self._rest(pause)
         self._put_away()
-        if self._java is not None:
-            self._java.end()
+        self._end_java()
         self._end(error("E098", STOPPING))
 
     def _serve(self) -> None:
@@ -166,13 +166,21 @@ class OnSpark:
                 self.state = "running"
             self._wait(limits.keeper_poll_s)
 
-    def _session(self) -> SparkSession:
-        found = running()
-        if found is None:
-            found = self._java = Java(self._master, self._spark_log)
+    def _session(self) -> Session:
+        self._java, self._is_own = running(), False
+        if self._java is None:
+            self._java, self._is_own = Java(self._master, self._spark_log, self._token), True
             if self._orders.closed:
                 raise error("E098", STOPPING)
-        return found.session("smile")
+        try:
+            return self._java.session("smile")
+        except BaseException:
+            self._end_java()
+            raise
+
+    def _end_java(self) -> None:
+        if self._java is not None and self._is_own:
+            self._java.end()
 
     def _go_on(self) -> Job:
         """From where the state on the disk is; what is not in it yet is to be filled."""
@@ -180,7 +188,7 @@ class OnSpark:
         return self._job
 
     def _put_away(self) -> None:
-        """Pipelines, and a Java that is lost. The next ones begin with what is on the disk."""
+        """Pipelines. The next ones begin with what is on the disk."""
         for pipeline in (None if self._filling is None else self._filling.own, self._pipeline):
             try:
                 if pipeline is not None:
@@ -188,15 +196,11 @@ class OnSpark:
             except (*TROUBLE, SmileError):
                 pass  # it is gone with its Java, or its last status cannot be written
         self._pipeline = self._filling = self._job = None
-        if self._java is not None and self._java.is_lost:
-            self._java.end()
-            self._java = None
 
     def _told(self, problem: Exception) -> Exception:
         """What there is to say of what went wrong."""
-        java = self._java or running()
-        if isinstance(problem, TROUBLE) and java is not None:
-            return java.told(problem) or problem
+        if isinstance(problem, TROUBLE) and self._java is not None:
+            return self._java.told(problem) or problem
         return problem
 
     def _fail(self, problem: SmileError) -> None:

@@ -1,8 +1,8 @@
 """What a keeper tells, in order: of each view the horizons never fall, and nothing is left out.
 
 A batch that goes on from what was told last is told as changes. One that does not, since the keeper went back or could
-not tell the one before, is passed over until it is beyond what was told; then the view is told as a whole, because a
-row that came and went in between is in no change.
+not tell the one before, is passed over until it has come as far as what was told; then the view is told as a whole,
+because a row that came and went in between is in no change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Telling:
                 self._listener.deliver(Delivered(going_on, told, end))
                 self._told |= dict.fromkeys(going_on, end)
             for view in views:
-                if view not in going_on and _is_beyond(end, self._told.get(view, {})):
+                if view not in going_on and _reaches(end, self._told.get(view, {})):
                     self._restore(view, end, rows)
 
     def restore(self, views: Sequence[str], horizons: Horizons, rows: RowsOf) -> None:
@@ -81,4 +81,8 @@ def _known(horizons: Horizons) -> Horizons:
 
 
 def _is_beyond(some: Horizons, others: Horizons) -> bool:
-    return _known(some) != _known(others) and all(some.get(s, NOTHING) >= tick for s, tick in others.items())
+    return _known(some) != _known(others) and _reaches(some, others)
+
+
+def _reaches(some: Horizons, others: Horizons) -> bool:
+    return all(some.get(stream, NOTHING) >= tick for stream, tick in others.items())

@@ -24,10 +24,9 @@ from urllib.parse import quote
 
 from smile import limits
 from smile.errors import Diagnostic, SmileError, error
+from smile.settings import TOKEN_PREFIX
 
 FILE: Final = "access.db"
-TOKEN_PREFIX: Final = "smile_"
-"""So that a token is told from other text wherever it stands, and kept out of the broker's logs."""
 
 EVERYBODY: Final = "local"
 """The principal of all who come where no token is asked for."""

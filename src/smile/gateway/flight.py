@@ -80,7 +80,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._events = events
         self._log = LogReading()
         self._wakers: set[threading.Event] = set()
-        self.calls = Calls(access, requests)
+        self.calls = Calls(access, requests, broker.log_token)
         tls = _tls(settings)
         # gRPC itself listens where only this process comes.
         self._folder = tempfile.TemporaryDirectory(prefix="smile-")

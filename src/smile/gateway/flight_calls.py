@@ -5,7 +5,6 @@ goes wrong in one is told with its code, and nothing else of the broker.
 import functools
 import hmac
 import logging
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from pyarrow import flight
 
 from smile import limits
 from smile.errors import SmileError, error
-from smile.gateway.access import PROGRAM, TOKEN_PREFIX, Access, Right
+from smile.gateway.access import PROGRAM, Access, Right
 from smile.gateway.rates import Rates
 from smile.log.remote import Told, Wrong
 
@@ -138,10 +137,10 @@ class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Lets calls in: whoever has a token, as long as there are not too many. `log_token` lets its holder read the log,
     and do nothing else: it is for Spark's tasks, and ends with this process."""
 
-    def __init__(self, access: Access, requests: Rates) -> None:
+    def __init__(self, access: Access, requests: Rates, log_token: str) -> None:
         self.access = access
         self._requests = requests
-        self.log_token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        self.log_token = log_token
         self.stopping = threading.Event()
         self._lock = threading.Lock()
         self._counts = {True: 0, False: 0}

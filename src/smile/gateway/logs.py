@@ -15,7 +15,7 @@ from typing import Final, TextIO
 import msgspec
 
 from smile import limits
-from smile.gateway.access import TOKEN_PREFIX
+from smile.settings import TOKEN_PREFIX
 
 HIDDEN: Final = "[secret]"
 

@@ -55,6 +55,16 @@ LEFT JOIN (SELECT seq, id FROM pieces ORDER BY id DESC LIMIT 1) AS p
 """
 """One statement, since another process may commit between two."""
 
+_STRAY: Final = """
+SELECT stream FROM (
+  SELECT stream, origin, max(id) AS id, hi FROM (SELECT id, stream, origin, hi FROM pieces ORDER BY id DESC LIMIT 100)
+  GROUP BY stream, origin
+) AS last WHERE (id, hi) IS NOT (
+  SELECT id, hi FROM pieces WHERE stream = last.stream AND origin = last.origin ORDER BY hi DESC LIMIT 1
+)
+"""
+"""Streams whose newest piece is not where the index has it: what has been published would be looked for elsewhere."""
+
 _PROBLEMS: Final = (sqlite3.Error, OSError, UnicodeError)
 """What SQLite raises; text that is damaged is sometimes not even text."""
 
@@ -182,6 +192,8 @@ def _compare(found: sqlite3.Connection, path: str, streams: Sequence[mmpl.Stream
     seq, last_piece, piece_seq, piece, first = found.execute(_ENDS).fetchone() or (0, 0, 0, 0, None)
     if (seq, last_piece) != (piece_seq, piece) and (piece is not None or seq != first):
         raise damaged(path, "its newest commits are missing")
+    for (stream,) in found.execute(_STRAY).fetchall():
+        raise damaged(path, f"the newest events of {stream} are not where they should be")
 
 
 def _of_others(path: str, what: str, hint: str) -> SmileError:

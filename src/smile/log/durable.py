@@ -174,9 +174,13 @@ class DurableLog(Ranges):
         with self._snapshot():
             if lo < (cut := self._cuts().get((stream, origin), NOTHING)):
                 raise was_cut(self.path, f"{stream} has nothing up to tick {cut}")
-            found = [
-                cut_out(events, lo, hi) for _, events in self._pieces(stream, origin, lo, hi) if events is not None
-            ]
+            found, known = list[pa.RecordBatch](), max(lo, self._origins().get((stream, origin), (0, lo))[1])
+            for entry, events in self._pieces(stream, origin, lo, hi):
+                if entry.lo > known:
+                    raise damaged(self.path, f"nothing is told of {stream}, ticks above {known} up to {entry.lo}")
+                known = entry.hi
+                if events is not None:
+                    found.append(cut_out(events, lo, hi))
         schema = self.shapes[stream].schema
         return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], schema)
 

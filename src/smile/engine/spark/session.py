@@ -75,6 +75,8 @@ ENVIRONMENT = {"SPARK_DRIVER_MEMORY": "2g"}
 is not, nor are events."""
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 TEMPORARY_CHARS_MAX = 50
+Session = SparkSession
+"""For whoever has no other need of PySpark."""
 
 WORKER = """\
 #!/bin/sh
@@ -94,6 +96,8 @@ MASTER_ANSWERS_S_MAX = 10.0
 """Spark itself would try for a minute."""
 ENDS_S_MAX = 10.0
 """So long Java may take to clear away what it has on the disk, before it is killed."""
+GOES_S_MAX = 0.5
+"""So long it may take until a Java that was killed is seen to be gone."""
 REASON_CHARS_MAX = 300
 
 _MEMORY = re.compile(
@@ -113,11 +117,12 @@ class Java:
     """The process that Spark runs in. It ends when this process does, however that ends, because it reads a pipe from
     it. What it and its workers say goes to `log`, or to standard error."""
 
-    def __init__(self, master: str, log: Path | None) -> None:
-        """Starts it. An error if there is no Java, or can be no such master."""
+    def __init__(self, master: str, log: Path | None, token: str | None = None) -> None:
+        """Starts it. An error if there is no Java, or can be no such master. With `token`, executors read the log of a
+        broker on another machine."""
         _check_master(master)
         home = java_home()
-        self.master, self.log = master, log
+        self.master, self.log, self._token = master, log, token
         self._ended = False
         self._said_before = log.stat().st_size if log is not None and log.exists() else 0
         # Paths of sockets must be short.
@@ -163,7 +168,7 @@ class Java:
             if _java is not self:
                 self._connect()
                 _java = self
-            return _session(self.master, name, self.log, self.python)
+            return _session(self.master, name, self.log, self.python, self._token)
         except (Py4JError, PySparkException) as problem:
             if self.is_lost:
                 raise self._not_started() from None
@@ -190,13 +195,13 @@ class Java:
         folder = gateway.jvm.java.io.File(self._folder.name)
         gateway.jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(folder)
 
-    def end(self) -> None:
+    def end(self, patience_s: float = ENDS_S_MAX) -> None:
         """It is gone when this returns, with its workers and all that it has on the disk. It need not have started."""
         self._ended = True
         if self.process.poll() is None:
             self._signal(signal.SIGTERM)
             try:
-                self.process.wait(ENDS_S_MAX)
+                self.process.wait(patience_s)
             except subprocess.TimeoutExpired:
                 self._signal(signal.SIGKILL)
                 self.process.wait()
@@ -215,9 +220,10 @@ class Java:
 
     def told(self, problem: Exception) -> SmileError | None:
         """What is to be said of one of `TROUBLE`, if Spark has to do with it."""
-        if isinstance(problem, _OF_LOSS) and not self._ended:
+        if not self._ended and isinstance(problem, (Py4JError, *_OF_LOSS)):
+            # It may be on its way out; and surely is, where the connection was lost.
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(ENDS_S_MAX)
+                self.process.wait(ENDS_S_MAX if isinstance(problem, _OF_LOSS) else GOES_S_MAX)
         if self.is_lost:
             return self._lost()
         if isinstance(problem, OSError):
@@ -269,8 +275,10 @@ _java: Java | None = None
 
 
 def running() -> Java | None:
-    """The Java that this process has, if it is still there."""
-    return _java if _java is not None and not _java.is_lost else None
+    """The Java that this process has. What there is of one that was lost is cleared away."""
+    if _java is not None and _java.is_lost:
+        _java.end()
+    return _java
 
 
 def session(master: str, name: str, log: Path | None) -> SparkSession:
@@ -283,13 +291,16 @@ def session(master: str, name: str, log: Path | None) -> SparkSession:
         raise
 
 
-def _session(master: str, name: str, log: Path | None, python: str) -> SparkSession:
+def _session(master: str, name: str, log: Path | None, python: str, token: str | None) -> SparkSession:
     os.environ |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
     conf = SparkConf().setMaster(_retrying(master)).setAppName(name)  # and with what the user has set
     for key, value in REQUIRED.items():
         conf.set(key, value)
     for key, value in {**SETTINGS, **(LOCAL_SETTINGS if _is_local(master) else CLUSTER_SETTINGS)}.items():
         conf.setIfMissing(key, value)
+    if token is not None:
+        # Spark shows its settings to whoever looks, but for those that have `token` in their names.
+        conf.set("spark.executorEnv.SMILE_TOKEN", token)
     found = SparkSession.builder.config(conf=conf).getOrCreate()
     found.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
     found.dataSource.register(SmileSource)

@@ -61,7 +61,7 @@ class ByKey(Transform):
     def _layout(self, output: Output) -> Layout: ...
 
     @abstractmethod
-    def _together(self, key: Keys, rows: Sequence[Rows], horizons: Horizons) -> Version:
+    def _together(self, key: Keys, rows: Sequence[Rows], horizons: Horizons) -> Rows:
         """The rows of some keys, of which each side has found its own."""
 
     def _shape(self, side: Side) -> Shape:
@@ -95,7 +95,7 @@ class ByKey(Transform):
         rows = [side.rows(self._found(side, before, key, groups.count)) for side in self.both]
         new_rows = [side.rows(self._found(side, after, key, groups.count)) for side in self.both]
         old, new = self._together(key, rows, moved.before), self._together(key, new_rows, moved.after)
-        return differing(Changes(self._fixed(key, new_rows), old, new), self.layout.heeded)
+        return differing(Changes(new.fixed, old.version, new.version), self.layout.heeded)
 
     def _found(self, side: Side, state: State, key: Keys, count: int) -> Gathered:
         named = self._named(side, key)
@@ -110,6 +110,7 @@ class ByKey(Transform):
         return [fixed[b if side is self.sides.right else a] for a, b in self.names.items()]
 
     def _fixed(self, key: Keys, rows: Sequence[Rows]) -> Mapping[str, Values]:
+        """What is fixed follows from the key: it is the same whether a row is heard of, or not yet, or no more."""
         left, right = (self._named(side, key) for side in self.both)
         sources: dict[str, Mapping[str, Values]] = {}
         for name in self.layout.fixed:
@@ -167,7 +168,7 @@ class BothTotal(ByKey):
         evolving = {c: kinds.get(c, e) for c, e in found.evolving.items()}
         return Layout(found.key, found.fixed, evolving, False, found.heeded)
 
-    def _together(self, key: Keys, rows: Sequence[Rows], horizons: Horizons) -> Version:
+    def _together(self, key: Keys, rows: Sequence[Rows], horizons: Horizons) -> Rows:
         heard = [masks.heard(r.version.mask) for r in rows]
         nulls = _nulls(key)
         told = heard[0] | heard[1]
@@ -180,13 +181,11 @@ class BothTotal(ByKey):
         told &= preserved | ~nulls
         return self._defaults(key, rows, told, None if self.sides.rel.kind == "full" else nulls, horizons)
 
-    def _defaults(
-        self, key: Keys, rows: Sequence[Rows], told: Bools, alone: Bools | None, horizons: Horizons
-    ) -> Version:
+    def _defaults(self, key: Keys, rows: Sequence[Rows], told: Bools, alone: Bools | None, horizons: Horizons) -> Rows:
         """Rows of both sides; those that are `alone` have none of the side that is not preserved."""
         masks_, steps, columns = [], [], []
-        for side, own in zip(self.both, rows, strict=True):
-            found = with_defaults(side, own, self._named(side, key), None, horizons)
+        rows = [with_defaults(s, r, self._named(s, key), None, horizons) for s, r in zip(self.both, rows, strict=True)]
+        for side, found in zip(self.both, rows, strict=True):
             version = found.version
             mask, count, known = version.mask, version.steps, version.columns
             if self.alone and side.which != self.sides.rel.kind:
@@ -200,7 +199,8 @@ class BothTotal(ByKey):
             columns.append(known)
         mask = masks.any_of(masks_[0], masks_[1])
         both = self.sides.columns_of(self.layout, columns[0], columns[1])
-        return Version(both, np.where(told, mask, np.uint8(masks.ABSENT)), steps[0] + steps[1])
+        version = Version(both, np.where(told, mask, np.uint8(masks.ABSENT)), steps[0] + steps[1])
+        return Rows(self._fixed(key, rows), version)
 
     def _fixed(self, key: Keys, rows: Sequence[Rows]) -> Mapping[str, Values]:
         found = super()._fixed(key, rows)
@@ -217,11 +217,8 @@ class BothTotal(ByKey):
         own = [key[a] if a in key else key[b] for a, b in self.names.items()]
         none = np.full(count, -1)
         rows = [side.rows(Gathered(Table(self.shapes[side.which]), none, none)) for side in self.both]
-        rows = [
-            with_defaults(side, r, self._named(side, own), None, horizons)
-            for side, r in zip(self.both, rows, strict=True)
-        ]
-        return Changes(self._fixed(own, rows), None, self._defaults(own, rows, np.ones(count, bool), None, horizons))
+        found = self._defaults(own, rows, np.ones(count, bool), None, horizons)
+        return Changes(found.fixed, None, found.version)
 
     def default_seals(self, seals: Mapping[str, Seal]) -> Sequence[Mapping[str, Seal]]:
         found = []
@@ -273,7 +270,7 @@ class OneRowFull(ByKey):
         }
         return Layout(output.type.heading.key, fixed, evolving, False, output.heeded)
 
-    def _together(self, key: Keys, rows: Sequence[Rows], horizons: Horizons) -> Version:
+    def _together(self, key: Keys, rows: Sequence[Rows], horizons: Horizons) -> Rows:
         count = len(rows[0])
         asked = dict(zip(self.names, key, strict=True))
         found: list[MaybeColumns] = []
@@ -300,7 +297,8 @@ class OneRowFull(ByKey):
         told = masks.heard(rows[0].version.mask) | masks.heard(rows[1].version.mask)
         columns = self.sides.columns_of(self.layout, found[0], found[1])
         steps = rows[0].version.steps + rows[1].version.steps
-        return Version(columns, np.where(told, mask, np.uint8(masks.ABSENT)), steps)
+        version = Version(columns, np.where(told, mask, np.uint8(masks.ABSENT)), steps)
+        return Rows(self._fixed(key, rows), version)
 
 
 def _nulls(key: Keys) -> Bools | None:
