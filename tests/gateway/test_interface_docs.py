@@ -17,8 +17,7 @@ PAGE = (ROOT / "docs" / "interface.md").read_text()
 
 @pytest.mark.slow
 def test_the_page_is_true(tmp_path: Path) -> None:
-    broker = Served(str(ROOT / "programs" / "tradefloor.smile"), "--data", "data", cwd=tmp_path)
-    try:
+    with Served(str(ROOT / "programs" / "tradefloor.smile"), "--data", "data", cwd=tmp_path) as broker:
         commands = COMMANDS.replace("localhost:7400", broker.url.removeprefix("http://"))
         told = subprocess.run(
             ["bash", "-euc", commands], env=os.environ, check=True, capture_output=True, text=True, timeout=60
@@ -30,5 +29,3 @@ def test_the_page_is_true(tmp_path: Path) -> None:
         for path in [*paths, "/ws"]:
             shown = path.replace("{name}", "{view}" if "views" in path else "{stream}")
             assert shown in PAGE or path == "/openapi.json", path
-    finally:
-        broker.stop()
