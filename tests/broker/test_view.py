@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from smile import limits
-from smile.broker import channel, rows as rows_module
+from smile.broker import rows as rows_module
 from smile.broker.keeper import Restored
 from smile.broker.subscription import Subscription
 from smile.broker.view import Condition, View
@@ -110,7 +110,6 @@ def tight(random: Random) -> Iterator[None]:
         patch.object(limits, "gone_rows_max", random.choice((0, 0, 2, 100))),
         patch.object(limits, "marks_kept", random.choice((1, 3, 1000))),
         patch.object(rows_module, "_SLACK", random.choice((0, 3, 1000))),
-        patch.object(channel, "_CHANNELS_CHECKED", random.choice((0, 2, 1000))),
     ):
         yield
 
@@ -284,3 +283,65 @@ def test_an_ended_view_tells_its_subscribers() -> None:
     view.end(SmileError([]))
     assert one.woken
     assert one.subscription.ended is not None
+
+
+def test_rows_that_are_gone_do_not_hold_a_snapshot_up() -> None:
+    text = "CREATE STREAM Bids (t: time -> issue: string); CREATE STREAM Ends (u: time -> t: time);"
+    text += "CREATE VIEW Open AS SELECT t, issue FROM Bids WHERE t NOT IN (SELECT t FROM Ends); SUBSCRIBE Open;"
+    program = compile_program(Source("open.smile", text)).rewritten
+    engine = LocalEngine(kernels(program))
+    view = View("Open", engine.kernels.inputs["Open"], "digest", lambda: {"Bids": 0, "Ends": 0})
+    events = [{"stream": "Bids", "at": n, "event": {"issue": "IBM"}} for n in range(1, 101)]
+    ends = [{"stream": "Ends", "at": 1000 + n, "event": {"t": n}} for n in range(1, 100)]
+    before = History.of(program)
+    for lines in (events, [*events, *ends]):
+        after = History.of(program, lines)
+        batch = engine.advance(frame_of(program, before, after))
+        view.deliver(batch.changes.get("Open"), batch.horizons)
+        before = after
+    assert view.rows == 1
+    subscription = view.subscribe(Condition(), lambda: None)
+    told, rest = subscription.take(10), subscription.take(10)
+    assert told is not None
+    assert (told.rows, told.reset) == (1, True)
+    assert rest is not None
+    assert rest.progress is not None
+
+
+def test_a_token_from_before_the_first_rows_brings_them() -> None:
+    """Rows that are there before anything has happened come at the horizons that are told when there are none yet."""
+    text = "CREATE STREAM Bids (t: time -> issue: string); CREATE VIEW Total AS SELECT COUNT(*) AS n FROM Bids;"
+    engine = LocalEngine(kernels(compile_program(Source("total.smile", f"{text} SUBSCRIBE Total;")).rewritten))
+    view = View("Total", engine.kernels.inputs["Total"], "digest", lambda: {"Bids": 100})
+    view.deliver(None, {"Bids": -1})
+    first = view.subscribe(Condition(), lambda: None).take(10)
+    assert first is not None
+    assert first.rows == 0
+    batch = engine.advance(Frame({}, {}))
+    view.deliver(batch.changes["Total"], batch.horizons)
+    again = view.subscribe(Condition(), lambda: None, resume=first.resume).take(10)
+    assert again is not None
+    assert again.rows == 1
+
+
+def test_a_condition_is_met_exactly() -> None:
+    text = (
+        "CREATE STREAM S (t: time -> x: decimal(10, 2), b: bool, w: string); CREATE VIEW V AS SELECT t, x, b, w FROM S;"
+    )
+    program = compile_program(Source("s.smile", f"{text} SUBSCRIBE V;")).rewritten
+    engine = LocalEngine(kernels(program))
+    view = View("V", engine.kernels.inputs["V"], "digest", lambda: {"S": 0})
+    rows: list[Json] = [
+        {"x": "1.56", "b": True, "w": ""},
+        {"x": "1.5", "b": None, "w": None},
+        {"x": "-2", "b": False, "w": "é"},
+    ]
+    lines = [{"stream": "S", "at": n, "event": row} for n, row in enumerate(rows, 1)]
+    batch = engine.advance(frame_of(program, History.of(program), History.of(program, lines)))
+    view.deliver(batch.changes["V"], batch.horizons)
+    for column in ("x", "b", "w"):
+        for number, row in enumerate(rows, 1):
+            told = view.snapshot(view.condition({column: row[column]}))
+            assert [json.loads(line)["key"]["t"] for line in told.lines().splitlines()] == [number], (column, row)
+    with pytest.raises(SmileError):
+        view.condition({"x": "1.555"})

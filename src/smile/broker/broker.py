@@ -154,28 +154,35 @@ class Broker:
         added = [s for s in compiled.rewritten.streams if s.name not in self.log.streams]
         if added:
             self.log.add_streams(added)
-        stale = [view for view in self.views if view not in {v for one in noted.kept for v in one.digests}]
-        stale += [view for view in self.views if new is not None and view in new.digests]
+        before, begun = self._noted, {} if new is None else new.digests
+        stays = {view for one in noted.kept for view in one.digests} - set(begun)
+        stale = [view for view in self.views if view not in stays]
         self._note(noted)
-        self.compiled = compiled
-        ended = {view: self.views[view] for view in stale}
-        self.views = {name: view for name, view in self.views.items() if name not in ended}
-        for name, view in ended.items():
-            what = "was changed" if new is not None and name in new.digests else "is no longer in the program"
-            view.end(error("E095", f"the view {name} {what}"))
-        self._publisher.become(compiled.rewritten.streams)
         if stale:
-            self._keeper.drop(stale)
-        if new is not None:
-            added_views = self._views([new])
-            self.views = {**self.views, **added_views}
             try:
-                self._keeper.add(new.generation, self._log_of_tasks())
-            except SmileError as problem:
-                self.views = {name: view for name, view in self.views.items() if name not in added_views}
-                for view in added_views.values():
-                    view.end(problem)
+                self._keeper.drop(stale)
+            except SmileError:
+                self._note(before)
                 raise
+        self.compiled = compiled
+        self._publisher.become(compiled.rewritten.streams)
+        ended = [self.views[view] for view in stale]
+        fresh = {} if new is None else self._views([new])
+        self.views = {**{name: view for name, view in self.views.items() if name in stays}, **fresh}
+        for view in ended:
+            what = "was changed" if view.name in fresh else "is no longer in the program"
+            view.end(error("E095", f"the view {view.name} {what}"))
+        if new is not None:
+            self._fill(new, fresh)
+
+    def _fill(self, new: Kept, fresh: Mapping[str, View]) -> None:
+        try:
+            self._keeper.add(new.generation, self._log_of_tasks())
+        except SmileError as problem:
+            self.views = {name: view for name, view in self.views.items() if name not in fresh}
+            for view in fresh.values():
+                view.end(problem)
+            raise
 
     def _go_back(self, compiled: Compiled, noted: Noted) -> None:
         """To the program before, whose views may have to be filled anew. A broker that is stopping goes on with the new

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smile.broker.rows import Grown, Key, Rows, tuples
+from smile.columns.hashing import hashes
 from smile.columns.values import Array, Indices
 from smile.kernels.changes import Changes
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 Asked = tuple[int, int, int, bool]
 """After which change, how many, up to which one rows that are gone are left out, and whether all is told anew."""
-
-_CHANNELS_CHECKED = 1024
 
 
 class Channel:
@@ -67,45 +66,80 @@ class Channel:
 
 
 class Route:
-    """By the values of some columns, a channel for each that there is a row of, or somebody who asks for it."""
+    """By the values of some columns, a channel for each that somebody asks for. Of every row it knows the hash of these
+    columns, so that those with some values are found without looking at the others."""
 
     def __init__(self, columns: Sequence[str], rows: Rows) -> None:
         self.columns = tuple(columns)
-        self.channels: dict[Key, Channel] = {}
         self.subscribers = 0
-        self._check = _CHANNELS_CHECKED
-        places = np.flatnonzero(rows.numbers.all >= 0)
-        if len(places):
-            known, order = rows.known(places)
-            self.extend(known, rows.numbers.all[places[order]], places[order], rows)
+        self._rows = rows
+        self._channels: dict[Key, Channel] = {}
+        self._by_mark: dict[int, list[tuple[Key, Channel]]] = {}
+        self._marks = np.zeros(0, np.uint64)
+        """By place."""
+        self._note(*rows.marks(self.columns))
 
-    def extend(self, changes: Changes, numbers: Array, places: Indices, rows: Rows) -> Sequence[Channel]:
+    def _note(self, places: Indices, marks: Array) -> None:
+        if len(self._rows.numbers) > len(self._marks):
+            room = np.zeros(2 * len(self._rows.numbers), np.uint64)
+            room[: len(self._marks)] = self._marks
+            self._marks = room
+        self._marks[places] = marks
+
+    def extend(self, changes: Changes, numbers: Array, places: Indices) -> Sequence[Channel]:
         """The channels that have something new."""
         if not self.columns:
-            channel = self.channel(())
-            channel.extend(numbers, places, rows)
-            return [channel]
-        if len(self.channels) > self._check:
-            self._forget(rows)
-        routed: dict[Key, list[int]] = {}
-        for i, values in enumerate(tuples([changes.fixed[name] for name in self.columns], len(changes))):
-            routed.setdefault(values, []).append(i)
+            channels = list(self._channels.values())
+            for channel in channels:
+                channel.extend(numbers, places, self._rows)
+            return channels
+        columns = [changes.fixed[name] for name in self.columns]
+        marks = hashes(columns, len(changes))
+        self._note(places, marks)
+        routed: dict[int, list[int]] = {}
+        for i, mark in enumerate(marks.tolist()):
+            if mark in self._by_mark:
+                routed.setdefault(mark, []).append(i)
         found = []
-        for values, which in routed.items():
-            channel = self.channel(values)
-            channel.extend(numbers[which], places[which], rows)
-            found.append(channel)
+        for mark, which in routed.items():
+            rows = tuples([column.take(np.array(which)) for column in columns], len(which))
+            for values, channel in self._by_mark[mark]:
+                met = [i for i, row in zip(which, rows, strict=True) if row == values]
+                if met:
+                    channel.extend(numbers[met], places[met], self._rows)
+                    found.append(channel)
         return found
 
-    def channel(self, values: Key) -> Channel:
-        found = self.channels.get(values)
-        if found is None:
-            found = self.channels[values] = Channel()
-        return found
+    def open(self, values: Key, mark: int) -> Channel:
+        """For one subscriber more; `mark` is the hash of the values."""
+        self.subscribers += 1
+        channel = self._channels.get(values)
+        if channel is None:
+            channel = self._channels[values] = self.once(values, mark)
+            self._by_mark.setdefault(mark, []).append((values, channel))
+        channel.subscribers += 1
+        return channel
 
-    def _forget(self, rows: Rows) -> None:
-        """Channels of which nothing is left, and that nobody listens to."""
-        for values, channel in list(self.channels.items()):
-            if not channel.subscribers and not (rows.numbers.all[channel.places.all] == channel.numbers.all).any():
-                del self.channels[values]
-        self._check = 2 * len(self.channels) + _CHANNELS_CHECKED
+    def once(self, values: Key, mark: int) -> Channel:
+        """As it is now, for somebody who does not stay."""
+        rows = self._rows
+        live = rows.numbers.all >= 0
+        if self.columns:
+            places = rows.meeting(np.flatnonzero(live & (self._marks[: len(live)] == mark)), self.columns, values)
+        else:
+            places = np.flatnonzero(live)
+            places = places[np.argsort(rows.numbers.all[places])]
+        channel = Channel()
+        channel.extend(rows.numbers.all[places], places, rows)
+        return channel
+
+    def close(self, values: Key, mark: int) -> None:
+        """For one subscriber less."""
+        self.subscribers -= 1
+        channel = self._channels[values]
+        channel.subscribers -= 1
+        if not channel.subscribers and self.columns:
+            del self._channels[values]
+            self._by_mark[mark] = [one for one in self._by_mark[mark] if one[1] is not channel]
+            if not self._by_mark[mark]:
+                del self._by_mark[mark]

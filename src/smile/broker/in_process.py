@@ -251,20 +251,23 @@ class InProcess:
     def _without(self, views: Sequence[str]) -> None:
         for view in views:
             self.inputs(view)
-        for kept in list(self._kept):
-            wanted = tuple(view for view in kept.generation.wanted if view not in views)
-            if wanted == kept.generation.wanted:
-                continue
+        # Nothing is let go before all that stays is on the disk.
+        smaller = [(kept, self._smaller(kept, views)) for kept in self._kept if {*views} & {*kept.generation.wanted}]
+        for kept, left in smaller:
             self._kept.remove(kept)
-            if wanted:
-                left = tuple(view for view in kept.generation.kept if view in wanted)
-                smaller = replace(kept.generation, wanted=wanted, kept=left)
-                self._kept.append(self._folders.smaller(kept, smaller))
-                self._folders.forget(kept.generation)
-            else:
+            if left is None:
                 self._forget(kept.generation, error("E021", f"{', '.join(kept.generation.wanted)} was dropped"))
+            else:
+                self._kept.append(left)
+                self._folders.forget(kept.generation)
         self._telling.forget(views)
         self._inputs = {view: source for view, source in self._inputs.items() if view not in views}
+
+    def _smaller(self, kept: Kept, views: Sequence[str]) -> Kept | None:
+        """The same without these views; None if nothing is left."""
+        generation = kept.generation
+        wanted, left = (tuple(v for v in some if v not in views) for some in (generation.wanted, generation.kept))
+        return self._folders.smaller(kept, replace(generation, wanted=wanted, kept=left)) if wanted else None
 
     def _forget(self, generation: Generation, reason: SmileError) -> None:
         self._telling.forget(generation.wanted)

@@ -15,6 +15,7 @@ import numpy as np
 
 from smile import limits
 from smile.columns import knowledge as k, masks
+from smile.columns.hashing import hashes
 from smile.columns.values import Array, Indices, Values
 from smile.kernels.changes import Changes, Version, differing
 from smile.kernels.layout import Layout
@@ -29,7 +30,7 @@ class Grown:
     """An array at whose end values are added."""
 
     def __init__(self, kind: str) -> None:
-        self._room = np.zeros(64, kind)
+        self._room = np.zeros(0, kind)
         self.size = 0
 
     def __len__(self) -> int:
@@ -42,7 +43,7 @@ class Grown:
     def extend(self, values: Array) -> None:
         end = self.size + len(values)
         if end > len(self._room):
-            room = np.zeros(max(end, 2 * len(self._room)), self._room.dtype)
+            room = np.zeros(max(end, 2 * len(self._room), 4), self._room.dtype)
             room[: self.size] = self.all
             self._room = room
         self._room[self.size : end] = values
@@ -50,10 +51,8 @@ class Grown:
 
     def keep(self, which: Indices) -> None:
         """Those at these places, and no others."""
-        kept = self.all[which]
-        self._room = np.zeros(max(64, len(kept)), self._room.dtype)
-        self._room[: len(kept)] = kept
-        self.size = len(kept)
+        self._room = self.all[which]
+        self.size = len(self._room)
 
 
 @dataclass
@@ -203,6 +202,23 @@ class Rows:
             if begin < end:
                 parts.append((chunk, np.searchsorted(chunk.numbers, numbers[begin:end])))
         return parts
+
+    def marks(self, columns: Sequence[str]) -> tuple[Indices, Array]:
+        """The places of all rows, and the hashes of these columns there."""
+        places, found = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+        for chunk in self._chunks:
+            live = np.flatnonzero(self.numbers.all[chunk.places] == chunk.numbers)
+            places.append(chunk.places[live])
+            found.append(hashes([chunk.changes.fixed[c] for c in columns], len(chunk.places))[live])
+        return np.concatenate(places), np.concatenate(found)
+
+    def meeting(self, places: Indices, columns: Sequence[str], values: Key) -> Indices:
+        """Those of the places whose rows have these values, in the order of their last changes."""
+        if not len(places):
+            return places
+        known, order = self.known(places)
+        found = tuples([known.fixed[c] for c in columns], len(places))
+        return places[order][[row == values for row in found]]
 
     def shown(self, places: Indices) -> Array:
         return self._shown.all[places]

@@ -7,16 +7,18 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from threading import RLock
 from typing import Any
 
 from smile import limits
-from smile.broker.channel import Channel, Route
+from smile.broker.channel import Route
 from smile.broker.keeper import Restored
-from smile.broker.rows import Key, Rows, plain
+from smile.broker.rows import Key, Rows, tuples
 from smile.broker.subscription import Horizons, Subscription, horizons_of, identity, token
 from smile.broker.told import Told
-from smile.columns.values import of_python
+from smile.columns.hashing import hashes
+from smile.columns.values import Values, of_python
 from smile.errors import SmileError, error, nearest
 from smile.kernels.changes import Changes
 from smile.kernels.transform import Input
@@ -26,10 +28,11 @@ from smile.log.values import Number, how_to_write, value_of
 
 @dataclass(frozen=True)
 class Condition:
-    """Columns that have these values. Without any, every row meets it."""
+    """Columns that have these values; `mark` is their hash. Without any, every row meets it."""
 
     columns: tuple[str, ...] = ()
     values: Key = ()
+    mark: int = 0
 
 
 @dataclass(eq=False)
@@ -84,7 +87,7 @@ class View:
         if not len(numbers):
             return
         for route in self._routes.values():
-            for channel in route.extend(taken, numbers, places, self._rows):
+            for channel in route.extend(taken, numbers, places):
                 channel.last = None
                 woken, channel.waiting = channel.waiting, set()
                 _wake(woken)
@@ -92,8 +95,8 @@ class View:
     def _move(self, horizons: Horizons) -> None:
         self.horizons = {**self.horizons, **horizons}
         mark = tuple(sorted(self.horizons.items()))
-        self._marks[mark] = self._rows.number
-        self._marks.move_to_end(mark)
+        # Whoever was told of it before these rows came has not heard of them.
+        self._marks.setdefault(mark, self._rows.number)
         if len(self._marks) > limits.marks_kept:
             self._marks.popitem(last=False)
         reached = {one for one in self._gated if self._is_reached(one.gate)}
@@ -122,21 +125,27 @@ class View:
 
     def condition(self, where: Mapping[str, Any]) -> Condition:
         """From values by column, as JSON has them or as text."""
-        fixed, found = self.source.layout.fixed, {}
+        fixed, found = self.source.layout.fixed, dict[str, Values]()
         known = self.source.type.heading.columns
         for name in sorted(where):
             if name not in known:
                 hint = nearest(name, known) or f"It has {', '.join(known)}."
                 raise error("E099", f"{self.name} has no column {name[:100]}", hint=hint)
             if name not in fixed or known[name].name == "relation":
-                hint = f"These never change: {', '.join(n for n in known if n in fixed)}. Or put it into a view."
+                never = ", ".join(n for n in known if n in fixed)
+                hint = f"{f'These never change: {never}. Or put' if never else 'Put'} it into a view."
                 raise error("E099", f"{self.name}.{name} may change, so that no condition can be put on it", hint=hint)
             try:
                 value = value_of(_given(where[name]), known[name])
+                if isinstance(value, Decimal) and value != Decimal(str(where[name])):
+                    raise ValueError(f"{where[name]} is not a {known[name]}")
             except ValueError as problem:
                 raise error("E099", f"{self.name}.{name}: {problem}", hint=how_to_write(known[name])) from None
-            found[name] = plain(of_python([value], known[name]))[0]
-        return Condition(tuple(found), tuple(found.values()))
+            found[name] = of_python([value], known[name])
+        if not found:
+            return Condition()
+        columns = list(found.values())
+        return Condition(tuple(found), tuples(columns, 1)[0], int(hashes(columns, 1)[0]))
 
     def is_reached(self, ticks: Horizons) -> bool:
         """Whether everything up to these ticks is known here."""
@@ -165,10 +174,9 @@ class View:
                         if stream in known:
                             gate[stream] = max(tick, gate.get(stream, NOTHING))
                     self._check_history(horizons, known)
-            route = self._route(condition.columns)
-            channel = route.channel(condition.values)
-            route.subscribers += 1
-            channel.subscribers += 1
+            if condition.columns not in self._routes:
+                self._routes[condition.columns] = Route(condition.columns, self._rows)
+            channel = self._routes[condition.columns].open(condition.values, condition.mark)
             found = Subscription(self, condition, channel, waker, number, gate, ended=self._ended)
             self._subscriptions.add(found)
             return found
@@ -176,7 +184,9 @@ class View:
     def snapshot(self, condition: Condition) -> Told:
         """All rows now."""
         with self._lock:
-            whole = Subscription(self, condition, self._channel(condition), _nobody, None, {})
+            # What nobody subscribes to is looked up, and let go.
+            route = self._routes.get(condition.columns) or Route(condition.columns, self._rows)
+            whole = Subscription(self, condition, route.once(condition.values, condition.mark), _nobody, None, {})
             told = self._told(whole, max(1, self._rows.number))
             assert told is not None
             return told
@@ -197,11 +207,10 @@ class View:
                 return
             self._subscriptions.remove(subscription)
             self._gated.discard(subscription)
-            channel = subscription.channel
-            channel.waiting.discard(subscription)
-            channel.subscribers -= 1
-            route = self._routes[subscription.condition.columns]
-            route.subscribers -= 1
+            subscription.channel.waiting.discard(subscription)
+            condition = subscription.condition
+            route = self._routes[condition.columns]
+            route.close(condition.values, condition.mark)
             if route.columns and not route.subscribers:
                 del self._routes[route.columns]
 
@@ -240,10 +249,14 @@ class View:
     def _made(self, subscription: Subscription, number: int, rows_max: int, reset: bool) -> tuple[Told, int]:
         """What comes next, and the number of the last change that is told then."""
         rows = self._rows
-        numbers, places, is_all = subscription.channel.after(number, rows_max, rows)
-        end = rows.number if is_all else int(numbers[-1])
-        if number < subscription.reset_to and len(numbers):
-            numbers = numbers[rows.shown(places) | (numbers > subscription.reset_to)]
+        while True:
+            numbers, places, is_all = subscription.channel.after(number, rows_max, rows)
+            end = rows.number if is_all else int(numbers[-1])
+            if number < subscription.reset_to and len(numbers):
+                numbers = numbers[rows.shown(places) | (numbers > subscription.reset_to)]
+            if len(numbers) or is_all:
+                break
+            number = end
         parts = rows.at(numbers) if len(numbers) else []
         progress = self.horizons if is_all else None
         resume = token(self._identity(subscription.condition), self.horizons) if is_all else None
@@ -251,16 +264,6 @@ class View:
 
     def _identity(self, condition: Condition) -> str:
         return identity(self.digest, condition.columns, condition.values)
-
-    def _route(self, columns: tuple[str, ...]) -> Route:
-        if columns not in self._routes:
-            self._routes[columns] = Route(columns, self._rows)
-        return self._routes[columns]
-
-    def _channel(self, condition: Condition) -> Channel:
-        """For once: what nobody subscribes to is looked up and let go."""
-        found = self._routes.get(condition.columns) or Route(condition.columns, self._rows)
-        return found.channel(condition.values)
 
     def _check_history(self, horizons: Horizons, known: Horizons) -> None:
         """Nobody is told of what is not in the log, so that no token can be ahead of it."""

@@ -115,7 +115,7 @@ def summary(figures: "Figures") -> str:
         f"{figures.matches / seconds:,.1f} matches/s",
     ]
     if half is not None and most is not None:
-        told.append(f"a pair is seen after {1000 * half:,.0f} ms, 99 of 100 after {1000 * most:,.0f} ms")
+        told.append(f"seen after {1000 * half:,.0f} ms, 99th {1000 * most:,.0f} ms")
     return "; ".join(told)
 
 
