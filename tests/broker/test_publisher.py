@@ -146,14 +146,17 @@ def test_a_publishers_own_ticks_ascend(tmp_path: Path) -> None:
             ([(9, 2, "b"), (21, 3, "c")], ([9, 21], 1)),
             ([(9, 2, "other"), (25, 3, "c")], "E082"),
             ([(5, 2, "b")], "E081"),
-            ([(4, 1, "a"), (21, 3, "c")], "E082"),
+            ([(4, 1, "a"), (21, 3, "c")], ([4, 21], 2)),
             ([(30, 1, "a"), (30, 1, "a")], "E079"),
             ([(31, 1, "a"), (30, 1, "a")], "E079"),
         ]:
             for given in (rows, as_batch(rows, "T")):
                 assert answer(publisher.submit(Publication("T", given))) in (expected, ([9, 21], 2))
         taken(publisher, Silence("T", END))
-        assert answer(publisher.submit(Publication("T", [(40, 1, "a")]))) == "E081"
+        assert answer(publisher.submit(Publication("T", [(4, 1, "a"), (21, 3, "c")]))) == ([4, 21], 2)
+        with pytest.raises(SmileError, match="T is finished: nothing happens on it any more") as failure:
+            taken(publisher, Publication("T", [(21, 3, "c"), (40, 1, "a")]))
+        assert code(failure) == "E081"
     assert list(content(tmp_path / "log", "T")) == [4, 9, 21]
 
 
@@ -305,10 +308,16 @@ def test_events_of_a_finished_stream_are_refused(tmp_path: Path) -> None:
     log = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
     log.append([StreamPiece("R", "0", NOTHING, END)])
     log.close()
-    with publisher_at(tmp_path / "log", lambda: PAST) as publisher:
-        assert answer(publisher.submit(Publication("R", [(1, "a")]))) == "E081"
-        (tick,) = taken(publisher, Publication("S", [(1, "a")])).ticks
-        assert tick < 2 * PAST * 1024
+    for _ in range(2):
+        with publisher_at(tmp_path / "log", lambda: PAST) as publisher:
+            futures = [publisher.submit(Silence("T", END)), publisher.submit(Publication("T", [(1, 1, "a")]))]
+            assert [answer(future) for future in futures] == [([], 0), "E081"]
+            assert answer(publisher.submit(Publication("R", [(1, "a")]))) == "E081"
+            (tick,) = taken(publisher, Publication("S", [(1, "a")])).ticks
+            assert tick < 2 * PAST * 1024
+            assert publisher.horizons["T"] == END
+    with publisher_at(tmp_path / "log", lambda: 2**60) as publisher:  # a clock at the end of time
+        assert answer(publisher.submit(Publication("S", [(1, "a")]))) == "E079"
 
 
 # ── a process that is killed ────────────────────────────────────────────────────────────────────────────────────────

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from smile.broker.publication import Numbered, Publication, Silence
-from smile.log.frame import NOTHING
-from tests.broker.publishing import WAIT_S, answer, as_batch, content, numbered, publisher_at
+from smile.errors import SmileError
+from smile.log.frame import END, NOTHING
+from tests.broker.publishing import WAIT_S, answer, as_batch, content, numbered, publisher_at, taken
 
 PAST = 10**15
 
@@ -47,8 +48,7 @@ class Model:
                 if stream == "T":
                     assert tick == row[0]
                     self.silent = tick
-            # Numbers of a publication that has nothing new are not remembered: its ticks are.
-            if order.numbered is not None and again < len(rows):
+            if order.numbered is not None:
                 of = self.numbers.setdefault(order.numbered.producer, {})
                 of.setdefault(order.numbered.seq + number, (stream, tick))
 
@@ -74,11 +74,10 @@ class Model:
     def _ticks(self, rows: list[tuple[Any, ...]], repeated: list[int]) -> tuple[list[int], str | None]:
         known = self.events["T"]
         again = [row for row in rows[len(repeated) :] if row[0] <= self.silent]
-        if again:
-            there = {tick: row for tick, row in known.items() if again[0][0] <= tick <= again[-1][0]}
-            if there != {row[0]: row[1:] for row in again}:
-                missing = any(row[0] not in there for row in again)
-                return repeated, "E081" if missing else "E082"
+        if any(row[0] not in known for row in again):
+            return repeated, "E081"
+        if any(known[row[0]] != row[1:] for row in again):
+            return repeated, "E082"
         return repeated + [row[0] for row in again], None
 
 
@@ -117,7 +116,7 @@ def some_orders(random: Random, sent: list[Publication], tick: list[int]) -> Ite
 def spoilt(random: Random, before: Publication) -> Publication:
     """One that was sent, again: as it was, a part of it, longer, or with something changed."""
     rows, who = list(before.rows), before.numbered
-    kind = random.randrange(6)
+    kind = random.randrange(8)
     if kind == 1 and len(rows) > 1:
         cut = random.randrange(1, len(rows))
         rows, who = rows[cut:], who and Numbered(who.producer, who.seq + cut)
@@ -128,6 +127,10 @@ def spoilt(random: Random, before: Publication) -> Publication:
     elif kind == 4:
         at = random.randrange(len(rows))
         rows[at] = (*rows[at][:-1], "changed")
+    elif kind == 5 and len(rows) > 2:
+        del rows[random.randrange(1, len(rows) - 1)]
+    elif kind == 6:
+        who = Numbered(random.choice(["p", "q", "r", "s"]), random.randrange(60))
     return Publication(before.stream, rows, who)
 
 
@@ -149,6 +152,58 @@ def test_repeats_in_any_order_double_nothing_and_lose_nothing(tmp_path: Path, se
                     model.check(order, answer(future))
     for stream in "RST":
         assert content(tmp_path / "log", stream) == model.events[stream]
+
+
+def test_known_events_are_told_by_their_ticks_whatever_lies_between_them(tmp_path: Path) -> None:
+    with publisher_at(tmp_path / "log") as publisher:
+        rows = [(tick, tick, "a") for tick in (1, 2, 3)]
+        taken(publisher, Publication("T", rows))
+        one, _, three = rows
+        for given, expected in [
+            ([one, three], ([1, 3], 2)),
+            ([one, three, (4, 4, "a")], ([1, 3, 4], 2)),
+            ([one, (4, 4, "a"), (5, 5, "a")], ([1, 4, 5], 2)),
+        ]:
+            assert answer(publisher.submit(Publication("T", given))) == expected
+        with pytest.raises(SmileError, match="T has another event at tick 3"):
+            taken(publisher, Publication("T", [one, (3, 3, "b"), (5, 0, "b")]))
+    assert list(content(tmp_path / "log", "T")) == [1, 2, 3, 4, 5]
+
+
+def test_a_number_that_stood_for_a_known_event_stands_for_no_other(tmp_path: Path) -> None:
+    rows = [(tick, tick, "a") for tick in range(1, 10)]
+    for turn in range(3):  # each time the publisher is another, on the same log
+        with publisher_at(tmp_path / "log", silence_ms=600_000) as publisher:
+            assert answer(publisher.submit(Publication("T", rows)))[0] == list(range(1, 10))
+            for producer, known in [("q", rows[:1]), ("r", rows[::3]), ("s", [*rows[1:4], *rows[6:8]])]:
+                ticks = [row[0] for row in known]
+                for _ in range(2):
+                    assert answer(publisher.submit(numbered("T", known, 7, producer))) == (ticks, len(ticks))
+                for place, tick in enumerate(ticks):
+                    for other in ((20 + turn, 0, "new"), (tick % 9 + 1, tick % 9 + 1, "a")):
+                        again = numbered("T", [other], 7 + place, producer)
+                        with pytest.raises(SmileError, match=f"something else as number {7 + place}$") as failure:
+                            taken(publisher, again)
+                        assert failure.value.diagnostics[0].code == "E096"
+                assert answer(publisher.submit(numbered("T", known[-1:], 6 + len(ticks), producer))) == (ticks[-1:], 1)
+            assert publisher.horizons["T"] == 9
+    assert list(content(tmp_path / "log", "T")) == list(range(1, 10))
+
+
+def test_numbers_of_events_that_were_known_stay_when_others_are_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with publisher_at(path, silence_ms=600_000) as publisher:
+        for n in range(6):
+            taken(publisher, numbered("T", [(n, n, "a")], n, "p"))
+        taken(publisher, numbered("T", [(1, 1, "a"), (3, 3, "a"), (5, 5, "a")], 0, "q"))
+        taken(publisher, numbered("T", [(6, 6, "a")], 6, "p"))
+        publisher._log.cut({"R": END, "S": END, "T": 3})
+        expected = ([1, 3, 5], 3)
+        assert answer(publisher.submit(numbered("T", [(1, 1, "a"), (3, 3, "a"), (5, 5, "a")], 0, "q"))) == expected
+        assert answer(publisher.submit(numbered("T", [(1, 1, "a"), (3, 3, "a"), (5, 5, "b")], 0, "q"))) == "E096"
+        assert answer(publisher.submit(numbered("T", [(1, 1, "a"), (4, 4, "a")], 0, "q"))) == "E096"
+        assert answer(publisher.submit(numbered("T", [(7, 7, "a")], 2, "q"))) == "E096"
+        assert answer(publisher.submit(Publication("T", [(1, 1, "a")]))) == "E097"
 
 
 def in_some_form(random: Random, order: Publication | Silence) -> Publication | Silence:

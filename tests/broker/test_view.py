@@ -312,8 +312,7 @@ def test_a_token_from_before_the_first_rows_brings_them() -> None:
     """Rows that are there before anything has happened come at the horizons that are told when there are none yet."""
     text = "CREATE STREAM Bids (t: time -> issue: string); CREATE VIEW Total AS SELECT COUNT(*) AS n FROM Bids;"
     engine = LocalEngine(kernels(compile_program(Source("total.smile", f"{text} SUBSCRIBE Total;")).rewritten))
-    view = View("Total", engine.kernels.inputs["Total"], "digest", lambda: {"Bids": 100})
-    view.deliver(None, {"Bids": -1})
+    view = View("Total", engine.kernels.inputs["Total"], "digest", lambda: {"Bids": 100}, horizons={"Bids": -1})
     first = view.subscribe(Condition(), lambda: None).take(10)
     assert first is not None
     assert first.rows == 0

@@ -5,12 +5,13 @@ stands for one event, and nothing of it is acknowledged before all of it is on t
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pyarrow as pa
 
 from smile.algebra.types import Value
 from smile.broker.publication import Publication, Published, Rows, Silence
-from smile.broker.repeats import Known, in_order, ticks_given, with_ticks
+from smile.broker.repeats import Known, finished, in_order, ticks_given, with_ticks
 from smile.errors import error
 from smile.log.frame import END
 from smile.log.pieces import StreamPiece
@@ -53,7 +54,7 @@ class Group:
         self.known = known
         self.records: list[Record] = []
         self.answers: list[tuple[Future[Published], Published]] = []
-        self.events = self.bytes = self.repeated = 0
+        self.events = self.repeated = 0
         self.numbers: dict[str, int] = {}
         """The last of each producer that has any in the group."""
         self.horizons: dict[str, int] = {}
@@ -104,7 +105,7 @@ class Group:
         if not len(rows):
             return Published(repeated, len(repeated))
         if known.horizon(order.stream) == END:
-            raise error("E081", f"{order.stream} is finished: nothing happens on it any more")
+            raise finished(order.stream)
         ticks = known.ticks.take(len(rows))
         if known.checks[order.stream]:
             self._check(order.stream, rows, ticks)
@@ -121,10 +122,10 @@ class Group:
             return None
         new = repeated + again
         if again:
-            self.known.compare(order.stream, order.rows[repeated:new])
+            runs = self.known.compare(order.stream, order.rows[repeated:new])
+            for begin, end in pairwise([*runs, again]):
+                self._record(order, ticks[repeated + begin : repeated + end], repeated + begin)
         if new < len(ticks):
-            if again:
-                self._record(order, ticks[repeated:new], repeated)
             self._take(order, order.rows[new:], ticks[new:], new)
         return Published(ticks, new)
 

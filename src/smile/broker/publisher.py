@@ -222,7 +222,7 @@ class Publisher:
         levelled = begin - self._levelled >= self._silence_s
         try:
             pieces = group.pieces(self._known.ticks.now(), levelled)
-            if pieces:
+            if pieces or group.records:
                 self._log.append(pieces, group.records, self._known.ticks.clock())
         except Exception as problem:  # noqa: BLE001  # whatever it is, it is theirs who wait, and the thread goes on
             self._stale = True

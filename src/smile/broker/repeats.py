@@ -21,6 +21,7 @@ from smile.log.durable import DurableLog
 from smile.log.frame import END, NOTHING
 from smile.log.producers import Record
 from smile.log.publishing import tick_checks
+from smile.log.ranges import ticks_of
 from smile.log.shape import Shape
 
 
@@ -36,6 +37,10 @@ def in_order(stream: str, ticks: Sequence[int]) -> None:
         if after <= tick:
             hint = "Publish events in order of ticks, no two at the same."
             raise error("E079", f"event {number}: {stream} has tick {after} after tick {tick}", hint=hint)
+
+
+def finished(stream: str) -> SmileError:
+    return error("E081", f"{stream} is finished: nothing happens on it any more")
 
 
 class Known:
@@ -92,61 +97,73 @@ class Known:
             return []
         end = min(last, first + len(order.rows) - 1)
         ticks = list[int]()
-        for record in self.log.records(producer, first, end):
-            if record.first > first + len(ticks):
+        for records in _in_rows(self.log.records(producer, first, end)):
+            if records[0].first > first + len(ticks):
                 break
-            ticks += self._same(order, record, len(ticks), min(end, record.last) - first + 1)
+            ticks += self._same(order, records, len(ticks), min(end, records[-1].last) - first + 1)
         if len(ticks) < end - first + 1:
             unknown = first + len(ticks)
             hint = "Numbers go up. One that was left out cannot be used later, and one of long ago is forgotten."
             raise error("E096", f"{producer} has used number {last}, and nothing is known of {unknown}", hint=hint)
         return ticks
 
-    def compare(self, stream: str, rows: Rows) -> None:
-        """Events at or below the horizon of a stream whose publishers give the ticks: they are there, or refused."""
+    def compare(self, stream: str, rows: Rows) -> list[int]:
+        """Events at or below the horizon of a stream whose publishers give the ticks: they are there, or refused. Gives
+        the places at which a run of them begins: between events of a run nothing happened."""
         ticks = ticks_given(rows)
-        there = self.log.told(stream, self.ticks.origin, ticks[0] - 1, ticks[-1])
-        if not there.equals(self._batch(stream, rows, ticks)):
-            known = set(there.column(0).to_pylist())
-            for tick in ticks:
-                if tick not in known:
-                    message = f"nothing happened on {stream} at tick {tick}: all is known up to {self.horizon(stream)}"
-                    raise error("E081", message, hint="Events are published in order of ticks.")
-            raise error("E082", f"{stream} has other events at ticks {ticks[0]} to {ticks[-1]}")
+        at = np.array(ticks, np.int64)
+        there, runs = self.log.told(stream, self.ticks.origin, at - 1, at)
+        if there.num_rows < len(ticks):
+            tick, horizon = np.setdiff1d(at, ticks_of(there))[0], self.horizon(stream)
+            if horizon == END:
+                raise finished(stream)
+            message = f"nothing happened on {stream} at tick {tick}: all is known up to {horizon}"
+            raise error("E081", message, hint="Events are published in order of ticks.")
+        other = _first_other(there, self._batch(stream, rows, ticks))
+        if other is not None:
+            raise error("E082", f"{stream} has another event at tick {ticks[other]}")
+        return runs
 
-    def _same(self, order: Publication, record: Record, begin: int, end: int) -> list[int]:
-        """The ticks of those events of a publication that a record has, if they are the same."""
+    def _same(self, order: Publication, records: Sequence[Record], begin: int, end: int) -> list[int]:
+        """The ticks of those events of a publication that records have, if they are the same."""
         assert order.numbered is not None
-        first = order.numbered.seq + begin - record.first
-        count = end - begin
-        rows = order.rows[begin:end]
-        if record.stream == order.stream:
-            try:
-                there = self.log.told(record.stream, record.origin, record.lo - 1, record.hi)
-            except SmileError as problem:
-                if problem.diagnostics[0].code != "E097":
-                    raise
-                return self._ticks_of_cut(order, record, first, rows)
-            there = there.slice(first, count)
-            ticks: list[int] = there.column(0).to_pylist()
-            if there.num_rows == count and there.equals(self._batch(order.stream, rows, ticks)):
-                return ticks
-        raise self._other(order, record)
-
-    def _ticks_of_cut(self, order: Publication, record: Record, first: int, rows: Rows) -> list[int]:
-        """Of events that are gone from the log."""
-        if order.stream not in self.timed:
-            begin = record.lo + first * TICKS_PER_MICROSECOND
-            return [begin + n * TICKS_PER_MICROSECOND for n in range(len(rows))]
-        ticks = ticks_given(rows)
-        if ticks[0] < record.lo or ticks[-1] > record.hi:
-            raise self._other(order, record)
+        rows, first = order.rows[begin:end], order.numbered.seq + begin - records[0].first
+        if records[0].stream != order.stream:
+            raise self._other(order, begin)
+        lows, highs = (np.array(ticks, np.int64) for ticks in zip(*((r.lo - 1, r.hi) for r in records), strict=True))
+        try:
+            there, _ = self.log.told(order.stream, records[0].origin, lows, highs)
+        except SmileError as problem:
+            if problem.diagnostics[0].code != "E097":
+                raise
+            if len(records) == 1:
+                return self._ticks_of_cut(order, records[0], begin, rows)
+            half = len(records) // 2
+            middle = records[half].first - order.numbered.seq
+            return self._same(order, records[:half], begin, middle) + self._same(order, records[half:], middle, end)
+        there = there.slice(first, len(rows))
+        if there.num_rows != len(rows):
+            raise self._other(order, begin)
+        ticks: list[int] = there.column(0).to_pylist()
+        other = _first_other(there, self._batch(order.stream, rows, ticks))
+        if other is not None:
+            raise self._other(order, begin + other)
         return ticks
 
-    def _other(self, order: Publication, record: Record) -> SmileError:
-        numbers = f"{record.first} to {record.last}" if record.first < record.last else f"{record.first}"
-        message = f"{record.producer} has published something else as number {numbers}"
+    def _ticks_of_cut(self, order: Publication, record: Record, begin: int, rows: Rows) -> list[int]:
+        """Of events that are gone from the log."""
         assert order.numbered is not None
+        if order.stream not in self.timed:
+            first = record.lo + (order.numbered.seq + begin - record.first) * TICKS_PER_MICROSECOND
+            return [first + n * TICKS_PER_MICROSECOND for n in range(len(rows))]
+        ticks = ticks_given(rows)
+        if ticks[0] < record.lo or ticks[-1] > record.hi:
+            raise self._other(order, begin)
+        return ticks
+
+    def _other(self, order: Publication, place: int) -> SmileError:
+        assert order.numbered is not None
+        message = f"{order.numbered.producer} has published something else as number {order.numbered.seq + place}"
         return error("E096", message, hint="Every event has a number of its own, and another producer another name.")
 
     def _batch(self, stream: str, rows: Rows, ticks: Sequence[int]) -> pa.RecordBatch:
@@ -171,6 +188,36 @@ class Known:
         self._numbers[producer] = last
         if len(self._numbers) > limits.producers_known_max:
             del self._numbers[next(iter(self._numbers))]
+
+
+def _in_rows(records: Sequence[Record]) -> list[list[Record]]:
+    """Those that can be read together: of one origin of a stream, no numbers left out, and no ticks that go back."""
+    found = list[list[Record]]()
+    for record in records:
+        before = found[-1][-1] if found else None
+        if (
+            before is not None
+            and (before.stream, before.origin, before.last + 1) == (record.stream, record.origin, record.first)
+            and before.hi < record.lo
+        ):
+            found[-1].append(record)
+        else:
+            found.append([record])
+    return found
+
+
+def _first_other(one: pa.RecordBatch, two: pa.RecordBatch) -> int | None:
+    """The first place at which two batches of one length differ."""
+    if one.equals(two):
+        return None
+    same, end = 0, int(one.num_rows)
+    while end - same > 1:
+        middle = (same + end) // 2
+        if one.slice(same, middle - same).equals(two.slice(same, middle - same)):
+            same = middle
+        else:
+            end = middle
+    return same
 
 
 def with_ticks(shape: Shape, rows: pa.RecordBatch, ticks: Sequence[int]) -> pa.RecordBatch:

@@ -55,7 +55,7 @@ class View:
         self._routes: dict[tuple[str, ...], Route] = {(): Route((), self._rows)}
         self._subscriptions: set[Subscription] = set()
         self._gated: set[Subscription] = set()
-        self._marks: OrderedDict[tuple[tuple[str, int], ...], int] = OrderedDict()
+        self._marks: OrderedDict[tuple[tuple[str, int], ...], int] = OrderedDict({_mark(self.horizons): 0})
         self._ended: SmileError | None = None
 
     @property
@@ -94,7 +94,7 @@ class View:
 
     def _move(self, horizons: Horizons) -> None:
         self.horizons = {**self.horizons, **horizons}
-        mark = tuple(sorted(self.horizons.items()))
+        mark = _mark(self.horizons)
         # Whoever was told of it before these rows came has not heard of them.
         self._marks.setdefault(mark, self._rows.number)
         if len(self._marks) > limits.marks_kept:
@@ -169,7 +169,7 @@ class View:
             if resume is not None:
                 name, horizons = horizons_of(resume)
                 if name == self._identity(condition):
-                    number = self._marks.get(tuple(sorted(horizons.items())))
+                    number = self._marks.get(_mark(horizons))
                     for stream, tick in horizons.items():
                         if stream in known:
                             gate[stream] = max(tick, gate.get(stream, NOTHING))
@@ -272,6 +272,10 @@ class View:
                 message = f"the token knows {stream} up to {tick}, and the log ends at {known[stream]}"
                 hint = "It is of another broker, or the log was lost. Begin anew without it."
                 raise error("E094", message, hint=hint)
+
+
+def _mark(horizons: Horizons) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(horizons.items()))
 
 
 def _check_streams(ticks: Iterable[str], known: Horizons) -> None:
