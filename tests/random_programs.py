@@ -291,6 +291,44 @@ class Programs:
             return mmpl.Restrict(found, self._predicate(self._heading(found), 1, names))
         return found
 
+    def totals(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """Groups with those of other relations, by the whole key of both: of a group that one of them has not heard of,
+        or that its members have left, there is the default row. What follows from the key alone is there as well."""
+        heading = self._heading(rel)
+        if not (heading.total and len(heading.key) == 1):
+            usable = [c for c, t in heading.columns.items() if t in (STRING, INT)]
+            self.random.shuffle(usable)
+            rel = self._by(rel, usable[: self.random.choice((1, 1, 1, 2))] or heading.key)
+        by = len(self._heading(rel).key)
+        for _ in range(self.random.choice((1, 2, 2, 3))):
+            if len(self._heading(rel).key) > by:
+                break  # of a FULL JOIN that has the keys of both sides
+            rel = self._with_groups(rel)
+        return rel
+
+    def _with_groups(self, rel: mmpl.Rel) -> mmpl.Rel:
+        left = self._heading(rel)
+        key = self.random.sample(left.key, len(left.key))
+        source = self._grown(self._head(), self.random.randint(0, 1))
+        columns = self._heading(source).columns
+        per: list[str] = []
+        for name in key:
+            per.append(self.random.choice([c for c, t in columns.items() if t == left.columns[name] and c not in per]))
+        other = self._by(source, per)
+        if self.random.random() < 0.2:
+            other = mmpl.Rename(other, tuple(zip(self._heading(other).key, key, strict=True)))
+        kind: mmpl.JoinKind = self.random.choice(("inner", "left", "left", "right", "full", "full"))
+        return mmpl.Join(kind, rel, other, tuple(zip(key, self._heading(other).key, strict=True)))
+
+    def _by(self, rel: mmpl.Rel, per: Sequence[str]) -> mmpl.Rel:
+        """Groups, none of whose columns has a name that was there before."""
+        heading = self._heading(rel)
+        names = tuple((c, self._name()) for c in per)
+        found: mmpl.Rel = mmpl.Rename(mmpl.Summarize(rel, tuple(per), self._aggregates(heading)), names)
+        if self.random.random() < 0.3:
+            found = mmpl.Extend(found, ((self._name(), self._expression(self._heading(found), [n for _, n in names])),))
+        return found
+
     def _remaining(self) -> mmpl.Rel:
         """Events with what refers to them, as long as that leaves something: Trade-Floor's bids and what satisfies them.
         What is hidden for good is forgotten upstream."""
@@ -336,7 +374,7 @@ _OPERATORS: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
     Programs.join, Programs.join, Programs.join, Programs.join, Programs.asof, Programs.summarize, Programs.summarize,
     Programs.summarize, Programs.distinct, Programs.best, Programs.window, Programs.over, Programs.over,
     Programs.silence, Programs.silence, Programs.figures, Programs.groups, Programs.having, Programs.having,
-    Programs.last, Programs.last, Programs.total, Programs.total,
+    Programs.last, Programs.last, Programs.total, Programs.total, Programs.totals, Programs.totals,
 ]  # fmt: skip
 
 

@@ -35,8 +35,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernels": BASE | {"algebra", "knowledge", "graph", "columns", "state", "log"},
     "engine": BASE | {"java", "algebra", "knowledge", "graph", "columns", "state", "log", "kernels"},
     "settings": BASE,
-    "broker": BASE | {"settings", "algebra", "knowledge", "graph", "program", "columns", "state", "log", "kernels", "engine"},
-    "gateway": BASE | {"settings", "lang", "algebra", "knowledge", "program", "log", "columns", "kernels", "engine", "broker"},
+    "broker": BASE
+    | {"settings", "algebra", "knowledge", "graph", "program", "columns", "state", "log", "kernels", "engine"},
+    "gateway": BASE
+    | {"settings", "lang", "algebra", "knowledge", "program", "log", "columns", "kernels", "engine", "broker"},
     "client": BASE,
     "demo": BASE | {"client"},
     "cli": BASE

@@ -60,6 +60,23 @@ def test_numbers_that_were_not_committed_are_not_known(log: DurableLog) -> None:
     assert log.last_number("p") == 2
 
 
+def test_numbers_of_known_events_need_no_commit_and_belong_to_the_next(log: DurableLog) -> None:
+    first = log.append([piece(NOTHING, 4, 2)], [record("p", 1, 1, 2)])
+    assert log.append([], [record("q", 5, 5, 2)]) == first
+    assert log.append([piece(NOTHING, 4, 2)], [record("q", 6, 6, 2)]) == first
+    log.append([piece(4, 5)])
+    log.append([piece(5, 6)], [record("q", 7, 7, 2), record("p", 2, 2, 6)])
+    log.cut({"R": 4, "S": 4})
+    assert [r.first for r in log.records("q", 0, 9)] == [5, 6, 7]
+    log.cut({"R": 5, "S": 5})
+    assert [r.first for r in log.records("q", 0, 9)] == [7]
+    assert [r.first for r in log.records("p", 0, 9)] == [2]
+    again = DurableLog(log.path, STREAMS)
+    again.verify()
+    assert again.last_number("q") == 7
+    again.close()
+
+
 def test_forgetting_leaves_the_last_of_each(log: DurableLog) -> None:
     for n in range(6):
         log.append([piece(n - 1, n, n)], [record("p", n, n, n), *([record("q", 0, 0, n)] if n == 0 else [])])

@@ -21,9 +21,10 @@ def append(
     rows_max: int,
     bytes_max: int,
 ) -> int:
-    """What is new in the pieces, in commits that are not larger; the records belong to the last of them."""
-    newest = "SELECT seq, last_piece, last_record FROM commits ORDER BY seq DESC LIMIT 1"
-    seq, last_piece, last_record = db.execute(newest).fetchone()
+    """What is new in the pieces, in commits that are not larger; the records belong to the last of them. Records of
+    events that are known already need no commit, and belong to the next."""
+    newest = "SELECT seq, last_piece FROM commits ORDER BY seq DESC LIMIT 1"
+    seq, last_piece = db.execute(newest).fetchone()
     new, joining = list[StreamPiece](), set[tuple[str, str]]()
     for piece in told:
         horizon = _horizon(db, piece.stream, piece.origin)
@@ -34,15 +35,15 @@ def append(
             raise gap(piece, horizon)
         if piece.hi > horizon:
             new.append(piece.above(horizon))
+    last_record = producers.put(db, records)
     cut = parts(new, rows_max, bytes_max)
     for n, part in enumerate(cut, 1):
         seq += 1
         rows = [_row(seq, piece) for piece in part]
         db.executemany(_PIECE, [(last_piece + i, *row) for i, row in enumerate(rows, 1)])
         last_piece += len(rows)
-        if n == len(cut):
-            last_record = producers.put(db, records, last_record)
-        commit = (seq, last_piece, last_record, sum(row[5] for row in rows), sum(row[6] for row in rows), at)
+        record = last_record if n == len(cut) else last_record - len(records)
+        commit = (seq, last_piece, record, sum(row[5] for row in rows), sum(row[6] for row in rows), at)
         db.execute("INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?)", (*commit, checksum(*commit)))
     if joining:
         _join(db, joining, cut, int(seq) - len(cut))

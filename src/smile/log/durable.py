@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from smile.algebra import mmpl
@@ -23,7 +24,7 @@ from smile.log.frame import END, NOTHING, Frame
 from smile.log.pieces import StreamPiece, checked, merged
 from smile.log.position import UNNAMED, Limit, Position
 from smile.log.producers import Record
-from smile.log.ranges import Entry, Origins, Ranges, cut as cut_out, damaged, was_cut
+from smile.log.ranges import Entry, Origins, Ranges, Ticks, damaged, places_between, ticks_of, was_cut
 from smile.log.shape import Shape
 
 COMMIT_ROWS_MAX = 50_000
@@ -169,20 +170,46 @@ class DurableLog(Ranges):
                     rows, size = rows - entry.rows + above_rows, size - entry.bytes + above_size
             return rows, size
 
-    def told(self, stream: str, origin: str, lo: int, hi: int) -> pa.RecordBatch:
-        """All that one origin tells of the ticks in (lo, hi]."""
+    def told(self, stream: str, origin: str, lows: Ticks, highs: Ticks) -> tuple[pa.RecordBatch, list[int]]:
+        """All that one origin tells of the ticks in these ranges, each above its low up to its high, in order and apart
+        from each other. And the places in it at which a run begins: between events of a run nothing happened.
+
+        Each piece that has anything of a range is read once, and no other."""
         with self._snapshot():
-            if lo < (cut := self._cuts().get((stream, origin), NOTHING)):
+            if len(lows) and lows[0] < (cut := self._cuts().get((stream, origin), NOTHING)):
                 raise was_cut(self.path, f"{stream} has nothing up to tick {cut}")
-            found, known = list[pa.RecordBatch](), max(lo, self._origins().get((stream, origin), (0, lo))[1])
-            for entry, events in self._pieces(stream, origin, lo, hi):
-                if entry.lo > known:
-                    raise damaged(self.path, f"nothing is told of {stream}, ticks above {known} up to {entry.lo}")
-                known = entry.hi
-                if events is not None:
-                    found.append(cut_out(events, lo, hi))
-        schema = self.shapes[stream].schema
-        return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], schema)
+            joined = self._origins().get((stream, origin))
+            found, runs, rows = [pa.RecordBatch.from_pylist([], self.shapes[stream].schema)], list[int](), 0
+            for events, begins, ends in [] if joined is None else self._within(stream, origin, joined[1], lows, highs):
+                places = places_between(begins, ends)
+                if len(places):
+                    found.append(events.take(pa.array(places)))
+                    runs += [rows, *(rows + 1 + np.flatnonzero(np.diff(places) != 1)).tolist()]
+                    rows += len(places)
+        return pa.concat_batches(found), runs
+
+    def _within(
+        self, stream: str, origin: str, silent: int, lows: Ticks, highs: Ticks
+    ) -> Iterator[tuple[pa.RecordBatch, Ticks, Ticks]]:
+        """Pieces, with the places in them at which what lies in the ranges begins and ends."""
+        n, lows = 0, np.maximum(lows, silent)
+        while n < len(lows):
+            lo, hi = int(lows[n]), int(highs[n])
+            if hi <= lo:
+                n += 1
+                continue
+            with closing(self._pieces(stream, origin, lo, hi)) as pieces:
+                entry, events = next(pieces, (None, None))
+            if entry is None or entry.lo > lo:
+                missing = hi if entry is None else entry.lo
+                raise damaged(self.path, f"nothing is told of {stream}, ticks above {lo} up to {missing}")
+            end = n + int(np.searchsorted(lows[n:], entry.hi))
+            if events is not None:
+                ticks = ticks_of(events)
+                yield events, *(np.searchsorted(ticks, bound[n:end], side="right") for bound in (lows, highs))
+            n = end
+            if highs[end - 1] > entry.hi:
+                n, lows[end - 1] = end - 1, entry.hi
 
     def last_number(self, producer: str) -> int | None:
         """The greatest that the producer has used; None if it is not known."""
@@ -248,7 +275,9 @@ class DurableLog(Ranges):
             message = f"{self.path} has no commit {after}, though it was read"
             raise error("E089", message, hint="The log was put back to an older one; forget what was computed from it.")
 
-    def _pieces(self, stream: str, origin: str, lo: int, hi: int) -> Iterator[tuple[Entry, pa.RecordBatch | None]]:
+    def _pieces(
+        self, stream: str, origin: str, lo: int, hi: int
+    ) -> Generator[tuple[Entry, pa.RecordBatch | None], None, None]:
         query = f"SELECT {_ENTRY}, events {_OF_ORIGIN} AND hi > ? ORDER BY hi"
         with reading(self.path), closing(self._db().execute(query, (stream, origin, lo))) as found:
             for row in found:

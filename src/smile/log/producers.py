@@ -1,6 +1,7 @@
 """Numbers of producers: each number of a producer stands for at most one event, and the log knows which.
 
-A record says what became of a row of numbers. It is written with the events themselves, in the same commit.
+A record says what became of a row of numbers. It is written with the events themselves, in the same commit, or later
+if it is of events that were known.
 """
 
 import sqlite3
@@ -32,12 +33,14 @@ class Record(NamedTuple):
     hi: int
 
 
-def put(db: sqlite3.Connection, records: Sequence[Record], last_record: int) -> int:
-    """Within a transaction; gives the number of the last."""
+def put(db: sqlite3.Connection, records: Sequence[Record]) -> int:
+    """Within a transaction; gives the number of the last. The last that there is is never forgotten, so that no number
+    is given twice."""
+    ((last_record,),) = db.execute("SELECT coalesce(max(id), 0) FROM producers")
     if records:
         rows = [(last_record + n, *record, checksum(*record)) for n, record in enumerate(records, 1)]
         db.execute(_PUT, (json.encode(rows).decode(),))
-    return last_record + len(records)
+    return int(last_record) + len(records)
 
 
 def last_number(db: sqlite3.Connection, path: str, producer: str) -> int | None:

@@ -52,6 +52,12 @@ def cut(events: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
     return events.slice(first, end - first)
 
 
+def places_between(begins: Ticks, ends: Ticks) -> Ticks:
+    """The numbers of all ranges, each from its begin up to below its end, one range after the other."""
+    counts = ends - begins
+    return np.repeat(ends - np.cumsum(counts), counts) + np.arange(counts.sum())
+
+
 def damaged(path: str, what: str) -> SmileError:
     hint = "Put a copy of the log in its place; what was computed from it so far is not affected."
     return error("E085", f"{path} is damaged: {what}", hint=hint)
