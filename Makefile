@@ -7,10 +7,11 @@ PY := .venv/bin/python
 STAMP := .venv/.set-up
 # bench/ and tools/ hold scripts; all four are held to the same types and style.
 # Other seeds in every run; a failing test's name has the one to repeat.
-SEEDS ?= $(shell date +%s)00-$(shell date +%s)99
+NOW := $(shell date +%s)
+SEEDS ?= $(NOW)00-$(NOW)99
 CODE := src tests tools $(if $(wildcard bench/*.py),bench)
 
-.PHONY: help setup java lock format lint check test fuzz canaries demo bench bench-peers clean
+.PHONY: help setup java lock format lint check test fuzz torture canaries demo bench bench-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -50,8 +51,13 @@ FUZZED := $(if $(filter spark,$(ENGINE)),tests/engine/spark/test_random_programs
 fuzz: $(STAMP) ## random programs with SEEDS=1000-2000, or from where the clock is; with ENGINE=spark on Spark
 	SMILE_SEEDS=$(SEEDS) $(PY) -m pytest -q -n 2 --dist loadgroup $(FUZZED)
 
-canaries: $(STAMP) ## plant bugs in the transforms, one by one, and see each of them found
-	$(PY) -m pytest -q -n 2 tests/engine/canaries.py
+# Ten seeds, with ten kills each.
+torture: SEEDS := $(NOW)0-$(NOW)9
+torture: $(STAMP) ## kill a broker 100 times under load; SEEDS=1-10 repeats, ENGINE=spark has the views on Spark
+	SMILE_SEEDS=$(SEEDS) TORTURED=$(or $(ENGINE),local) $(PY) -m pytest -q -n 2 --dist loadgroup tests/torture/test_kills.py
+
+canaries: $(STAMP) ## plant bugs in the transforms and in the broker, one by one, and see each of them found
+	$(PY) -m pytest -q -n 2 tests/engine/canaries.py tests/torture/canaries.py
 
 demo: $(STAMP) ## the trading floor: a broker on Spark with simulated people; with SECONDS=20 it ends by itself
 	@.venv/bin/smile demo $(if $(SECONDS),--seconds $(SECONDS))

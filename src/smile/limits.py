@@ -203,8 +203,8 @@ window_max: Final = 1_000_000
 frame_rows_max: Final = 500
 """Rows of one message to a subscriber: large enough to be quick, small enough that a slow one is not told old news."""
 
-frames_shared_max: Final = 64
-"""Messages kept as they went over the wire, for others who are told the same: as many views as change at a time."""
+told_bytes: Final = 2**20
+"""Of rows in one message to a subscriber, unless a single one has more: gone in an instant, no burden to any client."""
 
 publications_under_way_max: Final = 1_000
 """Publications of one connection that are not answered yet. Its next message is not read before."""
@@ -231,7 +231,7 @@ client_message_bytes_max: Final = 2**20
 """What a broker takes as one message unless it is told otherwise."""
 
 client_received_bytes_max: Final = 2**28
-"""A message from the broker: a frame of rows, each of which was made from events of a mebibyte."""
+"""A message from the broker: a mebibyte of rows, or a single one that is larger."""
 
 client_window_frames: Final = 8
 """Frames of a subscription that are under way or not taken yet; more wait at the broker, where they are merged."""

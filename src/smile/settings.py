@@ -90,7 +90,10 @@ class Settings:
         (), "ORIGIN,…", "Web pages that may call, besides the broker's own: https://floor.example.org."
     )
     hosts: tuple[str, ...] = _setting(
-        (), "NAME,…", "Names it is reached by, besides the addresses it listens on; others are refused."
+        (),
+        "NAME,…",
+        "Names it is reached by, besides the addresses it listens on; others are refused, "
+        "unless it asks for tokens and has no names here.",
     )
     message_bytes_max: int = _setting(2**20, "BYTES", "Largest HTTP body and WebSocket message.")
     bulk_bytes_max: int = _setting(2**26, "BYTES", "Largest batch of Arrow Flight.")

@@ -351,8 +351,10 @@ def test_state_files_of_a_newer_version(soon: Soon, tmp_path: Path, monkeypatch:
 
 
 def test_state_of_another_program(soon: Soon, tmp_path: Path) -> None:
-    other = {"format": 1, "generations": [], "partitions": 1, "folder": "state-1"}
-    (tmp_path / "pipeline.json").write_text(json.dumps(other))
+    program = compile_program(read_source(str(PROGRAM))).rewritten
+    log = DurableLog.at(str(tmp_path / "log"), program.streams)
+    Standing(str(tmp_path)).job((), 1, log, Limit(), print)
+    log.close()
     exit_code, said = soon("--state", tmp_path)
     assert exit_code == 1
     assert said.startswith(f"smile: error E065: {tmp_path} is the state of another program\n  hint: ")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from smile import limits
 from smile.client import Change, Client, SmileError, connect, connect_async
 from tests.client.fake import BEGIN, Fake, row
 
@@ -116,6 +117,20 @@ def test_a_message_too_large_for_this_broker_is_refused_and_not_sent_for_ever(fa
             large.result(timeout=WAIT_S)
         assert code_of(problem) == "E092"
         assert small.result(timeout=WAIT_S).tick == BEGIN
+
+
+def test_a_message_too_large_for_the_client_ends_the_subscription(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "client_received_bytes_max", 2_000)
+    fake.publish("a", "b" * 2_000)
+    with connect(fake.url) as client:
+        with pytest.raises(SmileError) as problem:
+            client.table("Counts")
+        assert code_of(problem) == "E092"
+        with pytest.raises(SmileError) as problem:
+            next(iter(client.subscribe("Counts")))
+        assert code_of(problem) == "E092"
+        assert client.publish("S", {"k": "a"}).tick == BEGIN + 2048
+        assert len(client.table("Counts", where={"k": "a"})) == 1
 
 
 def test_many_threads_share_a_client(client: Client, fake: Fake) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from smile.errors import SmileError
 from smile.gateway.access import Accounts, Grant
@@ -15,7 +15,7 @@ from smile.gateway.answers import Refused
 from smile.gateway.origins import Origins
 from smile.gateway.rates import Rates
 from smile.settings import Settings
-from tests.gateway.serving import bid, serving
+from tests.gateway.serving import Talk, bid, serving
 
 PAGE = "https://floor.example.org"
 
@@ -140,10 +140,37 @@ def test_what_is_revoked_ends(tmp_path: Path) -> None:
                 assert "E090" in lines.rstrip().splitlines()[-1]
             assert "published" in talk.ask({"publish": "Bids", "events": bid(), "id": 3})
             accounts.revoke_tokens("ann")
-            assert talk.until(lambda m: "ended" in m)["id"] == 2
-            assert talk.ask({"publish": "Bids", "events": bid(), "id": 3})["error"]["code"] == "E090"
+            ended = talk.until(lambda m: "ended" in m)
+            assert (ended["id"], ended["ended"]["code"]) == (2, "E091")
+            assert closed_with(talk) == 1008
             assert http.get("/views/Dear").status_code == 401
         accounts.close()
+
+
+def test_a_message_after_the_token_was_revoked(tmp_path: Path) -> None:
+    """Also of those who subscribe to nothing; the last word on the connection says why it is closed."""
+    with serving(tmp_path, tokens=True) as served:
+        accounts = Accounts(tmp_path / "access.db")
+        token = accounts.add_token("ann")
+        accounts.grant(Grant("PUBLISH", "Bids", "ann"))
+        with served.http(token) as http, served.ws(token) as talk:
+            accounts.revoke_tokens("ann")
+            for _ in range(400):  # until the broker has looked
+                if http.get("/program").status_code == 401:
+                    break
+            talk.send({"publish": "Bids", "events": bid(), "id": 3})
+            talk.send({"ping": 1})
+            told = talk.next()
+            assert (told["id"], told["error"]["code"]) == (3, "E091")
+            assert closed_with(talk) == 1008
+        accounts.close()
+
+
+def closed_with(talk: Talk) -> int:
+    with pytest.raises(ConnectionClosed) as closed:
+        talk.next()
+    assert closed.value.rcvd is not None
+    return int(closed.value.rcvd.code)
 
 
 @given(

@@ -2,12 +2,14 @@
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
 
+from smile.log.frame import END
 from tests.gateway.serving import TIMED, Serving, bid, serving
 
 
@@ -134,4 +136,15 @@ def test_silence_where_publishers_supply_the_ticks(served: Serving, tmp_path_fac
             assert (told.status_code, told.json()["error"]["code"]) == (400, "E093")
     with served.http() as http:
         told = http.post("/streams/Bids/silence", json={"to": 9})
-        assert (told.status_code, told.json()["error"]["code"]) == (400, "E093")
+        assert (told.status_code, told.json()["error"]["code"]) == (400, "E079")
+
+
+def test_silence_to_the_end(tmp_path: Path) -> None:
+    with serving(tmp_path, TIMED) as timed, timed.http() as http, timed.ws() as talk:
+        told = http.post("/streams/Clock/silence", json={"to": END - 1})
+        assert told.json() == {"silent": str(END - 1)}
+        assert talk.ask({"silence": "Clock", "to": str(END), "id": 1}) == {"id": 1, "silent": str(END)}
+        assert http.post("/streams/Clock/silence", json={"to": END}).json() == {"silent": str(END)}
+        assert http.post("/streams/Clock/silence", json={"to": END + 1}).json()["error"]["code"] == "E093"
+        told = http.get("/views/Sums", params={"after.Clock": str(END)})
+        assert told.json()["progress"] == {"Clock": str(END)}

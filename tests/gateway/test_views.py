@@ -105,6 +105,24 @@ def test_a_snapshot_beyond_the_limit(tmp_path_factory: pytest.TempPathFactory) -
         assert len(http.get("/views/Dear", params={"where.issue": "a"}).json()["rows"]) == 2
 
 
+def test_moments_in_csv_are_those_of_json(tmp_path_factory: pytest.TempPathFactory) -> None:
+    program = """
+    CREATE STREAM Days (t: time -> day: date, at: timestamp, raw: bytes);
+    CREATE VIEW Seen AS SELECT day, at, raw, COUNT(*) AS n FROM Days GROUP BY day, at, raw;
+    """
+    days = [
+        {"day": "2024-02-29", "at": "1969-12-31 23:59:59.5", "raw": "\\x00ff"},
+        {"day": None, "at": None, "raw": None},
+        {"day": "1066-10-14", "at": "2024-02-29 12:00:00", "raw": "\\x"},
+    ]
+    with serving(tmp_path_factory.mktemp("days"), program) as served, served.http() as http:
+        tick = http.post("/streams/Days/events", json=days).json()["ticks"][-1]
+        told = http.get("/views/Seen", params={"after.Days": tick}).json()["rows"]
+        table = list(csv.DictReader(io.StringIO(http.get("/views/Seen?format=csv").text, newline="")))
+    assert len(table) == 3
+    assert [{c: row[c] or None for c in ("day", "at", "raw")} for row in table] == [row["key"] for row in told]
+
+
 class Events:
     """Server-sent events, as they come."""
 

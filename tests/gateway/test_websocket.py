@@ -122,7 +122,7 @@ def test_a_window_holds_frames_back(served: Serving, talk: Talk) -> None:
         ('{"publish":"Bids","events":[{"price":-5}]}', "E080"),
         ('{"publish":"Bids","events":"text"}', "E074"),
         ('{"publish":"Bids","events":null}', "E074"),
-        ('{"silence":"Bids","to":5}', "E093"),
+        ('{"silence":"Bids","to":5}', "E079"),
         ('{"silence":"Bids","to":1e99}', "E093"),
         ('{"subscribe":"Totals"}', "E093"),
         ('{"subscribe":"Totals","id":"one"}', "E093"),

@@ -122,9 +122,13 @@ class Link:
                     task.cancel()
                 outcomes = await asyncio.gather(*tasks, return_exceptions=True)
             for outcome in outcomes:
-                if isinstance(outcome, ConnectionClosed) and outcome.rcvd and outcome.rcvd.code == TOO_LARGE:
-                    self.session.refused_as_too_large()
-                    break
+                if isinstance(outcome, ConnectionClosed):
+                    if outcome.sent and outcome.sent.code == TOO_LARGE and not outcome.rcvd_then_sent:
+                        self.session.refuse_too_large()
+                        break
+                    if outcome.rcvd and outcome.rcvd.code == TOO_LARGE:
+                        self.session.refused_as_too_large()
+                        break
                 if isinstance(outcome, Exception) and not isinstance(outcome, ConnectionClosed):
                     raise outcome
         return heard[0]

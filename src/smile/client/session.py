@@ -191,6 +191,18 @@ class Session:
             message = f"the broker takes no message of {len(pending.text.encode()):,} bytes"
             self._settled(pending, error("E092", message, hint="Publish fewer events at a time."))
 
+    def refuse_too_large(self) -> None:
+        """The broker sent more than we take, which can only be a row: it would be sent again on every connection."""
+        most = limits.client_received_bytes_max
+        hint = "A row is as large as that: leave out what makes it so, or ask for other rows."
+        problem = error("E092", f"the broker sent a message of more than {most:,} bytes", hint=hint)
+        with self._lock:
+            ended = list(self._feeds.values())
+            self._feeds.clear()
+        for feed in ended:
+            feed.error = problem
+            feed.signal.fire()
+
     def outgoing(self) -> list[str]:
         with self._lock:
             found, self._outgoing = self._outgoing, []

@@ -49,7 +49,11 @@ class Process:
                 process_group=0,  # an interrupt from the terminal is not for it
             )
         Thread(target=self._hear, args=(self.popen,), daemon=True).start()
-        self._wait(self.listening, STARTS_S_MAX)
+        try:
+            self._wait(self.listening, STARTS_S_MAX)
+        except BaseException:
+            self.kill()
+            raise
 
     def wait_until_ready(self, seconds: float = READY_S_MAX) -> None:
         self._wait(self.ready, seconds)

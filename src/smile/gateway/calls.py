@@ -127,6 +127,11 @@ def tick(text: str | int, what: str) -> int:
     return text
 
 
+def silence_tick(given: str | int) -> int:
+    """How far a stream is said to be silent: a tick, or the end of the stream."""
+    return END if str(given) == str(END) else tick(given, "to")
+
+
 def whole(text: str, what: str, most: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
         raise error("E093", f"{what}: {text[:40]!r} is not a whole number up to {most:,}")

@@ -10,10 +10,8 @@ from smile.errors import SmileError
 from smile.gateway.access import Right
 from smile.gateway.answers import encode, error_json
 from smile.gateway.calls import Call, ticks
-from smile.gateway.frames import Shared, server_sent
+from smile.gateway.frames import place_of
 from smile.gateway.views import AFTER, WHERE, Waiter, condition_of, prefixed
-
-_shared = Shared(server_sent)
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -43,6 +41,10 @@ class Listener(Waiter):
             call.gateway.unfollow(self)
             raise
 
+    @property
+    def place(self) -> tuple[int, int]:
+        return place_of(self.subscription)
+
     def end(self, problem: SmileError) -> None:
         self.ended = problem
         self.wake()
@@ -60,10 +62,10 @@ async def changes(call: Call) -> None:
     try:
         await call.send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *call.shared]})
         while not gone.done() and not call.gateway.stopping:
-            told = None if listener.ended else listener.subscription.take(limits.frame_rows_max)
-            if told is not None:
-                call.gateway.counts["rows"] += told.rows
-                await _send(call, _shared(told))
+            frame = None if listener.ended else call.gateway.server_sent.take(listener.subscription)
+            if frame is not None:
+                call.gateway.counts["rows"] += frame.rows
+                await _send(call, frame.body)
                 continue
             ended = listener.ended or listener.subscription.ended
             if ended:

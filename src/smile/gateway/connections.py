@@ -133,6 +133,16 @@ class Wire(WebSocketsSansIOProtocol):
         if not self.is_closed:
             self.transport.write(text_frame(data))
 
+    def end(self, code: int) -> None:
+        """Nothing is said after it, and nothing heard."""
+        if not self.is_closed:
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": code})
+            self.conn.send_close(code)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.hold(False)
+            self.close_sent = True
+            self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
+
     def hold(self, on: bool) -> None:
         """Whether the connection is not to be read from."""
         if on != self.read_paused and not self.transport.is_closing():

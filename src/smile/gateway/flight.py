@@ -30,6 +30,7 @@ from smile.gateway.flight_log import ACTIONS, LogReading
 from smile.gateway.publish import numbered_by, published_json
 from smile.gateway.rates import Rates
 from smile.knowledge.json import tick_json
+from smile.log.frame import END
 from smile.log.publishing import rows_of_batch
 from smile.log.remote import LogTicket
 from smile.log.shape import TICK_MAX
@@ -67,7 +68,7 @@ class Producer(msgspec.Struct, forbid_unknown_fields=True):
 
 class Silent(msgspec.Struct, forbid_unknown_fields=True):
     stream: str
-    to: Tick
+    to: Annotated[int, msgspec.Meta(ge=0, le=END)]
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types

@@ -13,6 +13,7 @@ from smile.broker.view import View
 from smile.errors import SmileError, error
 from smile.gateway.access import PROGRAM, Access, Right
 from smile.gateway.answers import Refused
+from smile.gateway.frames import Frames, server_sent, websocket_frame
 from smile.gateway.origins import one_header
 from smile.gateway.rates import Rates
 from smile.gateway.rounds import Returns, Rounds
@@ -52,6 +53,8 @@ class Gateway:
         self.loop = loop
         self.rounds = Rounds(loop)
         self.returns = Returns(loop)
+        self.frames = Frames(websocket_frame)
+        self.server_sent = Frames(server_sent)
         self.requests = Rates(settings.requests_per_second_max, "requests")
         self.events = Rates(settings.events_per_second_max, "events")
         self.followers: set[Follower] = set()
@@ -93,6 +96,9 @@ class Gateway:
             raise self.not_allowed(visitor, right, name)
 
     def not_allowed(self, visitor: Visitor, right: Right, name: str) -> SmileError:
+        """E091 if the token is good no more, else E090."""
+        if self.access.principal(visitor.token) != visitor.principal:
+            return error("E091", "the token was revoked", hint=_TOKEN_HINT)
         shown = name[: limits.principal_chars_max]
         hint = f"An administrator may say: smile grant {right} ON {shown} TO {visitor.principal}"
         return error("E090", f"{visitor.principal} has no right to {right} ON {shown}", hint=hint)

@@ -8,7 +8,7 @@ from smile.broker.publication import Numbered, Publication, Published, Silence
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.answers import Answer, Refused, encode
-from smile.gateway.calls import Call, tick
+from smile.gateway.calls import Call, silence_tick
 from smile.gateway.gateway import Gateway, Visitor
 from smile.gateway.json import to_silence
 from smile.knowledge.json import tick_json
@@ -40,14 +40,10 @@ def submitted(
     return broker.publish(Publication(shape.name, rows, numbered))
 
 
-def silenced(gateway: Gateway, visitor: Visitor, stream: str, to: int | str) -> Future[Published]:
+def silenced(gateway: Gateway, visitor: Visitor, stream: str, to: int) -> Future[Published]:
     gateway.require_running()
     gateway.require(visitor, Right.publish, stream)
-    shape = gateway.broker.shape(stream)
-    if not shape.stream.publisher_timed:
-        hint = "Its ticks are the broker's, and so is its silence."
-        raise error("E093", f"{shape.name} is not publisher-timed", hint=hint)
-    return gateway.broker.publish(Silence(shape.name, tick(to, "to")))
+    return gateway.broker.publish(Silence(gateway.broker.shape(stream).name, to))
 
 
 def numbered_by(producer: str | None, seq: int | None) -> Numbered | None:
@@ -79,7 +75,7 @@ async def publish(call: Call) -> Answer:
 async def silence(call: Call) -> Answer:
     call.query(())
     body = await call.body(call.gateway.settings.message_bytes_max)
-    to = tick(to_silence(body), "to")
+    to = silence_tick(to_silence(body))
     await call.gateway.returns.wait(silenced(call.gateway, call.visitor, call.name, to))
     return Answer(encode({"silent": tick_json(to)}))
 

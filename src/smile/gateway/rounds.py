@@ -5,6 +5,7 @@ has worked; what changes meanwhile is told once.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Protocol
 
 from smile import limits
 from smile.broker.publication import Published
+
+logger = logging.getLogger("smile.gateway")
 
 
 class Receiver(Protocol):
@@ -105,7 +108,11 @@ class Returns:
         while self._done:
             then, done = self._done.popleft()
             self.pending -= 1
-            then(done)
+            try:
+                then(done)
+            except Exception:
+                # The others are told all the same.
+                logger.exception("what became of a publication could not be told")
 
 
 def call_in(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:

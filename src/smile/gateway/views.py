@@ -177,8 +177,8 @@ def _csv(told: Told) -> bytes:
 
 
 def _plain(column: pa.Array, data: DataType) -> pa.Array:
-    """What CSV cannot hold becomes text: bytes as the language writes them, relations as JSON."""
-    if data.name not in ("bytes", "relation"):
+    """As JSON has it: moments and bytes as the language writes them. A relation is JSON."""
+    if data.name not in ("bytes", "relation", "timestamp", "date"):
         return column
     write = _relation_text if data.name == "relation" else to_text
     return pa.array([None if value is None else write(value, data) for value in column.to_pylist()], pa.string())

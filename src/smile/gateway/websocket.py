@@ -17,16 +17,18 @@ from smile.broker.publication import Published
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.answers import Refused, encode, error_answer, error_json
-from smile.gateway.calls import tick, ticks
+from smile.gateway.calls import silence_tick, ticks
 from smile.gateway.connections import Wire
-from smile.gateway.frames import Shared, frame, place_of
+from smile.gateway.frames import place_of
 from smile.gateway.gateway import TOKEN_PROTOCOL, Gateway, Visitor
 from smile.gateway.json import Message, kind_of, message_of
 from smile.gateway.publish import numbered_by, silenced, submitted
 from smile.knowledge.json import tick_json
 
 PROTOCOL = "smile"
-_shared = Shared(frame)
+_TOKEN_REVOKED = "E091"
+_POLICY = 1008
+"""How a WebSocket is closed to those who are not let in any more."""
 
 
 class Feed:
@@ -74,21 +76,23 @@ class Feed:
             return False
         if self._window is not None and self.n - self.acked >= self._window:
             return False
-        told = self.subscription.take(limits.frame_rows_max)
-        if told is None:
+        frame = session.gateway.frames.take(self.subscription)
+        if frame is None:
             if self.subscription.ended:
                 self.end(self.subscription.ended)
             return False
         self.n += 1
-        session.wire.tell(b'{"id":%d,"n":%d,%b' % (self._id, self.n, _shared(told)))
+        session.wire.tell(b'{"id":%d,"n":%d,%b' % (self._id, self.n, frame.body))
         counts = session.gateway.counts
         counts["frames"] += 1
-        counts["rows"] += told.rows
+        counts["rows"] += frame.rows
         return True
 
     def end(self, problem: SmileError) -> None:
         self._session.tell({"id": self._id, "ended": error_json(problem)})
         self.close()
+        if not self._session.feeds:
+            self._session.end_if_revoked(problem)
 
     def close(self) -> None:
         self._session.feeds.pop(self._id, None)
@@ -147,6 +151,12 @@ class Session:
         self.gateway.refusals[problem.diagnostics[0].code] += 1
         told: dict[str, Any] = {} if id_ is None else {"id": id_}
         self.tell({**told, "error": error_json(problem)})
+        self.end_if_revoked(problem)
+
+    def end_if_revoked(self, problem: SmileError) -> None:
+        """Whose token is good no more has nothing to say here."""
+        if problem.diagnostics[0].code == _TOKEN_REVOKED:
+            self.wire.end(_POLICY)
 
     def _publish(self, message: Message) -> None:
         assert message.publish is not None and message.events is not UNSET
@@ -157,7 +167,7 @@ class Session:
 
     def _silence(self, message: Message) -> None:
         assert message.silence is not None and message.to is not None
-        to = tick(message.to, "to")
+        to = silence_tick(message.to)
         future = silenced(self.gateway, self.visitor, message.silence, to)
         self._answer(future, message.id, lambda _: {"silent": tick_json(to)})
 

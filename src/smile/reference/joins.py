@@ -290,25 +290,39 @@ def _both_total(sides: Sides) -> Relation:
     preserving = {"left": {"left"}, "right": {"right"}, "full": {"left", "right"}}.get(sides.rel.kind, set())
     result = {}
     for key in keys:
-        if None not in key:
-            row = default(sides.ev, sides.rel, key)
-        elif _is_preserved(sides, key, preserving):
-            row = _of_null(sides, key)
-        else:
-            continue
-        result[sides.key(row.cells)] = row
+        if None not in key or _is_preserved(sides, key, preserving):
+            row = _of_both(sides, key)
+            result[sides.key(row.cells)] = row
     return result
 
 
+def _of_both(sides: Sides, key: Key) -> Row:
+    """The row of a key of the left side, heard of or not. A full join would have a group whose key is NULL twice, but
+    has one row for each key."""
+    if None in key and sides.rel.kind != "full":
+        return _of_null(sides, key)
+    of_right = _of_right(sides, key)
+    left = sides.left.rows.get(key) or sides.ev.default(sides.left.rel, key)
+    right = sides.right.rows.get(of_right) or sides.ev.default(sides.right.rel, of_right)
+    return _together(sides, left, right)
+
+
 def _of_null(sides: Sides, key: Key) -> Row:
-    """The group whose key is NULL matches none. A full join would have it twice, but has one row for each key."""
-    if sides.rel.kind == "full":
-        return default(sides.ev, sides.rel, key)
-    if sides.rel.kind == "left":
-        row = sides.left.rows[key]
+    """The group whose key is NULL matches none: if its side is preserved it has NULLs beside it. Where no side that has
+    such a group is preserved nobody will ever hear of a row, and the default row is that of both."""
+    own = {"left": sides.left, "right": sides.right}.get(sides.rel.kind)
+    keys = {"left": key, "right": _of_right(sides, key)}
+    if own is None or not any(sides.ev.type(own.rel).columns[c].nullable for c in own.key):
+        left, right = (sides.ev.default(s.rel, keys[w]) for w, s in (("left", sides.left), ("right", sides.right)))
+        return _together(sides, left, right)
+    row = own.rows.get(keys[sides.rel.kind]) or sides.ev.default(own.rel, keys[sides.rel.kind])
+    if own is sides.left:
         return replace(row, cells=sides.cells(row.cells, sides.nulls(sides.right, row.cells)))
-    row = sides.right.rows[_of_right(sides, key)]
     return replace(row, cells=sides.cells(sides.nulls(sides.left, row.cells), row.cells))
+
+
+def _together(sides: Sides, left: Row, right: Row) -> Row:
+    return Row(any_of([left.mask, right.mask]), sides.cells(left.cells, right.cells), left.steps + right.steps)
 
 
 def _is_preserved(sides: Sides, key: Key, preserving: set[str]) -> bool:
@@ -325,13 +339,13 @@ def _of_right(sides: Sides, key: Key) -> Key:
 
 
 def default(ev: "Evaluation", rel: mmpl.Join, key: Key) -> Row:
-    """The row of a join of total relations, heard of or not."""
+    """The row of a join of total relations for a key of its own that nobody has heard of."""
     sides = Sides(ev, rel)
-    left = sides.left.rows.get(key) or ev.default(rel.left, key)
-    of_right = _of_right(sides, key)
-    right = sides.right.rows.get(of_right) or ev.default(rel.right, of_right)
-    cells = sides.cells(left.cells, right.cells)
-    return Row(any_of([left.mask, right.mask]), cells, left.steps + right.steps)
+    if rel.kind == "right":
+        named = dict(zip(sides.right.key, key, strict=True))
+        asking = dict(rel.on)
+        key = tuple(named[asking[c]] for c in sides.left.key)
+    return _of_both(sides, key)
 
 
 # ── pairs ───────────────────────────────────────────────────────────────────────────────────────────────────────────

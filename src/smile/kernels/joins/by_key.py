@@ -172,24 +172,24 @@ class BothTotal(ByKey):
         heard = [masks.heard(r.version.mask) for r in rows]
         nulls = _nulls(key)
         told = heard[0] | heard[1]
-        if nulls is None:
-            return self._defaults(key, rows, told, None, horizons)
-        preserved = np.zeros(len(told), bool)
-        for side, there in zip(self.both, heard, strict=True):
-            if self.sides.rel.kind in (side.which, "full"):
-                preserved |= there
-        told &= preserved | ~nulls
-        return self._defaults(key, rows, told, None if self.sides.rel.kind == "full" else nulls, horizons)
+        if nulls is not None:
+            preserved = np.zeros(len(told), bool)
+            for side, there in zip(self.both, heard, strict=True):
+                if self.sides.rel.kind in (side.which, "full"):
+                    preserved |= there
+            told &= preserved | ~nulls
+        return self._defaults(key, rows, told, horizons)
 
-    def _defaults(self, key: Keys, rows: Sequence[Rows], told: Bools, alone: Bools | None, horizons: Horizons) -> Rows:
-        """Rows of both sides; those that are `alone` have none of the side that is not preserved."""
+    def _defaults(self, key: Keys, rows: Sequence[Rows], told: Bools, horizons: Horizons) -> Rows:
+        """Rows of both sides, with default rows where nobody has heard of one."""
         masks_, steps, columns = [], [], []
+        nulls = _nulls(key)
         rows = [with_defaults(s, r, self._named(s, key), None, horizons) for s, r in zip(self.both, rows, strict=True)]
         for side, found in zip(self.both, rows, strict=True):
             version = found.version
             mask, count, known = version.mask, version.steps, version.columns
             if self.alone and side.which != self.sides.rel.kind:
-                nobody = np.zeros(len(told), bool) if alone is None else alone
+                nobody = np.zeros(len(told), bool) if nulls is None else nulls
                 mask, count = np.where(nobody, np.uint8(masks.F), mask), np.where(nobody, 0, count)
                 state = np.where(nobody, NOTHING, THERE)
                 kinds, bottoms = self.kinds[side.which], side.source.bottoms
@@ -217,7 +217,7 @@ class BothTotal(ByKey):
         own = [key[a] if a in key else key[b] for a, b in self.names.items()]
         none = np.full(count, -1)
         rows = [side.rows(Gathered(Table(self.shapes[side.which]), none, none)) for side in self.both]
-        found = self._defaults(own, rows, np.ones(count, bool), None, horizons)
+        found = self._defaults(own, rows, np.ones(count, bool), horizons)
         return Changes(found.fixed, None, found.version)
 
     def default_seals(self, seals: Mapping[str, Seal]) -> Sequence[Mapping[str, Seal]]:

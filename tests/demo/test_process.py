@@ -1,0 +1,19 @@
+"""A broker in a process of its own: whatever happens to whoever started it, it does not stay behind."""
+
+from pathlib import Path
+
+import pytest
+
+from smile.demo import process
+from smile.errors import SmileError
+
+
+def test_a_broker_that_is_too_slow_to_start_does_not_stay_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "STARTS_S_MAX", 0.0)
+    found = process.Process(process.program("tradefloor.smile"), tmp_path, ["--listen", "127.0.0.1:0", "--flight", ""])
+    with pytest.raises(SmileError) as problem:
+        found.start()
+    assert problem.value.diagnostics[0].code == "E103"
+    assert found.popen.poll() is not None

@@ -1,0 +1,179 @@
+"""Frames: whatever the size of rows, each is bounded, together they are what the view shows, and none is kept for long."""
+
+import json
+import random
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from smile import limits
+from smile.gateway.frames import Frames, websocket_frame
+from tests.gateway.serving import Serving, serving, take_in
+
+PROGRAM = """
+CREATE STREAM Notes (t: time -> name: int, body: string);
+CREATE VIEW Shown AS SELECT * FROM Notes;
+CREATE VIEW Last AS SELECT name, MAX(body) AS body FROM Notes GROUP BY name;
+"""
+SMALL = 2_000
+
+
+@pytest.fixture
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with serving(tmp_path_factory.mktemp("frames"), PROGRAM) as found:
+        yield found
+
+
+def published(served: Serving, events: list[dict[str, Any]]) -> str:
+    with served.http() as http:
+        tick = http.post("/streams/Notes/events", json=events).json()["ticks"][-1]
+        for view in ("Shown", "Last"):
+            assert http.get(f"/views/{view}", params={"after.Notes": tick}).status_code == 200
+    return str(tick)
+
+
+def shown(served: Serving, view: str) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    with served.http() as http:
+        take_in(rows, http.get(f"/views/{view}").json())
+    return rows
+
+
+def notes(random_: random.Random, count: int) -> list[dict[str, Any]]:
+    """Most are small, some have more than a frame does."""
+    sizes = [random_.choice([0, 1, 50, 700, SMALL, 3 * SMALL]) for _ in range(count)]
+    return [{"name": random_.randrange(20), "body": random_.choice("abc") * size} for size in sizes]
+
+
+def bounded(rows: list[bytes]) -> bool:
+    return len(rows) <= 1 or sum(map(len, rows)) <= SMALL
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_frames_of_any_rows_come_to_what_the_view_shows(
+    served: Serving, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(limits, "told_bytes", SMALL)
+    random_ = random.Random(seed)
+    published(served, notes(random_, 60))
+    view = served.broker.view("Last")
+    kept = Frames(lambda told, rows: websocket_frame(told, rows) if bounded(list(rows)) else b"too large")
+    subscriptions = [view.subscribe(view.condition({}), lambda: None) for _ in range(3)]
+    tables: list[dict[str, Any]] = [{} for _ in subscriptions]
+    resets, resumes = [0] * 3, [""] * 3
+    for step in range(200):
+        if step in (3, 11, 40):
+            published(served, notes(random_, 15))
+        i = random_.randrange(3)
+        frame = kept.take(subscriptions[i])
+        if frame is None:
+            continue
+        told = json.loads(b"{" + frame.body)
+        assert len(told["rows"]) == frame.rows
+        assert ("progress" in told) == ("resume" in told) == (frame.last is None)
+        resets[i] += told.get("reset", False)
+        resumes[i] = told.get("resume", resumes[i])
+        take_in(tables[i], told)
+    assert resets == [1, 1, 1]
+    assert tables == [shown(served, "Last")] * 3
+    again = view.subscribe(view.condition({}), lambda: None, resumes[0])
+    published(served, [{"name": 7, "body": "d"}])
+    told = json.loads(b"{" + getattr(kept.take(again), "body", b"}"))
+    assert "reset" not in told
+    assert [row["key"] for row in told["rows"]] == [{"name": 7}]
+
+
+def test_a_row_that_changes_between_two_frames_is_told_as_it_is(
+    served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has not gone out waits in the view, and nowhere else."""
+    monkeypatch.setattr(limits, "told_bytes", SMALL)
+    published(served, [{"name": name, "body": "a" * 1_500} for name in range(3)])
+    with served.ws() as talk:
+        talk.ask({"subscribe": "Last", "id": 1, "window": 1})
+        first = talk.next()
+        assert (len(first["rows"]), first["reset"], "progress" in first) == (1, True, False)
+        published(served, [{"name": name, "body": "b"} for name in range(3)])
+        talk.send({"ack": 1, "n": 1})
+        second = talk.next()
+        assert ([row["row"]["body"] for row in second["rows"]], "progress" in second) == (["b"] * 3, True)
+
+
+def test_large_rows_go_over_in_many_frames(served: Serving) -> None:
+    body = "x" * 300_000
+    for begin in range(0, 12, 3):
+        published(served, [{"name": name, "body": body} for name in range(begin, begin + 3)])
+    with served.ws(max_size=limits.told_bytes + 1_000) as talk:
+        talk.ask({"subscribe": "Shown", "id": 1})
+        frames = [talk.next()]
+        while "progress" not in frames[-1]:
+            frames.append(talk.next())
+    assert [len(frame["rows"]) for frame in frames] == [3] * 4
+    assert ["reset" in frame for frame in frames] == [True, False, False, False]
+
+
+def test_large_rows_as_server_sent_events(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "told_bytes", SMALL)
+    tick = published(served, notes(random.Random(1), 50))
+    rows: dict[str, Any] = {}
+    kinds = []
+    params = {"after.Notes": tick}
+    with served.http() as http, http.stream("GET", "/views/Shown/changes", params=params) as answer:
+        for line in answer.iter_lines():
+            name, _, value = line.partition(": ")
+            if name == "event":
+                kinds.append(value)
+            elif name == "data" and kinds[-1] == "change":
+                take_in(rows, {"rows": [json.loads(value)]})
+            elif name == "data" and kinds[-1] == "progress":
+                break
+    assert kinds == ["reset", *["change"] * 50, "progress"]
+    assert rows == shown(served, "Shown")
+
+
+def test_what_was_told_is_not_kept(served: Serving) -> None:
+    """However many come and go, and though each is told of other horizons."""
+    for begin in range(0, 40, 8):
+        published(served, [{"name": name, "body": "x" * 100_000} for name in range(begin, begin + 8)])
+    view = served.broker.view("Shown")
+    kept = Frames(websocket_frame)
+
+    def come_and_go() -> int:
+        subscription, rows = view.subscribe(view.condition({}), lambda: None), 0
+        while (frame := kept.take(subscription)) is not None:
+            rows += frame.rows
+            if frame.last is None:
+                break
+        subscription.close()
+        return rows
+
+    assert come_and_go() == 40
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            view.deliver(None, {**view.horizons})
+            assert come_and_go() == 40
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 3 * limits.told_bytes
+    assert peak < 12 * limits.told_bytes
+
+
+def test_those_who_are_told_the_same_share_a_frame(served: Serving) -> None:
+    published(served, [{"name": 1, "body": "x"}])
+    view = served.broker.view("Shown")
+    made: list[int] = []
+
+    def make(told: Any, rows: Any) -> bytes:
+        made.append(len(rows))
+        return websocket_frame(told, rows)
+
+    kept = Frames(make)
+    horizons = view.horizons
+    frames = [kept.take(view.subscribe(view.condition({}), lambda: None)) for _ in range(100)]
+    if view.horizons is horizons:
+        assert made == [1]
+    assert len({frame.body for frame in frames if frame is not None}) == len(made) < 100

@@ -1,0 +1,77 @@
+"""Bits that are flipped in files, and what a broker may make of them: it says what is damaged, or shows what is so."""
+
+import re
+from pathlib import Path
+from random import Random
+
+import httpx
+
+from smile.errors import SmileError
+from tests.torture import floor
+from tests.torture.left import Shown, false_views
+from tests.torture.process import Victim
+from tests.torture.truth import Recorded
+from tests.torture.witness import key_of
+
+TOLD = {"E061", "E062", "E070", "E085", "E086", "E087", "E089", "E105"}
+"""What says that something is damaged."""
+
+
+def flip(path: Path, random: Random) -> tuple[int, int]:
+    """One bit; where, for the report."""
+    at, bit = random.randrange(path.stat().st_size), random.randrange(8)
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1 << bit
+    path.write_bytes(content)
+    return at, bit
+
+
+def kinds(folder: Path) -> dict[str, list[Path]]:
+    """The files of a directory by kind: names without what is drawn or counted in them."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.stat().st_size:
+            name = re.sub(r"[0-9a-f]{6,}|\d+", "#", str(path.relative_to(folder)))
+            found.setdefault(name, []).append(path)
+    return found
+
+
+def is_told(problem: SmileError) -> bool:
+    """Whether it says that something is damaged; else it is raised."""
+    if problem.diagnostics[0].code not in TOLD:
+        raise problem
+    return True
+
+
+def recorded_at(folder: Path) -> Recorded | None:
+    """None if whoever reads all of the log is told that it is damaged: views may go on from a state that knows it."""
+    try:
+        return Recorded(folder / "log", floor.compiled())
+    except SmileError as problem:
+        is_told(problem)
+        return None
+
+
+def told_or_so(victim: Victim) -> None:
+    """A process on such a directory."""
+    with (victim.data / "broker.log").open("wb"):
+        pass  # what its earlier lives said is of no interest
+    try:
+        victim.start()
+    except SmileError:
+        assert victim.popen.wait() == 1
+        assert re.search(r"E\d{3}", victim.log_text), victim.log_text
+        assert "Traceback" not in victim.log_text
+        return
+    told: Shown = {}
+    for view in floor.VIEWS:
+        answer = httpx.get(f"{victim.url}/views/{view}", trust_env=False).json()
+        horizons = {stream: int(tick) for stream, tick in answer["progress"].items()}
+        told[view] = horizons, {key_of(row): row for row in answer["rows"]}
+    if victim.engine == "local":
+        assert victim.stop() == 0
+    else:
+        victim.murder()  # to end in order, Java would have to be started first
+    assert "Traceback" not in victim.log_text
+    recorded = recorded_at(victim.data)
+    assert recorded is None or false_views(told, recorded) == []
