@@ -67,9 +67,11 @@ def test_frames_of_any_rows_come_to_what_the_view_shows(
         if step in (3, 11, 40):
             published(served, notes(random_, 15))
         i = random_.randrange(3)
+        before = subscriptions[i].progress
         frame = kept.take(subscriptions[i])
         if frame is None:
             continue
+        assert frame.last is None or subscriptions[i].progress is before
         told = json.loads(b"{" + frame.body)
         assert len(told["rows"]) == frame.rows
         assert ("progress" in told) == ("resume" in told) == (frame.last is None)

@@ -146,7 +146,9 @@ class Headings:
         _unique((*left.columns, *(c for c in right.columns if c not in merged)), rel.span)
         key, tick = _join_key(rel, left, right)
         on_keys = {a for a, _ in rel.on} == set(left.key) and {b for _, b in rel.on} == set(right.key)
-        total = left.total and right.total and on_keys and rel.when is None
+        # With a key of either side, no row has two values that differ.
+        one_key = len(key) == len(left.key)
+        total = left.total and right.total and on_keys and one_key and rel.when is None
         columns = {**left.columns, **{c: t for c, t in right.columns.items() if c not in merged}}
         hidden = (left.hidden | right.hidden) - (set(left.visible) | set(right.visible))
         dropped = hidden - set(key)
