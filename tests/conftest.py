@@ -2,6 +2,7 @@
 
 import secrets
 import shlex
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -15,6 +16,9 @@ settings.load_profile("smile")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So a shell starts what runs in the background, and processes of ours would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # One seed for the whole run, so that it also repeats state machines, which keep theirs to themselves.
     # The workers of pytest-xdist are given this process's options, and with them its seed.
     if config.option.hypothesis_seed is None:

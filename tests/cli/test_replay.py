@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,9 +222,7 @@ def test_an_interrupt_leaves_whole_lines(program: str, tmp_path: Path) -> None:
     block = b'{"stream":"S","event":{"a":"k","n":1}}\n' * 8_000
     deadline = time.monotonic() + 60
     with out.open("wb") as sink, (tmp_path / "said").open("wb") as said:
-        # Whoever runs the tests in the background has them ignore interrupts.
-        heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink, stderr=said, preexec_fn=heeding)  # noqa: PLW1509
+        running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink, stderr=said)
         assert running.stdin is not None
         with running.stdin:
             running.stdin.write(block)

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -137,8 +136,6 @@ class Running:
                 stdout=out,
                 stderr=err,
                 env=env,
-                # Whoever runs the tests in the background has them ignore interrupts.
-                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             )
         assert self.feed.stdout is not None
         self.feed.stdout.close()
