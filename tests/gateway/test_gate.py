@@ -159,7 +159,6 @@ def test_a_message_after_the_token_was_revoked(tmp_path: Path) -> None:
                 if http.get("/program").status_code == 401:
                     break
             talk.send({"publish": "Bids", "events": bid(), "id": 3})
-            talk.send({"ping": 1})
             told = talk.next()
             assert (told["id"], told["error"]["code"]) == (3, "E091")
             assert closed_with(talk) == 1008

@@ -74,8 +74,12 @@ def test_a_traceback_is_on_one_line_too(written: io.StringIO, form: str) -> None
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
-def test_only_what_is_asked_for_is_written(written: io.StringIO, level: str) -> None:
+def test_only_what_is_asked_for_is_written(written: io.StringIO, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What libraries say below a warning is not written: it has headers in it."""
+    for name in ("websockets", "websockets.server", "uvicorn", "uvicorn.error"):
+        # A broker that was served in this process has silenced them.
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
+        logging.getLogger(name)._cache.clear()  # type: ignore[attr-defined]  # of levels that are on
     set_up("json", level, written)
     levels = ["debug", "info", "warning", "error"]
     for name in ("smile.broker", "websockets.server", "uvicorn.error"):
