@@ -44,7 +44,8 @@ def run(report: Report) -> None:
             rows.append((name, f"{subscribers:,}", half, most, f"{100 * told['cpu']:.0f} %", f"{size:,.1f}"))
     report.table(
         "Fan-out",
-        f"{ROWS_A_SECOND:,} rows of one view change a second, over {SECONDS:.0f} s; a subscriber that is behind is told of a row once, as it is then. "
+        f"{ROWS_A_SECOND:,} rows of one view change a second, over {SECONDS:.0f} s; a subscriber that is behind is "
+        "told of a row once, as it is then. "
         "Latency is from the publisher's call, or the tick, to the subscriber, so that SMILE's has the log, the flush "
         "and the view in it, and NATS' only the way. Processor time is of the broker with all its processes, of one "
         "core. Publisher and subscribers are on the same machine.",
