@@ -87,6 +87,19 @@ def test_a_repeat_has_the_ticks_that_it_had(tmp_path: Path) -> None:
         assert values(rows_of(broker, "Counts", {"Bids": max(again.ticks)})) == {"IBM": 1, "HAL": 1}
 
 
+def test_a_commit_that_fails_in_a_way_nobody_foresaw_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, source(BIDS, COUNTS)) as broker:
+        with monkeypatch.context() as broken:
+            broken.setattr(broker.log, "append", lambda *_: 1 // 0)
+            with pytest.raises(SmileError) as refused:
+                publish(broker, "Bids", ("IBM", 1))
+        assert code_of(refused) == "E084"
+        after = publish(broker, "Bids", ("IBM", 2))
+        assert values(rows_of(broker, "Counts", after)) == {"IBM": 1}
+
+
 def test_the_program_changes_and_unchanged_views_go_on(tmp_path: Path) -> None:
     with opened(tmp_path, source(BIDS, COUNTS, SUMS)) as broker:
         publish(broker, "Bids", ("IBM", 5), ("IBM", 6))

@@ -92,7 +92,7 @@ class Directory:
         except (ValueError, KeyError, TypeError, AttributeError, SmileError) as problem:
             if isinstance(problem, SmileError) and problem.diagnostics[0].code == "E062":
                 raise
-            hint = "Delete it, and name the program again: the log and the views' state are not affected."
+            hint = "Delete it, and name the program again: its views are then begun anew from the log."
             raise error("E105", f"{path} is damaged: {problem}", hint=hint) from None
 
     def note(self, noted: Noted) -> None:

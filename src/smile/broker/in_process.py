@@ -127,7 +127,7 @@ class InProcess:
                 moved, self.state = False, "recovering"
             if not moved:
                 self._wait(pause)
-        self._end(error("E098", "the keeper is stopping"))
+        self._orders.refuse(error("E098", "the keeper is stopping"), self._filling)
         self._save(hurried=True)
 
     def _make_up(self) -> None:
@@ -149,14 +149,8 @@ class InProcess:
     def _fail(self, problem: SmileError) -> None:
         self.state = "failed"
         self._orders.close(problem)
-        self._end(problem)
+        self._orders.refuse(problem, self._filling)
         self._telling.failed(problem)
-
-    def _end(self, problem: SmileError) -> None:
-        self._orders.refuse()
-        for future in self._filling.values():
-            future.set_exception(problem)
-        self._filling.clear()
 
     def _step(self) -> bool:
         """A batch of every generation that has news; whether any had. Those that are filled take turns with it."""

@@ -148,7 +148,7 @@ class OnSpark:
             self._rest(pause)
         self._put_away()
         self._end_java()
-        self._end(error("E098", STOPPING))
+        self._orders.refuse(error("E098", STOPPING), self._asked)
 
     def _serve(self) -> None:
         """Until it is to stop, or something goes wrong."""
@@ -206,14 +206,8 @@ class OnSpark:
     def _fail(self, problem: SmileError) -> None:
         self.state = "failed"
         self._orders.close(problem)
-        self._end(problem)
+        self._orders.refuse(problem, self._asked)
         self._telling.failed(problem)
-
-    def _end(self, problem: SmileError) -> None:
-        self._orders.refuse()
-        for future in self._asked.values():
-            future.set_exception(problem)
-        self._asked.clear()
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

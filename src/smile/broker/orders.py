@@ -61,7 +61,10 @@ class Orders:
         with self._lock:
             self._refusal = self._refusal or refusal
 
-    def refuse(self) -> None:
-        """What was asked for before it was closed, and was not done."""
+    def refuse(self, problem: SmileError, waiting: "dict[str, Future[None]]") -> None:
+        """What was asked for before it was closed, and was not done; and those who wait for what was begun."""
         while self._given:
             self._given.popleft()[1].set_exception(self._refusal)
+        for future in waiting.values():
+            future.set_exception(problem)
+        waiting.clear()

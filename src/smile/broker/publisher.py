@@ -249,7 +249,8 @@ class Publisher:
 
     def _refuse(self, future: "Future[Published]", problem: Exception) -> None:
         self._counts["refused"] += 1
-        future.set_exception(problem)
+        known = problem if isinstance(problem, SmileError) else error("E084", f"the log cannot be written: {problem!r}")
+        future.set_exception(known)
 
     def _told(self, problem: Exception) -> None:
         """Once, as long as it is the same."""

@@ -15,6 +15,7 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
+from smile import limits
 from smile.cli.recording import Recording
 from smile.cli.replay import Figures, OnSpark, Replay, say, write, write_rows
 from smile.engine.generation import Generation
@@ -27,10 +28,6 @@ from smile.log.durable import DurableLog
 from smile.log.frame import Frame
 from smile.log.position import Limit
 from smile.program import Compiled
-
-BATCH_ROWS_MAX = 200_000
-BATCH_BYTES_MAX = 2**27
-"""A batch takes all that has come since the last one, but not more than this."""
 
 Begin = Callable[[], Pipeline]
 
@@ -71,7 +68,7 @@ def _limit(batch: int | None, recorded: Recording) -> Limit:
     """Lines are put into the log so many to a commit as are to be a batch."""
     if batch is not None and recorded.log is None:
         return Limit(commits=1)
-    return Limit(batch or BATCH_ROWS_MAX, BATCH_BYTES_MAX)
+    return Limit(batch or limits.spark_batch_rows_max, limits.spark_batch_bytes_max)
 
 
 def _fed(
