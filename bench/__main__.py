@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import beside, compile, engine, fanout, floor, log, publishing, spark
+from bench import closed_loop, compile, engine, fanout, log, peer_comparison, publishing, spark
 from bench.report import Report
 
 PARTS = {
@@ -12,8 +12,8 @@ PARTS = {
     "log": log.run,
     "publishing": publishing.run,
     "fanout": fanout.run,
-    "floor": floor.run,
-    "peers": beside.run,
+    "floor": closed_loop.run,
+    "peers": peer_comparison.run,
 }
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from smile.log.frame import Frame
+from smile.log.input_batch import InputBatch
 
 
 class TradeFloorByHand:
@@ -16,19 +16,19 @@ class TradeFloorByHand:
         self.matchable: dict[tuple[int, int], tuple[int, int]] = {}
 
     @staticmethod
-    def lines(frame: Frame) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    def ordered_events(input_batch: InputBatch) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Events of a frame in the order of their ticks."""
-        found = []
-        for stream, batch in frame.events.items():
+        events = []
+        for stream, batch in input_batch.events.items():
             rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            found += [(row[0], stream, row) for row in rows]
-        return ((stream, row) for _, stream, row in sorted(found))
+            events += [(row[0], stream, row) for row in rows]
+        return ((stream, row) for _, stream, row in sorted(events))
 
-    def take(self, stream: str, row: tuple[Any, ...]) -> None:
+    def apply_event(self, stream: str, row: tuple[Any, ...]) -> None:
         if stream == "Matches":
             _, buy, sell, traded = row
-            self._matched(self.buys, buy, 0, traded)
-            self._matched(self.sells, sell, 1, traded)
+            self._apply_match(self.buys, buy, 0, traded)
+            self._apply_match(self.sells, sell, 1, traded)
             return
         side = 0 if stream == "BuyBids" else 1
         key, issue, price, bid = row
@@ -36,12 +36,12 @@ class TradeFloorByHand:
         (self.buys if side == 0 else self.sells)[key] = [issue, price, bid]
         level[side].add(key)
         for other in level[1 - side]:
-            self._pair(key, other) if side == 0 else self._pair(other, key)
+            self._set_pair(key, other) if side == 0 else self._set_pair(other, key)
 
-    def _pair(self, buy: int, sell: int) -> None:
+    def _set_pair(self, buy: int, sell: int) -> None:
         self.matchable[buy, sell] = (self.buys[buy][2], self.sells[sell][2])
 
-    def _matched(self, bids: dict[int, list[Any]], key: int, side: int, traded: int) -> None:
+    def _apply_match(self, bids: dict[int, list[Any]], key: int, side: int, traded: int) -> None:
         bid = bids.get(key)
         if bid is None:
             return
@@ -49,7 +49,7 @@ class TradeFloorByHand:
         level = self.levels[bid[0], bid[1]]
         if bid[2] > 0:
             for other in level[1 - side]:
-                self._pair(key, other) if side == 0 else self._pair(other, key)
+                self._set_pair(key, other) if side == 0 else self._set_pair(other, key)
             return
         for other in level[1 - side]:
             self.matchable.pop((key, other) if side == 0 else (other, key), None)

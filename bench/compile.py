@@ -10,16 +10,16 @@ from typing import TypeVar
 
 from rich.progress import track
 
-from bench.programs import program
+from bench.programs import generate_program
 from bench.report import Report
 from smile import lang
 from smile.algebra.rules import rewrite
 from smile.algebra.translate import translate
-from smile.engine.plan import stages_of
-from smile.graph.build import build
+from smile.engine.plan import plan_stages
+from smile.graph.build import build_graph
 from smile.kernels.compile import compile_graph
-from smile.knowledge.analysis import Analysis
-from smile.knowledge.warnings import warnings
+from smile.knowledge.analysis import TypeAnalysis
+from smile.knowledge.warnings import program_warnings
 from smile.source import Source
 
 SIZES = (10, 30, 100, 300, 1000)
@@ -31,7 +31,7 @@ T = TypeVar("T")
 def run(report: Report) -> None:
     rows = []
     for views in track(SIZES, "checking programs"):
-        rows.append((views, *_steps(views), _command(views)))
+        rows.append((views, *_time_steps(views), _time_command(views)))
     report.table(
         "Checking a program",
         f"`smile check` on programs of {SIZES[0]} to {SIZES[-1]:,} views of ten kinds, every fifth subscribed. "
@@ -47,8 +47,8 @@ def _verdict(seconds: float) -> str:
     return "it does" if seconds < TARGET_S else "it does not"
 
 
-def _steps(views: int) -> list[float]:
-    source = Source("bench.smile", program(views))
+def _time_steps(views: int) -> list[float]:
+    source = Source("bench.smile", generate_program(views))
     seconds: list[float] = []
 
     def timed(step: Callable[[], T]) -> T:
@@ -58,27 +58,27 @@ def _steps(views: int) -> list[float]:
         return result
 
     statements, problems = timed(lambda: lang.parse(source))
-    written, more = timed(lambda: translate(statements))
+    written, translation_problems = timed(lambda: translate(statements))
     assert not problems
-    assert not more
+    assert not translation_problems
     rewritten = timed(lambda: rewrite(written))
 
-    def analyse() -> Analysis:
-        analysis = Analysis(rewritten)
-        warnings(rewritten, analysis)
+    def analyse() -> TypeAnalysis:
+        analysis = TypeAnalysis(rewritten)
+        program_warnings(rewritten, analysis)
         return analysis
 
     analysis = timed(analyse)
-    graph = timed(lambda: build(rewritten, analysis))
-    timed(lambda: stages_of(graph, compile_graph(graph, rewritten.streams)))
+    graph = timed(lambda: build_graph(rewritten, analysis))
+    timed(lambda: plan_stages(graph, compile_graph(graph, rewritten.streams)))
     return seconds
 
 
-def _command(views: int) -> float:
+def _time_command(views: int) -> float:
     """The least of three runs: what the machine does besides is not the command's."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bench.smile")
-        path.write_text(program(views))
+        path.write_text(generate_program(views))
         best = float("inf")
         for _ in range(3):
             start = time.perf_counter()

@@ -16,20 +16,20 @@ from rich.progress import track
 
 from bench.by_hand import TradeFloorByHand
 from bench.operators import OPERATORS
-from bench.report import Report, met
-from bench.workload import frames_of, open_bids, recorded
-from smile.engine.delivery import arrow_changes
+from bench.report import Report, verdict
+from bench.workload import count_open_bids, input_batches, load_blocks
+from smile.engine.arrow_changes import arrow_changes
 from smile.engine.local import LocalEngine
 from smile.kernels.compile import compile_graph
-from smile.log.frame import Frame
-from smile.program import Compiled, compile_program, read_source
+from smile.log.input_batch import InputBatch
+from smile.program import CompiledProgram, compile_program, read_source
 from smile.source import Source
-from smile.state.store import Store
+from smile.state.store import StateStore
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "tradefloor.smile"
 EVENTS = 600_000
-BATCHES = (100_000, 10_000, 1_000)
-AT_LEAST = {10_000: 300_000, 1_000: 100_000}
+BATCH_SIZES = (100_000, 10_000, 1_000)
+RATES_MIN = {10_000: 300_000, 1_000: 100_000}
 SINGLE_BATCHES = 2_000
 SINGLE_MS_MAX = 5.0
 LONG_RUN = 10_000_000
@@ -37,21 +37,23 @@ OPERATOR_EVENTS = 1_000_000
 
 
 @dataclass
-class Course:
+class EngineRun:
     """What a run took, batch by batch."""
 
-    events: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    changed: int = 0
-    written: int = 0
+    batch_events: list[int] = field(default_factory=list)
+    batch_seconds: list[float] = field(default_factory=list)
+    changed_rows: int = 0
+    bytes_written: int = 0
 
     @property
     def rate(self) -> float:
-        return sum(self.events) / sum(self.seconds)
+        return sum(self.batch_events) / sum(self.batch_seconds)
 
-    def ms(self, share: float) -> float:
+    def batch_ms(self, quantile: float) -> float:
         """The time of a batch that this share of them do not exceed."""
-        return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))] * 1000
+        return (
+            sorted(self.batch_seconds)[min(len(self.batch_seconds) - 1, int(quantile * len(self.batch_seconds)))] * 1000
+        )
 
 
 def run(report: Report) -> None:
@@ -60,95 +62,103 @@ def run(report: Report) -> None:
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "tradefloor.arrow")
-            _by_batch(report, path)
-            _by_events(report, path)
-            _by_operator(report)
+            _measure_by_batch_size(report, path)
+            _measure_by_events(report, path)
+            _measure_by_operator(report)
     finally:
         os.sched_setaffinity(0, cores)
 
 
-def course(compiled: Compiled, frames: Iterable[Frame], start: LocalEngine | None = None) -> tuple[Course, LocalEngine]:
+def run_batches(
+    compiled: CompiledProgram, batches: Iterable[InputBatch], warm_engine: LocalEngine | None = None
+) -> tuple[EngineRun, LocalEngine]:
     """Runs frames through a program, timing each; only the frames themselves are made outside the clock."""
-    found = Course()
+    engine_run = EngineRun()
     with tempfile.TemporaryDirectory() as folder:
-        engine = start or LocalEngine(compile_graph(compiled.graph, compiled.rewritten.streams))
-        engine.store = Store.at(folder, "bench")
-        for frame in frames:
+        engine = warm_engine or LocalEngine(compile_graph(compiled.graph, compiled.rewritten.streams))
+        engine.store = StateStore.open(folder, "bench")
+        for input_batch in batches:
             begin = time.perf_counter()
-            batch = engine.advance(frame)
+            batch = engine.advance(input_batch)
             for view in compiled.rewritten.subscriptions:
-                if view in batch.changes:
-                    told = arrow_changes(engine.kernels.inputs[view], batch.changes[view], batch.horizons)
-                    found.changed += told.num_rows
-            found.written += engine.checkpoint()
-            found.seconds.append(time.perf_counter() - begin)
-            found.events.append(sum(b.num_rows for b in frame.events.values()))
-    return found, engine
+                if view in batch.deltas:
+                    changes = arrow_changes(engine.kernels.inputs[view], batch.deltas[view], batch.horizons)
+                    engine_run.changed_rows += changes.num_rows
+            engine_run.bytes_written += engine.checkpoint()
+            engine_run.batch_seconds.append(time.perf_counter() - begin)
+            engine_run.batch_events.append(sum(b.num_rows for b in input_batch.events.values()))
+    return engine_run, engine
 
 
 # ── Trade-Floor ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _by_batch(report: Report, path: Path) -> None:
+def _measure_by_batch_size(report: Report, path: Path) -> None:
     compiled = compile_program(read_source(str(PROGRAM)))
-    blocks = recorded(path, EVENTS)
-    course(compiled, islice(frames_of(blocks, 10_000), 3))  # so that nothing is measured that is loaded only once
-    by_hand = _by_hand(blocks)
+    blocks = load_blocks(path, EVENTS)
+    run_batches(
+        compiled, islice(input_batches(blocks, 10_000), 3)
+    )  # so that nothing is measured that is loaded only once
+    by_hand = _measure_by_hand(blocks)
     rows = []
-    warm: LocalEngine | None = None
-    for size in track(BATCHES, "Trade-Floor, by batch"):
-        found, warm = course(compiled, frames_of(blocks, size))
-        told = f"≥ {AT_LEAST[size]:,}: {met(found.rate >= AT_LEAST[size])}" if size in AT_LEAST else ""
-        rows.append((size, found, told))
+    warm_engine: LocalEngine | None = None
+    for size in track(BATCH_SIZES, "Trade-Floor, by batch"):
+        engine_run, warm_engine = run_batches(compiled, input_batches(blocks, size))
+        target = f"≥ {RATES_MIN[size]:,}: {verdict(engine_run.rate >= RATES_MIN[size])}" if size in RATES_MIN else ""
+        rows.append((size, engine_run, target))
     # Single events meet the state that all the others have left.
-    later = islice(frames_of(recorded(path, EVENTS + SINGLE_BATCHES), 1), EVENTS, EVENTS + SINGLE_BATCHES)
-    found, _ = course(compiled, list(later), warm)
-    rows.append((1, found, f"< {SINGLE_MS_MAX:g} ms: {met(found.ms(0.5) < SINGLE_MS_MAX)}"))
+    single_events = islice(
+        input_batches(load_blocks(path, EVENTS + SINGLE_BATCHES), 1), EVENTS, EVENTS + SINGLE_BATCHES
+    )
+    engine_run, _ = run_batches(compiled, list(single_events), warm_engine)
+    rows.append((1, engine_run, f"< {SINGLE_MS_MAX:g} ms: {verdict(engine_run.batch_ms(0.5) < SINGLE_MS_MAX)}"))
     report.table(
         "Trade-Floor in this process",
         f"{EVENTS:,} events, one core, all three views' changes built as Arrow and a state file written in every "
         f"batch. By hand: the same rows (without knowledge, changes or files) kept in Python dictionaries, event by "
-        f"event, {by_hand:,.0f} events/s in the same run. {open_bids(blocks):,} bids are open at the end.",
+        f"event, {by_hand:,.0f} events/s in the same run. {count_open_bids(blocks):,} bids are open at the end.",
         ("events a batch", "events/s", "times by hand", "ms a batch, median", "99th", "rows told an event", "target"),
         [
             (
-                f"{size:,}", f"{f.rate:,.0f}", f"{f.rate / by_hand:.1f}", f"{f.ms(0.5):.2f}", f"{f.ms(0.99):.2f}",
-                f"{f.changed / sum(f.events):.1f}", told,
+                f"{size:,}", f"{f.rate:,.0f}", f"{f.rate / by_hand:.1f}", f"{f.batch_ms(0.5):.2f}", f"{f.batch_ms(0.99):.2f}",
+                f"{f.changed_rows / sum(f.batch_events):.1f}", target,
             )
-            for size, f, told in rows
+            for size, f, target in rows
         ],
     )  # fmt: skip
     report.plot("batches", "events a batch", "events/s", {"Trade-Floor, one core": [(s, f.rate) for s, f, _ in rows]})
 
 
-def _by_hand(blocks: Sequence[object]) -> float:
+def _measure_by_hand(blocks: Sequence[object]) -> float:
     floor = TradeFloorByHand()
-    lines = [line for frame in frames_of(blocks, 10_000) for line in TradeFloorByHand.lines(frame)]
+    events = [
+        event for input_batch in input_batches(blocks, 10_000) for event in TradeFloorByHand.ordered_events(input_batch)
+    ]
     begin = time.perf_counter()
-    for line in lines:
-        floor.take(*line)
-    return len(lines) / (time.perf_counter() - begin)
+    for event in events:
+        floor.apply_event(*event)
+    return len(events) / (time.perf_counter() - begin)
 
 
-def _by_events(report: Report, path: Path) -> None:
+def _measure_by_events(report: Report, path: Path) -> None:
     compiled = compile_program(read_source(str(PROGRAM)))
-    blocks = recorded(path, LONG_RUN)
+    blocks = load_blocks(path, LONG_RUN)
     engine: LocalEngine | None = None
     rows: list[tuple[int, float, int, int, int, float]] = []
-    frames = frames_of(blocks, 10_000)
+    batches = input_batches(blocks, 10_000)
     done = 0
     for upto in track((100_000, 300_000, 1_000_000, 3_000_000, LONG_RUN), "Trade-Floor, by events"):
-        found, engine = course(compiled, islice(frames, (upto - done) // 10_000), engine)
+        engine_run, engine = run_batches(compiled, islice(batches, (upto - done) // 10_000), engine)
         done = upto
         tables = engine.tables.values()
-        size, taken = sum(t.size for t in tables), sum(t.bytes for t in tables)
-        rows.append((upto, 1e6 / found.rate, size, taken, found.written, _resident_mb()))
+        size, state_bytes = sum(t.row_count for t in tables), sum(t.nbytes for t in tables)
+        rows.append((upto, 1e6 / engine_run.rate, size, state_bytes, engine_run.bytes_written, _resident_mb()))
     first, last = rows[1][1], rows[-1][1]
     report.table(
         "Trade-Floor in the long run",
         "Batches of 10,000 events, one core. Microseconds an event are those of the events since the line before. "
         f"From 300,000 events to {LONG_RUN:,} they change by {last / first - 1:+.0%} (within 20%: "
-        f"{met(abs(last / first - 1) <= 0.2)}). State follows the bids that are open, not the events.",
+        f"{verdict(abs(last / first - 1) <= 0.2)}). State follows the bids that are open, not the events.",
         ("events", "µs an event", "rows of state", "MB of state", "MB resident"),
         [(f"{n:,}", f"{us:.2f}", f"{s:,}", f"{b / 1e6:.1f}", f"{mb:,.0f}") for n, us, s, b, _, mb in rows],
     )
@@ -162,13 +172,21 @@ def _resident_mb() -> float:
 # ── one operator ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _by_operator(report: Report) -> None:
+def _measure_by_operator(report: Report) -> None:
     rows = []
     for operator in track(OPERATORS, "operators"):
         compiled = compile_program(Source(f"{operator.name}.smile", operator.program))
-        found, engine = course(compiled, _made(operator.frames(OPERATOR_EVENTS, 10_000, 1)))
-        size = sum(t.size for t in engine.tables.values())
-        rows.append((operator.name, f"{found.rate:,.0f}", f"{found.ms(0.5):.2f}", f"{found.ms(0.99):.2f}", f"{size:,}"))
+        engine_run, engine = run_batches(compiled, _materialize(operator.make_batches(OPERATOR_EVENTS, 10_000, 1)))
+        size = sum(t.row_count for t in engine.tables.values())
+        rows.append(
+            (
+                operator.name,
+                f"{engine_run.rate:,.0f}",
+                f"{engine_run.batch_ms(0.5):.2f}",
+                f"{engine_run.batch_ms(0.99):.2f}",
+                f"{size:,}",
+            )
+        )
     report.table(
         "One operator at a time",
         f"{OPERATOR_EVENTS:,} events in batches of 10,000, one core, changes built and state written as above.",
@@ -177,5 +195,5 @@ def _by_operator(report: Report) -> None:
     )
 
 
-def _made(frames: Iterator[Frame]) -> list[Frame]:
-    return list(frames)
+def _materialize(batches: Iterator[InputBatch]) -> list[InputBatch]:
+    return list(batches)

@@ -16,10 +16,10 @@ from typing import Any
 
 from bench.report import Report
 from smile.client import connect
-from smile.demo.process import broker
+from smile.demo.broker_process import running_broker
 
 SUBSCRIBERS = 1_000
-ROWS_A_SECOND = 1_000
+ROWS_PER_SECOND = 1_000
 SECONDS = 15.0
 PERIOD_S = 0.05
 """Between two messages of the publisher."""
@@ -28,23 +28,27 @@ CREATE STREAM Quotes (t: time -> issue: int, price: int);
 CREATE VIEW Prices AS SELECT issue, LATEST(price) AS price FROM Quotes GROUP BY issue;
 SUBSCRIBE Prices;
 """
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+CPU_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def run(report: Report) -> None:
     rows = []
     for subscribers in (1, SUBSCRIBERS):
-        for name, measured in (("NATS core", nats), ("SMILE in one process", local), ("SMILE on Spark", spark)):
-            told = measured(subscribers)
-            if isinstance(told, str):
-                rows.append((name, f"{subscribers:,}", told, "", "", ""))
+        for name, measure in (
+            ("NATS core", measure_nats),
+            ("SMILE in one process", measure_local),
+            ("SMILE on Spark", measure_spark),
+        ):
+            measurement = measure(subscribers)
+            if isinstance(measurement, str):
+                rows.append((name, f"{subscribers:,}", measurement, "", "", ""))
                 continue
-            half, most = (f"{1000 * told['latency'][share]:,.0f}" for share in ("0.5", "0.99"))
-            size = told["received"] / SECONDS / 1e6
-            rows.append((name, f"{subscribers:,}", half, most, f"{100 * told['cpu']:.0f} %", f"{size:,.1f}"))
+            p50, p99 = (f"{1000 * measurement['latency'][share]:,.0f}" for share in ("0.5", "0.99"))
+            size = measurement["received"] / SECONDS / 1e6
+            rows.append((name, f"{subscribers:,}", p50, p99, f"{100 * measurement['cpu']:.0f} %", f"{size:,.1f}"))
     report.table(
         "Fan-out",
-        f"{ROWS_A_SECOND:,} rows of one view change a second, over {SECONDS:.0f} s; a subscriber that is behind is "
+        f"{ROWS_PER_SECOND:,} rows of one view change a second, over {SECONDS:.0f} s; a subscriber that is behind is "
         "told of a row once, as it is then. "
         "Latency is from the publisher's call, or the tick, to the subscriber, so that SMILE's has the log, the flush "
         "and the view in it, and NATS' only the way. Processor time is of the broker with all its processes, of one "
@@ -54,33 +58,33 @@ def run(report: Report) -> None:
     )
 
 
-def local(subscribers: int) -> Any:
-    return _smile("local", subscribers)
+def measure_local(subscribers: int) -> Any:
+    return _measure_smile("local", subscribers)
 
 
-def spark(subscribers: int) -> Any:
-    return _smile("spark", subscribers)
+def measure_spark(subscribers: int) -> Any:
+    return _measure_smile("spark", subscribers)
 
 
-def _smile(engine: str, subscribers: int) -> Any:
+def _measure_smile(engine: str, subscribers: int) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "prices.smile"
         source.write_text(PROGRAM)
         options = ["--engine", engine, "--listen", "127.0.0.1:0", "--flight", ""]
-        with broker(source, Path(folder), options) as process:
+        with running_broker(source, Path(folder), options) as process:
             process.wait_until_ready()
             client = connect(process.url)
 
             def publish(numbers: range) -> None:
-                client.publish("Quotes", [{"issue": n % ROWS_A_SECOND, "price": n} for n in numbers])
+                client.publish("Quotes", [{"issue": n % ROWS_PER_SECOND, "price": n} for n in numbers])
 
-            with _publishing(publish):
-                found = _listened("smile", process.url, "Prices", subscribers, process.popen.pid)
+            with _publish_steadily(publish):
+                measurement = _run_listeners("smile", process.url, "Prices", subscribers, process.popen.pid)
             client.close()
-            return found
+            return measurement
 
 
-def nats(subscribers: int) -> Any:
+def measure_nats(subscribers: int) -> Any:
     server = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin:/usr/local/bin")
     if server is None:
         return "not installed (Debian's package nats-server)"
@@ -89,38 +93,38 @@ def nats(subscribers: int) -> Any:
         port = free.getsockname()[1]
     process = subprocess.Popen([server, "-a", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL)
     try:
-        connection = _connected(port)
+        connection = _connect(port)
         connection.sendall(b'CONNECT {"verbose":false}\r\n')
-        Thread(target=_answer, args=(connection,), daemon=True).start()
+        Thread(target=_answer_pings, args=(connection,), daemon=True).start()
 
         def publish(numbers: range) -> None:
-            connection.sendall(b"".join(_message(n) for n in numbers))
+            connection.sendall(b"".join(_nats_message(n) for n in numbers))
 
-        with _publishing(publish):
-            found = _listened("nats", f"nats://127.0.0.1:{port}", "prices", subscribers, process.pid)
+        with _publish_steadily(publish):
+            measurement = _run_listeners("nats", f"nats://127.0.0.1:{port}", "prices", subscribers, process.pid)
         connection.close()
-        return found
+        return measurement
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _message(number: int) -> bytes:
+def _nats_message(number: int) -> bytes:
     """The same that a subscriber of the view is told."""
     row = {
         "view": "Prices",
-        "key": {"issue": number % ROWS_A_SECOND},
+        "key": {"issue": number % ROWS_PER_SECOND},
         "row": {"price": number},
         "knowledge": {"price": {"latest": number, "at": str(time.time_ns() // 1000 * 1024)}},
         "final": False,
         "stays": True,
-        "steps": number // ROWS_A_SECOND,
+        "steps": number // ROWS_PER_SECOND,
     }
     text = json.dumps(row, separators=(",", ":")).encode()
     return b"PUB prices %d\r\n%b\r\n" % (len(text), text)
 
 
-def _connected(port: int) -> socket.socket:
+def _connect(port: int) -> socket.socket:
     for _ in range(100):
         try:
             return socket.create_connection(("127.0.0.1", port))
@@ -129,7 +133,7 @@ def _connected(port: int) -> socket.socket:
     raise TimeoutError("nats-server does not answer")
 
 
-def _answer(connection: socket.socket) -> None:
+def _answer_pings(connection: socket.socket) -> None:
     """NATS asks now and then whether somebody is there."""
     try:
         while data := connection.recv(65_536):
@@ -140,14 +144,14 @@ def _answer(connection: socket.socket) -> None:
 
 
 @contextmanager
-def _publishing(publish: Callable[[range], None]) -> Iterator[None]:
+def _publish_steadily(publish: Callable[[range], None]) -> Iterator[None]:
     """So many rows a second, evenly, for the while."""
     stop = Event()
 
     def run() -> None:
-        began, done = time.monotonic(), 0
+        start, done = time.monotonic(), 0
         while not stop.wait(PERIOD_S):
-            due = int((time.monotonic() - began) * ROWS_A_SECOND)
+            due = int((time.monotonic() - start) * ROWS_PER_SECOND)
             publish(range(done, due))
             done = due
 
@@ -160,31 +164,31 @@ def _publishing(publish: Callable[[range], None]) -> Iterator[None]:
         thread.join()
 
 
-def _listened(kind: str, url: str, view: str, subscribers: int, pid: int) -> dict[str, Any]:
+def _run_listeners(kind: str, url: str, view: str, subscribers: int, pid: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.listeners", kind, url, view, str(subscribers), str(SECONDS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listeners:
         assert listeners.stdout is not None
         assert listeners.stdout.readline() == "ready\n"
         time.sleep(2)
-        before, began = _seconds_of(pid), time.monotonic()
+        cpu_before, start = _cpu_seconds(pid), time.monotonic()
         time.sleep(SECONDS - 1)
-        cpu = (_seconds_of(pid) - before) / (time.monotonic() - began)
-        found: dict[str, Any] = json.loads(listeners.stdout.readline())
-    return {**found, "cpu": cpu}
+        cpu = (_cpu_seconds(pid) - cpu_before) / (time.monotonic() - start)
+        measurement: dict[str, Any] = json.loads(listeners.stdout.readline())
+    return {**measurement, "cpu": cpu}
 
 
-def _seconds_of(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
     """Processor time of a process and all below it."""
     parents, seconds = dict[int, int](), dict[int, float]()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            told = path.read_text().rpartition(")")[2].split()
+            fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        number = int(path.parent.name)
-        parents[number] = int(told[1])
-        seconds[number] = sum(map(int, told[11:15])) / CLOCK_TICKS
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sum(seconds.get(one, 0.0) for one in found)
+        process_id = int(path.parent.name)
+        parents[process_id] = int(fields[1])
+        seconds[process_id] = sum(map(int, fields[11:15])) / CPU_TICKS_PER_SECOND
+    family = {pid}
+    while children := {child for child, parent in parents.items() if parent in family} - family:
+        family |= children
+    return sum(seconds.get(member, 0.0) for member in family)

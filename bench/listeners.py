@@ -14,107 +14,114 @@ import time
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-LOOKERS = 10
+SAMPLERS = 10
 _TICK = re.compile(rb'"at":"(\d+)"')
 TICKS_PER_SECOND = 1_000_000 * 1024
 
 
 @dataclass
-class Found:
-    received: int = 0
+class ListenerMetrics:
+    received_bytes: int = 0
     latencies: list[float] = field(default_factory=list)
-    ready: int = 0
+    ready_count: int = 0
     measuring: bool = False
 
 
 class Listener(asyncio.Protocol):
     """`hello` is what it sends first; what it is sent after `begun` is what counts."""
 
-    def __init__(self, hello: list[bytes], begun: bytes, found: Found, looks: bool) -> None:
-        self.hello, self.begun, self.found, self.looks = hello, begun, found, looks
-        self.rest = b""
-        self.is_begun = False
+    def __init__(
+        self, handshake: list[bytes], start_marker: bytes, metrics: ListenerMetrics, samples_latency: bool
+    ) -> None:
+        self.handshake, self.start_marker, self.metrics, self.samples_latency = (
+            handshake,
+            start_marker,
+            metrics,
+            samples_latency,
+        )
+        self.buffer = b""
+        self.has_started = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        transport.write(self.hello.pop(0))
+        transport.write(self.handshake.pop(0))
 
     def data_received(self, data: bytes) -> None:
-        if self.is_begun:
-            if self.found.measuring:
-                self.found.received += len(data)
-                if self.looks:
-                    self._look(data)
+        if self.has_started:
+            if self.metrics.measuring:
+                self.metrics.received_bytes += len(data)
+                if self.samples_latency:
+                    self._sample_latency(data)
             return
-        self.rest += data
-        if self.hello:
-            if b"\r\n\r\n" in self.rest or self.rest.startswith(b"INFO"):
-                self.rest = b""
-                for part in self.hello:
+        self.buffer += data
+        if self.handshake:
+            if b"\r\n\r\n" in self.buffer or self.buffer.startswith(b"INFO"):
+                self.buffer = b""
+                for part in self.handshake:
                     self.transport.write(part)
-                self.hello = []
-        elif self.begun in self.rest:
-            self.is_begun = True
-            self.rest = b""
-            self.found.ready += 1
+                self.handshake = []
+        elif self.start_marker in self.buffer:
+            self.has_started = True
+            self.buffer = b""
+            self.metrics.ready_count += 1
 
-    def _look(self, data: bytes) -> None:
+    def _sample_latency(self, data: bytes) -> None:
         now = time.time()
-        data = self.rest + data
+        data = self.buffer + data
         for tick in _TICK.finditer(data):
-            self.found.latencies.append(now - int(tick[1]) / TICKS_PER_SECOND)
-        self.rest = data[-64:] if not data.endswith(b"}") and b'"at"' in data[-64:] else b""
+            self.metrics.latencies.append(now - int(tick[1]) / TICKS_PER_SECOND)
+        self.buffer = data[-64:] if not data.endswith(b"}") and b'"at"' in data[-64:] else b""
 
 
-def greeting(kind: str, url: str, view: str) -> tuple[list[bytes], bytes]:
+def handshake_messages(kind: str, url: str, view: str) -> tuple[list[bytes], bytes]:
     if kind == "nats":
         return [b'CONNECT {"verbose":false}\r\n', f"SUB {view} 1\r\nPING\r\n".encode()], b"PONG"
-    place = urlsplit(url)
+    url_parts = urlsplit(url)
     key = base64.b64encode(os.urandom(16)).decode()
-    upgrade = f"GET /ws HTTP/1.1\r\nHost: {place.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    upgrade = f"GET /ws HTTP/1.1\r\nHost: {url_parts.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     upgrade += f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    return [upgrade.encode(), _frame(json.dumps({"subscribe": view, "id": 1}).encode())], b'"progress"'
+    return [upgrade.encode(), _websocket_frame(json.dumps({"subscribe": view, "id": 1}).encode())], b'"progress"'
 
 
-def _frame(text: bytes) -> bytes:
+def _websocket_frame(text: bytes) -> bytes:
     """As clients send it: masked, though by nothing."""
     assert len(text) < 126
     return bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text
 
 
-async def listen(kind: str, url: str, view: str, count: int, seconds: float) -> Found:
-    found, loop = Found(), asyncio.get_running_loop()
-    place = urlsplit(url)
-    assert place.hostname is not None
-    assert place.port is not None
+async def listen(kind: str, url: str, view: str, count: int, seconds: float) -> ListenerMetrics:
+    metrics, loop = ListenerMetrics(), asyncio.get_running_loop()
+    url_parts = urlsplit(url)
+    assert url_parts.hostname is not None
+    assert url_parts.port is not None
     transports = []
     for number in range(count):
-        hello, begun = greeting(kind, url, view)
-        looks = number % max(1, count // LOOKERS) == 0
-        listener = Listener(hello, begun, found, looks)
-        transport, _ = await loop.create_connection(lambda one=listener: one, place.hostname, place.port)  # type: ignore[misc]
+        handshake, start_marker = handshake_messages(kind, url, view)
+        samples_latency = number % max(1, count // SAMPLERS) == 0
+        listener = Listener(handshake, start_marker, metrics, samples_latency)
+        transport, _ = await loop.create_connection(lambda one=listener: one, url_parts.hostname, url_parts.port)  # type: ignore[misc]
         transports.append(transport)
-    while found.ready < count:
+    while metrics.ready_count < count:
         await asyncio.sleep(0.05)
     print("ready", flush=True)
     await asyncio.sleep(2)
-    found.measuring = True
+    metrics.measuring = True
     await asyncio.sleep(seconds)
-    found.measuring = False
+    metrics.measuring = False
     for transport in transports:
         transport.close()
-    return found
+    return metrics
 
 
 def main() -> None:
     kind, url, view, count, seconds = sys.argv[1:]
-    found = asyncio.run(listen(kind, url, view, int(count), float(seconds)))
-    ordered = sorted(found.latencies)
-    share = {
+    metrics = asyncio.run(listen(kind, url, view, int(count), float(seconds)))
+    ordered = sorted(metrics.latencies)
+    latency = {
         s: ordered[min(int(float(s) * len(ordered)), len(ordered) - 1)] if ordered else None for s in ("0.5", "0.99")
     }
-    print(json.dumps({"received": found.received, "looked": len(ordered), "latency": share}))
+    print(json.dumps({"received": metrics.received_bytes, "looked": len(ordered), "latency": latency}))
 
 
 if __name__ == "__main__":

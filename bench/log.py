@@ -19,37 +19,37 @@ from threading import Thread
 import pyarrow as pa
 from rich.progress import track
 
-from bench.report import Report, met
-from smile.broker.publication import Numbered, Publication, Published
+from bench.report import Report, verdict
+from smile.broker.publication import ProducerSequence, Publication, PublishResult
 from smile.broker.publisher import Publisher
-from smile.log.clock import Ticks
+from smile.log.clock import TickGenerator
 from smile.log.durable import DurableLog
-from smile.log.published_batches import rows_of_batch
+from smile.log.published_arrow import read_batch_events
 from smile.program import compile_program, read_source
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "tradefloor.smile"
 STREAM = "BuyBids"
 SECONDS = 3.0
 """Of each measurement."""
-BATCHES_AT_LEAST = 200_000
-SINGLE_AT_LEAST = 20_000
-UNDER_WAY = 512
+BATCH_RATE_MIN = 200_000
+SINGLE_RATE_MIN = 20_000
+IN_FLIGHT = 512
 """Publications of a thread that it has not been answered yet."""
 
-Step = Callable[[int], int]
+MeasuredStep = Callable[[int], int]
 """Does one thing, given its number, and says how many events it had."""
 
 
 def run(report: Report) -> None:
-    rows, found = [], {}
-    for name, measured in track(MEASURED.items(), "the log"):
-        rates = [_measured(measured, flush) for flush in (True, False)]
-        found[name] = rates[0]
+    rows, flushed_rates = [], {}
+    for name, measurement in track(MEASUREMENTS.items(), "the log"):
+        rates = [_run_measurement(measurement, flush) for flush in (True, False)]
+        flushed_rates[name] = rates[0]
         target = ""
         if name in TARGETS:
-            target = f"≥ {TARGETS[name]:,}: {met(rates[0] >= TARGETS[name])}"
+            target = f"≥ {TARGETS[name]:,}: {verdict(rates[0] >= TARGETS[name])}"
         rows.append((name, *(f"{rate:,.0f}" for rate in rates), target))
-    share = found["publisher, batches of 10,000"] / found["written to a file, batches of 10,000"]
+    share = flushed_rates["publisher, batches of 10,000"] / flushed_rates["written to a file, batches of 10,000"]
     report.table(
         "Appending to the log",
         f"Events of {STREAM} a second, in {SECONDS:g} s each, with every commit flushed to the disk and without. The "
@@ -61,19 +61,19 @@ def run(report: Report) -> None:
     )
 
 
-def _measured(measured: "Callable[[Path, bool], float]", flush: bool) -> float:
+def _run_measurement(measurement: "Callable[[Path, bool], float]", flush: bool) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        return measured(Path(folder), flush)
+        return measurement(Path(folder), flush)
 
 
-def _rate(step: Step) -> float:
+def _measure_rate(step: MeasuredStep) -> float:
     """Of one thread."""
     step(0)  # what is loaded only once
     events, begin = 0, time.perf_counter()
     for n in count(1):
         events += step(n)
-        if (taken := time.perf_counter() - begin) >= SECONDS:
-            return events / taken
+        if (elapsed := time.perf_counter() - begin) >= SECONDS:
+            return events / elapsed
     raise AssertionError
 
 
@@ -81,10 +81,10 @@ def _rate(step: Step) -> float:
 
 
 @contextmanager
-def _publisher(folder: Path, flush: bool) -> Iterator[Publisher]:
+def _open_publisher(folder: Path, flush: bool) -> Iterator[Publisher]:
     streams = compile_program(read_source(str(PROGRAM))).rewritten.streams
-    log = DurableLog.at(str(folder / "log"), streams, flush)
-    publisher = Publisher(log, Ticks(0), 100, 1_000, streams)
+    log = DurableLog.open_or_create(str(folder / "log"), streams, flush)
+    publisher = Publisher(log, TickGenerator(0), 100, 1_000, streams)
     publisher.start()
     try:
         yield publisher
@@ -98,40 +98,40 @@ def _bids(size: int) -> pa.RecordBatch:
     return pa.record_batch({"issue": issues, "price": pa.array(range(size)), "#bid": pa.array([100] * size)})
 
 
-def _batches(size: int, under_way: int) -> Callable[[Path, bool], float]:
+def _publish_batches(size: int, in_flight: int) -> Callable[[Path, bool], float]:
     def measured(folder: Path, flush: bool) -> float:
-        with _publisher(folder, flush) as publisher:
-            rows = rows_of_batch(publisher.shapes[STREAM], _bids(size), False)
-            waiting: deque[Future[Published]] = deque()
+        with _open_publisher(folder, flush) as publisher:
+            rows = read_batch_events(publisher.schemas[STREAM], _bids(size), False)
+            unanswered: deque[Future[PublishResult]] = deque()
 
             def step(n: int) -> int:
-                waiting.append(publisher.submit(Publication(STREAM, rows, Numbered("bench", n * size))))
-                return len(waiting.popleft().result().ticks) if len(waiting) >= under_way else 0
+                unanswered.append(publisher.submit(Publication(STREAM, rows, ProducerSequence("bench", n * size))))
+                return len(unanswered.popleft().result().ticks) if len(unanswered) >= in_flight else 0
 
-            return _rate(step)
+            return _measure_rate(step)
 
     return measured
 
 
-def _single(threads: int, under_way: int) -> Callable[[Path, bool], float]:
+def _publish_single_events(threads: int, in_flight: int) -> Callable[[Path, bool], float]:
     def measured(folder: Path, flush: bool) -> float:
-        with _publisher(folder, flush) as publisher:
+        with _open_publisher(folder, flush) as publisher:
             rates = [0.0] * threads
 
             def publish(thread: int) -> None:
-                waiting: deque[Future[Published]] = deque()
+                unanswered: deque[Future[PublishResult]] = deque()
 
                 def step(n: int) -> int:
-                    order = Publication(STREAM, [("IBM", n, 100)], Numbered(f"bench {thread}", n))
-                    waiting.append(publisher.submit(order))
-                    return len(waiting.popleft().result().ticks) if len(waiting) >= under_way else 0
+                    publication = Publication(STREAM, [("IBM", n, 100)], ProducerSequence(f"bench {thread}", n))
+                    unanswered.append(publisher.submit(publication))
+                    return len(unanswered.popleft().result().ticks) if len(unanswered) >= in_flight else 0
 
-                rates[thread] = _rate(step)
+                rates[thread] = _measure_rate(step)
 
-            running = [Thread(target=publish, args=(n,)) for n in range(threads)]
-            for thread in running:
+            workers = [Thread(target=publish, args=(n,)) for n in range(threads)]
+            for thread in workers:
                 thread.start()
-            for thread in running:
+            for thread in workers:
                 thread.join()
             return sum(rates)
 
@@ -141,7 +141,7 @@ def _single(threads: int, under_way: int) -> Callable[[Path, bool], float]:
 # ── beside it ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _sqlite(size: int) -> Callable[[Path, bool], float]:
+def _insert_into_sqlite(size: int) -> Callable[[Path, bool], float]:
     def measured(folder: Path, flush: bool) -> float:
         db = sqlite3.connect(folder / "plain", isolation_level=None)
         db.execute("PRAGMA journal_mode = WAL")
@@ -156,14 +156,14 @@ def _sqlite(size: int) -> Callable[[Path, bool], float]:
             return size
 
         try:
-            return _rate(step)
+            return _measure_rate(step)
         finally:
             db.close()
 
     return measured
 
 
-def _written(size: int) -> Callable[[Path, bool], float]:
+def _write_file(size: int) -> Callable[[Path, bool], float]:
     def measured(folder: Path, flush: bool) -> float:
         ticks = pa.array(range(size))
         data = pa.record_batch([ticks, *_bids(size).columns], ["buyid", "issue", "price", "bid"]).serialize()
@@ -175,25 +175,25 @@ def _written(size: int) -> Callable[[Path, bool], float]:
                     os.fsync(file.fileno())
                 return size
 
-            return _rate(step)
+            return _measure_rate(step)
 
     return measured
 
 
-MEASURED: dict[str, Callable[[Path, bool], float]] = {
-    "publisher, batches of 10,000": _batches(10_000, 8),
-    "publisher, batches of 1,000": _batches(1_000, 64),
-    "publisher, single events of 4 threads": _single(4, UNDER_WAY),
-    "publisher, single events of 50 threads, one by one": _single(50, 1),
-    "plain SQLite, transactions of 10,000": _sqlite(10_000),
-    "plain SQLite, transactions of 1,000": _sqlite(1_000),
-    "plain SQLite, a transaction an event": _sqlite(1),
-    "written to a file, batches of 10,000": _written(10_000),
-    "written to a file, batches of 1,000": _written(1_000),
-    "written to a file, an event at a time": _written(1),
+MEASUREMENTS: dict[str, Callable[[Path, bool], float]] = {
+    "publisher, batches of 10,000": _publish_batches(10_000, 8),
+    "publisher, batches of 1,000": _publish_batches(1_000, 64),
+    "publisher, single events of 4 threads": _publish_single_events(4, IN_FLIGHT),
+    "publisher, single events of 50 threads, one by one": _publish_single_events(50, 1),
+    "plain SQLite, transactions of 10,000": _insert_into_sqlite(10_000),
+    "plain SQLite, transactions of 1,000": _insert_into_sqlite(1_000),
+    "plain SQLite, a transaction an event": _insert_into_sqlite(1),
+    "written to a file, batches of 10,000": _write_file(10_000),
+    "written to a file, batches of 1,000": _write_file(1_000),
+    "written to a file, an event at a time": _write_file(1),
 }
 TARGETS = {
-    "publisher, batches of 10,000": BATCHES_AT_LEAST,
-    "publisher, batches of 1,000": BATCHES_AT_LEAST,
-    "publisher, single events of 4 threads": SINGLE_AT_LEAST,
+    "publisher, batches of 10,000": BATCH_RATE_MIN,
+    "publisher, batches of 1,000": BATCH_RATE_MIN,
+    "publisher, single events of 4 threads": SINGLE_RATE_MIN,
 }

@@ -25,7 +25,7 @@ VIEWS = (
 )
 
 
-def program(views: int) -> str:
+def generate_program(views: int) -> str:
     """A program of so many views, every fifth of them subscribed."""
     lines = [STREAMS]
     for i in range(views):

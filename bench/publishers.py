@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 EVENT = {"issue": 7, "price": 10_000}
-WARM_S = 2.0
+WARMUP_S = 2.0
 
 
 @dataclass
-class Count:
+class PublishMetrics:
     acknowledged: int = 0
     refused: int = 0
     latencies: list[float] = field(default_factory=list)
@@ -29,9 +29,9 @@ class Count:
 class Publisher(asyncio.Protocol):
     """`window` publications are under way at a time."""
 
-    def __init__(self, count: Count, host: str, kind: str, window: int) -> None:
-        self.count, self.host, self.kind, self.window = count, host, kind, window
-        self.rest, self.sent = b"", list[float]()
+    def __init__(self, metrics: PublishMetrics, host: str, kind: str, window: int) -> None:
+        self.metrics, self.host, self.kind, self.window = metrics, host, kind, window
+        self.buffer, self.sent_times = b"", list[float]()
         self.is_open = kind == "http"
         body = json.dumps(EVENT).encode()
         if kind == "http":
@@ -53,55 +53,57 @@ class Publisher(asyncio.Protocol):
         self.transport.write(f"{upgrade}Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
 
     def _publish(self, count: int) -> None:
-        self.sent += [time.perf_counter()] * count
+        self.sent_times += [time.perf_counter()] * count
         self.transport.write(self.message * count)
 
     def data_received(self, data: bytes) -> None:
         if not self.is_open:
-            self.rest += data
-            if b"\r\n\r\n" in self.rest:
-                self.is_open, self.rest = True, b""
+            self.buffer += data
+            if b"\r\n\r\n" in self.buffer:
+                self.is_open, self.buffer = True, b""
                 self._publish(self.window)
             return
-        data = self.rest + data
+        data = self.buffer + data
         answers = data.count(b'"repeated":')
         refused = data.count(b'"error":')
         # An answer may come in two pieces; its end is looked for again with the next one.
         last = max(data.rfind(b'"repeated":'), data.rfind(b'"error":'))
-        self.rest = data[last + 8 :][-64:] if last >= 0 else data[-64:]
+        self.buffer = data[last + 8 :][-64:] if last >= 0 else data[-64:]
         now = time.perf_counter()
-        begun, self.sent = self.sent[: answers + refused], self.sent[answers + refused :]
-        if self.count.measuring:
-            self.count.acknowledged += answers
-            self.count.refused += refused
-            self.count.latencies += [now - when for when in begun]
+        answered_times, self.sent_times = self.sent_times[: answers + refused], self.sent_times[answers + refused :]
+        if self.metrics.measuring:
+            self.metrics.acknowledged += answers
+            self.metrics.refused += refused
+            self.metrics.latencies += [now - sent_time for sent_time in answered_times]
         if answers + refused:
             self._publish(answers + refused)
 
 
-async def publish(kind: str, url: str, connections: int, window: int, seconds: float) -> Count:
-    count, loop, place = Count(), asyncio.get_running_loop(), urlsplit(url)
-    assert place.hostname is not None
-    assert place.port is not None
-    made = [
-        await loop.create_connection(lambda: Publisher(count, place.netloc, kind, window), place.hostname, place.port)
+async def run_publishers(kind: str, url: str, connections: int, window: int, seconds: float) -> PublishMetrics:
+    metrics, loop, url_parts = PublishMetrics(), asyncio.get_running_loop(), urlsplit(url)
+    assert url_parts.hostname is not None
+    assert url_parts.port is not None
+    transports = [
+        await loop.create_connection(
+            lambda: Publisher(metrics, url_parts.netloc, kind, window), url_parts.hostname, url_parts.port
+        )
         for _ in range(connections)
     ]
-    await asyncio.sleep(WARM_S)
-    count.measuring = True
+    await asyncio.sleep(WARMUP_S)
+    metrics.measuring = True
     await asyncio.sleep(seconds)
-    count.measuring = False
-    for transport, _ in made:
+    metrics.measuring = False
+    for transport, _ in transports:
         transport.abort()
-    return count
+    return metrics
 
 
 def main() -> None:
     kind, url, connections, window, seconds = sys.argv[1:]
-    found = asyncio.run(publish(kind, url, int(connections), int(window), float(seconds)))
-    ordered = sorted(found.latencies) or [0.0]
+    metrics = asyncio.run(run_publishers(kind, url, int(connections), int(window), float(seconds)))
+    ordered = sorted(metrics.latencies) or [0.0]
     latency = {share: ordered[min(int(float(share) * len(ordered)), len(ordered) - 1)] for share in ("0.5", "0.99")}
-    print(json.dumps({"acknowledged": found.acknowledged, "refused": found.refused, "latency": latency}))
+    print(json.dumps({"acknowledged": metrics.acknowledged, "refused": metrics.refused, "latency": latency}))
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ class Report:
         """Each begins with its title; those of earlier runs stay until they are made anew."""
 
     def table(self, title: str, text: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        shown = Table(*columns, title=title)
+        console_table = Table(*columns, title=title)
         for row in rows:
-            shown.add_row(*row)
-        self.console.print(shown)
+            console_table.add_row(*row)
+        self.console.print(console_table)
         self.console.print(text)
         text = f"{text} ({datetime.now(UTC):%Y-%m-%d})"
         lines = [" | ".join(columns), " | ".join("---:" for _ in columns), *(" | ".join(row) for row in rows)]
@@ -48,26 +48,26 @@ class Report:
         self.sections[-1] += f"\n\n![{y} by {x}](plots/{name}.svg)"
 
     def write(self) -> None:
-        machine = f"{platform.system()}, {platform.machine()}, {_cores()} cores"
-        of = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "numpy", "sqlglot"))
-        versions = f"SMILE {__version__}, Python {platform.python_version()}, {of}"
+        machine = f"{platform.system()}, {platform.machine()}, {_core_count()} cores"
+        library_versions = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "numpy", "sqlglot"))
+        versions = f"SMILE {__version__}, Python {platform.python_version()}, {library_versions}"
         head = (
             "# Performance\n\n"
             "Made by `make bench`. Figures are of one run on one machine, which others may have been using: compare "
             f"within a table, which is of one run, and trust ratios.\n\n{machine}; {versions}."
         )
         path = DOCS / "performance.md"
-        before = path.read_text().rstrip().split("\n\n## ")[1:] if path.exists() else []
-        found = {section.partition("\n")[0]: f"## {section}" for section in before}
-        found |= {section.partition("\n")[0].removeprefix("## "): section for section in self.sections}
-        path.write_text("\n\n".join([head, *found.values()]) + "\n")
+        old_sections = path.read_text().rstrip().split("\n\n## ")[1:] if path.exists() else []
+        sections = {section.partition("\n")[0]: f"## {section}" for section in old_sections}
+        sections |= {section.partition("\n")[0].removeprefix("## "): section for section in self.sections}
+        path.write_text("\n\n".join([head, *sections.values()]) + "\n")
         self.console.print("written to docs/performance.md")
 
 
-def _cores() -> int:
+def _core_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def met(holds: bool) -> str:
+def verdict(holds: bool) -> str:
     """Of a target."""
     return "met" if holds else "NOT met"

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from smile.algebra.arrow_types import stream_schema
-from smile.log.frame import Frame
+from smile.log.input_batch import InputBatch
 from smile.program import compile_program, read_source
 from smile.source import Source
 
@@ -36,12 +36,12 @@ LOT = 100
 LOTS_MAX = 10
 MATCH_PROBABILITY = 0.9
 WAITING_MAX = 20
-TICKS_APART = 1024
+TICK_STEP = 1024
 """A broker's ticks are at least so far apart; the first event's is this too."""
 
 BUY, SELL, MATCH = range(3)
 
-EVENTS = pa.schema(
+EVENT_SCHEMA = pa.schema(
     [("stream", pa.int8()), ("tick", pa.int64()), ("one", pa.int64()), ("other", pa.int64()), ("shares", pa.int64())]
 )
 """All three streams in order of ticks. Of a bid, `one` is the issue's number and `other` the price; of a match, the
@@ -49,57 +49,60 @@ ticks of the buy and of the sell."""
 
 _BLOCK = 65_536
 _ISSUE_NAMES = pa.array([f"S{n:03}" for n in range(ISSUES)])
-_CENTS_LEAST = 10_000
-_CENTS_APART = 25
+_PRICE_CENTS_MIN = 10_000
+_PRICE_CENTS_STEP = 25
 
 
-def tradefloor(events: int, seed: int = 1) -> Iterator[pa.RecordBatch]:
+def tradefloor_blocks(events: int, seed: int = 1) -> Iterator[pa.RecordBatch]:
     """So many events, in batches as EVENTS says. Fewer events of the same seed are the beginning of more."""
-    return first(events, _blocks(seed))
+    return first_rows(events, _generate_blocks(seed))
 
 
-def frames(events: int, batch: int, seed: int = 1) -> Iterator[Frame]:
+def tradefloor_batches(events: int, batch: int, seed: int = 1) -> Iterator[InputBatch]:
     """The same events, `batch` to a frame, but for the last one."""
-    return frames_of(tradefloor(events, seed), batch)
+    return input_batches(tradefloor_blocks(events, seed), batch)
 
 
-def frames_of(blocks: Iterable[pa.RecordBatch], batch: int) -> Iterator[Frame]:
+def input_batches(blocks: Iterable[pa.RecordBatch], batch: int) -> Iterator[InputBatch]:
     """Frames of events that were generated or recorded before."""
     schemas = stream_schemas(read_source(str(PROGRAM)))
-    for part in cut(blocks, batch):
+    for part in rebatch(blocks, batch):
         last = part.column("tick")[-1].as_py()
-        yield Frame(_by_stream(part, schemas), dict.fromkeys(schemas, last))
+        yield InputBatch(_split_by_stream(part, schemas), dict.fromkeys(schemas, last))
 
 
-def recorded(path: Path, events: int, seed: int = 1) -> list[pa.RecordBatch]:
+def load_blocks(path: Path, events: int, seed: int = 1) -> list[pa.RecordBatch]:
     """The events as `tradefloor` has them, from an Arrow file that is mapped into memory. It is made if it is not
     there, or has fewer events or another seed's."""
-    made_of = {b"seed": str(seed).encode(), b"rule": _RULE}
-    if not _is_enough(path, events, made_of):
-        aside = path.with_name(f"{path.name}.new")
-        with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_file(sink, EVENTS.with_metadata(made_of)) as writer:
-            for block in tradefloor(events, seed):
+    metadata = {b"seed": str(seed).encode(), b"rule": _RULE}
+    if not _has_recording(path, events, metadata):
+        temporary_path = path.with_name(f"{path.name}.new")
+        with (
+            pa.OSFile(str(temporary_path), "wb") as sink,
+            pa.ipc.new_file(sink, EVENT_SCHEMA.with_metadata(metadata)) as writer,
+        ):
+            for block in tradefloor_blocks(events, seed):
                 writer.write_batch(block)
-        aside.replace(path)
-    return list(first(events, pa.ipc.open_file(pa.memory_map(str(path))).read_all().to_batches()))
+        temporary_path.replace(path)
+    return list(first_rows(events, pa.ipc.open_file(pa.memory_map(str(path))).read_all().to_batches()))
 
 
-def open_bids(blocks: Iterable[pa.RecordBatch]) -> int:
+def count_open_bids(blocks: Iterable[pa.RecordBatch]) -> int:
     """How many bids have anything left once all these events have happened, the first of the seed's included."""
-    left: dict[int, int] = {}
+    remaining: dict[int, int] = {}
     for block in blocks:
         for stream, tick, one, other, shares in zip(*(column.to_pylist() for column in block.columns), strict=True):
             if stream != MATCH:
-                left[tick] = shares
+                remaining[tick] = shares
                 continue
             for bid in (one, other):
-                left[bid] -= shares
-                if not left[bid]:
-                    del left[bid]
-    return len(left)
+                remaining[bid] -= shares
+                if not remaining[bid]:
+                    del remaining[bid]
+    return len(remaining)
 
 
-def first(events: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def first_rows(events: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """So many rows of the blocks, which may be endless."""
     for block in blocks:
         if events <= block.num_rows:
@@ -109,7 +112,7 @@ def first(events: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
         events -= block.num_rows
 
 
-def cut(blocks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+def rebatch(blocks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
     """The same rows, so many to a batch, but for the last one. Only a batch that lies across two blocks is copied."""
     parts: list[pa.RecordBatch] = []
     wanted = rows
@@ -130,20 +133,20 @@ def cut(blocks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]
 # ── generating ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _blocks(seed: int) -> Iterator[pa.RecordBatch]:
+def _generate_blocks(seed: int) -> Iterator[pa.RecordBatch]:
     """Endless. The numbers drawn do not depend on where a block ends."""
     flat: list[int] = []
     done = 0
-    for drawn in _turns(seed):
+    for drawn in _generate_events(seed):
         flat += drawn
         if len(flat) >= 4 * _BLOCK:
-            block = _block(flat, done)
+            block = _make_block(flat, done)
             done += block.num_rows
             flat = []
             yield block
 
 
-def _turns(seed: int) -> Iterator[list[int]]:
+def _generate_events(seed: int) -> Iterator[list[int]]:
     """Some bids, each with the matches that follow it: of every event the stream, a bid's level or a match's buy, 0 or
     a match's sell, and the shares, one after another."""
     draw = Random(seed).random
@@ -157,7 +160,7 @@ def _turns(seed: int) -> Iterator[list[int]]:
             level, lots = divmod(number, LOTS_MAX)
             if len(waiting[side][level]) >= WAITING_MAX:
                 side = 1 - side
-            tick += TICKS_APART
+            tick += TICK_STEP
             shares = (lots + 1) * LOT
             flat += (side, level, 0, shares)
             waiting[side][level].append([tick, shares])
@@ -166,44 +169,44 @@ def _turns(seed: int) -> Iterator[list[int]]:
                 b, s = int(draw() * len(buys)), int(draw() * len(sells))
                 buy, sell = buys[b], sells[s]
                 shares = min(buy[1], sell[1])
-                tick += TICKS_APART
+                tick += TICK_STEP
                 flat += (MATCH, buy[0], sell[0], shares)
-                _take(buys, b, shares)
-                _take(sells, s, shares)
+                _reduce_bid(buys, b, shares)
+                _reduce_bid(sells, s, shares)
         yield flat
 
 
-def _take(bids: list[list[int]], at: int, shares: int) -> None:
+def _reduce_bid(bids: list[list[int]], index: int, shares: int) -> None:
     """A bid of which nothing is left goes. The last one takes its place: their order means nothing."""
-    bid = bids[at]
+    bid = bids[index]
     bid[1] -= shares
     if not bid[1]:
-        bids[at] = bids[-1]
+        bids[index] = bids[-1]
         bids.pop()
 
 
-def _block(flat: list[int], done: int) -> pa.RecordBatch:
+def _make_block(flat: list[int], done: int) -> pa.RecordBatch:
     stream, one, other, shares = np.array(flat, np.int64).reshape(-1, 4).T
-    ticks = (np.arange(done, done + len(stream), dtype=np.int64) + 1) * TICKS_APART
+    ticks = (np.arange(done, done + len(stream), dtype=np.int64) + 1) * TICK_STEP
     is_bid = stream != MATCH
     level = np.where(is_bid, one, 0)
     one = np.where(is_bid, level // PRICES, one)
-    other = np.where(is_bid, _CENTS_LEAST + level % PRICES * _CENTS_APART, other)
+    other = np.where(is_bid, _PRICE_CENTS_MIN + level % PRICES * _PRICE_CENTS_STEP, other)
     columns = (stream.astype(np.int8), ticks, one, other, np.ascontiguousarray(shares))
-    return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=EVENTS)
+    return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=EVENT_SCHEMA)
 
 
-_RULE = f"{ISSUES} {PRICES} {LOT} {LOTS_MAX} {MATCH_PROBABILITY} {WAITING_MAX} {TICKS_APART} 1".encode()
+_RULE = f"{ISSUES} {PRICES} {LOT} {LOTS_MAX} {MATCH_PROBABILITY} {WAITING_MAX} {TICK_STEP} 1".encode()
 """What a recording was made by; its last number is raised when the generator changes otherwise."""
 
 
-def _is_enough(path: Path, events: int, made_of: dict[bytes, bytes]) -> bool:
+def _has_recording(path: Path, events: int, metadata: dict[bytes, bytes]) -> bool:
     if not path.exists():
         return False
     with pa.memory_map(str(path)) as file:
         reader = pa.ipc.open_file(file)
-        has = sum(reader.get_batch(n).num_rows for n in range(reader.num_record_batches))
-        return bool(reader.schema.metadata == made_of) and has >= events
+        event_count = sum(reader.get_batch(n).num_rows for n in range(reader.num_record_batches))
+        return bool(reader.schema.metadata == metadata) and event_count >= events
 
 
 # ── streams ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -212,15 +215,15 @@ def _is_enough(path: Path, events: int, made_of: dict[bytes, bytes]) -> bool:
 @cache
 def stream_schemas(source: Source) -> dict[str, pa.Schema]:
     """Of every stream of a program, in the order they are written in: of Trade-Floor's, that of BUY, SELL and MATCH."""
-    return {stream.name: stream_schema(stream) for stream in compile_program(source).written.streams}
+    return {stream.name: stream_schema(stream) for stream in compile_program(source).original.streams}
 
 
-def _by_stream(part: pa.RecordBatch, schemas: Mapping[str, pa.Schema]) -> dict[str, pa.RecordBatch]:
-    found = {}
+def _split_by_stream(part: pa.RecordBatch, schemas: Mapping[str, pa.Schema]) -> dict[str, pa.RecordBatch]:
+    stream_batches = {}
     for number, (name, schema) in enumerate(schemas.items()):
         rows = part.filter(pc.equal(part.column("stream"), number))
         if rows.num_rows:
             _, tick, one, other, shares = rows.columns
-            named = one if number == MATCH else _ISSUE_NAMES.take(one)
-            found[name] = pa.RecordBatch.from_arrays([tick, named, other, shares], schema=schema)
-    return found
+            first_column = one if number == MATCH else _ISSUE_NAMES.take(one)
+            stream_batches[name] = pa.RecordBatch.from_arrays([tick, first_column, other, shares], schema=schema)
+    return stream_batches

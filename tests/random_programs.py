@@ -11,7 +11,7 @@ from smile.algebra import mmpl
 from smile.algebra.heading import Heading
 from smile.algebra.types import BOOL, INT, INTERVAL, STRING, SUM_OF_INTS, TIME, DataType, Value
 from smile.errors import SmileError
-from smile.knowledge.analysis import Analysis
+from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.types import RelationType
 
 SEED_ID = "SMILE_SEEDS={}".format
@@ -31,12 +31,12 @@ def seeds(count: int) -> list[int]:
 
 
 _COLUMNS = (("k", STRING), ("v", INT), ("w", INT), ("u", TIME), ("f", BOOL))
-_V, _W = mmpl.Column("v"), mmpl.Column("w")
+_V, _W = mmpl.ColumnRef("v"), mmpl.ColumnRef("w")
 _CHECKS = (
     mmpl.Call(">=", (_V, mmpl.Constant(0, INT))),
     mmpl.Call("<=", (_W, mmpl.Constant(3, INT))),
-    mmpl.Call("<=", (mmpl.Column("u"), mmpl.Column("t"))),
-    mmpl.Call(">=", (mmpl.Column("u"), mmpl.Call("-", (mmpl.Column("t"), mmpl.Constant(4, INTERVAL))))),
+    mmpl.Call("<=", (mmpl.ColumnRef("u"), mmpl.ColumnRef("t"))),
+    mmpl.Call(">=", (mmpl.ColumnRef("u"), mmpl.Call("-", (mmpl.ColumnRef("t"), mmpl.Constant(4, INTERVAL))))),
 )
 STREAMS = (
     mmpl.StreamDef("A", "t", _COLUMNS, _CHECKS[:2]),
@@ -54,7 +54,7 @@ class Programs:
         self.random = random
         self.program = mmpl.Program(STREAMS, (), ())
         self.names = 0
-        self._analysed: tuple[mmpl.Program, Analysis] | None = None
+        self._analysed: tuple[mmpl.Program, TypeAnalysis] | None = None
 
     def draw(self, count: int) -> mmpl.Program:
         for number in range(count):
@@ -69,7 +69,7 @@ class Programs:
         if isinstance(head, mmpl.Merge) and self.random.random() < 0.4:
             head = self.groups(head)  # of rows that come out of order
         rel = self._grown(head, self.random.randint(1, OPERATORS_MAX))
-        return rel if not isinstance(rel, mmpl.Ref) else mmpl.Restrict(rel, mmpl.Constant(True, BOOL))
+        return rel if not isinstance(rel, mmpl.RelationRef) else mmpl.Restrict(rel, mmpl.Constant(True, BOOL))
 
     def _grown(self, rel: mmpl.Rel, operators: int) -> mmpl.Rel:
         """`rel` with operators applied, those left out that do not fit."""
@@ -87,9 +87,9 @@ class Programs:
         names = [s.name for s in STREAMS] + [v.name for v in self.program.views] * 2
         chosen = self.random.random()
         if chosen < 0.8:
-            return mmpl.Ref(self.random.choice(names))
+            return mmpl.RelationRef(self.random.choice(names))
         inputs = tuple(
-            mmpl.Restrict(mmpl.Ref(n), self._predicate(self._heading(mmpl.Ref(n))))
+            mmpl.Restrict(mmpl.RelationRef(n), self._predicate(self._heading(mmpl.RelationRef(n))))
             for n in self.random.sample(["A", "B", "C"], 2)
         )
         return mmpl.Merge(inputs) if chosen < 0.92 else mmpl.Union(inputs)
@@ -100,8 +100,8 @@ class Programs:
 
     def _type(self, rel: mmpl.Rel) -> RelationType:
         if self._analysed is None or self._analysed[0] is not self.program:
-            self._analysed = (self.program, Analysis(self.program))
-        return self._analysed[1].of(rel)
+            self._analysed = (self.program, TypeAnalysis(self.program))
+        return self._analysed[1].relation_type(rel)
 
     def _name(self) -> str:
         self.names += 1
@@ -130,23 +130,23 @@ class Programs:
         name = self.random.choice([c for c in among or heading.columns if heading.columns[c].name != "relation"])
         data = heading.columns[name]
         if chosen < 0.45:
-            return mmpl.Call(self.random.choice(("is null", "is not null")), (mmpl.Column(name),))
+            return mmpl.Call(self.random.choice(("is null", "is not null")), (mmpl.ColumnRef(name),))
         if data == BOOL and chosen < 0.8:
-            return mmpl.Column(name)
+            return mmpl.ColumnRef(name)
         others = [c for c, t in heading.columns.items() if t == data and c != name]
         other: mmpl.Expr = self._constant(data)
         if others and chosen < 0.65:
-            other = mmpl.Column(self.random.choice(others))
-        return mmpl.Call(self.random.choice(("=", "<>", "<", "<=", ">", ">=")), (mmpl.Column(name), other))
+            other = mmpl.ColumnRef(self.random.choice(others))
+        return mmpl.Call(self.random.choice(("=", "<>", "<", "<=", ">", ">=")), (mmpl.ColumnRef(name), other))
 
     def _expression(self, heading: Heading, among: Sequence[str] = ()) -> mmpl.Expr:
         usable = [c for c in among if heading.columns[c] in (INT, SUM_OF_INTS, TIME, STRING)]
         name = self.random.choice(usable) if usable else self._column(heading, INT, SUM_OF_INTS, TIME, STRING)
         data = heading.columns[name]
-        column: mmpl.Expr = mmpl.Column(name)
+        column: mmpl.Expr = mmpl.ColumnRef(name)
         if data == TIME:
             return mmpl.Call(self.random.choice(("+", "-")), (column, self._constant(INTERVAL)))
-        alike = mmpl.Column(self.random.choice([c for c, t in heading.columns.items() if t == data]))
+        alike = mmpl.ColumnRef(self.random.choice([c for c, t in heading.columns.items() if t == data]))
         other = self.random.choice([alike, self._constant(data)])
         if self.random.random() < 0.35:
             return mmpl.Case(((self._predicate(heading, among=among), column),), other)
@@ -230,7 +230,7 @@ class Programs:
         if function == "count" and self.random.random() < 0.5:
             return mmpl.Aggregate("count")
         types = (INT, SUM_OF_INTS) if function in ("sum", "avg") else (INT, SUM_OF_INTS, STRING, TIME, BOOL)
-        return mmpl.Aggregate(function, mmpl.Column(self._column(heading, *types)))
+        return mmpl.Aggregate(function, mmpl.ColumnRef(self._column(heading, *types)))
 
     def _aggregates(self, heading: Heading, most: int = 2) -> tuple[tuple[str, mmpl.Aggregate], ...]:
         return tuple((self._name(), self._aggregate(heading)) for _ in range(self.random.randint(1, most)))
@@ -332,7 +332,7 @@ class Programs:
     def _remaining(self) -> mmpl.Rel:
         """Events with what refers to them, as long as that leaves something: Trade-Floor's bids and what satisfies them.
         What is hidden for good is forgotten upstream."""
-        bids, satisfied = (mmpl.Ref(n) for n in self.random.sample(["A", "B", "C"], 2))
+        bids, satisfied = (mmpl.RelationRef(n) for n in self.random.sample(["A", "B", "C"], 2))
         group, total = self._name(), self._name()
         wanted = mmpl.Aggregate("count") if self.random.random() < 0.5 else mmpl.Aggregate("sum", _V)
         grouped = mmpl.Rename(mmpl.Summarize(satisfied, ("u",), ((total, wanted),)), (("u", group),))
@@ -347,7 +347,7 @@ class Programs:
     def best(self, rel: mmpl.Rel) -> mmpl.Rel:
         heading = self._heading(rel)
         by = tuple(
-            (mmpl.Column(c), self.random.random() < 0.5)
+            (mmpl.ColumnRef(c), self.random.random() < 0.5)
             for c in self._per(heading) or heading.key[:1] or [self._column(heading, INT, TIME, STRING)]
         )
         return mmpl.Best(rel, self.random.randint(1, 2), by, self._per(heading, 1))

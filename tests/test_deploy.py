@@ -108,7 +108,7 @@ def test_the_image_is_what_the_document_says() -> None:
     assert said("EXPOSE") == [" ".join(place.rsplit(":", 1)[1] for place in (settings.listen, settings.flight))]
     assert said("STOPSIGNAL") == ["SIGTERM"]
     assert said("USER") == ["smile"]
-    assert settings.tokens_asked
+    assert settings.requires_tokens
     assert f"python -m venv {Path(SMILE).parent.parent}" in runs
     assert "openjdk-17" in runs
     uid = re.search(r"--uid (\d+)", runs)
@@ -145,7 +145,7 @@ def test_the_containers_of_the_document_start() -> None:
         environment = dict(words[i + 1].split("=", 1) for i, name in enumerate(words) if name == "--env")
         settings = read_settings(str(DEPLOY / "smile.toml"), image_environment | environment, {})
         settings.require_safe()
-        assert settings.tokens_asked
+        assert settings.requires_tokens
         volumes = [words[i + 1].split(":") for i, name in enumerate(words) if name == "--volume"]
         assert [volume[1] for volume in volumes] == [settings.data, "/etc/smile"]
         assert words[-1] == "smile"

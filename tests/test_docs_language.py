@@ -49,7 +49,7 @@ def test_example(example: Example) -> None:
             compile_program(source)
         assert [d.code for d in failure.value.diagnostics] == [example.error]
         return
-    written = compile_program(source).written
+    written = compile_program(source).original
     if example.mmpl is not None:
         assert print_program(replace(written, streams=())).strip() == example.mmpl.strip()
 
@@ -69,4 +69,4 @@ def test_there_are_programs() -> None:
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
 def test_program_compiles(path: Path) -> None:
     compiled = compile_program(read_source(str(path)))
-    assert compiled.written.subscriptions
+    assert compiled.original.subscriptions

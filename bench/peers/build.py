@@ -8,12 +8,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent.parent / ".peers"
-APART = ("flink", "pathway")
+SEPARATE_PEERS = ("flink", "pathway")
 """Peers with environments of their own; the others run in the project's."""
 
 
 def main() -> None:
-    for peer in APART:
+    for peer in SEPARATE_PEERS:
         if is_built(peer):
             print(f"bench-peers: {peer} is built")
             continue
@@ -21,19 +21,19 @@ def main() -> None:
         build(peer)
 
 
-def python(peer: str) -> Path:
+def python_path(peer: str) -> Path:
     """What runs the peer's module."""
-    return PEERS / peer / "bin" / "python" if peer in APART else Path(sys.executable)
+    return PEERS / peer / "bin" / "python" if peer in SEPARATE_PEERS else Path(sys.executable)
 
 
 def is_built(peer: str) -> bool:
-    if peer not in APART:
+    if peer not in SEPARATE_PEERS:
         return True
-    stamp = _stamp(peer)
-    return stamp.exists() and stamp.read_text() == requirements(peer).read_text()
+    stamp = _stamp_path(peer)
+    return stamp.exists() and stamp.read_text() == requirements_path(peer).read_text()
 
 
-def requirements(peer: str) -> Path:
+def requirements_path(peer: str) -> Path:
     return HERE / f"requirements-{peer}.txt"
 
 
@@ -41,15 +41,15 @@ def build(peer: str) -> None:
     shutil.rmtree(PEERS / peer, ignore_errors=True)
     venv.create(PEERS / peer, symlinks=True)
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    pip += ["--python", python(peer)]
+    pip += ["--python", python_path(peer)]
     # What a requirement needs and the file does not name would come in unpinned; `pip check` finds it instead.
-    for step in (["install", "--no-deps", "-r", requirements(peer)], ["check"]):
+    for step in (["install", "--no-deps", "-r", requirements_path(peer)], ["check"]):
         if subprocess.run([*pip, *step]).returncode != 0:
             sys.exit(f"bench-peers: {peer} could not be built")
-    _stamp(peer).write_text(requirements(peer).read_text())
+    _stamp_path(peer).write_text(requirements_path(peer).read_text())
 
 
-def _stamp(peer: str) -> Path:
+def _stamp_path(peer: str) -> Path:
     """A copy of the requirements, made last."""
     return PEERS / peer / "built-of.txt"
 

@@ -16,7 +16,16 @@ from importlib.metadata import version
 from pyflink.common import Configuration  # type: ignore[import-not-found]
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
 
-from bench.peers.course import BUY, CORES, MATCH, SELL, Given, given, since_start, tell
+from bench.peers.protocol import (
+    BUY,
+    CORES,
+    MATCH,
+    SELL,
+    PeerArguments,
+    print_result,
+    read_arguments,
+    seconds_since_start,
+)
 
 SETTINGS = {"mini-batch": "true", "single": "false"}
 """Whether batches are gathered for 200 ms."""
@@ -50,15 +59,15 @@ _SINKS = {
 
 
 def main() -> None:
-    told = given(SETTINGS)
-    rows = _final(told) if told.matchable else None
-    seconds = 0.0 if told.matchable else _run(told, "blackhole")
-    tell(f"Flink SQL {version('apache-flink')}", told, since_start() - seconds, seconds, rows)
+    arguments = read_arguments(SETTINGS)
+    rows = _final_rows(arguments) if arguments.matchable else None
+    seconds = 0.0 if arguments.matchable else _run_job(arguments, "blackhole")
+    print_result(f"Flink SQL {version('apache-flink')}", arguments, seconds_since_start() - seconds, seconds, rows)
 
 
-def _run(told: Given, sink: str) -> float:
+def _run_job(arguments: PeerArguments, sink: str) -> float:
     """Seconds that the job ran. Planning, which takes seconds too, comes before."""
-    tables = _tables(told)
+    tables = _create_tables(arguments)
     statements = tables.create_statement_set()
     for view, columns in _SINKS.items():
         connector = sink if view == "Matchable" else "blackhole"
@@ -68,13 +77,13 @@ def _run(told: Given, sink: str) -> float:
     return float(result.get_net_runtime()) / 1000
 
 
-def _tables(told: Given) -> TableEnvironment:
+def _create_tables(arguments: PeerArguments) -> TableEnvironment:
     configuration = Configuration()
     for name, value in {
         "parallelism.default": str(CORES),
         "taskmanager.numberOfTaskSlots": str(CORES),
         "pipeline.object-reuse": "true",
-        "table.exec.mini-batch.enabled": SETTINGS[told.setting],
+        "table.exec.mini-batch.enabled": SETTINGS[arguments.setting],
         "table.exec.mini-batch.allow-latency": "200 ms",
         "table.exec.mini-batch.size": "20000",
         "table.optimizer.agg-phase-strategy": "ONE_PHASE",
@@ -83,21 +92,21 @@ def _tables(told: Given) -> TableEnvironment:
         configuration.set_string(name, value)
     settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
     tables = TableEnvironment.create(settings)
-    tables.execute_sql(_EVENTS.format(path=(told.events / "plain").absolute().as_uri()))
+    tables.execute_sql(_EVENTS.format(path=(arguments.events / "plain").absolute().as_uri()))
     for side, kind in (("buy", BUY), ("sell", SELL)):
         tables.execute_sql(_REMAINING.format(side=side, kind=kind, match=MATCH))
     tables.execute_sql(_MATCHABLE)
     return tables
 
 
-def _final(told: Given) -> Iterator[list[str]]:
+def _final_rows(arguments: PeerArguments) -> Iterator[list[str]]:
     """What all changes of Matchable come to, which Java prints to the standard output it was started with."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryFile("w+") as printed:
-        own = os.dup(1)
+        saved_stdout = os.dup(1)
         os.dup2(printed.fileno(), 1)
-        _run(told, "print")
-        os.dup2(own, 1)
+        _run_job(arguments, "print")
+        os.dup2(saved_stdout, 1)
         printed.seek(0)
         for line in printed:
             if change := re.search(r"([+-])[IUD]\[(.*)\]$", line):

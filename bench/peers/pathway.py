@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import Any
 
-from bench.peers.course import BUY, CORES, MATCH, MATCHABLE, SELL, Given, given, since_start, tell
+from bench.peers.protocol import (
+    BUY,
+    CORES,
+    MATCH,
+    MATCHABLE_COLUMNS,
+    SELL,
+    PeerArguments,
+    print_result,
+    read_arguments,
+    seconds_since_start,
+)
 
 os.environ["PATHWAY_THREADS"] = str(CORES)  # read when Pathway is imported
 
@@ -26,44 +36,48 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    told = given(SETTINGS)
-    events = _events(told)
+    arguments = read_arguments(SETTINGS)
+    events = _read_events(arguments)
     buys, sells = _remaining(events, "buy", BUY), _remaining(events, "sell", SELL)
     matchable = buys.join(sells, buys.issue == sells.issue, buys.price == sells.price).select(
         *(buys[name] for name in ("issue", "price", "buyid", "buyremaining")), sells.sellid, sells.sellremaining
     )
     pw.io.null.write(buys)
     pw.io.null.write(sells)
-    final = Final() if told.matchable else None
+    final_rows = FinalRows() if arguments.matchable else None
 
     def end() -> None:
         seconds = time.perf_counter() - begin
-        tell(PEER, told, startup_s, seconds, final.rows() if final else None)
+        print_result(PEER, arguments, startup_s, seconds, final_rows.rows() if final_rows else None)
 
     # A folder that is watched never ends.
-    last = Last(told.count, end) if told.setting == "commits" else None
-    if last:
-        last.watch_events(events)
+    end_detector = EndDetector(arguments.count, end) if arguments.setting == "commits" else None
+    if end_detector:
+        end_detector.watch_events(events)
         for view in (buys, sells, matchable):
-            last.watch(view)
-    if final:
-        pw.io.subscribe(matchable, on_change=final.change, on_time_end=last.sink() if last else _ignored)
+            end_detector.watch(view)
+    if final_rows:
+        pw.io.subscribe(
+            matchable,
+            on_change=final_rows.apply_change,
+            on_time_end=end_detector.add_sink() if end_detector else _ignore_time,
+        )
     else:
         pw.io.null.write(matchable)
-    startup_s = since_start()
+    startup_s = seconds_since_start()
     begin = time.perf_counter()
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
     end()
 
 
-def _ignored(time: int) -> None:
+def _ignore_time(time: int) -> None:
     """An ended time that nobody waits for."""
 
 
-def _events(told: Given) -> pw.Table:
+def _read_events(arguments: PeerArguments) -> pw.Table:
     schema = pw.schema_from_types(kind=int, issue=str, price=int, buyid=int, sellid=int, shares=int)
-    path = told.events / "headed"
-    if told.setting == "static":
+    path = arguments.events / "headed"
+    if arguments.setting == "static":
         return pw.io.csv.read(path, schema=schema, mode="static")
     return pw.io.csv.read(path, schema=schema, mode="streaming", autocommit_duration_ms=COMMIT_MS)
 
@@ -82,14 +96,14 @@ def _remaining(events: pw.Table, side: str, kind: int) -> pw.Table:
     return sums.filter((sums[name] > 0) & (sums.issue != ""))
 
 
-class Final:
+class FinalRows:
     """What the changes of Matchable come to. Those of one time come in any order."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[Any, ...], int] = {}
 
-    def change(self, key: pw.Pointer, row: Row, time: int, is_addition: bool) -> None:
-        values = tuple(row[name] for name in MATCHABLE)
+    def apply_change(self, key: pw.Pointer, row: Row, time: int, is_addition: bool) -> None:
+        values = tuple(row[name] for name in MATCHABLE_COLUMNS)
         self.counts[values] = self.counts.get(values, 0) + (1 if is_addition else -1)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
@@ -97,7 +111,7 @@ class Final:
         return (row for row, count in self.counts.items() if count)
 
 
-class Last:
+class EndDetector:
     """Calls `end` and leaves when all events are in and every sink is done with the time of the last.
 
     A view is done with a time when a sink for the number of its rows is: a few rows a commit.
@@ -106,29 +120,29 @@ class Last:
     def __init__(self, events: int, end: Callable[[], None]) -> None:
         self.events = events
         self.end = end
-        self.time: int | None = None
-        self.ended: list[int] = []
+        self.last_time: int | None = None
+        self.ended_times: list[int] = []
 
     def watch_events(self, events: pw.Table) -> None:
         count = events.reduce(count=pw.reducers.count())
-        pw.io.subscribe(count, on_change=self._counted, on_time_end=self.sink())
+        pw.io.subscribe(count, on_change=self._count_changed, on_time_end=self.add_sink())
 
     def watch(self, view: pw.Table) -> None:
         count = view.reduce(count=pw.reducers.count())
-        pw.io.subscribe(count, on_change=lambda **_: None, on_time_end=self.sink())
+        pw.io.subscribe(count, on_change=lambda **_: None, on_time_end=self.add_sink())
 
-    def _counted(self, key: pw.Pointer, row: Row, time: int, is_addition: bool) -> None:
+    def _count_changed(self, key: pw.Pointer, row: Row, time: int, is_addition: bool) -> None:
         if is_addition and row["count"] == self.events:
-            self.time = time
+            self.last_time = time
 
-    def sink(self) -> Callable[[int], None]:
+    def add_sink(self) -> Callable[[int], None]:
         """What a new sink calls when it is done with a time."""
-        number = len(self.ended)
-        self.ended.append(-1)
+        number = len(self.ended_times)
+        self.ended_times.append(-1)
 
         def time_end(time: int) -> None:
-            self.ended[number] = time
-            if self.time is not None and min(self.ended) >= self.time:
+            self.ended_times[number] = time
+            if self.last_time is not None and min(self.ended_times) >= self.last_time:
                 self.end()
                 os._exit(0)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from bench.peers.course import BUY, MATCH, MATCHABLE, SELL, given, since_start, tell
+from bench.peers.protocol import BUY, MATCH, MATCHABLE_COLUMNS, SELL, print_result, read_arguments, seconds_since_start
 from tests.reference.postgres import Connection, running
 
 Columns = list[list[object]]
 """The events' columns as `prepare` has them."""
 
-_CALL = 1_000
+_EVENTS_PER_CALL = 1_000
 """Events that a client sends at once to a procedure that commits each."""
 
 _TABLES = """
@@ -104,32 +104,32 @@ _TYPES = {
 
 
 def main() -> None:
-    told = given(SETTINGS)
-    take = SETTINGS[told.setting]
-    columns = read(told.events, told.count)
-    with floor() as connection:
-        startup_s = since_start()
+    arguments = read_arguments(SETTINGS)
+    take = SETTINGS[arguments.setting]
+    columns = read_columns(arguments.events, arguments.count)
+    with open_database() as connection:
+        startup_s = seconds_since_start()
         begin = time.perf_counter()
         take(connection, columns)
         seconds = time.perf_counter() - begin
         version = connection.info.server_version // 10_000
-        tell(f"PostgreSQL {version}", told, startup_s, seconds, matchable(connection))
+        print_result(f"PostgreSQL {version}", arguments, startup_s, seconds, matchable_rows(connection))
 
 
-def read(events: Path, count: int) -> Columns:
+def read_columns(events: Path, count: int) -> Columns:
     columns: Columns = [c.to_pylist() for c in pq.read_table(events / "parquet").columns]
     assert len(columns[0]) == count
     return columns
 
 
-def matchable(connection: Connection) -> list[tuple[object, ...]]:
-    return connection.execute(f"SELECT {', '.join(MATCHABLE)} FROM Matchable").fetchall()
+def matchable_rows(connection: Connection) -> list[tuple[object, ...]]:
+    return connection.execute(f"SELECT {', '.join(MATCHABLE_COLUMNS)} FROM Matchable").fetchall()
 
 
 # ── ways to take events ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def a_call_an_event(connection: Connection, columns: Columns) -> None:
+def call_per_event(connection: Connection, columns: Columns) -> None:
     calls = {
         BUY: "SELECT buy(%s::bigint, %s::text, %s::bigint, %s::bigint)",
         SELL: "SELECT sell(%s::bigint, %s::text, %s::bigint, %s::bigint)",
@@ -145,22 +145,22 @@ def a_call_an_event(connection: Connection, columns: Columns) -> None:
                 cursor.execute(calls[SELL], (sell, issue, price, shares), prepare=True)
 
 
-def in_calls(procedure: str, events: int) -> Callable[[Connection, Columns], None]:
-    given = ", ".join(f"%s::{name}[]" for name in _TYPES.values())
+def call_per_block(procedure: str, events: int) -> Callable[[Connection, Columns], None]:
+    parameters = ", ".join(f"%s::{name}[]" for name in _TYPES.values())
 
     def take(connection: Connection, columns: Columns) -> None:
         for start in range(0, len(columns[0]), events):
             part = [column[start : start + events] for column in columns]
-            connection.execute(f"CALL {procedure}({given})", part, prepare=True)
+            connection.execute(f"CALL {procedure}({parameters})", part, prepare=True)
 
     return take
 
 
 SETTINGS = {
-    "call": a_call_an_event,
-    "commit": in_calls("take_each", _CALL),
-    "1000": in_calls("take_together", 1_000),
-    "10000": in_calls("take_together", 10_000),
+    "call": call_per_event,
+    "commit": call_per_block("take_each", _EVENTS_PER_CALL),
+    "1000": call_per_block("take_together", 1_000),
+    "10000": call_per_block("take_together", 10_000),
 }
 
 
@@ -168,7 +168,7 @@ SETTINGS = {
 
 
 @contextmanager
-def floor() -> Iterator[Connection]:
+def open_database() -> Iterator[Connection]:
     """A connection to a server of its own in which nothing has happened on the floor yet."""
     with running() as connection:
         connection.execute("ALTER SYSTEM SET autovacuum = on")
@@ -176,12 +176,12 @@ def floor() -> Iterator[Connection]:
         connection.execute("SET search_path = public")  # PostgreSQL's own operators, not those that tests put first
         connection.execute("SET synchronous_commit = off")
         connection.execute("SET plan_cache_mode = force_generic_plan")
-        for statement in schema():
+        for statement in schema_statements():
             connection.execute(statement)
         yield connection
 
 
-def schema() -> Iterator[str]:
+def schema_statements() -> Iterator[str]:
     sides = (("buy", "sell", BUY), ("sell", "buy", SELL))
     for text in (_TABLES, _BID):
         for side, other, _ in sides:

@@ -13,9 +13,9 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from bench.by_hand import TradeFloorByHand
-from bench.peers.course import BUY, MATCH, SELL, canonical
-from bench.workload import frames_of
-from smile.log.frame import Frame
+from bench.peers.protocol import BUY, MATCH, SELL, canonical_lines
+from bench.workload import input_batches
+from smile.log.input_batch import InputBatch
 
 SCHEMA = pa.schema(
     [
@@ -29,10 +29,10 @@ SCHEMA = pa.schema(
 )
 
 
-def prepare(blocks: Sequence[pa.RecordBatch], folder: Path, batch: int) -> None:
+def write_event_files(blocks: Sequence[pa.RecordBatch], folder: Path, batch: int) -> None:
     """Writes `plain/events.csv`, `headed/events.csv` with a line of names, and `parquet/*.parquet`, `batch` events to
     a file."""
-    tables = list(_tables(frames_of(blocks, batch)))
+    tables = list(_event_tables(input_batches(blocks, batch)))
     for name, header in (("plain", False), ("headed", True)):
         path = folder / name / "events.csv"
         path.parent.mkdir(parents=True)
@@ -45,28 +45,28 @@ def prepare(blocks: Sequence[pa.RecordBatch], folder: Path, batch: int) -> None:
         os.utime(path, (n, n))  # Spark takes files in the order of their times, and these may be written in one moment
 
 
-def truth(blocks: Sequence[pa.RecordBatch]) -> list[str]:
+def expected_matchable(blocks: Sequence[pa.RecordBatch]) -> list[str]:
     """Matchable once all these events have happened, in its canonical form."""
     floor = TradeFloorByHand()
-    for frame in frames_of(blocks, 10_000):
-        for line in floor.lines(frame):
-            floor.take(*line)
-    return canonical(rows_of(floor))
+    for input_batch in input_batches(blocks, 10_000):
+        for event in floor.ordered_events(input_batch):
+            floor.apply_event(*event)
+    return canonical_lines(matchable_rows(floor))
 
 
-def rows_of(floor: TradeFloorByHand) -> Iterator[tuple[str, int, int, int, int, int]]:
+def matchable_rows(floor: TradeFloorByHand) -> Iterator[tuple[str, int, int, int, int, int]]:
     for (buy, sell), (buy_remaining, sell_remaining) in floor.matchable.items():
         issue, price, _ = floor.buys[buy]
         yield issue, price, buy, buy_remaining, sell, sell_remaining
 
 
-def _tables(frames: Iterable[Frame]) -> Iterator[pa.Table]:
-    for frame in frames:
-        parts = [_rows(stream, batch) for stream, batch in frame.events.items()]
+def _event_tables(batches: Iterable[InputBatch]) -> Iterator[pa.Table]:
+    for input_batch in batches:
+        parts = [_event_rows(stream, batch) for stream, batch in input_batch.events.items()]
         yield pa.concat_tables(parts).sort_by("tick").drop_columns("tick")
 
 
-def _rows(stream: str, batch: pa.RecordBatch) -> pa.Table:
+def _event_rows(stream: str, batch: pa.RecordBatch) -> pa.Table:
     tick, one, other, shares = batch.columns
     zeros = pa.repeat(0, len(tick))
     if stream == "Matches":

@@ -17,15 +17,15 @@ from typing import Any
 import pyarrow as pa
 
 from bench.peers import build
-from bench.peers.course import digest
-from bench.peers.prepare import prepare, truth
-from bench.workload import first
+from bench.peers.prepare import expected_matchable, write_event_files
+from bench.peers.protocol import digest
+from bench.workload import first_rows
 from smile.java import java_home
 
 ROOT = Path(__file__).parent.parent.parent
 TIME_LIMIT_S = 300.0
 STOP_S_MAX = 20.0
-CHECKED_EVENTS = 20_000
+CHECK_EVENTS = 20_000
 """Where the final Matchable would cost time, a second run over so many events gives it."""
 
 SPARK_BATCH = 100_000
@@ -33,7 +33,7 @@ SPARK_BATCH = 100_000
 
 
 @dataclass(frozen=True)
-class Setting:
+class PeerSetting:
     """One way to run a peer: its module and what that calls the setting, and how they read in a table. A slow one is
     given fewer events, the first ones."""
 
@@ -42,27 +42,29 @@ class Setting:
     peer: str
     text: str
     events_max: int | None = None
-    checked_apart: bool = False
+    check_separately: bool = False
 
 
 SETTINGS = (
-    Setting("postgres", "call", "PostgreSQL", "a call and a transaction an event", 30_000),
-    Setting("postgres", "commit", "PostgreSQL", "a transaction an event, within a procedure", 100_000),
-    Setting("postgres", "1000", "PostgreSQL", "1,000 events a transaction", 200_000),
-    Setting("postgres", "10000", "PostgreSQL", "10,000 events a transaction"),
-    Setting("flink", "single", "Flink SQL", "parallelism 2, event by event", checked_apart=True),
-    Setting("flink", "mini-batch", "Flink SQL", "parallelism 2, mini-batches of 200 ms", checked_apart=True),
-    Setting("pathway", "commits", "Pathway", "2 threads, commits every 200 ms", checked_apart=True),
-    Setting("pathway", "static", "Pathway", "2 threads, one static batch", checked_apart=True),
-    Setting("structured_streaming", "parquet", "Structured Streaming", f"batches of {SPARK_BATCH:,}, state in Parquet"),
-    Setting(
+    PeerSetting("postgres", "call", "PostgreSQL", "a call and a transaction an event", 30_000),
+    PeerSetting("postgres", "commit", "PostgreSQL", "a transaction an event, within a procedure", 100_000),
+    PeerSetting("postgres", "1000", "PostgreSQL", "1,000 events a transaction", 200_000),
+    PeerSetting("postgres", "10000", "PostgreSQL", "10,000 events a transaction"),
+    PeerSetting("flink", "single", "Flink SQL", "parallelism 2, event by event", check_separately=True),
+    PeerSetting("flink", "mini-batch", "Flink SQL", "parallelism 2, mini-batches of 200 ms", check_separately=True),
+    PeerSetting("pathway", "commits", "Pathway", "2 threads, commits every 200 ms", check_separately=True),
+    PeerSetting("pathway", "static", "Pathway", "2 threads, one static batch", check_separately=True),
+    PeerSetting(
+        "structured_streaming", "parquet", "Structured Streaming", f"batches of {SPARK_BATCH:,}, state in Parquet"
+    ),
+    PeerSetting(
         "structured_streaming", "driver", "Structured Streaming", f"batches of {SPARK_BATCH:,}, state in the driver"
     ),
 )
 
 
 @dataclass(frozen=True)
-class Result:
+class PeerResult:
     """What a peer took, or the problem because of which there is nothing to tell."""
 
     peer: str
@@ -83,7 +85,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Told:
+class PeerOutput:
     """The line that a peer prints."""
 
     peer: str
@@ -93,70 +95,72 @@ class Told:
     matchable: str | None
 
 
-class Failed(Exception):
+class PeerError(Exception):
     """A peer did not do what it is there for; the message says what happened."""
 
 
-def run(blocks: Sequence[pa.RecordBatch], settings: Sequence[Setting] = SETTINGS) -> Iterator[Result]:
+def run(blocks: Sequence[pa.RecordBatch], settings: Sequence[PeerSetting] = SETTINGS) -> Iterator[PeerResult]:
     """Of every setting a result, as soon as it is there."""
     with tempfile.TemporaryDirectory(prefix="smile-peers-") as folder:
-        recordings = Recordings(blocks, Path(folder))
+        recordings = EventFileCache(blocks, Path(folder))
         for setting in settings:
-            yield result(setting, recordings)
+            yield measure_setting(setting, recordings)
 
 
-def result(setting: Setting, recordings: "Recordings") -> Result:
+def measure_setting(setting: PeerSetting, recordings: "EventFileCache") -> PeerResult:
     if not build.is_built(setting.module):
-        return Result(setting.peer, setting.text, problem="not built (make bench-peers)")
+        return PeerResult(setting.peer, setting.text, problem="not built (make bench-peers)")
     try:
         events = min(setting.events_max or recordings.events, recordings.events)
-        told = _course(setting, recordings.of(events), check=not setting.checked_apart)
-        if setting.checked_apart:
-            _course(setting, recordings.of(min(CHECKED_EVENTS, events)), check=True)
-    except Failed as problem:
-        return Result(setting.peer, setting.text, problem=str(problem))
-    return Result(told.peer, setting.text, told.events, told.seconds, told.startup_seconds)
+        peer_output = _run_peer(setting, recordings.first_events(events), check=not setting.check_separately)
+        if setting.check_separately:
+            _run_peer(setting, recordings.first_events(min(CHECK_EVENTS, events)), check=True)
+    except PeerError as problem:
+        return PeerResult(setting.peer, setting.text, problem=str(problem))
+    return PeerResult(
+        peer_output.peer, setting.text, peer_output.events, peer_output.seconds, peer_output.startup_seconds
+    )
 
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
-class Recording:
+class EventFiles:
     folder: Path
     events: int
     matchable: list[str]
 
 
-class Recordings:
+class EventFileCache:
     """The first events of a recording, prepared once for each number of them."""
 
     def __init__(self, blocks: Sequence[pa.RecordBatch], folder: Path, batch: int = SPARK_BATCH) -> None:
         self.blocks = blocks
         self.folder = folder
         self.events = sum(block.num_rows for block in blocks)
-        self.of = cache(lambda events: self._prepared(events, batch))
+        self.first_events = cache(lambda events: self._prepare(events, batch))
 
-    def _prepared(self, events: int, batch: int) -> Recording:
-        blocks = list(first(events, self.blocks))
+    def _prepare(self, events: int, batch: int) -> EventFiles:
+        blocks = list(first_rows(events, self.blocks))
         folder = self.folder / str(events)
-        prepare(blocks, folder, batch)
-        return Recording(folder, events, truth(blocks))
+        write_event_files(blocks, folder, batch)
+        return EventFiles(folder, events, expected_matchable(blocks))
 
 
 # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _course(setting: Setting, recording: Recording, check: bool) -> Told:
-    command: list[str | Path] = [build.python(setting.module), "-m", f"bench.peers.{setting.module}", setting.name]
+def _run_peer(setting: PeerSetting, recording: EventFiles, check: bool) -> PeerOutput:
+    command: list[str | Path] = [build.python_path(setting.module), "-m", f"bench.peers.{setting.module}", setting.name]
     command += [recording.folder, str(recording.events)]
     path = recording.folder / f"{setting.module}-{setting.name}.lines"
     if not check:
-        return told(output(command))
-    found = told(output([*command, "--matchable", path]))
-    if found.matchable != digest(recording.matchable):
-        raise Failed(difference(path.read_text().splitlines(), recording.matchable))
-    return found
+        return parse_output(output(command))
+    peer_output = parse_output(output([*command, "--matchable", path]))
+    if peer_output.matchable != digest(recording.matchable):
+        raise PeerError(describe_difference(path.read_text().splitlines(), recording.matchable))
+    return peer_output
 
 
 def output(command: Sequence[str | Path], limit_s: float = TIME_LIMIT_S) -> str:
@@ -171,13 +175,15 @@ def output(command: Sequence[str | Path], limit_s: float = TIME_LIMIT_S) -> str:
         try:
             printed, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            raise Failed(f"not done within {limit_s:g} s") from None
+            raise PeerError(f"not done within {limit_s:g} s") from None
         finally:
             _stop(process)
         if process.returncode != 0:
             errors.seek(0)
-            said = [line for line in errors.read().splitlines() if line.strip()]
-            raise Failed(f"failed with {process.returncode}: {said[-1] if said else 'nothing was said'}")
+            error_lines = [line for line in errors.read().splitlines() if line.strip()]
+            raise PeerError(
+                f"failed with {process.returncode}: {error_lines[-1] if error_lines else 'nothing was said'}"
+            )
         return printed
 
 
@@ -190,19 +196,19 @@ def _stop(process: "subprocess.Popen[str]") -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def told(printed: str) -> Told:
+def parse_output(printed: str) -> PeerOutput:
     """The last line is the peer's; before it there may be what its libraries say."""
     lines = printed.splitlines()
     try:
         line: dict[str, Any] = json.loads(lines[-1])
-        return Told(**line)
+        return PeerOutput(**line)
     except (IndexError, TypeError, ValueError):
-        raise Failed(f"told nothing of its course: {lines[-1] if lines else 'no line at all'}") from None
+        raise PeerError(f"told nothing of its course: {lines[-1] if lines else 'no line at all'}") from None
 
 
-def difference(found: Sequence[str], right: Sequence[str]) -> str:
+def describe_difference(actual: Sequence[str], expected: Sequence[str]) -> str:
     """Where a Matchable departs from the truth."""
-    extra = list((Counter(found) - Counter(right)).elements())
-    missing = list((Counter(right) - Counter(found)).elements())
-    examples = [f"{what} {lines[0]}" for what, lines in (("has", extra), ("lacks", missing)) if lines]
+    extra = list((Counter(actual) - Counter(expected)).elements())
+    missing = list((Counter(expected) - Counter(actual)).elements())
+    examples = [f"{verb} {lines[0]}" for verb, lines in (("has", extra), ("lacks", missing)) if lines]
     return f"Matchable is wrong: {len(extra)} rows too many, {len(missing)} too few; it {' and '.join(examples)}"

@@ -16,8 +16,17 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from bench.by_hand import TradeFloorByHand
-from bench.peers.course import BUY, CORES, MATCH, SELL, Given, given, since_start, tell
-from bench.peers.prepare import rows_of
+from bench.peers.prepare import matchable_rows
+from bench.peers.protocol import (
+    BUY,
+    CORES,
+    MATCH,
+    SELL,
+    PeerArguments,
+    print_result,
+    read_arguments,
+    seconds_since_start,
+)
 
 _EVENTS = "kind tinyint, issue string, price long, buyid long, sellid long, shares long"
 _STATE = "side tinyint, id long, issue string, price long, before long, remaining long, changed boolean"
@@ -26,22 +35,22 @@ Rows = Iterable[Sequence[Any]]
 
 
 def main() -> None:
-    told = given(SETTINGS)
+    arguments = read_arguments(SETTINGS)
     with tempfile.TemporaryDirectory() as folder:
         spark = _spark()
-        state = SETTINGS[told.setting](spark, Path(folder))
-        events = _stream(spark, told)
-        startup_s = since_start()
+        state = SETTINGS[arguments.setting](spark, Path(folder))
+        events = _read_stream(spark, arguments)
+        startup_s = seconds_since_start()
         begin = time.perf_counter()
         query = (
-            events.writeStream.foreachBatch(state.take)
+            events.writeStream.foreachBatch(state.apply_batch)
             .option("checkpointLocation", f"{folder}/checkpoint")
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
         seconds = time.perf_counter() - begin
-        tell(f"Structured Streaming {pyspark.__version__}", told, startup_s, seconds, state.matchable())
+        print_result(f"Structured Streaming {pyspark.__version__}", arguments, startup_s, seconds, state.matchable())
         spark.stop()
 
 
@@ -59,41 +68,41 @@ def _spark() -> SparkSession:
     return builder.getOrCreate()
 
 
-def _stream(spark: SparkSession, told: Given) -> DataFrame:
+def _read_stream(spark: SparkSession, arguments: PeerArguments) -> DataFrame:
     """A file a micro-batch."""
     reader = spark.readStream.schema(_EVENTS).option("maxFilesPerTrigger", 1)
-    return reader.parquet(str(told.events / "parquet"))
+    return reader.parquet(str(arguments.events / "parquet"))
 
 
-class InDriver:
+class DriverState:
     """Spark reads; one Python process does the rest, event by event."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.floor = TradeFloorByHand()
 
-    def take(self, batch: DataFrame, number: int) -> None:
-        take = self.floor.take
+    def apply_batch(self, batch: DataFrame, number: int) -> None:
+        apply_event = self.floor.apply_event
         columns = (column.to_pylist() for column in batch.toArrow().columns)
         for kind, issue, price, buy, sell, shares in zip(*columns, strict=True):
             if kind == MATCH:
-                take("Matches", (0, buy, sell, shares))
+                apply_event("Matches", (0, buy, sell, shares))
             elif kind == BUY:
-                take("BuyBids", (buy, issue, price, shares))
+                apply_event("BuyBids", (buy, issue, price, shares))
             else:
-                take("SellBids", (sell, issue, price, shares))
+                apply_event("SellBids", (sell, issue, price, shares))
 
     def matchable(self) -> Rows:
-        return rows_of(self.floor)
+        return matchable_rows(self.floor)
 
 
-class InParquet:
+class ParquetState:
     """Version n has every bid that was open before batch n or changed in it; version n + 1 is made of those of which
     anything is left, or more than all was traded because the bid itself has not come yet."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
-        self.newest = -1
+        self.last_batch = -1
         spark.createDataFrame([], _STATE).write.parquet(self._path(-1))
 
     def _path(self, number: int) -> str:
@@ -102,11 +111,13 @@ class InParquet:
     def _version(self, number: int) -> DataFrame:
         return self.spark.read.schema(_STATE).parquet(self._path(number))
 
-    def take(self, batch: DataFrame, number: int) -> None:
+    def apply_batch(self, batch: DataFrame, number: int) -> None:
         bids = self._version(number - 1).where("remaining <> 0")
-        known = bids.select("side", "id", "issue", "price", f.col("remaining").alias("before"), f.lit(0).alias("delta"))
+        previous = bids.select(
+            "side", "id", "issue", "price", f.col("remaining").alias("before"), f.lit(0).alias("delta")
+        )
         (
-            known.withColumn("changed", f.lit(False))
+            previous.withColumn("changed", f.lit(False))
             .unionByName(_deltas(batch))
             .groupBy("side", "id")
             .agg(
@@ -121,15 +132,18 @@ class InParquet:
         )
         _changes(self._version(number)).write.format("noop").mode("overwrite").save()
         shutil.rmtree(self._path(number - 2), ignore_errors=True)
-        self.newest = number
+        self.last_batch = number
 
     def matchable(self) -> Rows:
-        buys, sells = _sides(self._version(self.newest).where("remaining > 0"))
+        buys, sells = _sides(self._version(self.last_batch).where("remaining > 0"))
         pairs = buys.join(sells, ["issue", "price"])
         return pairs.select("issue", "price", "buyid", "buyremaining", "sellid", "sellremaining").collect()
 
 
-SETTINGS: dict[str, Callable[[SparkSession, Path], InDriver | InParquet]] = {"driver": InDriver, "parquet": InParquet}
+SETTINGS: dict[str, Callable[[SparkSession, Path], DriverState | ParquetState]] = {
+    "driver": DriverState,
+    "parquet": ParquetState,
+}
 
 
 def _deltas(batch: DataFrame) -> DataFrame:

@@ -131,23 +131,23 @@ def error(code: str, message: str, span: Span | None = None, hint: str | None = 
     return SmileError(Diagnostic(code, message, span, hint))
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str | None:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     """A hint naming the candidate most like `name`, or None if nothing is like it."""
     folded = {c.casefold(): c for c in candidates}
-    found = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
-    return f"Did you mean {folded[found[0]]}?" if found else None
+    matches = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    return f"Did you mean {folded[matches[0]]}?" if matches else None
 
 
 def render(diagnostics: Sequence[Diagnostic], source: Source) -> str:
     """Every diagnostic with `file:line:col`, the offending line and a caret, in the order of the text."""
     ordered = sorted(diagnostics, key=lambda d: (d.is_warning, d.span.start if d.span else 0))
-    shown = [_render_one(d, source) for d in ordered[: limits.errors_shown_max]]
+    rendered = [_render_diagnostic(d, source) for d in ordered[: limits.errors_shown_max]]
     if len(ordered) > limits.errors_shown_max:
-        shown.append(f"… and {len(ordered) - limits.errors_shown_max} more")
-    return "\n".join(shown)
+        rendered.append(f"… and {len(ordered) - limits.errors_shown_max} more")
+    return "\n".join(rendered)
 
 
-def _render_one(d: Diagnostic, source: Source) -> str:
+def _render_diagnostic(d: Diagnostic, source: Source) -> str:
     severity = "warning" if d.is_warning else "error"
     if d.span is None:
         lines = [f"{source.name}: {severity} {d.code}: {d.message}"]
@@ -162,11 +162,11 @@ def _render_one(d: Diagnostic, source: Source) -> str:
     return "\n".join(lines)
 
 
-def _excerpt(text: str, at: int, width: int) -> list[str]:
+def _excerpt(text: str, caret: int, width: int) -> list[str]:
     """The line and a row of carets under it; a long line is cut to a window around the caret."""
-    first = max(0, at - limits.excerpt_chars_max // 2) if len(text) > limits.excerpt_chars_max else 0
+    first = max(0, caret - limits.excerpt_chars_max // 2) if len(text) > limits.excerpt_chars_max else 0
     window = text[first : first + limits.excerpt_chars_max]
-    width = min(width, max(1, len(window) - (at - first)))
-    pad = "".join("\t" if c == "\t" else " " for c in window[: at - first])
+    width = min(width, max(1, len(window) - (caret - first)))
+    padding = "".join("\t" if c == "\t" else " " for c in window[: caret - first])
     printable = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in window)
-    return [f"  {printable}", f"  {pad}{'^' * width}"]
+    return [f"  {printable}", f"  {padding}{'^' * width}"]

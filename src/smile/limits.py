@@ -29,10 +29,10 @@ statement_tokens_max: Final = 100_000
 expression_depth_max: Final = 1_000
 """Levels of a syntax tree: `a + a + …` has one for each sign. What walks trees may recurse."""
 
-frames_max: Final = 30_000
+recursion_max: Final = 30_000
 """Python's own limit on recursion, raised to this: reading `nesting_max` levels takes some thirty frames each."""
 
-statements_broken_max: Final = 100
+syntax_errors_max: Final = 100
 """Reading stops after so many errors: the text is something else than a program."""
 
 combinations_max: Final = 3**6
@@ -44,7 +44,7 @@ event_line_bytes_max: Final = 2**20
 events_block_bytes_max: Final = 2**18
 """Recorded events are read in blocks of so many bytes: large enough to be quick, small enough to stay in the cache."""
 
-frame_bytes_max: Final = 2**28
+input_batch_bytes_max: Final = 2**28
 """A frame ends after so many bytes of recorded events, whatever its number of lines: Arrow's text ends at 2 GiB."""
 
 inbox_waiting_bytes_max: Final = 2**26
@@ -80,16 +80,16 @@ checkpoint_s_max: Final = 10.0
 checkpoint_events_max: Final = 500_000
 """The same in events, if they are many: they are taken in again within seconds."""
 
-keeper_poll_s: Final = 0.25
+maintainer_poll_s: Final = 0.25
 """A keeper looks for news so often even if nobody wakes it."""
 
-keeper_stop_s_max: Final = 60.0
+maintainer_stop_s_max: Final = 60.0
 """A batch on Spark that takes longer to end is not waited for when the keeper is to stop."""
 
-keeper_pause_s_min: Final = 0.5
+maintainer_pause_s_min: Final = 0.5
 """What went wrong is tried again after this time, then after twice as long, and so on."""
 
-keeper_pause_s_max: Final = 60.0
+maintainer_pause_s_max: Final = 60.0
 """And no longer than this: the disk may have room again, or the machine memory."""
 
 origin_max: Final = 1023
@@ -104,11 +104,11 @@ setting_chars_max: Final = 4096
 setting_max: Final = 2**40
 """Greatest number that a setting may be: more than any machine has of anything that is counted."""
 
-gone_rows_max: Final = 10_000
+deleted_rows_max: Final = 10_000
 """Rows of a view that are shown no more, kept for subscribers who have not heard of it, beside as many as are shown.
 Who has not heard of one that was forgotten is told all anew."""
 
-marks_kept: Final = 10_000
+progress_marks_max: Final = 10_000
 """Progress marks of a view from which a subscriber can be told just what is new: some minutes at many batches a second.
 From an older one all is told anew."""
 
@@ -155,7 +155,7 @@ flight_check_s: Final = 0.5
 flight_waiting_bytes_max: Final = 2**29
 """Bytes of messages over Arrow Flight that have begun and not ended: gRPC keeps them, whosever they are."""
 
-flight_door_bytes: Final = 2**18
+flight_proxy_bytes: Final = 2**18
 """What is kept of a connection of Arrow Flight whose other end does not take it: enough to be quick."""
 
 flight_warn_s: Final = 10.0
@@ -179,10 +179,10 @@ remote_log_pause_s: Final = 0.1
 remote_log_answer_s_max: Final = 60.0
 """Commits of a batch are found in milliseconds, and its events sent in seconds; a broker that takes longer is stuck."""
 
-errors_told_max: Final = 100
+errors_reported_max: Final = 100
 """Errors of a program in one answer: more than anybody mends at once."""
 
-round_s_max: Final = 0.05
+delivery_round_s_max: Final = 0.05
 """A round of telling subscribers, and the rest after it: others wait no longer than this for the gateway's loop."""
 
 gateway_threads: Final = 4
@@ -203,10 +203,10 @@ window_max: Final = 1_000_000
 frame_rows_max: Final = 500
 """Rows of one message to a subscriber: large enough to be quick, small enough that a slow one is not told old news."""
 
-told_bytes: Final = 2**20
+frame_rows_bytes_max: Final = 2**20
 """Of rows in one message to a subscriber, unless a single one has more: gone in an instant, no burden to any client."""
 
-publications_under_way_max: Final = 1_000
+publications_unanswered_max: Final = 1_000
 """Publications of one connection that are not answered yet. Its next message is not read before."""
 
 head_bytes_max: Final = 2**16
@@ -259,7 +259,7 @@ peer_idle_s: Final = 60
 backlog: Final = 1_024
 """Connections that wait to be taken: all clients come at once after a restart."""
 
-files_besides: Final = 512
+other_files_max: Final = 512
 """Open files of a broker besides its connections: the log, state, Spark's sockets."""
 
 publication_events_max: Final = 1_000_000
@@ -282,5 +282,5 @@ producers_known_max: Final = 100_000
 connections_refused_max: Final = 100
 """Connections beyond the most there may be that are told so; more are closed without a word."""
 
-body_bytes_forgotten_max: Final = 2**24
+body_bytes_discarded_max: Final = 2**24
 """Of a body that is too large, so much is read before the refusal, so that it is heard."""

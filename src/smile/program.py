@@ -7,31 +7,31 @@ from pathlib import Path
 
 from smile import lang, limits
 from smile.algebra import mmpl
-from smile.algebra.check import checked
+from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
 from smile.algebra.rules import rewrite
 from smile.algebra.translate import translate
 from smile.errors import Diagnostic, SmileError, error
-from smile.graph.build import build
-from smile.graph.objects import Graph
-from smile.knowledge.analysis import Analysis
-from smile.knowledge.warnings import warnings
+from smile.graph.build import build_graph
+from smile.graph.knowledge_graph import KnowledgeGraph
+from smile.knowledge.analysis import TypeAnalysis
+from smile.knowledge.warnings import program_warnings
 from smile.source import Source
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledProgram:
     """`written` is the program as its author meant it, `rewritten` as it will run."""
 
     source: Source
-    written: mmpl.Program
+    original: mmpl.Program
     rewritten: mmpl.Program
-    analysis: Analysis
+    analysis: TypeAnalysis
     warnings: tuple[Diagnostic, ...]
 
     @cached_property
-    def graph(self) -> Graph:
-        return build(self.rewritten, self.analysis)
+    def graph(self) -> KnowledgeGraph:
+        return build_graph(self.rewritten, self.analysis)
 
 
 def read_source(path: str) -> Source:
@@ -50,25 +50,25 @@ def read_source(path: str) -> Source:
     return Source(path, text)
 
 
-def compile_program(source: Source) -> Compiled:
+def compile_program(source: Source) -> CompiledProgram:
     """Every error that is found, at once; `lang` has made room to recurse over trees as deep as it lets through."""
     try:
-        written = _read(source)
+        written = _parse_source(source)
         rewritten = rewrite(written)
-        analysis = Analysis(rewritten)
-        return Compiled(source, written, rewritten, analysis, warnings(rewritten, analysis))
+        analysis = TypeAnalysis(rewritten)
+        return CompiledProgram(source, written, rewritten, analysis, program_warnings(rewritten, analysis))
     except RecursionError:
         raise error("E012", "the program is nested too deeply") from None
 
 
-def _read(source: Source) -> mmpl.Program:
+def _parse_source(source: Source) -> mmpl.Program:
     if source.name.lower().endswith(".mmpl"):
-        program = checked(parse_program(source))
+        program = check_program(parse_program(source))
         if not program.streams:
             raise error("E004", "the program is empty")
         return program
-    statements, problems = lang.parse(source)
-    program, more = translate(statements, lang.unread_names(source) if problems else ())
-    if problems or more:
-        raise SmileError([*problems, *more])
+    statements, parse_problems = lang.parse(source)
+    program, translation_problems = translate(statements, lang.unparsed_names(source) if parse_problems else ())
+    if parse_problems or translation_problems:
+        raise SmileError([*parse_problems, *translation_problems])
     return program

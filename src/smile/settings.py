@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
 from smile import limits
-from smile.errors import error, nearest
+from smile.errors import did_you_mean, error
 
 Value = str | int | bool | tuple[str, ...] | None
 
-PREFIX = "SMILE_"
-CONFIG = PREFIX + "CONFIG"
+VARIABLE_PREFIX = "SMILE_"
+CONFIG_VARIABLE = VARIABLE_PREFIX + "CONFIG"
 """Names the file, where no flag does."""
-OTHERS = {CONFIG, "SMILE_URL", "SMILE_TOKEN", "SMILE_CA", "SMILE_DEBUG"}
+OTHER_VARIABLES = {CONFIG_VARIABLE, "SMILE_URL", "SMILE_TOKEN", "SMILE_CA", "SMILE_DEBUG"}
 """Variables that are no settings of a broker."""
 
 TOKEN_PREFIX = "smile_"
@@ -38,7 +38,7 @@ UNITS_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_
 T = TypeVar("T")
 
 
-class Wrong(ValueError):
+class InvalidSetting(ValueError):
     """What is wrong with a value, and what would be right."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -46,9 +46,9 @@ class Wrong(ValueError):
         super().__init__(message)
 
 
-def _setting(default: T, sign: str, meaning: str) -> T:
+def _setting(default: T, placeholder: str, meaning: str) -> T:
     """A field; `sign` stands for its value in help texts."""
-    return field(default=default, metadata={"sign": sign, "meaning": meaning})
+    return field(default=default, metadata={"sign": placeholder, "meaning": meaning})
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():
-            with _told(name):
+            with _report_location(name):
                 setting.check(getattr(self, name))
         if bool(self.tls_cert) != bool(self.tls_key):
             given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
@@ -119,39 +119,39 @@ class Settings:
         return bool(self.tls_cert)
 
     @property
-    def on_loopback(self) -> bool:
+    def is_on_loopback(self) -> bool:
         """Whether only this machine reaches it."""
-        return all(is_loopback(address(text)[0]) for text in (self.listen, self.flight) if text)
+        return all(is_loopback(parse_address(text)[0]) for text in (self.listen, self.flight) if text)
 
     @property
-    def tokens_asked(self) -> bool:
+    def requires_tokens(self) -> bool:
         """Whether everybody needs a token."""
-        return not self.on_loopback if self.auth is None else self.auth
+        return not self.is_on_loopback if self.auth is None else self.auth
 
     @property
-    def keep_us(self) -> int | None:
+    def retention_us(self) -> int | None:
         """Microseconds that events stay in the log at least; None is for ever."""
-        return None if self.keep == FOREVER else interval_us(self.keep)
+        return None if self.keep == FOREVER else parse_interval_us(self.keep)
 
     def require_safe(self) -> None:
         """E107 if others could read along, or do as they like."""
-        if self.on_loopback or self.insecure:
+        if self.is_on_loopback or self.insecure:
             return
-        away = ", ".join(a for a in (self.listen, self.flight) if a and not is_loopback(address(a)[0]))
+        exposed = ", ".join(a for a in (self.listen, self.flight) if a and not is_loopback(parse_address(a)[0]))
         if not self.tls:
             hint = "Set tls_cert and tls_key, listen on 127.0.0.1, or say --insecure where the network is trusted."
-            raise error("E107", f"{away} is off loopback, and there is no TLS", hint=hint)
-        if not self.tokens_asked:
+            raise error("E107", f"{exposed} is off loopback, and there is no TLS", hint=hint)
+        if not self.requires_tokens:
             hint = "Leave auth alone, or say --insecure where everybody who reaches it may do everything."
-            raise error("E107", f"{away} is off loopback, and auth is false", hint=hint)
+            raise error("E107", f"{exposed} is off loopback, and auth is false", hint=hint)
 
 
-def address(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> tuple[str, int]:
     """Host and port of `127.0.0.1:7400` or `[::1]:7400`."""
-    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-9]{1,5})", text)
-    if not found or int(found[3]) > 65_535:
-        raise Wrong(f"{_shown(text)} is not HOST:PORT", "Write 127.0.0.1:7400, or [::1]:7400.")
-    return found[1] or found[2], int(found[3])
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-9]{1,5})", text)
+    if not match or int(match[3]) > 65_535:
+        raise InvalidSetting(f"{_quote(text)} is not HOST:PORT", "Write 127.0.0.1:7400, or [::1]:7400.")
+    return match[1] or match[2], int(match[3])
 
 
 def is_loopback(host: str) -> bool:
@@ -161,12 +161,12 @@ def is_loopback(host: str) -> bool:
         return host.casefold() == "localhost"
 
 
-def interval_us(text: str) -> int:
+def parse_interval_us(text: str) -> int:
     """Microseconds of `7 days`."""
-    found = re.fullmatch(r"([0-9]{1,9}) *([a-z]+?)s?", text.strip().casefold())
-    if not found or found[2] not in UNITS_S:
-        raise Wrong(f"{_shown(text)} is neither forever nor an interval", "Write 12 hours, or 7 days.")
-    return int(found[1]) * UNITS_S[found[2]] * 1_000_000
+    match = re.fullmatch(r"([0-9]{1,9}) *([a-z]+?)s?", text.strip().casefold())
+    if not match or match[2] not in UNITS_S:
+        raise InvalidSetting(f"{_quote(text)} is neither forever nor an interval", "Write 12 hours, or 7 days.")
+    return int(match[1]) * UNITS_S[match[2]] * 1_000_000
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Setting:
     kind: object
     """str, int, bool, bool | None or tuple[str, ...]"""
     default: Value
-    sign: str
+    placeholder: str
     meaning: str
 
     @property
@@ -186,7 +186,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        return PREFIX + self.name.upper()
+        return VARIABLE_PREFIX + self.name.upper()
 
     @property
     def is_switch(self) -> bool:
@@ -196,13 +196,13 @@ class Setting:
         if self.kind == tuple[str, ...]:
             if isinstance(value, list) and all(isinstance(v, str) for v in value):
                 return tuple(value)
-            raise Wrong("it must be a list of text", 'Write ["a", "b"].')
+            raise InvalidSetting("it must be a list of text", 'Write ["a", "b"].')
         if self.is_switch and not isinstance(value, bool):
-            raise Wrong("it must be true or false, without quotes")
+            raise InvalidSetting("it must be true or false, without quotes")
         if self.kind is int and (not isinstance(value, int) or isinstance(value, bool)):
-            raise Wrong("it must be a whole number, without quotes")
+            raise InvalidSetting("it must be a whole number, without quotes")
         if self.kind is str and not isinstance(value, str):
-            raise Wrong("it must be text, in quotes")
+            raise InvalidSetting("it must be text, in quotes")
         return cast(Value, value)
 
     def from_text(self, text: str) -> Value:
@@ -210,11 +210,11 @@ class Setting:
             return tuple(part for part in (part.strip() for part in text.split(",")) if part)
         if self.is_switch:
             if text.casefold() not in ("true", "false"):
-                raise Wrong(f"{_shown(text)} is neither true nor false")
+                raise InvalidSetting(f"{_quote(text)} is neither true nor false")
             return text.casefold() == "true"
         if self.kind is int:
             if not re.fullmatch(r"-?[0-9]{1,18}", text):
-                raise Wrong(f"{_shown(text)} is not a whole number")
+                raise InvalidSetting(f"{_quote(text)} is not a whole number")
             return int(text)
         return text
 
@@ -223,65 +223,69 @@ class Setting:
         for text in value if isinstance(value, tuple) else [value]:
             # The text is not shown: it may be a key that was pasted where its file's name belongs.
             if isinstance(text, str) and not (text.isprintable() and len(text) <= limits.setting_chars_max):
-                raise Wrong("it is too long, or has characters that are not printed")
-        CHECKS.get(self.name, COUNT if self.kind is int else str)(value)
+                raise InvalidSetting("it is too long, or has characters that are not printed")
+        CHECKS.get(self.name, CHECK_COUNT if self.kind is int else str)(value)
 
 
-def _shown(text: str) -> str:
-    shown = limits.excerpt_chars_max
-    return json.dumps(text if len(text) <= shown else text[:shown] + "…", ensure_ascii=False)
+def _quote(text: str) -> str:
+    chars_max = limits.excerpt_chars_max
+    return json.dumps(text if len(text) <= chars_max else text[:chars_max] + "…", ensure_ascii=False)
 
 
-def _between(low: int, high: int) -> Callable[[int], None]:
+def _check_between(low: int, high: int) -> Callable[[int], None]:
     def check(value: int) -> None:
         if not low <= value <= high:
-            raise Wrong(f"{value} is not between {low} and {high}")
+            raise InvalidSetting(f"{value} is not between {low} and {high}")
 
     return check
 
 
-def _one_of(choices: Iterable[str]) -> Callable[[str], None]:
+def _check_one_of(choices: Iterable[str]) -> Callable[[str], None]:
     def check(value: str) -> None:
         if value not in choices:
-            raise Wrong(f"{_shown(value)} is none of {', '.join(choices)}", nearest(value, choices))
+            raise InvalidSetting(f"{_quote(value)} is none of {', '.join(choices)}", did_you_mean(value, choices))
 
     return check
 
 
-def _needed(value: str) -> None:
+def _check_not_empty(value: str) -> None:
     if not value:
-        raise Wrong("it may not be empty")
+        raise InvalidSetting("it may not be empty")
 
 
-def _web_origins(value: Iterable[str]) -> None:
+def _check_web_origins(value: Iterable[str]) -> None:
     for origin in value:
         if not re.fullmatch(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", origin):
-            raise Wrong(f"{_shown(origin)} is not an origin", "Write https://floor.example.org:8443, without a path.")
+            raise InvalidSetting(
+                f"{_quote(origin)} is not an origin", "Write https://floor.example.org:8443, without a path."
+            )
 
 
-def _host_names(value: Iterable[str]) -> None:
+def _check_host_names(value: Iterable[str]) -> None:
     for host in value:
         if not re.fullmatch(r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?", host):
-            raise Wrong(f"{_shown(host)} is not the name of a host", "Write floor.example.org, without a port.")
+            raise InvalidSetting(
+                f"{_quote(host)} is not the name of a host", "Write floor.example.org, without a port."
+            )
 
 
-COUNT = _between(1, limits.setting_max)
+CHECK_COUNT = _check_between(1, limits.setting_max)
 
 CHECKS: Mapping[str, Callable[[Any], object]] = {  # Any: what the setting's kind is
-    "data": _needed,
-    "listen": address,
-    "flight": lambda text: text and address(text),
-    "engine": _one_of(ENGINES),
-    "master": _needed,
-    "partitions": _between(1, limits.partitions_max),
-    "origin": _between(0, limits.origin_max),
-    "keep": lambda text: text == FOREVER or interval_us(text),
-    "origins": _web_origins,
-    "hosts": _host_names,
-    "events_per_second_max": _between(0, limits.setting_max),
-    "requests_per_second_max": _between(0, limits.setting_max),
-    "log_format": _one_of(LOG_FORMATS),
-    "log_level": _one_of(LOG_LEVELS),
+    "data": _check_not_empty,
+    "listen": parse_address,
+    "flight": lambda text: text and parse_address(text),
+    "engine": _check_one_of(ENGINES),
+    "master": _check_not_empty,
+    "partitions": _check_between(1, limits.partitions_max),
+    "origin": _check_between(0, limits.origin_max),
+    "keep": lambda text: text == FOREVER or parse_interval_us(text),
+    "origins": _check_web_origins,
+    "hosts": _check_host_names,
+    "events_per_second_max": _check_between(0, limits.setting_max),
+    "requests_per_second_max": _check_between(0, limits.setting_max),
+    "log_format": _check_one_of(LOG_FORMATS),
+    "log_level": _check_one_of(LOG_LEVELS),
 }
 """Of those that not every value of their kind suits; any other number is a count, from 1."""
 
@@ -296,22 +300,22 @@ def read_settings(
 ) -> Settings:
     """From the file, the environment and the flags, of which those that were not given are None. E100 says in which of
     them what is wrong. A variable such as SMILE_PORT that is like no setting is somebody else's."""
-    path = config or environment.get(CONFIG)
+    path = config or environment.get(CONFIG_VARIABLE)
     values = dict(_from_file(path)) if path else {}
     for variable, text in environment.items():
-        name = variable.removeprefix(PREFIX).casefold()
-        if variable != PREFIX + name.upper() or variable in OTHERS:
+        name = variable.removeprefix(VARIABLE_PREFIX).casefold()
+        if variable != VARIABLE_PREFIX + name.upper() or variable in OTHER_VARIABLES:
             continue
-        place = f"environment, {variable}"
+        location = f"environment, {variable}"
         if name in SETTINGS:
-            values[name] = _read(SETTINGS[name], SETTINGS[name].from_text, text, place)
-        elif hint := nearest(name, SETTINGS):
-            raise error("E100", f"{place}: there is no such setting", hint=hint)
+            values[name] = _read_value(SETTINGS[name], SETTINGS[name].from_text, text, location)
+        elif hint := did_you_mean(name, SETTINGS):
+            raise error("E100", f"{location}: there is no such setting", hint=hint)
     for name, flag in flags.items():
         if isinstance(flag, bool):
             values[name] = flag
         elif flag is not None:
-            values[name] = _read(SETTINGS[name], SETTINGS[name].from_text, flag, SETTINGS[name].flag)
+            values[name] = _read_value(SETTINGS[name], SETTINGS[name].from_text, flag, SETTINGS[name].flag)
     return Settings(**values)  # type: ignore[arg-type]  # each was read as its field's kind
 
 
@@ -327,23 +331,23 @@ def _from_file(path: str) -> Iterator[tuple[str, Value]]:
         reason = problem if isinstance(problem, tomllib.TOMLDecodeError) else "its text cannot be read"
         raise error("E100", f"{path} is not TOML: {reason}", hint='A line is: listen = "127.0.0.1:7400"') from None
     for name, value in table.items():
-        place = f"{path}, {name}"
+        location = f"{path}, {name}"
         if name not in SETTINGS:
-            hint = nearest(name, SETTINGS) or "docs/running.md has them all."
-            raise error("E100", f"{place}: there is no such setting", hint=hint)
-        yield name, _read(SETTINGS[name], SETTINGS[name].from_toml, value, place)
+            hint = did_you_mean(name, SETTINGS) or "docs/running.md has them all."
+            raise error("E100", f"{location}: there is no such setting", hint=hint)
+        yield name, _read_value(SETTINGS[name], SETTINGS[name].from_toml, value, location)
 
 
-def _read(setting: Setting, reader: Callable[[Any], Value], given: object, place: str) -> Value:
-    with _told(place):
-        value = reader(given)
+def _read_value(setting: Setting, reader: Callable[[Any], Value], raw: object, location: str) -> Value:
+    with _report_location(location):
+        value = reader(raw)
         setting.check(value)
         return value
 
 
 @contextmanager
-def _told(place: str) -> Iterator[None]:
+def _report_location(location: str) -> Iterator[None]:
     try:
         yield
-    except Wrong as problem:
-        raise error("E100", f"{place}: {problem}", hint=problem.hint) from None
+    except InvalidSetting as problem:
+        raise error("E100", f"{location}: {problem}", hint=problem.hint) from None

@@ -107,7 +107,7 @@ def _larger(inner: st.SearchStrategy[mmpl.Expr]) -> st.SearchStrategy[mmpl.Expr]
 
 @cache
 def expressions() -> st.SearchStrategy[mmpl.Expr]:
-    leaves = st.builds(mmpl.Column, names()) | constants()
+    leaves = st.builds(mmpl.ColumnRef, names()) | constants()
     return st.recursive(leaves, _larger, max_leaves=8)
 
 
@@ -158,7 +158,7 @@ def _operators(inner: st.SearchStrategy[mmpl.Rel]) -> st.SearchStrategy[mmpl.Rel
 
 @cache
 def relations() -> st.SearchStrategy[mmpl.Rel]:
-    return st.recursive(st.builds(mmpl.Ref, names()), _operators, max_leaves=6)
+    return st.recursive(st.builds(mmpl.RelationRef, names()), _operators, max_leaves=6)
 
 
 @cache

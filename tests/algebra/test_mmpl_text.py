@@ -13,10 +13,10 @@ from lark.lexer import PatternStr
 
 from smile import limits
 from smile.algebra import mmpl, trees, types
-from smile.algebra.mmpl import Call, Column, Constant, Expr
-from smile.algebra.parser import _lark, parse_expression, parse_program, parse_relation
+from smile.algebra.mmpl import Call, ColumnRef, Constant, Expr
+from smile.algebra.parser import _lark_parser, parse_expression, parse_program, parse_relation
 from smile.algebra.printer import GRAMMAR, KEYWORDS, print_expression, print_program, print_relation
-from smile.algebra.scalars import SCALARS
+from smile.algebra.scalars import SCALAR_FUNCTIONS
 from smile.errors import SmileError
 from smile.source import Source, Span
 from tests.algebra.strategies import BINARY, UNARY, expressions, programs, relations
@@ -29,7 +29,7 @@ def repeatable(cases: int) -> settings:
     return settings(max_examples=cases, deadline=None, database=None, derandomize=False, print_blob=True)
 
 
-A, B, C = Column("a"), Column("b"), Column("c")
+A, B, C = ColumnRef("a"), ColumnRef("b"), ColumnRef("c")
 ONE = Constant(1, types.INT)
 
 
@@ -100,9 +100,9 @@ def test_a_program_survives(program: mmpl.Program) -> None:
         (Constant(19_000, types.DATE), "DATE '2022-01-08'"),
         (Constant(1_500_000, types.TIMESTAMP), "TIMESTAMP '1970-01-01 00:00:01.5'"),
         (Constant(184_320_000_000, types.INTERVAL), "INTERVAL '3' MINUTE"),
-        (Column("b.t"), '"b.t"'),
-        (Column("where"), "where"),
-        (Column("WHERE"), '"WHERE"'),
+        (ColumnRef("b.t"), '"b.t"'),
+        (ColumnRef("where"), "where"),
+        (ColumnRef("WHERE"), '"WHERE"'),
         (mmpl.Case(((A, B),), mmpl.Cast(C, types.STRING)), "CASE WHEN a THEN b ELSE CAST(c AS string) END"),
     ],
 )
@@ -146,7 +146,7 @@ def test_the_short_decimal_has_the_shape_of_its_text() -> None:
 
 def test_comments_and_blanks_are_nothing() -> None:
     text = "A -- a WHERE ' \n /* PROJECT { * / ** */WHERE\tx--\n=1"
-    assert parse_relation(text) == mmpl.Restrict(mmpl.Ref("A"), call("=", Column("x"), ONE))
+    assert parse_relation(text) == mmpl.Restrict(mmpl.RelationRef("A"), call("=", ColumnRef("x"), ONE))
 
 
 def test_statements_stand_in_any_order() -> None:
@@ -157,8 +157,8 @@ def test_statements_stand_in_any_order() -> None:
 
 
 def test_the_catalogue_has_the_operators_and_its_functions_are_words() -> None:
-    assert set(SCALARS) >= {*BINARY, *UNARY}
-    assert [name for name in SCALARS if not name.isidentifier() and name not in (*BINARY, *UNARY)] == []
+    assert set(SCALAR_FUNCTIONS) >= {*BINARY, *UNARY}
+    assert [name for name in SCALAR_FUNCTIONS if not name.isidentifier() and name not in (*BINARY, *UNARY)] == []
 
 
 # ── spans ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -177,7 +177,7 @@ def test_the_span_of_an_expression_is_its_text(expr: Expr) -> None:
     while stack:
         node = stack.pop()
         assert parse_expression(_slice(text, node.span)) == node
-        stack.extend(trees.parts_of(node))
+        stack.extend(trees.operands_of(node))
 
 
 @repeatable(100)
@@ -186,11 +186,11 @@ def test_the_span_of_an_operator_is_its_own_line(rel: mmpl.Rel) -> None:
     text = print_relation(rel)
     for node in trees.walk(parse_relation(text)):
         own = _slice(text, node.span)
-        if isinstance(node, mmpl.Ref | mmpl.Merge | mmpl.Union):
+        if isinstance(node, mmpl.RelationRef | mmpl.Merge | mmpl.Union):
             assert parse_relation(own) == node
         else:
             side = "left" if isinstance(node, mmpl.Join | mmpl.Asof) else "input"
-            changes: dict[str, Any] = {side: mmpl.Ref("a")}
+            changes: dict[str, Any] = {side: mmpl.RelationRef("a")}
             assert parse_relation(f"a {own}") == replace(node, **changes)
 
 
@@ -295,5 +295,5 @@ def _views(block: str) -> tuple[mmpl.ViewDef, ...]:
 
 
 def test_the_printer_quotes_what_the_parser_reserves() -> None:
-    fixed = {t.pattern.value for t in _lark().terminals if isinstance(t.pattern, PatternStr)}
+    fixed = {t.pattern.value for t in _lark_parser().terminals if isinstance(t.pattern, PatternStr)}
     assert {word for word in fixed if word.isalpha()} == KEYWORDS

@@ -7,9 +7,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from smile.algebra.coercions import can_cast, fit
-from smile.algebra.mmpl import Call, Case, Cast, Column, Constant
-from smile.algebra.scalars import DOWN, SCALARS, UP, arity_of, evaluate, evaluate_expr, resolve, type_of
+from smile.algebra.coercions import can_cast, fit_number
+from smile.algebra.mmpl import Call, Case, Cast, ColumnRef, Constant
+from smile.algebra.scalars import (
+    DECREASING,
+    INCREASING,
+    SCALAR_FUNCTIONS,
+    arity_of,
+    evaluate,
+    evaluate_expr,
+    resolve_signature,
+    type_of,
+)
 from smile.algebra.types import (
     BOOL,
     BYTES,
@@ -152,7 +161,7 @@ MOMENTS: dict[str, Value] = {
 
 def run(name: str, values: tuple[Value, ...], types: tuple[DataType, ...]) -> Value:
     """As the translator does it: arguments are cast to what the signature asks for."""
-    signature = resolve(name, types)
+    signature = resolve_signature(name, types)
     assert signature is not None, (name, types)
     args = tuple(Cast(Constant(v, t), a) for v, t, a in zip(values, types, signature.args, strict=True))
     assert type_of(Call(name, args), {}) == signature.result
@@ -170,11 +179,11 @@ def test_examples(name: str) -> None:
 def test_parts_of_moments(name: str) -> None:
     assert run(name, (NOON,), (TIMESTAMP,)) == MOMENTS[name]
     assert run(name, (NOON * 1024 + 5,), (TIME,)) == MOMENTS[name]
-    assert resolve(name, (INT,)) is None
+    assert resolve_signature(name, (INT,)) is None
 
 
 def test_every_entry_has_an_example() -> None:
-    assert SCALARS.keys() == EXAMPLES.keys() | MOMENTS.keys() | {"date_trunc"}
+    assert SCALAR_FUNCTIONS.keys() == EXAMPLES.keys() | MOMENTS.keys() | {"date_trunc"}
 
 
 @pytest.mark.parametrize(
@@ -230,7 +239,7 @@ def test_date_trunc(unit: str, expected: str) -> None:
 def test_typed_arithmetic(
     name: str, a: DataType, b: DataType, result: DataType, values: tuple[Value, ...], expected: Value
 ) -> None:
-    signature = resolve(name, (a, b))
+    signature = resolve_signature(name, (a, b))
     assert signature is not None
     assert signature.result == result
     assert run(name, values, (a, b)) == expected
@@ -260,14 +269,14 @@ def test_typed_arithmetic(
     ],
 )
 def test_types_that_do_not_fit(name: str, types: tuple[DataType, ...]) -> None:
-    assert resolve(name, types) is None
+    assert resolve_signature(name, types) is None
 
 
 def drawn(random: Random, type: DataType, draw: Any) -> Value:
     return random.choice([True, False]) if type == BOOL else draw(random, type)
 
 
-@pytest.mark.parametrize("name", SCALARS)
+@pytest.mark.parametrize("name", SCALAR_FUNCTIONS)
 def test_signatures(name: str) -> None:
     """Arguments can be cast to what is asked for, asking again changes nothing, and results are of their type."""
     least, greatest = arity_of(name)
@@ -279,29 +288,29 @@ def test_signatures(name: str) -> None:
     @given(RANDOMS)
     def holds(random: Random) -> None:
         types = tuple(random.choice([*POOL, NULL]) for _ in range(random.randint(least, greatest or 3)))
-        signature = resolve(name, types)
+        signature = resolve_signature(name, types)
         if signature is not None:
             assert all(can_cast(t, a) for t, a in zip(types, signature.args, strict=True))
-            assert resolve(name, signature.args) == signature
+            assert resolve_signature(name, signature.args) == signature
         signature = random.choice(signatures)
         draw = random.choice([ordinary, extreme])
         values = [drawn(random, t, draw) for t in signature.args]
         result: Any = evaluate(name, tuple(values), signature)
         if result is not None and signature.result.name in ("int", "float", "decimal", "time", "interval"):
-            assert fit(result, signature.result) == result
+            assert fit_number(result, signature.result) == result
         if isinstance(result, Decimal):
             assert -result.as_tuple().exponent == (signature.result.scale or 0)  # type: ignore[operator]
-        if SCALARS[name].strict:
+        if SCALAR_FUNCTIONS[name].strict:
             values[random.randrange(len(values))] = None
             assert evaluate(name, tuple(values), signature) is None
 
     holds()
 
 
-@pytest.mark.parametrize("name", SCALARS)
+@pytest.mark.parametrize("name", SCALAR_FUNCTIONS)
 def test_growth(name: str) -> None:
     """In an argument that is said to push one way, a greater value never pushes the other."""
-    scalar = SCALARS[name]
+    scalar = SCALAR_FUNCTIONS[name]
     signatures = signatures_of(name)
 
     @repeatable(60)
@@ -315,9 +324,9 @@ def test_growth(name: str) -> None:
         results: list[Any] = [evaluate(name, (*values[:at], v, *values[at + 1 :]), signature) for v in ends]
         if None in results:
             return
-        if scalar.growth_in(at) is UP:
+        if scalar.monotonicity_in(at) is INCREASING:
             assert results[0] <= results[1]
-        if scalar.growth_in(at) is DOWN:
+        if scalar.monotonicity_in(at) is DECREASING:
             assert results[0] >= results[1]
 
     holds()
@@ -337,7 +346,7 @@ def test_patterns_take_no_longer_than_their_length() -> None:
 
 def test_expressions_on_rows() -> None:
     types = {"x": INT, "y": INT}
-    x, y = Column("x"), Column("y")
+    x, y = ColumnRef("x"), ColumnRef("y")
     case = Case(((Call(">", (x, y)), x), (Call("is null", (x,)), Constant(0, INT))), y)
     assert type_of(case, types) == INT
     assert [evaluate_expr(case, {"x": a, "y": 5}, types) for a in (7, None, 3)] == [7, 0, 5]

@@ -6,20 +6,28 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from bench.operators import KEYS, NAMES, OPERATORS, SAME_KEY, Operator, orders_and_offers, readings
+from bench.operators import (
+    EVENTS_PER_KEY,
+    KEYS,
+    NAMES,
+    OPERATORS,
+    OperatorBenchmark,
+    order_and_offer_batches,
+    reading_batches,
+)
 from bench.workload import stream_schemas
-from smile.log.frame import Frame
+from smile.log.input_batch import InputBatch
 from smile.source import Source
 
 
-def whole(frames: list[Frame], name: str) -> pa.Table:
+def whole(frames: list[InputBatch], name: str) -> pa.Table:
     return pa.Table.from_batches([frame.events[name] for frame in frames if name in frame.events])
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
-def test_frames_fit_the_program_and_do_not_depend_on_their_size(operator: Operator) -> None:
+def test_frames_fit_the_program_and_do_not_depend_on_their_size(operator: OperatorBenchmark) -> None:
     schemas = stream_schemas(Source(f"{operator.name}.smile", operator.program))
-    found, others = list(operator.frames(30_000, 1000, 3)), list(operator.frames(40_000, 20_000, 3))
+    found, others = list(operator.make_batches(30_000, 1000, 3)), list(operator.make_batches(40_000, 20_000, 3))
     assert len(found) == 30
     for frame in found:
         assert sum(rows.num_rows for rows in frame.events.values()) == 1000
@@ -37,7 +45,7 @@ def test_operators_have_names_of_their_own() -> None:
 
 
 def test_readings_spread_over_all_keys_and_names() -> None:
-    table = whole(list(readings(200_000, 50_000)), "Readings")
+    table = whole(list(reading_batches(200_000, 50_000)), "Readings")
     keys = table["k"].to_pylist()
     assert min(keys) >= 0
     assert max(keys) < KEYS
@@ -49,7 +57,7 @@ def test_readings_spread_over_all_keys_and_names() -> None:
 
 
 def test_an_item_has_few_orders_and_offers_however_long_the_run() -> None:
-    frames = list(orders_and_offers(200_000, 50_000))
+    frames = list(order_and_offer_batches(200_000, 50_000))
     orders, offers = (Counter(whole(frames, name)["item"].to_pylist()) for name in ("Orders", "Offers"))
-    assert set(orders.values()) == set(offers.values()) == {SAME_KEY}
+    assert set(orders.values()) == set(offers.values()) == {EVENTS_PER_KEY}
     assert orders == offers

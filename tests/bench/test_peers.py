@@ -16,10 +16,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.peers import build, postgres, run
-from bench.peers.course import Given, canonical, digest, tell
-from bench.peers.prepare import SCHEMA, prepare, truth
-from bench.peers.run import Failed, Recording, Recordings, Result, Setting, Told, difference, output, result, told
-from bench.workload import MATCH, tradefloor
+from bench.peers.prepare import SCHEMA, expected_matchable, write_event_files
+from bench.peers.protocol import PeerArguments, canonical_lines, digest, print_result
+from bench.peers.run import (
+    EventFileCache,
+    EventFiles,
+    PeerError,
+    PeerOutput,
+    PeerResult,
+    PeerSetting,
+    describe_difference,
+    measure_setting,
+    output,
+    parse_output,
+)
+from bench.workload import MATCH, tradefloor_blocks
 from tests.reference.postgres import Connection
 
 SEED = 7
@@ -30,13 +41,13 @@ LINES = ["S001,10025,1024,200,3072,500", "S002,10000,5120,300,2048,100"]
 
 @pytest.fixture(scope="module")
 def blocks() -> list[pa.RecordBatch]:
-    return list(tradefloor(EVENTS, SEED))
+    return list(tradefloor_blocks(EVENTS, SEED))
 
 
 @pytest.fixture(scope="module")
 def folder(blocks: list[pa.RecordBatch], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("events")
-    prepare(blocks, folder, 600)
+    write_event_files(blocks, folder, 600)
     return folder
 
 
@@ -44,8 +55,8 @@ def folder(blocks: list[pa.RecordBatch], tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_canonical_form_is_sorted_lines_whatever_the_order_of_rows() -> None:
-    assert canonical(ROWS) == canonical(reversed(ROWS)) == LINES
-    assert canonical([list(map(str, row)) for row in ROWS]) == LINES
+    assert canonical_lines(ROWS) == canonical_lines(reversed(ROWS)) == LINES
+    assert canonical_lines([list(map(str, row)) for row in ROWS]) == LINES
 
 
 def test_the_digest_is_that_of_the_lines() -> None:
@@ -68,7 +79,7 @@ def test_the_truth_is_what_a_join_of_open_bids_has(blocks: list[pa.RecordBatch])
         for sell, (*level, sell_left) in bids[1].items()
         if level == [issue, price] and buy_left > 0 and sell_left > 0
     ]
-    assert truth(blocks) == sorted(pairs) != []
+    assert expected_matchable(blocks) == sorted(pairs) != []
 
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,10 +105,14 @@ def test_every_form_of_the_events_has_them_all_in_order(blocks: list[pa.RecordBa
 
 
 def test_fewer_events_are_the_beginning_of_more(blocks: list[pa.RecordBatch], tmp_path: Path) -> None:
-    recordings = Recordings(blocks, tmp_path)
-    fewer = recordings.of(500)
-    assert recordings.of(500) is fewer
-    assert fewer.matchable == truth(list(tradefloor(500, SEED))) != recordings.of(EVENTS).matchable
+    recordings = EventFileCache(blocks, tmp_path)
+    fewer = recordings.first_events(500)
+    assert recordings.first_events(500) is fewer
+    assert (
+        fewer.matchable
+        == expected_matchable(list(tradefloor_blocks(500, SEED)))
+        != recordings.first_events(EVENTS).matchable
+    )
     assert pq.read_table(fewer.folder / "parquet").num_rows == 500
 
 
@@ -106,35 +121,37 @@ def test_fewer_events_are_the_beginning_of_more(blocks: list[pa.RecordBatch], tm
 
 def test_what_a_peer_tells_is_read_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "lines"
-    tell("Peer 1.0", Given("fast", tmp_path, 1000, path), 0.5, 2.0, iter(ROWS))
-    assert told("a library's greeting\n" + capsys.readouterr().out) == Told("Peer 1.0", 1000, 2.0, 0.5, digest(LINES))
+    print_result("Peer 1.0", PeerArguments("fast", tmp_path, 1000, path), 0.5, 2.0, iter(ROWS))
+    assert parse_output("a library's greeting\n" + capsys.readouterr().out) == PeerOutput(
+        "Peer 1.0", 1000, 2.0, 0.5, digest(LINES)
+    )
     assert path.read_text().splitlines() == LINES
 
 
 @pytest.mark.parametrize("printed", ["", "Killed", "[]", '{"peer": "Peer 1.0"}', "17"])
 def test_anything_else_is_a_failure(printed: str) -> None:
-    with pytest.raises(Failed, match="told nothing"):
-        told(printed)
+    with pytest.raises(PeerError, match="told nothing"):
+        parse_output(printed)
 
 
 def test_rates_are_with_and_without_start_up() -> None:
-    found = Result("Peer", "fast", 1000, 2.0, 3.0)
+    found = PeerResult("Peer", "fast", 1000, 2.0, 3.0)
     assert (found.rate, found.rate_with_startup) == (500.0, 200.0)
 
 
 def test_a_difference_names_a_row_of_each_kind() -> None:
     assert (
-        difference([LINES[0], "x"], LINES)
+        describe_difference([LINES[0], "x"], LINES)
         == f"Matchable is wrong: 1 rows too many, 1 too few; it has x and lacks {LINES[1]}"
     )
-    assert "1 rows too many, 0 too few" in difference([*LINES, LINES[0]], LINES)
+    assert "1 rows too many, 0 too few" in describe_difference([*LINES, LINES[0]], LINES)
 
 
 # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_peer_that_fails_is_quoted() -> None:
-    with pytest.raises(Failed, match="failed with 3: out of luck"):
+    with pytest.raises(PeerError, match="failed with 3: out of luck"):
         output([sys.executable, "-c", "import sys; print('out of luck', file=sys.stderr); sys.exit(3)"])
 
 
@@ -144,7 +161,7 @@ def test_a_peer_that_takes_too_long_is_stopped_with_all_it_started(tmp_path: Pat
     inner = f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(started)!r}, 'w'); time.sleep(60)"
     outer = f"import subprocess, sys; subprocess.call([sys.executable, '-ISc', {inner!r}])"
     begin = time.monotonic()
-    with pytest.raises(Failed, match=r"not done within 1\.5 s"):
+    with pytest.raises(PeerError, match=r"not done within 1\.5 s"):
         output([sys.executable, "-ISc", outer], 1.5)
     assert started.exists()
     assert time.monotonic() - begin < run.STOP_S_MAX
@@ -176,30 +193,30 @@ class Peers:
 
 
 @pytest.fixture
-def recordings(tmp_path: Path) -> Recordings:
-    found = Recordings([], tmp_path)
+def recordings(tmp_path: Path) -> EventFileCache:
+    found = EventFileCache([], tmp_path)
     found.events = 100_000
-    found.of = lambda events: Recording(tmp_path, events, LINES)  # type: ignore[assignment] # nothing is prepared
+    found.first_events = lambda events: EventFiles(tmp_path, events, LINES)  # type: ignore[assignment] # nothing is prepared
     return found
 
 
 @pytest.mark.parametrize(
     ("setting", "events", "checked"),
     [
-        (Setting("postgres", "x", "Peer", "fast"), 100_000, [100_000]),
-        (Setting("postgres", "x", "Peer", "fast", 30_000), 30_000, [30_000]),
-        (Setting("postgres", "x", "Peer", "fast", checked_apart=True), 100_000, [20_000]),
+        (PeerSetting("postgres", "x", "Peer", "fast"), 100_000, [100_000]),
+        (PeerSetting("postgres", "x", "Peer", "fast", 30_000), 30_000, [30_000]),
+        (PeerSetting("postgres", "x", "Peer", "fast", check_separately=True), 100_000, [20_000]),
     ],
 )
 def test_every_setting_is_checked(
-    setting: Setting, events: int, checked: list[int], recordings: Recordings, monkeypatch: pytest.MonkeyPatch
+    setting: PeerSetting, events: int, checked: list[int], recordings: EventFileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peers = Peers(LINES)
     monkeypatch.setattr(run, "output", peers)
-    assert result(setting, recordings) == Result("Peer 1.0", "fast", events, 2.0, 3.0)
+    assert measure_setting(setting, recordings) == PeerResult("Peer 1.0", "fast", events, 2.0, 3.0)
     assert [int(c[5]) for c in peers.commands if "--matchable" in c] == checked
     peers.matchable = LINES[:1]
-    wrong = result(setting, recordings)
+    wrong = measure_setting(setting, recordings)
     assert (wrong.events, wrong.problem) == (0, f"Matchable is wrong: 0 rows too many, 1 too few; it lacks {LINES[1]}")
 
 
@@ -207,22 +224,24 @@ def test_every_setting_is_checked(
 
 
 def test_a_peer_is_built_of_its_requirements_or_told_not_to_be(
-    tmp_path: Path, recordings: Recordings, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, recordings: EventFileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "PEERS", tmp_path)
-    setting = Setting("flink", "mini-batch", "Flink SQL", "fast")
-    assert result(setting, recordings) == Result("Flink SQL", "fast", problem="not built (make bench-peers)")
+    setting = PeerSetting("flink", "mini-batch", "Flink SQL", "fast")
+    assert measure_setting(setting, recordings) == PeerResult(
+        "Flink SQL", "fast", problem="not built (make bench-peers)"
+    )
     stamp = tmp_path / "flink" / "built-of.txt"
     stamp.parent.mkdir()
     stamp.write_text("apache-flink==1.0\n")
     assert not build.is_built("flink")
-    stamp.write_text(build.requirements("flink").read_text())
+    stamp.write_text(build.requirements_path("flink").read_text())
     assert build.is_built("flink")
 
 
-@pytest.mark.parametrize("peer", build.APART)
+@pytest.mark.parametrize("peer", build.SEPARATE_PEERS)
 def test_requirements_are_pinned_exactly(peer: str) -> None:
-    lines = build.requirements(peer).read_text().splitlines()
+    lines = build.requirements_path(peer).read_text().splitlines()
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)] == []
     assert any(peer in line for line in lines)
 
@@ -239,7 +258,7 @@ def test_every_setting_has_a_module_and_a_line_of_its_own() -> None:
 
 @pytest.fixture(scope="module")
 def floor() -> Iterator[Connection]:
-    with postgres.floor() as connection:
+    with postgres.open_database() as connection:
         yield connection
 
 
@@ -249,7 +268,7 @@ def test_the_procedures_of_postgresql_give_the_truth(
     setting: str, blocks: list[pa.RecordBatch], folder: Path, floor: Connection
 ) -> None:
     """Batches of 7 meet bids of other batches; larger ones hold all these events."""
-    take = postgres.SETTINGS.get(setting) or postgres.in_calls("take_together", int(setting))
+    take = postgres.SETTINGS.get(setting) or postgres.call_per_block("take_together", int(setting))
     floor.execute("TRUNCATE Remainingbuy, Remainingsell")
-    take(floor, postgres.read(folder, EVENTS))
-    assert canonical(postgres.matchable(floor)) == truth(blocks)
+    take(floor, postgres.read_columns(folder, EVENTS))
+    assert canonical_lines(postgres.matchable_rows(floor)) == expected_matchable(blocks)

@@ -14,13 +14,13 @@ from bench.workload import (
     MATCH,
     PRICES,
     PROGRAM,
-    cut,
-    frames,
-    frames_of,
-    open_bids,
-    recorded,
+    count_open_bids,
+    input_batches,
+    load_blocks,
+    rebatch,
     stream_schemas,
-    tradefloor,
+    tradefloor_batches,
+    tradefloor_blocks,
 )
 from smile.program import read_source
 
@@ -31,7 +31,7 @@ SCHEMAS = stream_schemas(read_source(str(PROGRAM)))
 
 @pytest.fixture(scope="module")
 def events() -> pa.Table:
-    return pa.Table.from_batches(tradefloor(EVENTS, SEED))
+    return pa.Table.from_batches(tradefloor_blocks(EVENTS, SEED))
 
 
 def test_every_event_keeps_the_rules(events: pa.Table) -> None:
@@ -63,26 +63,26 @@ def test_about_a_third_of_each(events: pa.Table) -> None:
 
 
 def test_a_seed_is_the_same_again_and_fewer_events_are_the_beginning_of_more(events: pa.Table) -> None:
-    assert pa.Table.from_batches(tradefloor(70_001, SEED)).equals(events.slice(0, 70_001))
-    assert not pa.Table.from_batches(tradefloor(1000, SEED + 1)).equals(events.slice(0, 1000))
+    assert pa.Table.from_batches(tradefloor_blocks(70_001, SEED)).equals(events.slice(0, 70_001))
+    assert not pa.Table.from_batches(tradefloor_blocks(1000, SEED + 1)).equals(events.slice(0, 1000))
 
 
 def test_open_bids_begin_as_measured() -> None:
-    assert 14_000 < open_bids(tradefloor(EVENTS, SEED)) < 20_000
+    assert 14_000 < count_open_bids(tradefloor_blocks(EVENTS, SEED)) < 20_000
 
 
 @pytest.mark.slow
 def test_open_bids_level_off() -> None:
     """Without `WAITING_MAX` there would be 71,000."""
-    assert 30_000 < open_bids(tradefloor(600_000, SEED)) < 45_000
-    assert 35_000 < open_bids(tradefloor(2_000_000, SEED)) < 45_000
+    assert 30_000 < count_open_bids(tradefloor_blocks(600_000, SEED)) < 45_000
+    assert 35_000 < count_open_bids(tradefloor_blocks(2_000_000, SEED)) < 45_000
 
 
 def test_no_side_of_a_level_has_more_waiting_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of fewer than usual, so that many levels are full before long."""
     monkeypatch.setattr(workload, "WAITING_MAX", 8)
     left: dict[int, tuple[tuple[int, int, int], int]] = {}
-    for block in tradefloor(EVENTS, SEED):
+    for block in tradefloor_blocks(EVENTS, SEED):
         for stream, tick, one, other, shares in zip(*(c.to_pylist() for c in block.columns), strict=True):
             if stream != MATCH:
                 left[tick] = ((stream, one, other), shares)
@@ -94,7 +94,7 @@ def test_no_side_of_a_level_has_more_waiting_than_allowed(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("batch", [1, 999, 10_000, 65_536, EVENTS + 1])
 def test_frames_hold_all_events_in_order(events: pa.Table, batch: int) -> None:
     few = events.slice(0, 2_000 if batch == 1 else EVENTS)
-    found = list(frames_of(few.to_batches(), batch))
+    found = list(input_batches(few.to_batches(), batch))
     ends = [frame.horizons["Matches"] for frame in found]
     sizes = [sum(rows.num_rows for rows in frame.events.values()) for frame in found]
     assert all(frame.horizons == dict.fromkeys(SCHEMAS, end) for frame, end in zip(found, ends, strict=True))
@@ -113,7 +113,7 @@ def test_frames_hold_all_events_in_order(events: pa.Table, batch: int) -> None:
 
 
 def test_frames_are_of_the_events(events: pa.Table) -> None:
-    frame = next(iter(frames(1000, 1000, SEED)))
+    frame = next(iter(tradefloor_batches(1000, 1000, SEED)))
     rows = sorted(
         (tick, shares)
         for part in frame.events.values()
@@ -128,13 +128,13 @@ def test_frames_are_of_the_events(events: pa.Table) -> None:
 
 def test_a_recording_is_made_once_and_again_when_it_is_not_enough(tmp_path: Path, events: pa.Table) -> None:
     path = tmp_path / "tradefloor.arrow"
-    first = pa.Table.from_batches(recorded(path, 1000, SEED))
+    first = pa.Table.from_batches(load_blocks(path, 1000, SEED))
     assert first.select(range(5)).equals(events.slice(0, 1000))
     made = path.stat().st_mtime_ns
-    assert sum(block.num_rows for block in recorded(path, 900, SEED)) == 900
+    assert sum(block.num_rows for block in load_blocks(path, 900, SEED)) == 900
     assert path.stat().st_mtime_ns == made
-    assert pa.Table.from_batches(recorded(path, 70_000, SEED)).equals(events.slice(0, 70_000))
-    other = pa.Table.from_batches(recorded(path, 1000, SEED + 1))
+    assert pa.Table.from_batches(load_blocks(path, 70_000, SEED)).equals(events.slice(0, 70_000))
+    other = pa.Table.from_batches(load_blocks(path, 1000, SEED + 1))
     assert not other.equals(first)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
@@ -142,5 +142,5 @@ def test_a_recording_is_made_once_and_again_when_it_is_not_enough(tmp_path: Path
 def test_cutting_keeps_rows_and_their_order() -> None:
     blocks = [pa.record_batch({"n": list(range(start, end))}) for start, end in pairwise((0, 5, 5, 6, 20))]
     for rows in range(1, 22):
-        parts = [part["n"].to_pylist() for part in cut(blocks, rows)]
+        parts = [part["n"].to_pylist() for part in rebatch(blocks, rows)]
         assert parts == [list(range(n, min(n + rows, 20))) for n in range(0, 20, rows)]

@@ -9,18 +9,18 @@ from threading import Condition
 from typing import Protocol
 
 from smile.algebra import mmpl
-from smile.broker.keeper import Delivered, Horizons, Restored
+from smile.broker.maintainer import BatchDelivery, Horizons, ViewSnapshot
 from smile.engine.generation import Generation
+from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
-from smile.engine.messages import messages
 from smile.errors import SmileError
-from smile.kernels.changes import Changes
-from smile.kernels.transform import Input
+from smile.kernels.delta import Delta
+from smile.kernels.transform import InputRelation
 from smile.knowledge.json import Json
 from smile.log.durable import DurableLog
-from smile.log.frame import NOTHING, Frame
-from smile.log.position import Limit, Log
-from smile.reference.history import Event, History
+from smile.log.input_batch import HORIZON_MIN, InputBatch
+from smile.log.position import BatchLimit, Log
+from smile.reference.history import History, RecordedLine
 from tests.engine.knowledge_told import broken_by
 from tests.kernels.harness import frame_of
 from tests.reference.histories import Histories, names_read
@@ -35,7 +35,7 @@ def generation(name: str, program: mmpl.Program, views: Sequence[str]) -> Genera
 class Knows(Protocol):
     """What of a keeper is needed to read what it tells."""
 
-    def inputs(self, view: str) -> Input: ...
+    def view_input(self, view: str) -> InputRelation: ...
 
 
 @dataclass
@@ -51,15 +51,15 @@ class Heard:
     restores: int = 0
     moved: Condition = field(default_factory=Condition)
 
-    def deliver(self, delivered: Delivered) -> None:
+    def deliver(self, delivered: BatchDelivery) -> None:
         with self.moved:
             for view in delivered.views:
                 self._advance(view, delivered.horizons)
-                if view in delivered.changes:
-                    self._take(view, delivered.changes[view], delivered.horizons)
+                if view in delivered.deltas:
+                    self._take(view, delivered.deltas[view], delivered.horizons)
             self.moved.notify_all()
 
-    def restore(self, restored: Restored) -> None:
+    def restore(self, restored: ViewSnapshot) -> None:
         with self.moved:
             self.restores += 1
             self._advance(restored.view, restored.horizons)
@@ -74,12 +74,12 @@ class Heard:
                     self.wrong.append(f"{row} was to stay, and is not there after it was restored")
             self.moved.notify_all()
 
-    def trouble(self, what: str) -> None:
+    def warn(self, what: str) -> None:
         with self.moved:
             self.troubles.append(what)
             self.moved.notify_all()
 
-    def failed(self, problem: SmileError) -> None:
+    def fail(self, problem: SmileError) -> None:
         with self.moved:
             self.failure = problem
             self.moved.notify_all()
@@ -91,7 +91,7 @@ class Heard:
         ]
         self.horizons[view] = horizons
 
-    def _take(self, view: str, changes: Changes, horizons: Horizons) -> None:
+    def _take(self, view: str, changes: Delta, horizons: Horizons) -> None:
         assert self.keeper is not None
         rows = self.rows.setdefault(view, {})
         for message in told(self.keeper, view, changes, horizons):
@@ -114,7 +114,7 @@ class Heard:
         def reached() -> bool:
             of = [self.horizons.get(view, {}) for view in views]
             return self.failure is not None or all(
-                known.get(s, NOTHING) >= tick for known in of for s, tick in horizons.items()
+                known.get(s, HORIZON_MIN) >= tick for known in of for s, tick in horizons.items()
             )
 
         with self.moved:
@@ -123,24 +123,24 @@ class Heard:
                 raise self.failure
 
 
-def told(keeper: Knows, view: str, changes: Changes, horizons: Horizons) -> list[Json]:
-    source = keeper.inputs(view)
-    return list(messages(view, source.type, source.layout, changes, horizons))
+def told(keeper: Knows, view: str, changes: Delta, horizons: Horizons) -> list[Json]:
+    source = keeper.view_input(view)
+    return list(json_changes(view, source.type, source.layout, changes, horizons))
 
 
 def expected(program: mmpl.Program, views: Sequence[str], log: Log) -> dict[str, dict[str, Json]]:
     """All rows of the views, by a run over the whole log at once; but for `steps`, which may be counted otherwise."""
     plan = generation("0", program, views).plan(1)
-    engine = LocalEngine(plan.kernels, work=plan.stages[0])
-    engine.advance(Frame({}, {}))
+    engine = LocalEngine(plan.kernels, stage=plan.stages[0])
+    engine.advance(InputBatch({}, {}))
     start = log.start()
-    end = log.after(start, Limit())
+    end = log.after(start, BatchLimit())
     events = {s.name: log.read(s.name, start, end) for s in program.streams}
-    engine.advance(Frame({s: e for s, e in events.items() if e.num_rows}, end.streams()))
+    engine.advance(InputBatch({s: e for s, e in events.items() if e.num_rows}, end.stream_horizons()))
     found = {}
     for view in views:
         source = plan.kernels.inputs[view]
-        rows = messages(view, source.type, source.layout, engine.rows(view), engine.remembered.horizons)
+        rows = json_changes(view, source.type, source.layout, engine.snapshot(view), engine.state.horizons)
         found[view] = {str(m["key"]): without_steps(m) for m in rows}
     return found
 
@@ -189,7 +189,7 @@ class Publishing:
     program: mmpl.Program
     random: Random
     log: DurableLog
-    lines: list[Event] = field(default_factory=list)
+    lines: list[RecordedLine] = field(default_factory=list)
     drawn: Histories = field(init=False)
 
     def __post_init__(self) -> None:
@@ -207,10 +207,10 @@ class Publishing:
             after = self._history()
             frame = frame_of(self.program, before, after)
             moved = {s: h for s, h in frame.horizons.items() if h > before.horizons[s] and s in self.log.streams}
-            self.log.append_frame(Frame({s: e for s, e in frame.events.items() if s in moved}, moved))
+            self.log.append_batch(InputBatch({s: e for s, e in frame.events.items() if s in moved}, moved))
 
     def _history(self) -> History:
-        return History.of(self.program, self.lines)
+        return History.from_lines(self.program, self.lines)
 
     def _sizes(self, count: int) -> list[int]:
         ends = sorted({0, count, *self.random.sample(range(count + 1), self.random.randint(0, count))})
@@ -218,4 +218,4 @@ class Publishing:
 
     @property
     def horizons(self) -> Horizons:
-        return self.log.newest().streams()
+        return self.log.newest().stream_horizons()

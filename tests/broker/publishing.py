@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.algebra.types import INT, STRING
-from smile.broker.publication import Numbered, Publication, Published, Silence
+from smile.broker.publication import ProducerSequence, Publication, PublishResult, SilencePublication
 from smile.broker.publisher import Publisher
 from smile.errors import SmileError
-from smile.log.clock import Clock, Ticks, wall_clock
+from smile.log.clock import Clock, TickGenerator, wall_clock
 from smile.log.durable import DurableLog
-from smile.log.position import Limit
-from smile.log.published_batches import rows_of_batch
-from smile.log.shape import Shape
+from smile.log.position import BatchLimit
+from smile.log.published_arrow import read_batch_events
+from smile.log.stream_schema import StreamSchema
 
 COLUMNS = (("v", INT), ("w", STRING))
 STREAMS = [
@@ -33,8 +33,8 @@ def publisher_at(
     path: Path, clock: Clock = wall_clock, origin: int = 0, silence_ms: int = 50, idle_ms: int = 10_000, **given: Any
 ) -> Iterator[Publisher]:
     """Silence is rare unless it is asked for."""
-    log = DurableLog.at(str(path), STREAMS, flush=False)
-    publisher = Publisher(log, Ticks(origin, clock), silence_ms, idle_ms, STREAMS, **given)
+    log = DurableLog.open_or_create(str(path), STREAMS, flush=False)
+    publisher = Publisher(log, TickGenerator(origin, clock), silence_ms, idle_ms, STREAMS, **given)
     publisher.start()
     try:
         yield publisher
@@ -44,14 +44,14 @@ def publisher_at(
 
 
 def numbered(stream: str, rows: list[tuple[Any, ...]], seq: int, producer: str = "p") -> Publication:
-    return Publication(stream, rows, Numbered(producer, seq))
+    return Publication(stream, rows, ProducerSequence(producer, seq))
 
 
-def taken(publisher: Publisher, order: Publication | Silence) -> Published:
+def taken(publisher: Publisher, order: Publication | SilencePublication) -> PublishResult:
     return publisher.submit(order).result(WAIT_S)
 
 
-def answer(future: Future[Published]) -> tuple[list[int], int] | str:
+def answer(future: Future[PublishResult]) -> tuple[list[int], int] | str:
     """Ticks and how many of them were there before, or the code of the error."""
     try:
         found = future.result(WAIT_S)
@@ -66,7 +66,7 @@ def as_batch(rows: list[tuple[Any, ...]], stream: str) -> pa.RecordBatch:
     names = [*(["t"] if definition.publisher_timed else []), *(name for name, _ in COLUMNS)]
     kinds = [pa.string() if name == "w" else pa.int64() for name in names]
     columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
-    return rows_of_batch(Shape(definition), pa.record_batch(columns, names), definition.publisher_timed)
+    return read_batch_events(StreamSchema(definition), pa.record_batch(columns, names), definition.publisher_timed)
 
 
 def content(path: Path, stream: str) -> dict[int, tuple[Any, ...]]:
@@ -74,7 +74,7 @@ def content(path: Path, stream: str) -> dict[int, tuple[Any, ...]]:
     log = DurableLog(str(path), STREAMS)
     found: dict[int, tuple[Any, ...]] = {}
     position = log.start()
-    while (end := log.after(position, Limit(commits=1))) != position:
+    while (end := log.after(position, BatchLimit(commits=1))) != position:
         for row in log.read(stream, position, end).to_pylist():
             assert row["t"] not in found
             found[row["t"]] = (row["v"], row["w"])

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from smile.broker.broker import Broker
-from smile.broker.publication import Numbered, Publication
-from smile.broker.subscription import Subscription
-from smile.broker.view import Condition
+from smile.broker.publication import ProducerSequence, Publication
+from smile.broker.subscription import ViewSubscription
+from smile.broker.view import ViewCondition
 from smile.errors import SmileError, error
 from smile.settings import Settings
 from smile.source import Source
@@ -49,12 +49,12 @@ def publish(broker: Broker, stream: str, *rows: tuple[Any, ...]) -> dict[str, in
 def rows_of(broker: Broker, view: str, after: dict[str, int]) -> list[Json]:
     """What the view shows once it knows that."""
     woken = Event()
-    subscription = broker.view(view).subscribe(Condition(), woken.set, after=after)
+    subscription = broker.view(view).subscribe(ViewCondition(), woken.set, after=after)
     try:
         while (told := subscription.take(1000)) is None:
             assert woken.wait(WAIT_S)
             woken.clear()
-        return [json.loads(line) for line in told.lines().splitlines()]
+        return [json.loads(line) for line in told.rows_ndjson().splitlines()]
     finally:
         subscription.close()
 
@@ -77,7 +77,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_repeat_has_the_ticks_that_it_had(tmp_path: Path) -> None:
-    numbered = Publication("Bids", [("IBM", 1), ("HAL", 2)], Numbered("me", 7))
+    numbered = Publication("Bids", [("IBM", 1), ("HAL", 2)], ProducerSequence("me", 7))
     with opened(tmp_path, source(BIDS, COUNTS)) as broker:
         first = broker.publish(numbered).result(WAIT_S)
     with opened(tmp_path, None) as broker:
@@ -105,7 +105,7 @@ def test_the_program_changes_and_unchanged_views_go_on(tmp_path: Path) -> None:
         publish(broker, "Bids", ("IBM", 5), ("IBM", 6))
         counts, sums = broker.view("Counts"), broker.view("Sums")
         woken = Event()
-        followed: list[Subscription] = [v.subscribe(Condition(), woken.set) for v in (counts, sums)]
+        followed: list[ViewSubscription] = [v.subscribe(ViewCondition(), woken.set) for v in (counts, sums)]
         new = source(BIDS, TALKS, COUNTS, MAXES, TALKED)
         told = broker.difference(new)
         assert (told.added, told.changed, told.unchanged) == (("Talked",), ("Sums",), ("Counts",))
@@ -146,7 +146,7 @@ def test_a_change_that_was_cut_short_is_made_up_for(tmp_path: Path, monkeypatch:
         def killed(*_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(type(broker._keeper), "add", killed)
+        monkeypatch.setattr(type(broker._maintainer), "add", killed)
         with pytest.raises(KeyboardInterrupt):
             broker.apply(source(BIDS, COUNTS, SUMS))
     monkeypatch.undo()
@@ -172,11 +172,11 @@ def test_a_program_that_cannot_follow_changes_nothing(tmp_path: Path) -> None:
 def test_a_change_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(tmp_path, source(BIDS, COUNTS, SUMS)) as broker:
         after = publish(broker, "Bids", ("IBM", 5))
-        keeper = type(broker._keeper)
+        keeper = type(broker._maintainer)
         add = keeper.add
 
         def fails(self: Any, generation: Any, log: Any) -> None:
-            if "Maxes" in generation.wanted:
+            if "Maxes" in generation.views:
                 raise error("E051", "rows of a join would share a key")
             add(self, generation, log)
 
@@ -226,11 +226,11 @@ def test_the_log_is_cut_where_no_view_needs_it(tmp_path: Path) -> None:
         deadline = Event()
         for _ in range(100):
             deadline.wait(0.1)
-            broker.retain()
-            if broker.log.cut_to("Bids") is not None:
+            broker.truncate_log()
+            if broker.log.truncated_to("Bids") is not None:
                 break
-        assert broker.log.cut_to("Bids") is not None
-        assert not broker.troubles
+        assert broker.log.truncated_to("Bids") is not None
+        assert not broker.warnings
         with pytest.raises(SmileError) as refused:
             broker.apply(source(BIDS, COUNTS, SUMS))
         assert code_of(refused) == "E097"
@@ -249,5 +249,5 @@ def test_unknown_names_are_told_with_what_is_near(tmp_path: Path) -> None:
             assert hint in (refused.value.diagnostics[0].hint or "")
             assert len(str(refused.value)) < 200
         with pytest.raises(SmileError) as refused:
-            broker.shape("Bid")
+            broker.schema("Bid")
         assert refused.value.diagnostics[0].hint == "Did you mean Bids?"

@@ -12,15 +12,15 @@ import pytest
 
 from smile import limits
 from smile.algebra import mmpl
-from smile.broker.in_process import InProcess
-from smile.broker.keeper import Delivered, Horizons
+from smile.broker.local_maintainer import LocalMaintainer
+from smile.broker.maintainer import BatchDelivery, Horizons
 from smile.engine.generation import Generation
 from smile.errors import SmileError, error
 from smile.knowledge.json import Json
 from smile.log.durable import DurableLog
 from smile.program import compile_program
 from smile.source import Source
-from smile.state.store import Store
+from smile.state.store import StateStore
 from tests.broker.keeping import Heard, Publishing, differences, expected, generation, over, reads
 from tests.engine.invariants import small
 from tests.random_programs import SEED_ID, STREAMS, random_program, seeds
@@ -38,12 +38,12 @@ class Life:
     publishing: Publishing = field(init=False)
     generations: list[Generation] = field(default_factory=list)
     heard: Heard = field(default_factory=Heard)
-    keeper: InProcess = field(init=False)
+    keeper: LocalMaintainer = field(init=False)
     lives: int = 0
 
     def __post_init__(self) -> None:
         first = self.random.sample([s.name for s in STREAMS], self.random.randint(1, 3))
-        log = DurableLog.at(str(self.folder / "log"), [s for s in STREAMS if s.name in first], flush=False)
+        log = DurableLog.open_or_create(str(self.folder / "log"), [s for s in STREAMS if s.name in first], flush=False)
         self.publishing = Publishing(self.program, self.random, log)
         self._add_some()
         self._begin()
@@ -75,7 +75,7 @@ class Life:
     def add(self) -> None:
         for one in self._add_some():
             self.keeper.add(one, self.publishing.log)
-            self.heard.await_(one.wanted, {})
+            self.heard.await_(one.views, {})
 
     def add_stream(self) -> None:
         missing = [s for s in STREAMS if s.name not in self.publishing.log.streams]
@@ -116,7 +116,7 @@ class Life:
 
     @property
     def views(self) -> list[str]:
-        return [view for one in self.generations for view in one.wanted]
+        return [view for one in self.generations for view in one.views]
 
     def _add_some(self) -> list[Generation]:
         """Some of the views that the log's streams allow, and that are not kept."""
@@ -130,9 +130,9 @@ class Life:
     def _drop(self, views: list[str]) -> None:
         smaller = []
         for one in self.generations:
-            wanted = tuple(view for view in one.wanted if view not in views)
+            wanted = tuple(view for view in one.views if view not in views)
             if wanted:
-                smaller.append(replace(one, wanted=wanted, kept=wanted))
+                smaller.append(replace(one, views=wanted, stored_views=wanted))
         self.generations = smaller
 
     def _change_meanwhile(self) -> None:
@@ -148,7 +148,7 @@ class Life:
         # A subscriber may know more than was saved: he hears nothing until the keeper knows as much again.
         self.heard = Heard()
         state = self.folder / f"state-{self.lives}"
-        self.keeper = InProcess(state, self.publishing.log, self.generations, self.heard)
+        self.keeper = LocalMaintainer(state, self.publishing.log, self.generations, self.heard)
         self.heard.keeper = self.keeper
         self.keeper.start()
 
@@ -195,14 +195,14 @@ class Kept:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.program = folder, program()
-        self.log = DurableLog.at(str(folder / "log"), self.program.streams, flush=False)
+        self.log = DurableLog.open_or_create(str(folder / "log"), self.program.streams, flush=False)
         self.publishing = Publishing(self.program, Random(1), self.log)
         self.begin()
 
     def begin(self, heard: Heard | None = None) -> None:
         self.heard = heard or Heard()
         generations = [generation("0", self.program, VIEWS)]
-        self.keeper = InProcess(self.folder / "state", self.log, generations, self.heard)
+        self.keeper = LocalMaintainer(self.folder / "state", self.log, generations, self.heard)
         self.heard.keeper = self.keeper
         self.keeper.start()
 
@@ -238,8 +238,8 @@ def test_the_log_is_cut_below_hard_checkpoints(kept: Kept) -> None:
     hard = sorted(path.stem for path in folder.glob("*.hard"))
     assert len(hard) == 2
     wanted = kept.expected()
-    kept.log.cut(reached[-2])
-    assert kept.log.cut_to("A") == reached[-2]["A"]
+    kept.log.truncate(reached[-2])
+    assert kept.log.truncated_to("A") == reached[-2]["A"]
     kept.keeper.stop()
     for path in folder.glob("*.state"):
         if path.name.rpartition("-")[0] > hard[0]:
@@ -254,7 +254,7 @@ def test_state_that_is_cut_off_from_its_log_is_refused(kept: Kept) -> None:
     kept.publish(20)
     found = kept.keeper.checkpoint()
     assert found is not None
-    kept.log.cut(found)
+    kept.log.truncate(found)
     kept.keeper.stop()
     shutil.rmtree(kept.folder / "state")
     kept.begin()
@@ -267,7 +267,7 @@ def test_what_the_listener_could_not_take_is_told_as_a_whole(kept: Kept) -> None
     kept.publish(5)
     deliver, failures = kept.heard.deliver, [1, 1]
 
-    def failing(delivered: Delivered) -> None:
+    def failing(delivered: BatchDelivery) -> None:
         if failures:
             failures.pop()
             raise MemoryError("no room")
@@ -302,14 +302,14 @@ def test_a_damaged_log_ends_it(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_disk_that_is_full_is_told_of_and_gets_over(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "checkpoint_s_max", 0.0)
     full = [True]
-    save = Store.save
+    save = StateStore.save
 
-    def failing(store: Store, *given: Any) -> int:
+    def failing(store: StateStore, *given: Any) -> int:
         if full:
             raise error("E064", "no space left on device")
         return save(store, *given)
 
-    monkeypatch.setattr(Store, "save", failing)
+    monkeypatch.setattr(StateStore, "save", failing)
     kept.publish(5)
     with kept.heard.moved:
         assert kept.heard.moved.wait_for(lambda: bool(kept.heard.troubles), 30)
@@ -344,7 +344,7 @@ def test_views_that_cannot_be_added_leave_the_others_alone(kept: Kept) -> None:
     assert found is not None
     kept.keeper.drop(["Pairs"])
     kept.publishing.publish(5)
-    kept.log.cut(found)
+    kept.log.truncate(found)
     with pytest.raises(SmileError) as refused:
         kept.keeper.add(generation("1", kept.program, ("Pairs",)), kept.log)
     assert refused.value.diagnostics[0].code == "E097"
@@ -355,13 +355,13 @@ def test_views_that_cannot_be_added_leave_the_others_alone(kept: Kept) -> None:
 
 def test_checkpoints_are_few_and_follow_the_changes(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
-    save = Store.save
+    save = StateStore.save
 
-    def counting(store: Store, *given: Any) -> int:
+    def counting(store: StateStore, *given: Any) -> int:
         written.append(save(store, *given))
         return written[-1]
 
-    monkeypatch.setattr(Store, "save", counting)
+    monkeypatch.setattr(StateStore, "save", counting)
     for _ in range(20):
         kept.publish(3)
     assert written == []

@@ -13,9 +13,9 @@ from random import Random
 import pytest
 
 from smile.algebra import mmpl
-from smile.broker.on_spark import OnSpark
+from smile.broker.spark_maintainer import SparkMaintainer
 from smile.engine.generation import Generation
-from smile.engine.spark.session import Java, running, session
+from smile.engine.spark.session import JavaProcess, current_java, spark_session
 from smile.log.durable import DurableLog
 from tests.broker.keeping import Heard, Publishing, differences, expected, generation, over, reads
 from tests.random_programs import SEED_ID, STREAMS, random_program, seeds
@@ -24,14 +24,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Java]:
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProcess]:
     """One for all of them, unless it is killed: then the keeper starts another."""
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
-    session("local[2]", "smile tests", tmp_path_factory.mktemp("spark") / "log")
-    found = running()
+    spark_session("local[2]", "smile tests", tmp_path_factory.mktemp("spark") / "log")
+    found = current_java()
     assert found is not None
     yield found
-    found.end()
+    found.stop()
 
 
 class Kept:
@@ -39,7 +39,9 @@ class Kept:
 
     def __init__(self, folder: Path, program: mmpl.Program, streams: list[str], seed: int) -> None:
         self.folder, self.program, self.random = folder, program, Random(seed)
-        log = DurableLog.at(str(folder / "log"), [s for s in program.streams if s.name in streams], flush=False)
+        log = DurableLog.open_or_create(
+            str(folder / "log"), [s for s in program.streams if s.name in streams], flush=False
+        )
         self.publishing = Publishing(program, self.random, log)
         self.generations: list[Generation] = []
         self.state = folder / "state"
@@ -47,7 +49,7 @@ class Kept:
     def begin(self, partitions: int = 2) -> None:
         self.heard = Heard()
         spark_log = self.folder / "spark.log"
-        self.keeper = OnSpark(
+        self.keeper = SparkMaintainer(
             self.state, self.publishing.log, self.generations, self.heard, "local[2]", partitions, spark_log
         )
         self.heard.keeper = self.keeper
@@ -55,7 +57,7 @@ class Kept:
 
     @property
     def views(self) -> list[str]:
-        return [view for one in self.generations for view in one.wanted]
+        return [view for one in self.generations for view in one.views]
 
     def await_all(self) -> None:
         for view in self.views:
@@ -117,7 +119,7 @@ def test_streams_and_views_come_and_go(seed: int, tmp_path: Path) -> None:
         kept.keeper.stop()
 
 
-def test_a_broker_that_is_killed_and_then_its_java(tmp_path: Path, java: Java) -> None:
+def test_a_broker_that_is_killed_and_then_its_java(tmp_path: Path, java: JavaProcess) -> None:
     """What is on the disk is enough, though the file that says what it is has a wrong bit; and without Java the next
     one takes over."""
     program = of_streams(7, "A")
@@ -146,13 +148,13 @@ def test_a_broker_that_is_killed_and_then_its_java(tmp_path: Path, java: Java) -
         kept.publishing.publish(4)
         kept.check()
         assert any("was killed" in told for told in kept.heard.troubles)
-        own = running()
+        own = current_java()
         assert own is not None
         assert own is not java
     finally:
         kept.keeper.stop()
     assert own.process.poll() is not None
-    assert running() is None
+    assert current_java() is None
 
 
 def _loaded(java: int) -> list[str]:

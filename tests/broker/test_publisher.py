@@ -18,12 +18,12 @@ import pytest
 
 from smile import limits
 from smile.algebra import mmpl
-from smile.broker.publication import Publication, Published, Silence
+from smile.broker.publication import Publication, PublishResult, SilencePublication
 from smile.broker.publisher import Publisher
 from smile.errors import SmileError, error
-from smile.log.clock import Ticks, wall_clock
+from smile.log.clock import TickGenerator, wall_clock
 from smile.log.durable import DurableLog
-from smile.log.frame import END, NOTHING
+from smile.log.input_batch import END, HORIZON_MIN
 from smile.log.pieces import StreamPiece
 from tests.broker.publishing import STREAMS, WAIT_S, answer, as_batch, content, numbered, publisher_at, taken
 
@@ -58,7 +58,7 @@ def test_a_clock_that_steps_back_or_stands_still_gives_higher_ticks_even_after_a
                 told += taken(publisher, Publication("R", [(len(told), "x")])).ticks
                 horizons = publisher.horizons
                 assert horizons["R"] >= told[-1]
-                assert horizons["T"] == NOTHING
+                assert horizons["T"] == HORIZON_MIN
     assert all(b - a >= 1024 for a, b in pairwise(told))
     assert list(content(tmp_path / "log", "R")) == told
 
@@ -66,7 +66,7 @@ def test_a_clock_that_steps_back_or_stands_still_gives_higher_ticks_even_after_a
 def until(publisher: Publisher, stream: str, tick: int) -> None:
     """Waits for the commit that tells of it; the commits are counted by `publisher_at`'s listener."""
     commits = threading.Event()
-    publisher._committed = commits.set
+    publisher._on_commit = commits.set
     for _ in range(100):
         if publisher.horizons[stream] >= tick:
             return
@@ -82,10 +82,10 @@ def test_idle_streams_advance_with_the_clock_and_what_is_told_is_on_the_disk(tmp
         reader = DurableLog(str(tmp_path / "log"), STREAMS)
         for now[0] in (PAST + 7, PAST + 900):
             until(publisher, "R", now[0] * 1024)
-            assert reader.newest().streams() == {"R": now[0] * 1024, "S": now[0] * 1024, "T": NOTHING}
+            assert reader.newest().stream_horizons() == {"R": now[0] * 1024, "S": now[0] * 1024, "T": HORIZON_MIN}
         commits = publisher.status()["commits"]
         now[0] -= 500
-        taken(publisher, Silence("T", 3))
+        taken(publisher, SilencePublication("T", 3))
         assert publisher.horizons == {"R": (PAST + 900) * 1024, "S": (PAST + 900) * 1024, "T": 3}
         assert publisher.status()["commits"] == commits + 1
         reader.close()
@@ -98,20 +98,20 @@ def test_soon_after_an_event_the_other_streams_are_known_as_far(tmp_path: Path) 
 
 
 def test_streams_that_come_later_can_be_published_to(tmp_path: Path) -> None:
-    log = DurableLog.at(str(tmp_path / "log"), STREAMS[:1], flush=False)
-    publisher = Publisher(log, Ticks(0, wall_clock), 50, 10_000, STREAMS[:1])
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS[:1], flush=False)
+    publisher = Publisher(log, TickGenerator(0, wall_clock), 50, 10_000, STREAMS[:1])
     publisher.start()
     taken(publisher, Publication("R", [(1, "a")]))
     with pytest.raises(SmileError, match="there is no stream T"):
         publisher.submit(Publication("T", [(4, 1, "a")]))
     log.add_streams(STREAMS)
-    publisher.become(STREAMS[1:])
+    publisher.set_streams(STREAMS[1:])
     assert list(taken(publisher, Publication("T", [(4, 1, "a")])).ticks) == [4]
     taken(publisher, Publication("S", [(2, "b")]))
     with pytest.raises(SmileError, match="there is no stream R"):
         publisher.submit(Publication("R", [(1, "a")]))
     publisher.stop()
-    assert DurableLog.definitions_at(log.path) == STREAMS
+    assert DurableLog.read_definitions(log.path) == STREAMS
     log.close()
     assert [len(content(tmp_path / "log", stream)) for stream in "RST"] == [1, 1, 1]
 
@@ -138,9 +138,9 @@ def test_origins_of_one_log_have_ticks_of_their_own(tmp_path: Path) -> None:
 def test_a_publishers_own_ticks_ascend(tmp_path: Path) -> None:
     with publisher_at(tmp_path / "log", silence_ms=0, idle_ms=1) as publisher:
         assert list(taken(publisher, Publication("T", [(4, 1, "a"), (9, 2, "b")])).ticks) == [4, 9]
-        assert taken(publisher, Silence("T", 20)) == Published(())
+        assert taken(publisher, SilencePublication("T", 20)) == PublishResult(())
         assert publisher.horizons["T"] == 20
-        assert taken(publisher, Silence("T", 7)) == Published(())
+        assert taken(publisher, SilencePublication("T", 7)) == PublishResult(())
         for rows, expected in [
             ([(4, 1, "a"), (9, 2, "b")], ([4, 9], 2)),
             ([(9, 2, "b"), (21, 3, "c")], ([9, 21], 1)),
@@ -152,7 +152,7 @@ def test_a_publishers_own_ticks_ascend(tmp_path: Path) -> None:
         ]:
             for given in (rows, as_batch(rows, "T")):
                 assert answer(publisher.submit(Publication("T", given))) in (expected, ([9, 21], 2))
-        taken(publisher, Silence("T", END))
+        taken(publisher, SilencePublication("T", END))
         assert answer(publisher.submit(Publication("T", [(4, 1, "a"), (21, 3, "c")]))) == ([4, 21], 2)
         with pytest.raises(SmileError, match="T is finished: nothing happens on it any more") as failure:
             taken(publisher, Publication("T", [(21, 3, "c"), (40, 1, "a")]))
@@ -173,10 +173,10 @@ def test_ticks_that_are_known_and_numbers_that_are_new_go_together(tmp_path: Pat
 
 def test_what_is_wrong_in_itself_is_refused_at_once(tmp_path: Path) -> None:
     with publisher_at(tmp_path / "log") as publisher:
-        wrong: list[tuple[Publication | Silence, str]] = [
+        wrong: list[tuple[Publication | SilencePublication, str]] = [
             (Publication("Q", [(1, "a")]), "E076"),
-            (Silence("R", 5), "E079"),
-            (Silence("T", -1), "E079"),
+            (SilencePublication("R", 5), "E079"),
+            (SilencePublication("T", -1), "E079"),
             (Publication("T", as_batch([(1, "a")], "R")), "E088"),
             (numbered("R", [(1, "a")], -1), "E096"),
             (numbered("R", [(1, "a")], 2**63), "E096"),
@@ -197,8 +197,8 @@ def test_what_is_wrong_in_itself_is_refused_at_once(tmp_path: Path) -> None:
 def test_what_waits_is_bounded_and_refused_clearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "publisher_events_max", 10)
     monkeypatch.setattr(limits, "publisher_bytes_max", 20_000)
-    log = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
-    publisher = Publisher(log, Ticks(0, wall_clock), 50, 10_000, STREAMS)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
+    publisher = Publisher(log, TickGenerator(0, wall_clock), 50, 10_000, STREAMS)
     kept = [publisher.submit(Publication("R", [(n, "a")] * 5)) for n in range(2)]
     for rows in ([(1, "a")], [(1, "x" * 20_000)]):
         with pytest.raises(SmileError, match="10 events are waiting") as failure:
@@ -226,9 +226,9 @@ def test_what_was_submitted_is_finished_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_check_of_the_tick_refuses_one_publication_alone(tmp_path: Path) -> None:
-    stream = replace(STREAMS[0], checks=(mmpl.Call("<=", (mmpl.Column("v"), mmpl.Column("t"))),))
-    log = DurableLog.at(str(tmp_path / "log"), [stream], flush=False)
-    publisher = Publisher(log, Ticks(0, lambda: 100), 50, 10_000, [stream])
+    stream = replace(STREAMS[0], checks=(mmpl.Call("<=", (mmpl.ColumnRef("v"), mmpl.ColumnRef("t"))),))
+    log = DurableLog.open_or_create(str(tmp_path / "log"), [stream], flush=False)
+    publisher = Publisher(log, TickGenerator(0, lambda: 100), 50, 10_000, [stream])
     futures = [publisher.submit(Publication("R", [(v, "a"), (v, "b")])) for v in (5, 2**50, 6)]
     futures.append(publisher.submit(Publication("R", as_batch([(2**50, "a")], "R"))))
     publisher.start()
@@ -305,12 +305,15 @@ def test_a_log_that_cannot_be_read_any_more_refuses_until_it_can(
 
 
 def test_events_of_a_finished_stream_are_refused(tmp_path: Path) -> None:
-    log = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
-    log.append([StreamPiece("R", "0", NOTHING, END)])
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
+    log.append([StreamPiece("R", "0", HORIZON_MIN, END)])
     log.close()
     for _ in range(2):
         with publisher_at(tmp_path / "log", lambda: PAST) as publisher:
-            futures = [publisher.submit(Silence("T", END)), publisher.submit(Publication("T", [(1, 1, "a")]))]
+            futures = [
+                publisher.submit(SilencePublication("T", END)),
+                publisher.submit(Publication("T", [(1, 1, "a")])),
+            ]
             assert [answer(future) for future in futures] == [([], 0), "E081"]
             assert answer(publisher.submit(Publication("R", [(1, "a")]))) == "E081"
             (tick,) = taken(publisher, Publication("S", [(1, "a")])).ticks
@@ -390,9 +393,9 @@ def test_a_publisher_that_is_killed_keeps_what_it_acknowledged_once(tmp_path: Pa
 
 
 def test_futures_of_one_commit_are_answered_together(tmp_path: Path) -> None:
-    log = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
-    publisher = Publisher(log, Ticks(0, wall_clock), 50, 10_000, STREAMS)
-    futures: list[Future[Published]] = [publisher.submit(Publication("R", [(n, "a")])) for n in range(100)]
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
+    publisher = Publisher(log, TickGenerator(0, wall_clock), 50, 10_000, STREAMS)
+    futures: list[Future[PublishResult]] = [publisher.submit(Publication("R", [(n, "a")])) for n in range(100)]
     publisher.start()
     assert not wait(futures, WAIT_S).not_done
     assert publisher.status()["commits"] == 1

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from smile.broker.publication import Numbered, Publication, Silence
+from smile.broker.publication import ProducerSequence, Publication, SilencePublication
 from smile.errors import SmileError
-from smile.log.frame import END, NOTHING
+from smile.log.input_batch import END, HORIZON_MIN
 from tests.broker.publishing import WAIT_S, answer, as_batch, content, numbered, publisher_at, taken
 
 PAST = 10**15
@@ -22,10 +22,10 @@ class Model:
     def __init__(self) -> None:
         self.events: dict[str, dict[int, tuple[Any, ...]]] = {"R": {}, "S": {}, "T": {}}
         self.numbers: dict[str, dict[int, tuple[str, int]]] = {}
-        self.silent = NOTHING
+        self.silent = HORIZON_MIN
 
-    def check(self, order: Publication | Silence, found: tuple[list[int], int] | str) -> None:
-        if isinstance(order, Silence):
+    def check(self, order: Publication | SilencePublication, found: tuple[list[int], int] | str) -> None:
+        if isinstance(order, SilencePublication):
             self.silent = max(self.silent, order.to)
             assert found == ([], 0)
             return
@@ -43,23 +43,23 @@ class Model:
         assert len(ticks) == len(rows)
         for number, (tick, row) in enumerate(zip(ticks, rows, strict=True)):
             if number >= again:
-                assert tick > max(self.events[stream], default=NOTHING)
+                assert tick > max(self.events[stream], default=HORIZON_MIN)
                 self.events[stream][tick] = row[1:] if stream == "T" else row
                 if stream == "T":
                     assert tick == row[0]
                     self.silent = tick
-            if order.numbered is not None:
-                of = self.numbers.setdefault(order.numbered.producer, {})
-                of.setdefault(order.numbered.seq + number, (stream, tick))
+            if order.sequence is not None:
+                of = self.numbers.setdefault(order.sequence.producer, {})
+                of.setdefault(order.sequence.seq + number, (stream, tick))
 
     def _repeated(self, order: Publication) -> tuple[list[int], str | None]:
         """Ticks of what a producer's numbers say was there, or the code of the error."""
         ticks = list[int]()
-        if order.numbered is None:
+        if order.sequence is None:
             return ticks, None
-        used = self.numbers.get(order.numbered.producer, {})
+        used = self.numbers.get(order.sequence.producer, {})
         last = max(used, default=-1)
-        for number, row in enumerate(order.rows, order.numbered.seq):
+        for number, row in enumerate(order.rows, order.sequence.seq):
             if number > last:
                 break
             if number not in used:
@@ -81,7 +81,7 @@ class Model:
         return repeated + [row[0] for row in again], None
 
 
-def some_orders(random: Random, sent: list[Publication], tick: list[int]) -> Iterator[Publication | Silence]:
+def some_orders(random: Random, sent: list[Publication], tick: list[int]) -> Iterator[Publication | SilencePublication]:
     for _ in range(random.randrange(1, 25)):
         stream = random.choice("RST")
         if sent and random.random() < 0.4:
@@ -89,7 +89,7 @@ def some_orders(random: Random, sent: list[Publication], tick: list[int]) -> Ite
             continue
         if stream == "T" and random.random() < 0.2:
             tick[0] += random.randrange(20)
-            yield Silence("T", tick[0] - random.randrange(10) if tick[0] > 10 else tick[0])
+            yield SilencePublication("T", tick[0] - random.randrange(10) if tick[0] > 10 else tick[0])
             continue
         rows: list[tuple[Any, ...]] = [
             (random.randrange(10), random.choice(["a", None])) for _ in range(random.randrange(1, 6))
@@ -104,10 +104,10 @@ def some_orders(random: Random, sent: list[Publication], tick: list[int]) -> Ite
         if random.random() < 0.8:
             producer = random.choice(["p", "q", "r"])
             last = max(
-                (s.numbered.seq + len(s.rows) for s in sent if s.numbered and s.numbered.producer == producer),
+                (s.sequence.seq + len(s.rows) for s in sent if s.sequence and s.sequence.producer == producer),
                 default=0,
             )
-            who = Numbered(producer, max(0, last + random.choice([0, 0, 0, 0, 3, -2])))
+            who = ProducerSequence(producer, max(0, last + random.choice([0, 0, 0, 0, 3, -2])))
         made = Publication(stream, rows, who)
         sent.append(made)
         yield made
@@ -115,11 +115,11 @@ def some_orders(random: Random, sent: list[Publication], tick: list[int]) -> Ite
 
 def spoilt(random: Random, before: Publication) -> Publication:
     """One that was sent, again: as it was, a part of it, longer, or with something changed."""
-    rows, who = list(before.rows), before.numbered
+    rows, who = list(before.rows), before.sequence
     kind = random.randrange(8)
     if kind == 1 and len(rows) > 1:
         cut = random.randrange(1, len(rows))
-        rows, who = rows[cut:], who and Numbered(who.producer, who.seq + cut)
+        rows, who = rows[cut:], who and ProducerSequence(who.producer, who.seq + cut)
     elif kind == 2:
         rows = rows[: random.randrange(1, len(rows) + 1)]
     elif kind == 3 and before.stream != "T":
@@ -130,7 +130,7 @@ def spoilt(random: Random, before: Publication) -> Publication:
     elif kind == 5 and len(rows) > 2:
         del rows[random.randrange(1, len(rows) - 1)]
     elif kind == 6:
-        who = Numbered(random.choice(["p", "q", "r", "s"]), random.randrange(60))
+        who = ProducerSequence(random.choice(["p", "q", "r", "s"]), random.randrange(60))
     return Publication(before.stream, rows, who)
 
 
@@ -197,7 +197,7 @@ def test_numbers_of_events_that_were_known_stay_when_others_are_forgotten(tmp_pa
             taken(publisher, numbered("T", [(n, n, "a")], n, "p"))
         taken(publisher, numbered("T", [(1, 1, "a"), (3, 3, "a"), (5, 5, "a")], 0, "q"))
         taken(publisher, numbered("T", [(6, 6, "a")], 6, "p"))
-        publisher._log.cut({"R": END, "S": END, "T": 3})
+        publisher._log.truncate({"R": END, "S": END, "T": 3})
         expected = ([1, 3, 5], 3)
         assert answer(publisher.submit(numbered("T", [(1, 1, "a"), (3, 3, "a"), (5, 5, "a")], 0, "q"))) == expected
         assert answer(publisher.submit(numbered("T", [(1, 1, "a"), (3, 3, "a"), (5, 5, "b")], 0, "q"))) == "E096"
@@ -206,10 +206,10 @@ def test_numbers_of_events_that_were_known_stay_when_others_are_forgotten(tmp_pa
         assert answer(publisher.submit(Publication("T", [(1, 1, "a")]))) == "E097"
 
 
-def in_some_form(random: Random, order: Publication | Silence) -> Publication | Silence:
-    if isinstance(order, Silence) or random.random() < 0.5:
+def in_some_form(random: Random, order: Publication | SilencePublication) -> Publication | SilencePublication:
+    if isinstance(order, SilencePublication) or random.random() < 0.5:
         return order
-    return Publication(order.stream, as_batch(list(order.rows), order.stream), order.numbered)
+    return Publication(order.stream, as_batch(list(order.rows), order.stream), order.sequence)
 
 
 def test_many_threads_publish_at_once(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ from random import Random
 import pytest
 
 from smile.algebra import mmpl
-from smile.broker.telling import Telling
+from smile.broker.ordered_delivery import OrderedDelivery
 from smile.engine.local import LocalEngine
-from smile.engine.plan import Made
-from smile.kernels.transform import Input
+from smile.engine.plan import StageResult
+from smile.kernels.transform import InputRelation
 from smile.knowledge.json import Json
 from smile.log.durable import DurableLog
-from smile.log.frame import Frame
-from smile.log.position import Limit, Position
+from smile.log.input_batch import InputBatch
+from smile.log.position import BatchLimit, Position
 from tests.broker.keeping import Heard, Publishing, differences, generation, told, without_steps
 from tests.engine.invariants import small
 from tests.random_programs import SEED_ID, random_program, seeds
@@ -25,43 +25,43 @@ class Going:
     def __init__(self, program: mmpl.Program, log: DurableLog, random: Random) -> None:
         self.views, self.log, self.random = program.subscriptions, log, random
         self.plan = generation("0", program, self.views).plan(1)
-        self.engine = LocalEngine(self.plan.kernels, work=self.plan.stages[0])
+        self.engine = LocalEngine(self.plan.kernels, stage=self.plan.stages[0])
         self.position = log.start()
         self.heard = Heard()
         self.heard.keeper = self
-        self.telling = Telling(self.heard)
-        self.before = [(self.engine.remembered, self.position)]
+        self.telling = OrderedDelivery(self.heard)
+        self.before = [(self.engine.state, self.position)]
         # What is shown before anything has happened comes first.
         self._advance(self.position)
 
-    def inputs(self, view: str) -> Input:
+    def view_input(self, view: str) -> InputRelation:
         return self.plan.kernels.inputs[view]
 
     def advance(self, commits: int) -> None:
-        self._advance(self.log.after(self.position, Limit(commits=commits)))
+        self._advance(self.log.after(self.position, BatchLimit(commits=commits)))
 
     def _advance(self, end: Position) -> None:
-        start, work = self.engine.remembered.horizons, self.plan.stages[0]
+        start, work = self.engine.state.horizons, self.plan.stages[0]
         read = {s: self.log.read(s, self.position, end) for s in work.streams}
-        batch = self.engine.advance(Frame({s: e for s, e in read.items() if e.num_rows}, end.streams()))
-        changes = dict(work.told(0, Made(self.engine.remembered.states, batch.changes)))
+        batch = self.engine.advance(InputBatch({s: e for s, e in read.items() if e.num_rows}, end.stream_horizons()))
+        changes = dict(work.view_deltas(0, StageResult(self.engine.state.states, batch.deltas)))
         self.position = end
-        self.before.append((self.engine.remembered, end))
-        self.telling.batch(self.views, start, batch.horizons, changes, self.engine.rows)
+        self.before.append((self.engine.state, end))
+        self.telling.deliver(self.views, start, batch.horizons, changes, self.engine.snapshot)
 
     def shown(self) -> dict[str, dict[str, Json]]:
-        horizons = self.engine.remembered.horizons
+        horizons = self.engine.state.horizons
         return {
-            view: {str(m["key"]): without_steps(m) for m in told(self, view, self.engine.rows(view), horizons)}
+            view: {str(m["key"]): without_steps(m) for m in told(self, view, self.engine.snapshot(view), horizons)}
             for view in self.views
         }
 
     def go_back(self) -> None:
         kept = self.random.randint(1, len(self.before))
         self.before = self.before[:kept]
-        self.engine.remembered, self.position = self.before[-1]
-        if self.engine.remembered.version:
-            self.telling.restore(self.views, self.engine.remembered.horizons, self.engine.rows)
+        self.engine.state, self.position = self.before[-1]
+        if self.engine.state.version:
+            self.telling.restore(self.views, self.engine.state.horizons, self.engine.snapshot)
         else:
             self._advance(self.position)
 
@@ -70,7 +70,7 @@ class Going:
 def test_whoever_goes_back_takes_nothing_back(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     program = random_program(random, 3)
-    log = DurableLog.at(str(tmp_path / "log"), program.streams, flush=False)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), program.streams, flush=False)
     try:
         with small(random):
             Publishing(program, random, log).publish(16)
@@ -89,7 +89,7 @@ def test_whoever_goes_back_takes_nothing_back(seed: int, tmp_path: Path) -> None
 def test_nothing_is_told_after_the_end(tmp_path: Path) -> None:
     random = Random(1)
     program = random_program(random, 1)
-    log = DurableLog.at(str(tmp_path / "log"), program.streams, flush=False)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), program.streams, flush=False)
     going = Going(program, log, random)
     going.telling.close()
     before = dict(going.heard.horizons)

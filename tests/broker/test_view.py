@@ -13,17 +13,17 @@ from unittest.mock import patch
 import pytest
 
 from smile import limits
-from smile.broker import rows as rows_module
-from smile.broker.keeper import Restored
-from smile.broker.subscription import Subscription
-from smile.broker.view import Condition, View
+from smile.broker import view_store as rows_module
+from smile.broker.maintainer import ViewSnapshot
+from smile.broker.subscription import ViewSubscription
+from smile.broker.view import View, ViewCondition
+from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
-from smile.engine.messages import messages
 from smile.errors import SmileError
-from smile.kernels.compile import Kernels, shown
-from smile.kernels.refused import Refused
-from smile.kernels.shown import Shown
-from smile.log.frame import Frame
+from smile.kernels.compile import Kernels, materialized_name
+from smile.kernels.materialized_view import MaterializedView
+from smile.kernels.unsupported_join import UnsupportedJoinError
+from smile.log.input_batch import InputBatch
 from smile.program import compile_program
 from smile.reference.history import History
 from smile.source import Source
@@ -41,12 +41,12 @@ class Subscriber:
     """Keeps what it is told, and checks that nothing is taken back."""
 
     view: View
-    condition: Condition
+    condition: ViewCondition
     rows: dict[str, Json] = field(default_factory=dict)
     resume: str | None = None
     woken: int = 0
     heard: Heard = field(default_factory=Heard)
-    subscription: Subscription = field(init=False)
+    subscription: ViewSubscription = field(init=False)
 
     def __post_init__(self) -> None:
         self.come()
@@ -61,10 +61,10 @@ class Subscriber:
         told = self.subscription.take(most)
         if told is None:
             return False
-        assert told.rows <= most
-        found = [json.loads(line) for line in told.lines().splitlines()]
-        assert json.loads(b"[" + told.json() + b"]") == found
-        assert told.arrow().num_rows == told.rows == len(found)
+        assert told.row_count <= most
+        found = [json.loads(line) for line in told.rows_ndjson().splitlines()]
+        assert json.loads(b"[" + told.rows_json() + b"]") == found
+        assert told.arrow().num_rows == told.row_count == len(found)
         if told.reset:
             self.rows.clear()
         for message in found:
@@ -79,16 +79,16 @@ class Subscriber:
         return True
 
 
-def all_rows(engine: LocalEngine, name: str) -> Restored:
-    kept = engine.kernels.transforms[shown(name)]
-    assert isinstance(kept, Shown)
-    return Restored(name, kept.rows(engine.remembered.states[shown(name)]), engine.remembered.horizons)
+def all_rows(engine: LocalEngine, name: str) -> ViewSnapshot:
+    kept = engine.kernels.transforms[materialized_name(name)]
+    assert isinstance(kept, MaterializedView)
+    return ViewSnapshot(name, kept.read_rows(engine.state.states[materialized_name(name)]), engine.state.horizons)
 
 
-def expected(view: View, engine: LocalEngine, condition: Condition) -> dict[str, Json]:
+def expected(view: View, engine: LocalEngine, condition: ViewCondition) -> dict[str, Json]:
     found = all_rows(engine, view.name)
     source = view.source
-    told = json.loads(json.dumps(list(messages(view.name, source.type, source.layout, found.rows, found.horizons))))
+    told = json.loads(json.dumps(list(json_changes(view.name, source.type, source.layout, found.rows, found.horizons))))
     met = [
         view.condition({c: {**m["key"], **m["row"]}[c] for c in condition.columns}).values == condition.values
         for m in told
@@ -96,7 +96,7 @@ def expected(view: View, engine: LocalEngine, condition: Condition) -> dict[str,
     return {json.dumps(m["key"], sort_keys=True): m for m, meets in zip(told, met, strict=True) if meets}
 
 
-def conditions(random: Random, view: View, told: Json) -> Condition:
+def conditions(random: Random, view: View, told: Json) -> ViewCondition:
     """Now and then one that some row meets."""
     fixed = [c for c in view.source.type.heading.columns if c in view.source.layout.fixed]
     columns = random.sample(fixed, min(len(fixed), random.choice((0, 1, 1, 2))))
@@ -107,9 +107,9 @@ def conditions(random: Random, view: View, told: Json) -> Condition:
 def tight(random: Random) -> Iterator[None]:
     """What happens after thousands of rows happens after a few."""
     with (
-        patch.object(limits, "gone_rows_max", random.choice((0, 0, 2, 100))),
-        patch.object(limits, "marks_kept", random.choice((1, 3, 1000))),
-        patch.object(rows_module, "_SLACK", random.choice((0, 3, 1000))),
+        patch.object(limits, "deleted_rows_max", random.choice((0, 0, 2, 100))),
+        patch.object(limits, "progress_marks_max", random.choice((1, 3, 1000))),
+        patch.object(rows_module, "_OUTDATED_ROWS_MAX", random.choice((0, 3, 1000))),
     ):
         yield
 
@@ -122,10 +122,10 @@ def view_of(name: str, engine: Kernels) -> View:
 @pytest.mark.parametrize("seed", seeds(150), ids=SEED_ID)
 def test_everybody_ends_with_what_the_view_shows(seed: int) -> None:
     random = Random(seed)
-    with tight(random), patch.object(View, "_check_history", lambda *_: None):
+    with tight(random), patch.object(View, "_check_token_horizons", lambda *_: None):
         try:
             _check(draw(seed, views_max=3), random)
-        except Refused:
+        except UnsupportedJoinError:
             return  # an outer join whose rows would share a key: refused, and said so
 
 
@@ -134,9 +134,9 @@ def _check(run: Run, random: Random) -> None:
     engine = LocalEngine(kernels(program))
     views = {name: view_of(name, engine.kernels) for name in program.subscriptions}
     subscribers: list[Subscriber] = []
-    histories = [History.of(program, run.lines[:n]) for n in cuts(random, len(run.lines))]
-    histories = [History.of(program), *histories, histories[-1].end()]
-    _feed(engine, views, Frame({}, {}), random)
+    histories = [History.from_lines(program, run.lines[:n]) for n in cuts(random, len(run.lines))]
+    histories = [History.from_lines(program), *histories, histories[-1].with_finished_streams()]
+    _feed(engine, views, InputBatch({}, {}), random)
     for before, after in pairwise(histories):
         _feed(engine, views, frame_of(program, before, after), random)
         _subscribe(random, views, subscribers)
@@ -148,28 +148,28 @@ def _check(run: Run, random: Random) -> None:
         assert one.rows == expected(one.view, engine, one.condition)
         assert one.resume is not None
     for view in views.values():
-        told = view.snapshot(Condition())
-        assert told.rows == view.rows == len(expected(view, engine, Condition()))
+        told = view.snapshot(ViewCondition())
+        assert told.row_count == view.row_count == len(expected(view, engine, ViewCondition()))
     assert subscribers
 
 
-def _feed(engine: LocalEngine, views: dict[str, View], frame: Frame, random: Random) -> None:
+def _feed(engine: LocalEngine, views: dict[str, View], frame: InputBatch, random: Random) -> None:
     """A frame; now and then what it comes to is told as a whole."""
     batch = engine.advance(frame)
     for name, view in views.items():
         if random.random() < 0.15:
             view.restore(all_rows(engine, name))
         else:
-            view.deliver(batch.changes.get(name), batch.horizons)
+            view.deliver(batch.deltas.get(name), batch.horizons)
         if random.random() < 0.3:
-            view.pulse()
+            view.wake_for_progress()
 
 
 def _subscribe(random: Random, views: dict[str, View], subscribers: list[Subscriber]) -> None:
     for view in views.values():
         if random.random() < 0.5 or not subscribers:
-            told = view.snapshot(Condition())
-            some = json.loads(b"[" + told.json() + b"]") or [{"key": {}, "row": {}}]
+            told = view.snapshot(ViewCondition())
+            some = json.loads(b"[" + told.rows_json() + b"]") or [{"key": {}, "row": {}}]
             chosen = random.choice(some)
             subscribers.append(Subscriber(view, conditions(random, view, {**chosen["key"], **chosen["row"]})))
 
@@ -207,9 +207,9 @@ def test_who_waits_is_woken_and_nobody_else() -> None:
     for one in (ibm, hal):
         assert one.take(10)
         assert not one.take(10)
-    history = History.of(program, [{"stream": "Bids", "at": 5, "event": {"issue": "IBM", "price": 3}}])
-    batch = engine.advance(frame_of(program, History.of(program), history))
-    view.deliver(batch.changes["Counts"], batch.horizons)
+    history = History.from_lines(program, [{"stream": "Bids", "at": 5, "event": {"issue": "IBM", "price": 3}}])
+    batch = engine.advance(frame_of(program, History.from_lines(program), history))
+    view.deliver(batch.deltas["Counts"], batch.horizons)
     assert (ibm.woken, hal.woken) == (1, 0)
     assert ibm.take(10)
     assert not hal.take(10), "progress alone may wait"
@@ -219,7 +219,7 @@ def test_who_waits_is_woken_and_nobody_else() -> None:
 def test_a_gate_opens_when_the_tick_is_reached() -> None:
     _, view = counts()
     woken: list[int] = []
-    subscription = view.subscribe(Condition(), lambda: woken.append(1), after={"Bids": 7})
+    subscription = view.subscribe(ViewCondition(), lambda: woken.append(1), after={"Bids": 7})
     assert subscription.take(10) is None, "nothing at all is known yet"
     view.deliver(None, {"Bids": 3})
     assert subscription.take(10) is None
@@ -239,14 +239,14 @@ def test_a_gate_opens_when_the_tick_is_reached() -> None:
 def test_what_is_no_token_is_refused(token: str) -> None:
     _, view = counts()
     with pytest.raises(SmileError) as refused:
-        view.subscribe(Condition(), lambda: None, resume=token)
+        view.subscribe(ViewCondition(), lambda: None, resume=token)
     assert refused.value.diagnostics[0].code == "E094"
 
 
 def test_a_gate_of_no_stream_is_refused() -> None:
     _, view = counts()
     with pytest.raises(SmileError) as refused:
-        view.subscribe(Condition(), lambda: None, after={"Bid": 7})
+        view.subscribe(ViewCondition(), lambda: None, after={"Bid": 7})
     assert refused.value.diagnostics[0].code == "E076"
     assert refused.value.diagnostics[0].hint == "Did you mean Bids?"
 
@@ -254,12 +254,12 @@ def test_a_gate_of_no_stream_is_refused() -> None:
 def test_a_token_of_a_later_history_is_refused() -> None:
     _, view = counts()
     view.deliver(None, {"Bids": 50})
-    told = view.snapshot(Condition())
+    told = view.snapshot(ViewCondition())
     assert told.resume is not None
-    view.subscribe(Condition(), lambda: None, resume=told.resume).close()
-    view.known = lambda: {"Bids": 49}
+    view.subscribe(ViewCondition(), lambda: None, resume=told.resume).close()
+    view.log_horizons = lambda: {"Bids": 49}
     with pytest.raises(SmileError) as refused:
-        view.subscribe(Condition(), lambda: None, resume=told.resume)
+        view.subscribe(ViewCondition(), lambda: None, resume=told.resume)
     assert refused.value.diagnostics[0].code == "E094"
 
 
@@ -276,7 +276,7 @@ def test_a_wrong_condition_is_refused(where: Json, told: str) -> None:
 
 def test_an_ended_view_tells_its_subscribers() -> None:
     _, view = counts()
-    one = Subscriber(view, Condition())
+    one = Subscriber(view, ViewCondition())
     view.deliver(None, {"Bids": 1})
     assert one.take(10)
     assert not one.take(10)
@@ -293,17 +293,17 @@ def test_rows_that_are_gone_do_not_hold_a_snapshot_up() -> None:
     view = View("Open", engine.kernels.inputs["Open"], "digest", lambda: {"Bids": 0, "Ends": 0})
     events = [{"stream": "Bids", "at": n, "event": {"issue": "IBM"}} for n in range(1, 101)]
     ends = [{"stream": "Ends", "at": 1000 + n, "event": {"t": n}} for n in range(1, 100)]
-    before = History.of(program)
+    before = History.from_lines(program)
     for lines in (events, [*events, *ends]):
-        after = History.of(program, lines)
+        after = History.from_lines(program, lines)
         batch = engine.advance(frame_of(program, before, after))
-        view.deliver(batch.changes.get("Open"), batch.horizons)
+        view.deliver(batch.deltas.get("Open"), batch.horizons)
         before = after
-    assert view.rows == 1
-    subscription = view.subscribe(Condition(), lambda: None)
+    assert view.row_count == 1
+    subscription = view.subscribe(ViewCondition(), lambda: None)
     told, rest = subscription.take(10), subscription.take(10)
     assert told is not None
-    assert (told.rows, told.reset) == (1, True)
+    assert (told.row_count, told.reset) == (1, True)
     assert rest is not None
     assert rest.progress is not None
 
@@ -313,14 +313,14 @@ def test_a_token_from_before_the_first_rows_brings_them() -> None:
     text = "CREATE STREAM Bids (t: time -> issue: string); CREATE VIEW Total AS SELECT COUNT(*) AS n FROM Bids;"
     engine = LocalEngine(kernels(compile_program(Source("total.smile", f"{text} SUBSCRIBE Total;")).rewritten))
     view = View("Total", engine.kernels.inputs["Total"], "digest", lambda: {"Bids": 100}, horizons={"Bids": -1})
-    first = view.subscribe(Condition(), lambda: None).take(10)
+    first = view.subscribe(ViewCondition(), lambda: None).take(10)
     assert first is not None
-    assert first.rows == 0
-    batch = engine.advance(Frame({}, {}))
-    view.deliver(batch.changes["Total"], batch.horizons)
-    again = view.subscribe(Condition(), lambda: None, resume=first.resume).take(10)
+    assert first.row_count == 0
+    batch = engine.advance(InputBatch({}, {}))
+    view.deliver(batch.deltas["Total"], batch.horizons)
+    again = view.subscribe(ViewCondition(), lambda: None, resume=first.resume).take(10)
     assert again is not None
-    assert again.rows == 1
+    assert again.row_count == 1
 
 
 def test_a_condition_is_met_exactly() -> None:
@@ -336,11 +336,11 @@ def test_a_condition_is_met_exactly() -> None:
         {"x": "-2", "b": False, "w": "é"},
     ]
     lines = [{"stream": "S", "at": n, "event": row} for n, row in enumerate(rows, 1)]
-    batch = engine.advance(frame_of(program, History.of(program), History.of(program, lines)))
-    view.deliver(batch.changes["V"], batch.horizons)
+    batch = engine.advance(frame_of(program, History.from_lines(program), History.from_lines(program, lines)))
+    view.deliver(batch.deltas["V"], batch.horizons)
     for column in ("x", "b", "w"):
         for number, row in enumerate(rows, 1):
             told = view.snapshot(view.condition({column: row[column]}))
-            assert [json.loads(line)["key"]["t"] for line in told.lines().splitlines()] == [number], (column, row)
+            assert [json.loads(line)["key"]["t"] for line in told.rows_ndjson().splitlines()] == [number], (column, row)
     with pytest.raises(SmileError):
         view.condition({"x": "1.555"})

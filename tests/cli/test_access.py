@@ -66,9 +66,9 @@ def test_rights_are_granted_and_revoked(data: Path) -> None:
         "alice: 0 tokens\n  PUBLISH ON BuyBids\nbob: 1 token\n  ADMIN ON program\n  SUBSCRIBE ON *\n"
     )
     access = Access(data / "access.db")
-    assert access.may("alice", "PUBLISH", "BuyBids")
-    assert access.may("bob", "SUBSCRIBE", "Matchable")
-    assert not access.may("alice", "SUBSCRIBE", "Matchable")
+    assert access.is_allowed("alice", "PUBLISH", "BuyBids")
+    assert access.is_allowed("bob", "SUBSCRIBE", "Matchable")
+    assert not access.is_allowed("alice", "SUBSCRIBE", "Matchable")
     access.close()
     assert smile("revoke", "SUBSCRIBE", "ON", "*", "FROM", "bob").stderr == "smile: SUBSCRIBE ON * FROM bob: revoked\n"
     smile("revoke", "ADMIN", "ON", "program", "TO", "bob")

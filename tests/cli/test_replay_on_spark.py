@@ -20,12 +20,12 @@ import smile.java
 import smile.state.file
 from smile.cli.main import app
 from smile.engine.generation import Generation
+from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.planning import Offset
-from smile.engine.spark.standing import Standing
-from smile.engine.spark.task import tables_of
+from smile.engine.spark.task import tables_of_states
 from smile.log.durable import DurableLog
 from smile.log.events import EventReader
-from smile.log.position import Limit
+from smile.log.position import BatchLimit
 from smile.program import compile_program, read_source
 from tests.cli.test_status import RECORDED
 
@@ -95,10 +95,10 @@ def test_changes_of_a_run_that_goes_on_until_a_line_is_refused(tmp_path: Path) -
 @pytest.mark.xdist_group("spark")
 def test_rows_of_recorded_files(tmp_path: Path) -> None:
     streams = compile_program(read_source(str(PROGRAM))).rewritten.streams
-    log = DurableLog.at(str(tmp_path / "log"), streams)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), streams)
     with EVENTS.open("rb") as file:
-        for frame in EventReader(streams, file, "events", None).frames(7):
-            log.append_frame(frame)
+        for frame in EventReader(streams, file, "events", None).batches(7):
+            log.append_batch(frame)
     for stream in streams:
         events = log.read(stream.name, log.start(), log.newest())
         (tmp_path / "recorded").mkdir(exist_ok=True)
@@ -332,13 +332,13 @@ def test_state_that_will_not_do(soon: Soon, tmp_path: Path) -> None:
 def test_state_files_of_a_newer_version(soon: Soon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = compile_program(read_source(str(PROGRAM))).rewritten
     views = program.subscriptions
-    log = DurableLog.at(str(tmp_path / "log"), program.streams)
-    standing = Standing(str(tmp_path / "state"))
-    job = standing.job((Generation("0", program, views, views, views),), 1, log, Limit(), print)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), program.streams)
+    standing = PipelineDirectory(str(tmp_path / "state"))
+    job = standing.open_job((Generation("0", program, views, views, views),), 1, log, BatchLimit(), print)
     for (stage, _), store in job.stores().items():
-        nothing = {name: work.nothing() for name, work in job.works(stage).items()}
-        store.save(1, job.start.horizons, tables_of(nothing))
-    standing.note_delivered(Offset(1, job.start.position))
+        nothing = {name: work.empty_states() for name, work in job.stages_by_generation(stage).items()}
+        store.save(1, job.start.horizons, tables_of_states(nothing))
+    standing.write_delivered(Offset(1, job.start.position))
     log.close()
     monkeypatch.setattr(smile.state.file, "FORMAT", smile.state.file.FORMAT - 1)
     code, said = soon("--state", tmp_path / "state")
@@ -349,8 +349,8 @@ def test_state_files_of_a_newer_version(soon: Soon, tmp_path: Path, monkeypatch:
 
 def test_state_of_another_program(soon: Soon, tmp_path: Path) -> None:
     program = compile_program(read_source(str(PROGRAM))).rewritten
-    log = DurableLog.at(str(tmp_path / "log"), program.streams)
-    Standing(str(tmp_path)).job((), 1, log, Limit(), print)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), program.streams)
+    PipelineDirectory(str(tmp_path)).open_job((), 1, log, BatchLimit(), print)
     log.close()
     exit_code, said = soon("--state", tmp_path)
     assert exit_code == 1
@@ -366,7 +366,9 @@ def test_events_that_will_not_do(soon: Soon, tmp_path: Path) -> None:
     bad.write_text(EVENTS.read_text() + BAD)
     program = tmp_path / "other.smile"
     program.write_text("CREATE STREAM T (t: time -> n: int); CREATE VIEW V AS SELECT n FROM T; SUBSCRIBE V;")
-    DurableLog.at(str(tmp_path / "log"), compile_program(read_source(str(program))).rewritten.streams).close()
+    DurableLog.open_or_create(
+        str(tmp_path / "log"), compile_program(read_source(str(program))).rewritten.streams
+    ).close()
     for events, message in (
         (empty, f"smile: error E070: {empty} has no recorded events\n"),
         (others, f"smile: error E076: {others}/notes.txt is not named after a stream\n"),

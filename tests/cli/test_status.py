@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from smile.cli.main import app
-from smile.cli.status import broker_shown
+from smile.cli.status import broker_text
 from tests.cli.processes import run
 from tests.client.fake import Fake
 
@@ -128,7 +128,7 @@ BROKER: dict[str, Any] = {
 
 
 def test_a_broker_for_people() -> None:
-    lines = [re.split(r"  +", line.strip()) for line in broker_shown(BROKER).splitlines()]
+    lines = [re.split(r"  +", line.strip()) for line in broker_text(BROKER).splitlines()]
     assert lines == [
         ["health", "ok"],
         ["program", "floor.smile"],

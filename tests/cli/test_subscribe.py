@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from smile.cli.live import TICKS_PER_S, Picture, known_up_to
+from smile.cli.view_display import TICKS_PER_S, ViewDisplay, progress_text
 from smile.client.changes import Frame, Schema
 from smile.client.rows import Rows
 from smile.errors import SmileError
@@ -176,11 +176,11 @@ def picture(told: list[dict[str, Any]], now: float = 1_700_000_000.0, height: in
     columns = {"k": "string", "n": "int", "m": "int"}
     schema = Schema.from_json({"subscribed": "V", "key": ["k"], "columns": columns, "streams": ["S"]})
     rows = Rows()
-    rows.begin(schema)
-    rows.take_in(True, Frame([schema.change(one) for one in told], {"S": int((now - 1.5) * TICKS_PER_S)}))
+    rows.set_schema(schema)
+    rows.deliver_frame(True, Frame([schema.decode_change(one) for one in told], {"S": int((now - 1.5) * TICKS_PER_S)}))
     console = Console(width=80, no_color=True)
     with console.capture() as capture:
-        console.print(Picture(rows, lambda: True, lambda: now).table(80, height))
+        console.print(ViewDisplay(rows, lambda: True, lambda: now).render(80, height))
     return capture.get()
 
 
@@ -204,13 +204,15 @@ def test_ticks_are_times_where_there_is_no_room() -> None:
     tick = (1_700_000_000_000_000 << 10) + 3
     told = {"view": "V", "key": {"t": str(tick)}, "row": {"n": 5, "late": 17}, "final": False, "steps": 1}
     rows = Rows()
-    rows.begin(schema)
-    rows.take_in(True, Frame([schema.change(told | {"knowledge": {"n": {"latest": 5, "at": str(tick)}}})], {"S": tick}))
+    rows.set_schema(schema)
+    rows.deliver_frame(
+        True, Frame([schema.decode_change(told | {"knowledge": {"n": {"latest": 5, "at": str(tick)}}})], {"S": tick})
+    )
 
     def shown(width: int) -> list[str]:
         console = Console(width=width, no_color=True)
         with console.capture() as capture:
-            console.print(Picture(rows, lambda: True, lambda: 0.0).table(width, None))
+            console.print(ViewDisplay(rows, lambda: True, lambda: 0.0).render(width, None))
         return capture.get().splitlines()[1].split()
 
     assert shown(80) == [str(tick), f"5@{tick}", "17"]
@@ -220,9 +222,9 @@ def test_ticks_are_times_where_there_is_no_room() -> None:
 def test_how_far_it_is_known() -> None:
     now = 1_700_000_000.0
     tick = int(now * TICKS_PER_S)
-    assert known_up_to({"A": tick, "B": tick - 2 * TICKS_PER_S}, now) == "2.0 s ago"
+    assert progress_text({"A": tick, "B": tick - 2 * TICKS_PER_S}, now) == "2.0 s ago"
     ages = {59: "59.0 s ago", 60: "1 min ago", 7000: "1 h ago", 700_000: "8 days ago"}
-    assert [known_up_to({"A": tick - age * TICKS_PER_S}, now) for age in ages] == list(ages.values())
-    assert known_up_to({"A": 17}, now) == "tick 17 of A"
-    assert known_up_to({"A": -1, "B": 5}, now) == "nothing of A"
-    assert known_up_to({"A": 2**63 - 1}, now) == "the end of A"
+    assert [progress_text({"A": tick - age * TICKS_PER_S}, now) for age in ages] == list(ages.values())
+    assert progress_text({"A": 17}, now) == "tick 17 of A"
+    assert progress_text({"A": -1, "B": 5}, now) == "nothing of A"
+    assert progress_text({"A": 2**63 - 1}, now) == "the end of A"

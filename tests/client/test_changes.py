@@ -21,7 +21,7 @@ def test_there_and_back(path: Path, batch: int) -> None:
     schemas = {}
     for view, relation in relations.items():
         heading = relation.heading
-        columns = {name: str(heading.columns[name]) for name in (*heading.key, *heading.values)}
+        columns = {name: str(heading.columns[name]) for name in (*heading.key, *heading.value_columns)}
         told = {"subscribed": view, "key": list(heading.key), "columns": columns, "streams": []}
         schemas[view] = Schema.from_json(told)
     replay = [
@@ -42,7 +42,7 @@ def test_there_and_back(path: Path, batch: int) -> None:
         message = json.loads(line)
         if "progress" in message:
             continue
-        change = schemas[message["view"]].change(message)
+        change = schemas[message["view"]].decode_change(message)
         assert change.to_json() == message
         changes += 1
         for column, known in change.knowledge.items():

@@ -324,7 +324,7 @@ def test_the_token_is_sent_and_never_shown(fake: Fake, monkeypatch: pytest.Monke
     with connect() as client:
         assert client.status() == {"program": "ok"}
         assert client.program().startswith("CREATE STREAM S")
-        assert "s3cret" not in repr(vars(client._client.link))
+        assert "s3cret" not in repr(vars(client._client.connection))
     assert [h["Authorization"] for h in fake.headers] == ["Bearer s3cret"] * 3
 
 

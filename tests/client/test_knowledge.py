@@ -23,24 +23,24 @@ from smile.algebra.types import (
     relation_type,
 )
 from smile.client import Knowledge, NotYetKnown
-from smile.client.values import Column
-from smile.knowledge.comparison import compare
+from smile.client.values import ViewColumn
+from smile.knowledge.comparison import comparison_truths
 from smile.knowledge.json import knowledge_json, plain_json
-from smile.knowledge.latest import Latest
+from smile.knowledge.latest import LatestValue
 from smile.knowledge.range import NEVER, Range
 from tests.knowledge.chains import MONEY, POOL, RANDOMS, WIDEST, chain, repeatable
 
 NUMBERS = (INT, FLOAT, MONEY, WIDEST, TIME, INTERVAL)
 
 
-def column_of(data: DataType) -> Column:
-    return Column.of("x", str(data))
+def column_of(data: DataType) -> ViewColumn:
+    return ViewColumn.from_type("x", str(data))
 
 
 def told(cell: Any, data: DataType) -> Knowledge:
     column = column_of(data)
     now = plain_json(cell.now, data)
-    return Knowledge.from_json(knowledge_json(cell, data), None if now is None else column.read(now), column)
+    return Knowledge.from_json(knowledge_json(cell, data), None if now is None else column.decode(now), column)
 
 
 @repeatable(500)
@@ -94,7 +94,7 @@ def test_questions_are_answered_as_the_language_does(random: Random) -> None:
         return
     bound, known = random.randint(-20, 20), told(cell, INT)
     for sign, question in QUESTIONS.items():
-        possible = compare(sign, cell, Range.exactly(bound))
+        possible = comparison_truths(sign, cell, Range.exactly(bound))
         expected = next(iter(possible)) if len(possible) == 1 else None
         expected = False if cell.is_final and cell.now is None else expected
         assert getattr(known, question)(bound) is expected, (cell, sign, bound)
@@ -104,7 +104,7 @@ def test_questions_are_answered_as_the_language_does(random: Random) -> None:
 @given(RANDOMS)
 def test_an_answer_is_for_good(random: Random) -> None:
     data = random.choice(NUMBERS)
-    found, bound = chain(random, data), column_of(data).read(plain_json(chain(random, data).value or 0, data))
+    found, bound = chain(random, data), column_of(data).decode(plain_json(chain(random, data).value or 0, data))
     before, after = told(found.before, data), told(found.after, data)
     for question in QUESTIONS.values():
         answer = getattr(before, question)(bound)
@@ -151,11 +151,13 @@ def test_final_knowledge_is_its_value() -> None:
 
 
 def test_latest_is_ordered_by_tick() -> None:
-    points = [Latest(v, (t, s), done) for v, (t, s), done in product((1, 2), ((3, 1), (3, 2), (4, 1)), (False, True))]
+    points = [
+        LatestValue(v, (t, s), done) for v, (t, s), done in product((1, 2), ((3, 1), (3, 2), (4, 1)), (False, True))
+    ]
     for a, b in product(points, points):
         if a.evolves_to(b):
             assert told(a, INT).evolves_to(told(b, INT))
-    assert not told(Latest(1, (4, 1)), INT).evolves_to(told(Latest(1, (3, 1)), INT))
+    assert not told(LatestValue(1, (4, 1)), INT).evolves_to(told(LatestValue(1, (3, 1)), INT))
 
 
 TYPED = [
@@ -169,9 +171,9 @@ TYPED = [
 @pytest.mark.parametrize(("data", "value", "expected"), TYPED, ids=str)
 def test_values_have_pythons_types(data: DataType, value: Any, expected: Any) -> None:
     wire = plain_json(value, data)
-    found = column_of(data).read(wire)
+    found = column_of(data).decode(wire)
     assert (found, type(found)) == (expected, type(expected))
-    assert column_of(data).write(found) == wire
+    assert column_of(data).encode(found) == wire
 
 
 def test_nested_relations_have_typed_columns() -> None:
@@ -179,15 +181,15 @@ def test_nested_relations_have_typed_columns() -> None:
     column = column_of(data)
     assert [inner.name for inner in column.columns] == ["a", "b"]
     wire = [{"a": 1.25, "b": [{"c": "2024-05-31"}]}, {"a": None, "b": []}]
-    found = column.read(wire)
+    found = column.decode(wire)
     assert found == [{"a": Decimal("1.25"), "b": [{"c": date(2024, 5, 31)}]}, {"a": None, "b": []}]
-    assert column.write(found) == wire
+    assert column.encode(found) == wire
 
 
 def test_a_name_that_looks_like_a_type_is_no_obstacle() -> None:
     column = column_of(relation_type((("a: int, b", INT), ("c", DATE))))
     wire = [{"a: int, b": 3, "c": "2024-05-31"}]
-    assert column.write(column.read(wire)) == wire
+    assert column.encode(column.decode(wire)) == wire
 
 
 @repeatable(500)
@@ -197,4 +199,4 @@ def test_every_value_comes_back(random: Random) -> None:
     value = chain(random, data, unbounded=random.random() < 0.5).value
     if value is not None:
         wire = plain_json(value, data)
-        assert column_of(data).write(column_of(data).read(wire)) == wire
+        assert column_of(data).encode(column_of(data).decode(wire)) == wire

@@ -10,9 +10,9 @@ import pytest
 
 from smile import limits
 from smile.client.changes import Published
-from smile.client.feed import Queue
+from smile.client.feed import FrameQueue
 from smile.client.rows import Rows
-from smile.client.session import Session
+from smile.client.session import ClientSession
 from smile.errors import SmileError, error
 from tests.client.fake import Store, row
 
@@ -28,21 +28,21 @@ class Wire:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.session = Session(nothing, nothing)
+        self.session = ClientSession(nothing, nothing)
         self.to_broker: list[dict[str, Any]] = []
         self.to_client: list[dict[str, Any]] = []
         self.feeds: dict[int, dict[str, Any]] = {}
 
     def connect(self) -> None:
         self.to_broker, self.to_client, self.feeds = [], [], {}
-        self.session.opened()
+        self.session.on_connected()
 
     def lose(self) -> None:
-        self.session.closed(LOST)
+        self.session.on_disconnected(LOST)
 
     def step(self, random: Random) -> bool:
         """One message goes one way; whether there was any."""
-        self.to_broker += map(json.loads, self.session.outgoing())
+        self.to_broker += map(json.loads, self.session.take_outgoing())
         if self.to_client and (not self.to_broker or random.random() < 0.5):
             self.session.receive(json.dumps(self.to_client.pop(0)))
         elif self.to_broker:
@@ -84,7 +84,7 @@ class Wire:
 def test_whatever_is_lost(seed: int) -> None:
     random = Random(seed)
     wire = Wire(Store())
-    table, queue = Rows(), Queue()
+    table, queue = Rows(), FrameQueue()
     session, outcomes = wire.session, dict[int, Published | SmileError]()
     session.subscribe("Counts", {}, {}, table)
     feed = session.subscribe("Counts", {}, {}, queue)
@@ -95,7 +95,7 @@ def test_whatever_is_lost(seed: int) -> None:
             told.pop(change.key["k"], None)
             if not change.deleted:
                 told[change.key["k"]] = change.row["n"]
-        session.taken(feed)
+        session.acknowledge_frame(feed)
 
     sent = 0
     for _ in range(200):
@@ -139,30 +139,30 @@ def test_half_a_snapshot_is_not_shown() -> None:
         wire.session.receive(json.dumps(message))
     assert [r.key["k"] for r in table] == ["a", "b"]
     wire.lose()
-    wire.session.opened()
+    wire.session.on_connected()
     for message in (heading, half, {"id": 1, "n": 2, "rows": [row("b", 2)], "progress": {"S": 7}, "resume": "7"}):
         wire.session.receive(json.dumps(message))
     assert [(r.key["k"], r.row["n"]) for r in table] == [("c", 1), ("b", 2)]
     assert table.progress == {"S": 7}
-    assert not table.knows({"S": 8})
-    assert table.knows({"S": 7, "Other": 10**9})
+    assert not table.has_reached({"S": 8})
+    assert table.has_reached({"S": 7, "Other": 10**9})
 
 
 def test_no_more_is_under_way_than_can_be_sent_again() -> None:
-    session, turns = Session(nothing, nothing), list[int]()
+    session, turns = ClientSession(nothing, nothing), list[int]()
     for _ in range(limits.client_pending_max):
         assert session.admit(nothing)
         session.publish("S", [{"k": "a"}], lambda _: None)
     wakes = [partial(turns.append, number) for number in range(5)]
     assert not any(map(session.admit, wakes))
-    session.leave(wakes[1])
+    session.cancel_wait(wakes[1])
     for id in (1, 2):
         session.receive(json.dumps({"id": id, "published": [id]}))
     assert turns == [0, 2]
-    session.leave(wakes[2])
+    session.cancel_wait(wakes[2])
     assert turns == [0, 2, 3]
     assert not session.admit(nothing)
-    session.closed(LOST, for_good=True)
+    session.on_disconnected(LOST, permanent=True)
     assert turns == [0, 2, 3, 4]
     assert session.admit(nothing)
     with pytest.raises(SmileError, match="lost"):
@@ -170,11 +170,11 @@ def test_no_more_is_under_way_than_can_be_sent_again() -> None:
 
 
 def test_numbers_follow_each_other_in_each_stream() -> None:
-    session = Session(nothing, nothing)
-    session.opened()
+    session = ClientSession(nothing, nothing)
+    session.on_connected()
     for stream, count in (("S", 3), ("T", 1), ("S", 2), ("T", 1)):
         session.publish(stream, [{"k": "a"}] * count, lambda _: None)
-    sent = [json.loads(text) for text in session.outgoing()]
+    sent = [json.loads(text) for text in session.take_outgoing()]
     assert [(m["publish"], m["seq"], len(m["events"])) for m in sent] == [
         ("S", 1, 3),
         ("T", 1, 1),
@@ -186,7 +186,7 @@ def test_numbers_follow_each_other_in_each_stream() -> None:
 
 
 def test_after_half_a_snapshot_the_token_before_it_holds() -> None:
-    wire, table, queue = Wire(Store()), Rows(), Queue()
+    wire, table, queue = Wire(Store()), Rows(), FrameQueue()
     for sink in (table, queue):
         wire.session.subscribe("Counts", {}, {}, sink)
     columns = {"k": "string", "n": "int"}
@@ -194,7 +194,7 @@ def test_after_half_a_snapshot_the_token_before_it_holds() -> None:
     whole = {"n": 1, "reset": True, "rows": [row("a", 1), row("b", 1)], "progress": {"S": 5}, "resume": "5"}
     half = {"n": 2, "reset": True, "rows": [row("c", 1)]}
     for messages in ((heading, whole, half), (heading, {"n": 1, "rows": [row("b", 2)], "progress": {"S": 7}})):
-        wire.session.opened()
+        wire.session.on_connected()
         for message in messages:
             for id in (1, 2):
                 wire.session.receive(json.dumps({"id": id, **message}))

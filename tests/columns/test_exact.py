@@ -31,23 +31,23 @@ def _away(value: Fraction) -> int:
 
 
 TWO: dict[Callable[[Array, Array], Array], Callable[[int, int], int]] = {
-    exact.added: lambda a, b: a + b,
-    exact.subtracted: lambda a, b: a - b,
-    exact.multiplied: lambda a, b: a * b,
+    exact.add: lambda a, b: a + b,
+    exact.subtract: lambda a, b: a - b,
+    exact.multiply: lambda a, b: a * b,
     exact.quotient: _truncated,
     exact.remainder: lambda a, b: a - b * _truncated(a, b),
     lambda a, b: exact.ratio(a, b, 3): lambda a, b: _away(Fraction(a, b) * 1000),
 }
 ONE: dict[Callable[[Array], Array], Callable[[int], int]] = {
-    exact.negated: lambda a: -a,
+    exact.negate: lambda a: -a,
     exact.absolute: abs,
-    lambda a: exact.scaled(a, 2): lambda a: a * 100,
-    lambda a: exact.scaled(a, 20): lambda a: a * 10**20,
-    lambda a: exact.rounded(a, 1): lambda a: _away(Fraction(a, 10)),
-    lambda a: exact.rounded(a, 20): lambda a: _away(Fraction(a, 10**20)),
-    lambda a: exact.floored(a, 1): lambda a: a // 10,
-    lambda a: exact.raised(a, 1): lambda a: -(-a // 10),
-    lambda a: exact.cut(a, 1): lambda a: _truncated(a, 10),
+    lambda a: exact.scale_up(a, 2): lambda a: a * 100,
+    lambda a: exact.scale_up(a, 20): lambda a: a * 10**20,
+    lambda a: exact.scale_down_half_away(a, 1): lambda a: _away(Fraction(a, 10)),
+    lambda a: exact.scale_down_half_away(a, 20): lambda a: _away(Fraction(a, 10**20)),
+    lambda a: exact.scale_down_floor(a, 1): lambda a: a // 10,
+    lambda a: exact.scale_down_ceil(a, 1): lambda a: -(-a // 10),
+    lambda a: exact.scale_down_truncate(a, 1): lambda a: _truncated(a, 10),
 }
 
 
@@ -79,10 +79,10 @@ def test_division_by_zero_is_borne(divide: Any) -> None:
 
 
 def test_what_does_not_fit_is_marked_and_no_longer_wide() -> None:
-    data, out = exact.fitted(ints([5, 2**64, -(2**64)]), INT_MIN, INT_MAX)
+    data, out = exact.zero_out_of_bounds(ints([5, 2**64, -(2**64)]), INT_MIN, INT_MAX)
     assert data.tolist() == [5, 0, 0]
     assert data.dtype == np.int64
     assert out is not None
     assert out.tolist() == [False, True, True]
-    assert exact.fitted(ints([99, -99]), -99, 99)[1] is None
-    assert exact.fitted(ints([100]), -99, 99)[1] is not None
+    assert exact.zero_out_of_bounds(ints([99, -99]), -99, 99)[1] is None
+    assert exact.zero_out_of_bounds(ints([100]), -99, 99)[1] is not None

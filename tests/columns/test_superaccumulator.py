@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from smile.columns import superaccumulator as s, values as v
-from smile.columns.values import Values
-from smile.kernels.changes import Groups
+from smile.columns.values import ValueColumn
+from smile.kernels.delta import RowGroups
 
 EDGES = [0.0, -0.0, 5e-324, -5e-324, 1.7e308, -1.7e308, 2.0**-96, 2.0**-97, 2.0**95, -(2.0**95), 2.0**96, 2.0**127]
 
@@ -26,8 +26,8 @@ def any_float(random: Random) -> float:
     return random.uniform(-1, 1) * 2.0 ** random.randint(-1070, 1023)
 
 
-def zero(count: int) -> s.Sums:
-    return s.Sums(np.zeros((count, s.LIMBS), np.int64), None)
+def zero(count: int) -> s.ExactSums:
+    return s.ExactSums(np.zeros((count, s.LIMB_COUNT), np.int64), None)
 
 
 def nearest(values: list[float]) -> float | None:
@@ -38,8 +38,8 @@ def nearest(values: list[float]) -> float | None:
         return None
 
 
-def listed(values: Values) -> list[float | None]:
-    return [x if there else None for x, there in zip(values.data.tolist(), values.there().tolist(), strict=True)]
+def listed(values: ValueColumn) -> list[float | None]:
+    return [x if there else None for x, there in zip(values.data.tolist(), values.is_valid().tolist(), strict=True)]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -47,11 +47,13 @@ def test_sums_are_exact_and_rounded_once(seed: int) -> None:
     random = Random(seed)
     draw = random.choice([common, any_float])
     data = [draw(random) for _ in range(random.choice([1, 5, 40, 300]))]
-    groups = Groups([Values(np.array([random.randrange(30) for _ in data]))], len(data))
-    found = zero(groups.count).plus(s.summed(np.array(data), groups.of, groups.count))
-    wanted = [nearest([x for x, g in zip(data, groups.of, strict=True) if g == n]) for n in range(groups.count)]
-    assert listed(found.rounded()) == wanted
-    back = found.plus(s.summed(-np.array(data), groups.of, groups.count))
+    groups = RowGroups([ValueColumn(np.array([random.randrange(30) for _ in data]))], len(data))
+    found = zero(groups.count).add(s.sum_groups(np.array(data), groups.group_numbers, groups.count))
+    wanted = [
+        nearest([x for x, g in zip(data, groups.group_numbers, strict=True) if g == n]) for n in range(groups.count)
+    ]
+    assert listed(found.to_floats()) == wanted
+    back = found.add(s.sum_groups(-np.array(data), groups.group_numbers, groups.count))
     assert back.wide is None
     assert not back.limbs.any()
 
@@ -59,11 +61,11 @@ def test_sums_are_exact_and_rounded_once(seed: int) -> None:
 def test_all_at_once_rounds_as_one_by_one() -> None:
     random = Random(3)
     data = np.array([common(random) for _ in range(2000)])
-    one = Groups([Values(np.arange(2000) // 7)], 2000)
-    found = zero(one.count).plus(s.summed(data, one.of, one.count))
+    one = RowGroups([ValueColumn(np.arange(2000) // 7)], 2000)
+    found = zero(one.count).add(s.sum_groups(data, one.group_numbers, one.count))
     assert found.wide is None
-    exact = [x / 2**96 for x in found.whole()]
-    assert found.rounded().data.tolist() == exact
+    exact = [x / 2**96 for x in found.to_integers()]
+    assert found.to_floats().data.tolist() == exact
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -72,10 +74,10 @@ def test_means_are_rounded_once(seed: int) -> None:
     count = random.choice([5, 400])
     whole = random.random() < 0.5
     data = np.array([float(random.randrange(1000)) if whole else common(random) for _ in range(count * 4)])
-    groups = Groups([Values(np.array([random.randrange(count) for _ in data]))], len(data))
-    found = zero(groups.count).plus(s.summed(data, groups.of, groups.count))
-    counts = np.bincount(groups.of) * random.choice([1, 3, 49])
-    exact = [x / (n << 96) for x, n in zip(found.whole(), counts.tolist(), strict=True)]
+    groups = RowGroups([ValueColumn(np.array([random.randrange(count) for _ in data]))], len(data))
+    found = zero(groups.count).add(s.sum_groups(data, groups.group_numbers, groups.count))
+    counts = np.bincount(groups.group_numbers) * random.choice([1, 3, 49])
+    exact = [x / (n << 96) for x, n in zip(found.to_integers(), counts.tolist(), strict=True)]
     assert listed(found.means(counts)) == exact
     counts[0] = 0
     assert listed(found.means(counts)) == [None, *exact[1:]]
@@ -84,8 +86,10 @@ def test_means_are_rounded_once(seed: int) -> None:
 def test_halves_go_to_the_even_neighbour() -> None:
     for low, wanted in ((2.0**-53, 1.0), (3 * 2.0**-53, 1.0 + 2.0**-51), (2.0**-53 + 2.0**-90, 1.0 + 2.0**-52)):
         data = np.array([1.0, low] * 20)
-        groups = Groups([Values(np.repeat(np.arange(20), 2))], 40)
-        assert set(zero(20).plus(s.summed(data, groups.of, groups.count)).rounded().data.tolist()) == {wanted}
+        groups = RowGroups([ValueColumn(np.repeat(np.arange(20), 2))], 40)
+        assert set(zero(20).add(s.sum_groups(data, groups.group_numbers, groups.count)).to_floats().data.tolist()) == {
+            wanted
+        }
 
 
 def test_any_order_has_the_same_bits() -> None:
@@ -94,31 +98,31 @@ def test_any_order_has_the_same_bits() -> None:
     seen = set()
     for _ in range(5):
         random.shuffle(data)
-        found = zero(1).plus(s.summed(np.array(data), np.zeros(len(data), np.int64), 1))
-        limbs, wide = found.stored()
-        seen.add((limbs.data.tobytes(), tuple(found.whole()), str(wide.data)))
+        found = zero(1).add(s.sum_groups(np.array(data), np.zeros(len(data), np.int64), 1))
+        limbs, wide = found.to_columns()
+        seen.add((limbs.data.tobytes(), tuple(found.to_integers()), str(wide.data)))
     assert len(seen) == 1
 
 
 def test_what_is_stored_is_read_back() -> None:
-    found = zero(4).plus(s.of_floats(np.array([0.1, 1e300, -5e-324, 0.0])))
-    limbs, wide = found.stored()
-    again = [v.from_arrow(v.to_arrow(limbs, s.ARROW)), v.from_arrow(v.to_arrow(wide, wide.data.type))]
-    assert s.Sums.read(*again).whole() == found.whole()
-    assert s.Sums.read(*again).rounded().data.tolist() == [0.1, 1e300, -5e-324, 0.0]
+    found = zero(4).add(s.from_floats(np.array([0.1, 1e300, -5e-324, 0.0])))
+    limbs, wide = found.to_columns()
+    again = [v.from_arrow(v.to_arrow(limbs, s.ARROW_TYPE)), v.from_arrow(v.to_arrow(wide, wide.data.type))]
+    assert s.ExactSums.from_columns(*again).to_integers() == found.to_integers()
+    assert s.ExactSums.from_columns(*again).to_floats().data.tolist() == [0.1, 1e300, -5e-324, 0.0]
 
 
 def test_what_is_too_great_for_limbs_is_not_lost() -> None:
-    found = zero(1).plus(s.of_floats(np.array([2.0**83])))
+    found = zero(1).add(s.from_floats(np.array([2.0**83])))
     assert found.wide is None
     for _ in range(95):
-        found = found.plus(found)
+        found = found.add(found)
     assert found.wide is not None
-    assert found.rounded().data.tolist() == [2.0**178]
+    assert found.to_floats().data.tolist() == [2.0**178]
 
 
 def test_beyond_all_floats_is_null() -> None:
     data = np.array([1.7e308, 1.7e308])
-    found = zero(1).plus(s.summed(data, np.zeros(2, np.int64), 1))
-    assert listed(found.rounded()) == [None]
-    assert listed(found.plus(s.of_floats(-data[:1])).rounded()) == [1.7e308]
+    found = zero(1).add(s.sum_groups(data, np.zeros(2, np.int64), 1))
+    assert listed(found.to_floats()) == [None]
+    assert listed(found.add(s.from_floats(-data[:1])).to_floats()) == [1.7e308]

@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from smile.demo import process
+from smile.demo import broker_process
 from smile.errors import SmileError
 
 
 def test_a_broker_that_is_too_slow_to_start_does_not_stay_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "STARTS_S_MAX", 0.0)
-    found = process.Process(process.program("tradefloor.smile"), tmp_path, ["--listen", "127.0.0.1:0", "--flight", ""])
+    monkeypatch.setattr(broker_process, "STARTS_S_MAX", 0.0)
+    found = broker_process.BrokerProcess(
+        broker_process.example_program("tradefloor.smile"), tmp_path, ["--listen", "127.0.0.1:0", "--flight", ""]
+    )
     with pytest.raises(SmileError) as problem:
         found.start()
     assert problem.value.diagnostics[0].code == "E103"

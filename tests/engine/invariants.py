@@ -23,22 +23,22 @@ from smile.algebra.arrow_types import stream_schema
 from smile.algebra.printer import print_program
 from smile.algebra.rules import rewrite
 from smile.engine.intake import Intake
-from smile.engine.local import Batch, LocalEngine
-from smile.engine.messages import messages
-from smile.engine.plan import plan
+from smile.engine.json_changes import json_changes
+from smile.engine.local import BatchResult, LocalEngine
+from smile.engine.plan import build_plan
 from smile.errors import SmileError
-from smile.graph.build import build
-from smile.kernels import forget
-from smile.kernels.compile import Kernels, compile_graph, shown
-from smile.kernels.shown import Shown
-from smile.knowledge.analysis import Analysis
+from smile.graph.build import build_graph
+from smile.kernels import expiry
+from smile.kernels.compile import Kernels, compile_graph, materialized_name
+from smile.kernels.materialized_view import MaterializedView
+from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.json import Json
-from smile.log.frame import NOTHING, Frame
+from smile.log.input_batch import HORIZON_MIN, InputBatch
 from smile.reference.evaluate import evaluate
-from smile.reference.history import Event, History
-from smile.reference.wire import snapshot
+from smile.reference.history import History, RecordedLine
+from smile.reference.wire import snapshot_messages
 from smile.state import table
-from smile.state.store import Store
+from smile.state.store import StateStore
 from tests.engine.knowledge_told import Told, unsafe
 from tests.engine.partitions import Partitions
 from tests.kernels.harness import Beside, cuts, frame_of
@@ -53,8 +53,8 @@ FRAMES_SHOWN = 6
 @dataclass(frozen=True)
 class Run:
     program: mmpl.Program
-    lines: list[Event]
-    completions: list[list[Event]] = field(default_factory=list)
+    lines: list[RecordedLine]
+    completions: list[list[RecordedLine]] = field(default_factory=list)
     """Other ways in which the history might have gone on after `cut` lines."""
     cut: int = 0
 
@@ -66,7 +66,7 @@ def draw(seed: int, views_max: int = 6) -> Run:
     lines = [histories.line() for _ in range(random.randint(2, LINES_MAX))]
     cut = random.randint(0, len(lines))
     again = Histories(program, random)
-    again.horizons = dict(History.of(program, lines[:cut]).horizons)
+    again.horizons = dict(History.from_lines(program, lines[:cut]).horizons)
     again.ticks = [0, *(line["at"] for line in lines[:cut] if "at" in line)]
     completions = []
     for _ in range(COMPLETIONS):
@@ -110,8 +110,8 @@ class Anyhow:
 def small(random: Random) -> Iterator[None]:
     """What waits for many rows happens with few: any number of the newest runs is merged at any time, and what is spent
     is forgotten soon. It changes nothing that is told."""
-    merging = patch.multiple(table, RUNS_MAX=1, GROWTH=Anyhow(random))
-    with merging, patch.object(forget, "WAITING_MAX", random.choice((1, 2, 5))):
+    merging = patch.multiple(table, RUNS_MAX=1, MERGE_SIZE_RATIO=Anyhow(random))
+    with merging, patch.object(expiry, "PENDING_ROWS_MAX", random.choice((1, 2, 5))):
         yield
 
 
@@ -128,7 +128,7 @@ def _beside(run: Run, random: Random) -> list[str]:
         found += [p for message in both.told for p in told.hear(message)]
         if random.random() < 0.2:
             again = both.engine.advance(both.frame)
-            found += [f"{name} is told again: {len(c)} rows" for name, c in again.changes.items()]
+            found += [f"{name} is told again: {len(c)} rows" for name, c in again.deltas.items()]
         if found:
             return [f"after line {stop}, in the frame from line {start}:" if stop else "at the end:", *found]
         start = stop or 0
@@ -139,45 +139,49 @@ def _beside(run: Run, random: Random) -> list[str]:
 
 
 def kernels_of(program: mmpl.Program) -> Kernels:
-    graph = build(program, Analysis(program))
-    return compile_graph(graph, program.streams).keeping([v.name for v in program.views])
+    graph = build_graph(program, TypeAnalysis(program))
+    return compile_graph(graph, program.streams).with_materialized_views([v.name for v in program.views])
 
 
 def content(engine: LocalEngine, program: mmpl.Program) -> dict[str, dict[str, Json]]:
     """All rows of all views, as a subscriber who asks now would get them, but for `steps`."""
     found = {}
     for view in program.views:
-        kept, source = engine.kernels.transforms[shown(view.name)], engine.kernels.inputs[view.name]
-        assert isinstance(kept, Shown)
-        rows = kept.rows(engine.remembered.states[shown(view.name)])
-        told = messages(view.name, source.type, source.layout, rows, engine.remembered.horizons)
+        kept, source = engine.kernels.transforms[materialized_name(view.name)], engine.kernels.inputs[view.name]
+        assert isinstance(kept, MaterializedView)
+        rows = kept.read_rows(engine.state.states[materialized_name(view.name)])
+        told = json_changes(view.name, source.type, source.layout, rows, engine.state.horizons)
         found[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in told}
     return found
 
 
 def advance(
-    engine: LocalEngine, program: mmpl.Program, lines: Sequence[Event], ends: Sequence[int], tried: Sequence[int] = ()
+    engine: LocalEngine,
+    program: mmpl.Program,
+    lines: Sequence[RecordedLine],
+    ends: Sequence[int],
+    tried: Sequence[int] = (),
 ) -> None:
     """All lines from the first, whatever the engine knows already. From where `tried` says it goes to the end first,
     which is then lost: it goes on from the version it was at."""
-    before = History.of(program)
+    before = History.from_lines(program)
     engine.advance(frame_of(program, before, before))
     for stop in ends:
-        after = History.of(program, lines[:stop])
+        after = History.from_lines(program, lines[:stop])
         if stop in tried:
-            version = engine.remembered
-            engine.advance(frame_of(program, before, History.of(program, lines).end()))
-            engine.remembered = version
+            version = engine.state
+            engine.advance(frame_of(program, before, History.from_lines(program, lines).with_finished_streams()))
+            engine.state = version
         engine.advance(frame_of(program, before, after))
         before = after
 
 
 def _expected(run: Run) -> dict[str, dict[str, Json]]:
-    analysis = Analysis(run.program)
-    relations = evaluate(run.program, analysis, History.of(run.program, run.lines))
+    analysis = TypeAnalysis(run.program)
+    relations = evaluate(run.program, analysis, History.from_lines(run.program, run.lines))
     found = {}
     for view in run.program.views:
-        rows = snapshot(view.name, analysis.relations[view.name], relations[view.name])
+        rows = snapshot_messages(view.name, analysis.relations[view.name], relations[view.name])
         found[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in rows.values()}
     return found
 
@@ -195,17 +199,17 @@ def _same_however_cut(run: Run, random: Random) -> list[str]:
 def _same_however_told(run: Run, random: Random) -> list[str]:
     """Knowledge of streams comes in pieces, out of order and more than once; nothing but the prefix is taken in."""
     engine = LocalEngine(kernels_of(run.program))
-    engine.advance(Frame({}, {}))
+    engine.advance(InputBatch({}, {}))
     intake = Intake(run.program.streams, {})
     pieces = told_in_pieces(run, random)
     random.shuffle(pieces)
     pieces += random.sample(pieces, len(pieces) // 2)
     for piece in pieces:
         intake.receive(*piece)
-        frame = intake.frame() if random.random() < 0.5 else None
+        frame = intake.next_batch() if random.random() < 0.5 else None
         if frame is not None:
             engine.advance(frame)
-    last = intake.frame()
+    last = intake.next_batch()
     if last is not None:
         engine.advance(last)
     found = [f"{stream} is still curious about {gaps}" for stream, gaps in intake.gaps.items()]
@@ -214,21 +218,21 @@ def _same_however_told(run: Run, random: Random) -> list[str]:
 
 def told_in_pieces(run: Run, random: Random) -> list[tuple[str, int, int, pa.RecordBatch]]:
     """Of each stream, ranges of ticks that together are all that is known, some of them overlapping."""
-    history = History.of(run.program, run.lines)
+    history = History.from_lines(run.program, run.lines)
     found = []
     for stream in run.program.streams:
         horizon, events = history.horizons[stream.name], history.events[stream.name]
-        ends = sorted({NOTHING, horizon, *(t for t in events if random.random() < 0.5)})
+        ends = sorted({HORIZON_MIN, horizon, *(t for t in events if random.random() < 0.5)})
         for start, stop in pairwise(ends):
-            start = max(NOTHING, start - random.choice((0, 0, 2)))
+            start = max(HORIZON_MIN, start - random.choice((0, 0, 2)))
             rows = [row for t, row in sorted(events.items()) if start < t <= stop]
             found.append((stream.name, start, stop, pa.RecordBatch.from_pylist(rows, stream_schema(stream))))
     return found
 
 
-def interleaved(run: Run, random: Random) -> list[Event]:
+def interleaved(run: Run, random: Random) -> list[RecordedLine]:
     """The same lines of each stream in the same order, and the streams mixed anew."""
-    queues: dict[str, list[Event]] = {s.name: [] for s in run.program.streams}
+    queues: dict[str, list[RecordedLine]] = {s.name: [] for s in run.program.streams}
     for line in run.lines:
         for stream in [line["stream"]] if "stream" in line else list(queues):
             queues[stream].append({**line, "stream": stream})
@@ -249,13 +253,15 @@ def _unlike(found: dict[str, dict[str, Json]], wanted: dict[str, dict[str, Json]
 
 def _same_in_partitions(run: Run, random: Random) -> list[str]:
     """Every frame tells the same, into however many partitions the work is cut."""
-    graph = build(run.program, Analysis(run.program))
+    graph = build_graph(run.program, TypeAnalysis(run.program))
     one = LocalEngine(compile_graph(graph, run.program.streams))
-    several = Partitions(plan(graph, run.program.streams, random.choice((2, 3, 7)), run.program.subscriptions), random)
-    before = History.of(run.program)
+    several = Partitions(
+        build_plan(graph, run.program.streams, random.choice((2, 3, 7)), run.program.subscriptions), random
+    )
+    before = History.from_lines(run.program)
     found: list[str] = []
     for stop in [0, *cuts(random, len(run.lines))]:
-        after = History.of(run.program, run.lines[:stop])
+        after = History.from_lines(run.program, run.lines[:stop])
         frame = frame_of(run.program, before, after)
         wanted, told = (told_of(e.advance(frame), one.kernels, run.program) for e in (one, several))
         found += [f"after {stop} lines: {m}" for m in told if m not in wanted]
@@ -264,12 +270,12 @@ def _same_in_partitions(run: Run, random: Random) -> list[str]:
     return found
 
 
-def told_of(batch: Batch, kernels: Kernels, program: mmpl.Program) -> list[Json]:
+def told_of(batch: BatchResult, kernels: Kernels, program: mmpl.Program) -> list[Json]:
     found: list[Json] = []
     for view in program.subscriptions:
         source = kernels.inputs[view]
-        if view in batch.changes:
-            found += messages(view, source.type, source.layout, batch.changes[view], batch.horizons)
+        if view in batch.deltas:
+            found += json_changes(view, source.type, source.layout, batch.deltas[view], batch.horizons)
     return found
 
 
@@ -280,10 +286,10 @@ def _same_after_a_crash(run: Run, random: Random) -> list[str]:
     """State is written now and then; the run stops, files are lost or torn, and another goes on from what is left."""
     kernels = kernels_of(run.program)
     with TemporaryDirectory() as folder:
-        engine = LocalEngine(kernels, Store.at(folder, "p"))
-        before = History.of(run.program)
+        engine = LocalEngine(kernels, StateStore.open(folder, "p"))
+        before = History.from_lines(run.program)
         for stop in cuts(random, len(run.lines)):
-            after = History.of(run.program, run.lines[:stop])
+            after = History.from_lines(run.program, run.lines[:stop])
             engine.advance(frame_of(run.program, before, after))
             before = after
             if random.random() < 0.6:
@@ -292,7 +298,7 @@ def _same_after_a_crash(run: Run, random: Random) -> list[str]:
                 break
         for path in sorted(Path(folder).iterdir(), reverse=True)[: random.choice((0, 0, 1, 2))]:
             _lose(path, random)
-        resumed = LocalEngine(kernels, Store.at(folder, "p"))
+        resumed = LocalEngine(kernels, StateStore.open(folder, "p"))
         resumed.resume()
         advance(resumed, run.program, run.lines, cuts(random, len(run.lines)))
         return _unlike(content(resumed, run.program), _expected(run))
@@ -315,13 +321,13 @@ def _safe(run: Run, random: Random) -> list[str]:
     if run.cut:
         advance(engine, run.program, run.lines[: run.cut], cuts(random, run.cut))
     now = content(engine, run.program)
-    analysis = Analysis(run.program)
+    analysis = TypeAnalysis(run.program)
     found = []
     for more in [run.lines[run.cut :], *run.completions]:
         lines = [*run.lines[: run.cut], *more]
-        relations = evaluate(run.program, analysis, History.of(run.program, lines).end())
+        relations = evaluate(run.program, analysis, History.from_lines(run.program, lines).with_finished_streams())
         for view in run.program.views:
-            rows = snapshot(view.name, analysis.relations[view.name], relations[view.name])
+            rows = snapshot_messages(view.name, analysis.relations[view.name], relations[view.name])
             end = {str(m["key"]): m for m in rows.values()}
             found += [f"{p}\n    if it goes on with {more}" for p in unsafe(now[view.name], end)]
     return found
@@ -418,7 +424,7 @@ def _replaced(rel: mmpl.Rel, old: mmpl.Rel, new: mmpl.Rel) -> mmpl.Rel:
 
 def _is_sound(program: mmpl.Program) -> bool:
     try:
-        Analysis(program)
+        TypeAnalysis(program)
     except SmileError:
         return False
     return True

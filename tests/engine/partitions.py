@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from smile.engine.exchange import Incoming, Outgoing, gathered
-from smile.engine.local import Batch, heard_of
-from smile.engine.plan import Made, Plan, Route, States, Work
-from smile.kernels.changes import Changes
-from smile.kernels.seals import Moved
-from smile.log.frame import NOTHING, Frame
+from smile.engine.exchange import ExchangeMessage, ExchangeMessageBuilder, merge_deltas
+from smile.engine.local import BatchResult, events_delta
+from smile.engine.plan import ExchangeRoute, ExecutableStage, Plan, StageResult, TransformStates
+from smile.kernels.delta import Delta
+from smile.kernels.seals import HorizonAdvance
+from smile.log.input_batch import HORIZON_MIN, InputBatch
 
 
 @dataclass
@@ -22,54 +22,64 @@ class Partitions:
     random: Random
     version: int = 0
     horizons: dict[str, int] = field(init=False)
-    states: dict[tuple[int, int], States] = field(init=False)
+    states: dict[tuple[int, int], TransformStates] = field(init=False)
 
     def __post_init__(self) -> None:
         inputs = self.plan.kernels.inputs
         self.layouts = {name: source.layout for name, source in inputs.items()}
-        self.horizons = {name: NOTHING for name, source in inputs.items() if source.transform is None}
+        self.horizons = {name: HORIZON_MIN for name, source in inputs.items() if source.transform is None}
         parts = range(self.plan.partitions)
-        self.states = {(work.number, p): work.nothing() for work in self.plan.stages for p in parts}
+        self.states = {(work.number, p): work.empty_states() for work in self.plan.stages for p in parts}
 
-    def advance(self, frame: Frame) -> Batch:
+    def advance(self, frame: InputBatch) -> BatchResult:
         before = self.horizons
-        moved = Moved(before, {s: max(h, frame.horizons.get(s, h)) for s, h in before.items()})
-        heard = {name: heard_of(events, before[name]) for name, events in frame.events.items()}
+        moved = HorizonAdvance(before, {s: max(h, frame.horizons.get(s, h)) for s, h in before.items()})
+        heard = {name: events_delta(events, before[name]) for name, events in frame.events.items()}
         messages: dict[tuple[int, int], list[bytes]] = {}
-        told: list[tuple[Any, Changes]] = []
+        told: list[tuple[Any, Delta]] = []
         for work in self.plan.stages:
             for partition in self.random.sample(range(self.plan.partitions), self.plan.partitions):
                 arrived = self._arrived(messages.get((work.number, partition), []))
                 made = self._task(work, partition, heard if work.number == 1 else {}, arrived, moved)
-                for later in work.sends:
+                for later in work.routes:
                     self._send(work, partition, made, later, messages)
-                told += [((view,), changes) for view, changes in work.told(partition, made)]
+                told += [((view,), changes) for view, changes in work.view_deltas(partition, made)]
                 self.states[work.number, partition] = made.states
         self.version, self.horizons = self.version + 1, dict(moved.after)
-        changes = gathered(self.layouts, told)
-        return Batch({name[0]: found for name, found in changes.items()}, moved.after)
+        changes = merge_deltas(self.layouts, told)
+        return BatchResult({name[0]: found for name, found in changes.items()}, moved.after)
 
     def _task(
-        self, work: Work, partition: int, heard: Mapping[str, Changes], sent: Mapping[Route, Changes], moved: Moved
-    ) -> Made:
+        self,
+        work: ExecutableStage,
+        partition: int,
+        heard: Mapping[str, Delta],
+        sent: Mapping[ExchangeRoute, Delta],
+        moved: HorizonAdvance,
+    ) -> StageResult:
         states = self.states[work.number, partition]
         if self.random.random() < 0.2:
             work.step(partition, states, heard, sent, moved, not self.version)
         return work.step(partition, states, heard, sent, moved, not self.version)
 
     def _send(
-        self, work: Work, partition: int, made: Made, to: int, messages: dict[tuple[int, int], list[bytes]]
+        self,
+        work: ExecutableStage,
+        partition: int,
+        made: StageResult,
+        to: int,
+        messages: dict[tuple[int, int], list[bytes]],
     ) -> None:
-        outgoing: dict[int, Outgoing] = {}
-        for target, (relation, by), changes in work.sent(partition, made, to):
-            outgoing.setdefault(target, Outgoing()).add([relation, by], self.layouts[relation], changes)
+        outgoing: dict[int, ExchangeMessageBuilder] = {}
+        for target, (relation, by), changes in work.routed_deltas(partition, made, to):
+            outgoing.setdefault(target, ExchangeMessageBuilder()).add([relation, by], self.layouts[relation], changes)
         for target, message in outgoing.items():
             messages.setdefault((to, target), []).append(message.finish({}))
 
-    def _arrived(self, messages: list[bytes]) -> dict[Route, Changes]:
+    def _arrived(self, messages: list[bytes]) -> dict[ExchangeRoute, Delta]:
         found = [
             ((name[0], None if name[1] is None else tuple(name[1])), changes)
             for message in messages
-            for name, changes in Incoming(message).changes(self.layouts)
+            for name, changes in ExchangeMessage(message).deltas(self.layouts)
         ]
-        return gathered(self.layouts, found)
+        return merge_deltas(self.layouts, found)

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from smile.columns import masks
-from smile.columns.values import Values, concat
-from smile.engine import exchange, intake, local, messages, plan
-from smile.kernels import last, ordering, over_windows, rows, seals, shown, silence
-from smile.kernels.aggregates import counts, distincts, exact, latests, parts, peaks, sums
-from smile.kernels.changes import Groups
+from smile.columns.values import ValueColumn, concat
+from smile.engine import exchange, intake, json_changes, local, plan
+from smile.kernels import last, materialized_view, ordering, over_windows, row_wise, seals, silence
+from smile.kernels.aggregates import contributions, count_distinct, counts, exact_sums, group_extremes, latest, sums
+from smile.kernels.delta import RowGroups
 from smile.kernels.expressions import choices, logic
-from smile.kernels.expressions.plain import less
-from smile.kernels.joins import asof, kleene, pairs, sides
-from smile.kernels.kept import least
-from smile.log.frame import END, NOTHING
-from smile.state import hiding, run, store, table
+from smile.kernels.expressions.column_functions import is_less
+from smile.kernels.joins import asof_join, inner_join, join_sides, kleene
+from smile.kernels.state_indexes import least_horizon
+from smile.log.input_batch import END, HORIZON_MIN
+from smile.state import run, store, table, visibility
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
@@ -55,36 +55,38 @@ def canary(promise: str = "beside") -> Callable[[Plant], Plant]:
 
 @canary()
 def sum_adds_what_leaves(patch: Patch) -> None:
-    real = exact.summed
-    patch.setattr(exact, "summed", lambda a, b, _sign: real(a, b, 1))
+    real = exact_sums.add_exactly
+    patch.setattr(exact_sums, "add_exactly", lambda a, b, _sign: real(a, b, 1))
 
 
 @canary()
 def count_keeps_what_leaves(patch: Patch) -> None:
-    def absorb(self: counts.Count, rows: Any, batch: parts.Batch, place: Any) -> Any:
-        return real(self, rows, replace(batch, changes=replace(batch.changes, old=None)), place)
+    def absorb(self: counts.RetractableCount, rows: Any, batch: contributions.MemberDelta, place: Any) -> Any:
+        return real(self, rows, replace(batch, delta=replace(batch.delta, old=None)), place)
 
-    real = counts.Count.absorb
-    patch.setattr(counts.Count, "absorb", absorb)
+    real = counts.RetractableCount.absorb
+    patch.setattr(counts.RetractableCount, "absorb", absorb)
 
 
 @canary()
 def max_stays_when_the_greatest_leaves(patch: Patch) -> None:
-    patch.setattr(peaks, "_lost", lambda *_: np.zeros(0, np.int64))
+    patch.setattr(group_extremes, "_groups_to_rescan", lambda *_: np.zeros(0, np.int64))
 
 
 @canary()
 def latest_is_what_came_last(patch: Patch) -> None:
-    patch.setattr(latests, "is_later", lambda a, _b: a.tick.there())
+    patch.setattr(latest, "is_later", lambda a, _b: a.tick.there())
 
 
 @canary()
 def distinct_value_counts_again_in_each_frame(patch: Patch) -> None:
-    def absorb(self: distincts.PlainCountDistinct, rows: Any, batch: Any, place: Any) -> Any:
-        return real(self, rows, batch, replace(place, tables={n: table.Table(s) for n, s in self.shapes.items()}))
+    def absorb(self: count_distinct.AppendOnlyCountDistinct, rows: Any, batch: Any, place: Any) -> Any:
+        return real(
+            self, rows, batch, replace(place, tables={n: table.StateTable(s) for n, s in self.table_schemas.items()})
+        )
 
-    real = distincts.PlainCountDistinct.absorb
-    patch.setattr(distincts.PlainCountDistinct, "absorb", absorb)
+    real = count_distinct.AppendOnlyCountDistinct.absorb
+    patch.setattr(count_distinct.AppendOnlyCountDistinct, "absorb", absorb)
 
 
 @canary()
@@ -95,17 +97,17 @@ def netting_keeps_one_half(patch: Patch) -> None:
             return None
         who, value, _ = found
         every = np.concatenate(self.who)
-        first = Groups([Values(every), concat(self.values)], len(every)).first
+        first = RowGroups([ValueColumn(every), concat(self.values)], len(every)).first
         return who, value, [np.concatenate(c)[first] for c in zip(*self.changes, strict=True)]
 
-    real = distincts._Entries.netted
-    patch.setattr(distincts._Entries, "netted", netted)
+    real = count_distinct._ValueCountChanges.net
+    patch.setattr(count_distinct._ValueCountChanges, "net", netted)
 
 
 @canary()
 def event_known_already_is_taken_again(patch: Patch) -> None:
-    real = local.heard_of
-    patch.setattr(local, "heard_of", lambda events, _horizon: real(events, NOTHING))
+    real = local.events_delta
+    patch.setattr(local, "events_delta", lambda events, _horizon: real(events, HORIZON_MIN))
 
 
 # ── horizons and edges ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,8 +115,8 @@ def event_known_already_is_taken_again(patch: Patch) -> None:
 
 @canary()
 def horizon_alone_wakes_nothing(patch: Patch) -> None:
-    real = table.Table.between
-    patch.setattr(table.Table, "between", lambda self, order, after, _upto: real(self, order, after, after))
+    real = table.StateTable.rows_between
+    patch.setattr(table.StateTable, "rows_between", lambda self, order, after, _upto: real(self, order, after, after))
 
 
 def earlier(horizons: seals.Horizons) -> dict[str, int]:
@@ -123,35 +125,35 @@ def earlier(horizons: seals.Horizons) -> dict[str, int]:
 
 @canary("safe")
 def seal_is_reached_one_tick_early(patch: Patch) -> None:
-    real = seals.Seals.reached
-    patch.setattr(seals.Seals, "reached", lambda self, horizons, *rest: real(self, earlier(horizons), *rest))
+    real = seals.Seals.is_sealed
+    patch.setattr(seals.Seals, "is_sealed", lambda self, horizons, *rest: real(self, earlier(horizons), *rest))
 
 
 @canary()
 def window_has_its_end_and_not_its_start(patch: Patch) -> None:
-    def apply(self: rows.Windows, changes: Any) -> Any:
+    def apply(self: row_wise.HopTransform, changes: Any) -> Any:
         found = real(self, changes)
         if self.on not in found.fixed:
             return found
         start = found.fixed["window_start"].data
         back = np.where(found.fixed[self.on].data == start, self.slide, 0)
-        moved = {c: Values(found.fixed[c].data - back) for c in ("window_start", "window_end")}
+        moved = {c: ValueColumn(found.fixed[c].data - back) for c in ("window_start", "window_end")}
         return replace(found, fixed={**found.fixed, **moved})
 
-    real = rows.Windows.apply
-    patch.setattr(rows.Windows, "apply", apply)
+    real = row_wise.HopTransform.apply
+    patch.setattr(row_wise.HopTransform, "apply", apply)
 
 
 @canary()
 def last_is_left_one_tick_late(patch: Patch) -> None:
-    real = last.Last._until
-    patch.setattr(last.Last, "_until", lambda self, fixed: seals.later(real(self, fixed), 1))
+    real = last.LastTransform._leave_ticks
+    patch.setattr(last.LastTransform, "_leave_ticks", lambda self, fixed: seals.shift_ticks(real(self, fixed), 1))
 
 
 @canary()
 def silence_is_decided_one_tick_early(patch: Patch) -> None:
-    real = least
-    patch.setattr(silence, "least", lambda horizons, streams: real(earlier(horizons), streams))
+    real = least_horizon
+    patch.setattr(silence, "least_horizon", lambda horizons, streams: real(earlier(horizons), streams))
 
 
 @canary()
@@ -159,24 +161,26 @@ def range_leaves_its_first_tick_out(patch: Patch) -> None:
     def of(group: Any, by: Any, asked: Any, span: int | None) -> Any:
         return real(group, by, asked, None if span is None else span - 1)
 
-    real = over_windows.Windows.of
-    patch.setattr(over_windows.Windows, "of", staticmethod(of))
+    real = over_windows.RowWindows.for_rows
+    patch.setattr(over_windows.RowWindows, "for_rows", staticmethod(of))
 
 
 @canary()
 def asof_leaves_its_own_tick_out(patch: Patch) -> None:
-    def by_order(self: asof.AsOf, asking: sides.Rows, others: Any) -> Any:
-        at = self.rel.at[0]
+    def by_order(self: asof_join.AsofJoin, asking: join_sides.JoinRows, others: Any) -> Any:
+        at = self.rel.ticks[0]
         moment = asking.fixed[at]
-        return real(self, replace(asking, fixed={**asking.fixed, at: Values(moment.data - 1, moment.valid)}), others)
+        return real(
+            self, replace(asking, fixed={**asking.fixed, at: ValueColumn(moment.data - 1, moment.valid)}), others
+        )
 
-    real = asof.AsOf._by_order
-    patch.setattr(asof.AsOf, "_by_order", by_order)
+    real = asof_join.AsofJoin._match_by_order
+    patch.setattr(asof_join.AsofJoin, "_match_by_order", by_order)
 
 
 @canary()
 def upper_bound_is_off_by_one(patch: Patch) -> None:
-    patch.setattr(logic, "at_least", lambda a, b: less(b, a))
+    patch.setattr(logic, "is_at_least", lambda a, b: is_less(b, a))
 
 
 # ── masks and knowledge ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,18 +188,20 @@ def upper_bound_is_off_by_one(patch: Patch) -> None:
 
 @canary()
 def either_side_must_stay_for_both(patch: Patch) -> None:
-    patch.setattr(masks, "any_of", lambda a, b: ((a | b) & (masks.CAN | masks.NOW)) | ((a | b) & masks.CANNOT))
+    patch.setattr(
+        masks, "any_of", lambda a, b: ((a | b) & (masks.MAY_SHOW | masks.SHOWN_NOW)) | ((a | b) & masks.MAY_HIDE)
+    )
 
 
 @canary()
 def row_is_final_while_its_columns_evolve(patch: Patch) -> None:
-    patch.setattr(messages, "finals", lambda _layout, changes: changes.new.mask == masks.T)
+    patch.setattr(json_changes, "finals", lambda _layout, changes: changes.new.mask == masks.T)
 
 
 @canary()
 def sum_is_thought_to_rise_only(patch: Patch) -> None:
-    real = sums._open
-    patch.setattr(sums, "_open", lambda argument: (False, real(argument)[1]))
+    real = sums._open_directions
+    patch.setattr(sums, "_open_directions", lambda argument: (False, real(argument)[1]))
 
 
 @canary()
@@ -203,26 +209,26 @@ def case_is_within_its_present_branch(patch: Patch) -> None:
     class Branches(choices._Branches):
         def __init__(self, conditions: Any, count: int) -> None:
             super().__init__(conditions, count)
-            self.reached = self.current
+            self.possible = self.current
 
     patch.setattr(choices, "_Branches", Branches)
 
 
 @canary()
 def no_match_is_decided_while_one_may_come(patch: Patch) -> None:
-    real = kleene.any_of
-    patch.setattr(kleene, "any_of", lambda found, more: real(found, np.zeros(len(more), bool)))
+    real = kleene.has_match
+    patch.setattr(kleene, "has_match", lambda found, more: real(found, np.zeros(len(more), bool)))
 
 
 @canary()
 def row_hidden_for_now_is_forgotten(patch: Patch) -> None:
-    patch.setattr(masks, "gone", lambda codes: ~masks.shown(codes))
+    patch.setattr(masks, "is_permanently_hidden", lambda codes: ~masks.is_shown(codes))
 
 
 @canary()
 def tie_goes_to_the_greater_key(patch: Patch) -> None:
-    real = ordering._ranked
-    patch.setattr(ordering, "_ranked", lambda columns, keys, count: real(columns, [-k for k in keys], count))
+    real = ordering._unique_ranks
+    patch.setattr(ordering, "_unique_ranks", lambda columns, keys, count: real(columns, [-k for k in keys], count))
 
 
 # ── joins ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,44 +236,48 @@ def tie_goes_to_the_greater_key(patch: Patch) -> None:
 
 @canary()
 def join_does_not_heed_changes_of_its_right_side(patch: Patch) -> None:
-    def step(self: pairs.Pairs, state: Any, inputs: Sequence[Any], moved: Any) -> Any:
+    def step(self: inner_join.InnerJoin, state: Any, inputs: Sequence[Any], moved: Any) -> Any:
         lefts, rights = inputs
         if rights is None or rights.old is None:
             return real(self, state, inputs, moved)
         state, _ = real(self, state, [None, rights], moved)
         return real(self, state, [lefts, None], moved)
 
-    real = pairs.Pairs.step
-    patch.setattr(pairs.Pairs, "step", step)
+    real = inner_join.InnerJoin.step
+    patch.setattr(inner_join.InnerJoin, "step", step)
 
 
 @canary()
 def rows_of_one_frame_do_not_meet(patch: Patch) -> None:
     nothing = np.zeros(0, np.int64)
-    patch.setattr(pairs, "meeting", lambda *_: (nothing, nothing))
+    patch.setattr(inner_join, "equal_pairs", lambda *_: (nothing, nothing))
 
 
 @canary()
 def null_joins_null(patch: Patch) -> None:
-    def match(self: table.Table, on: Any, asked: Sequence[Values], *_: Any, **__: Any) -> Any:
+    def match(self: table.StateTable, on: Any, asked: Sequence[ValueColumn], *_: Any, **__: Any) -> Any:
         every, count = self.scan(), len(asked[0])
         who, at = np.repeat(np.arange(count), len(every)), np.tile(np.arange(len(every)), count)
         alike = [every[name].take(at).same(column.take(who)) for name, column in zip(on, asked, strict=True)]
         found = np.flatnonzero(np.logical_and.reduce(alike))
         return who[found], every.take(at[found])
 
-    patch.setattr(table.Table, "match", match)
-    patch.setattr(pairs, "_there", lambda _: None)
-    patch.setattr(pairs, "done", lambda side, told, moved: told and side.is_met(told.fixed, len(told), moved.after))
+    patch.setattr(table.StateTable, "match", match)
+    patch.setattr(inner_join, "_rows_without_null", lambda _: None)
+    patch.setattr(
+        inner_join,
+        "needs_no_storage",
+        lambda side, told, moved: told and side.is_met(told.fixed, len(told), moved.after),
+    )
 
 
 @canary()
 def joined_row_is_forgotten_one_tick_early(patch: Patch) -> None:
-    def is_met(self: sides.Side, fixed: Any, count: int, horizons: Any) -> Any:
+    def is_met(self: join_sides.JoinSide, fixed: Any, count: int, horizons: Any) -> Any:
         return real(self, fixed, count, earlier(horizons))
 
-    real = sides.Side.is_met
-    patch.setattr(sides.Side, "is_met", is_met)
+    real = join_sides.JoinSide.has_final_matches
+    patch.setattr(join_sides.JoinSide, "has_final_matches", is_met)
 
 
 # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -275,17 +285,17 @@ def joined_row_is_forgotten_one_tick_early(patch: Patch) -> None:
 
 @canary()
 def index_finds_older_versions_too(patch: Patch) -> None:
-    patch.setattr(hiding.Hiding, "hides", lambda *_: None)
+    patch.setattr(visibility.RowVisibility, "is_hidden", lambda *_: None)
 
 
 @canary("same_however_cut")
 def version_that_branches_hides_in_the_other(patch: Patch) -> None:
-    def after(self: hiding.Hiding, version: int, places: Any) -> hiding.Hiding:
+    def after(self: visibility.RowVisibility, version: int, places: Any) -> visibility.RowVisibility:
         self.latest = version
         return real(self, version, places)
 
-    real = hiding.Hiding.after
-    patch.setattr(hiding.Hiding, "after", after)
+    real = visibility.RowVisibility.at_next_version
+    patch.setattr(visibility.RowVisibility, "at_next_version", after)
 
 
 @canary()
@@ -294,45 +304,45 @@ def compaction_keeps_the_older_version(patch: Patch) -> None:
         marks = [np.concatenate([r.hashes for r in runs[n + 1 :]] or [runs[0].hashes[:0]]) for n in range(len(runs))]
         return real(shape, runs, [~np.isin(r.hashes, m) for r, m in zip(runs, marks, strict=True)], is_oldest)
 
-    real = run.merge
-    patch.setattr(table, "merge", merge)
+    real = run.merge_runs
+    patch.setattr(table, "merge_runs", merge)
 
 
 @canary("same_after_a_crash")
 def compaction_forgets_what_is_gone(patch: Patch) -> None:
-    real = run.merge
-    patch.setattr(table, "merge", lambda shape, runs, live, _is_oldest: real(shape, runs, live, True))
+    real = run.merge_runs
+    patch.setattr(table, "merge_runs", lambda shape, runs, live, _is_oldest: real(shape, runs, live, True))
 
 
 @canary("same_after_a_crash")
 def state_is_read_with_its_oldest_run_first(patch: Patch) -> None:
-    def read(self: store.Store, *rest: Any) -> store.Saved:
+    def read(self: store.StateStore, *rest: Any) -> store.StoredVersion:
         found = real(self, *rest)
-        turned = {name: table.Table(t.shape, t.runs[::-1]) for name, t in found.tables.items()}
+        turned = {name: table.StateTable(t.schema, t.runs[::-1]) for name, t in found.tables.items()}
         return replace(found, tables=turned)
 
-    real = store.Store.read
-    patch.setattr(store.Store, "read", read)
+    real = store.StateStore.read
+    patch.setattr(store.StateStore, "read", read)
 
 
 @canary("same_after_a_crash")
 def state_says_it_has_heard_a_tick_more(patch: Patch) -> None:
-    def save(self: store.Store, number: int, horizons: Any, tables: Any) -> int:
+    def save(self: store.StateStore, number: int, horizons: Any, tables: Any) -> int:
         return real(self, number, earlier(horizons), tables)
 
-    real = store.Store.save
-    patch.setattr(store.Store, "save", save)
+    real = store.StateStore.save
+    patch.setattr(store.StateStore, "save", save)
 
 
 @canary("same_however_cut")
 def row_that_is_hidden_is_still_shown(patch: Patch) -> None:
-    def step(self: shown.Shown, state: Any, inputs: Sequence[Any], moved: Any) -> Any:
+    def step(self: materialized_view.MaterializedView, state: Any, inputs: Sequence[Any], moved: Any) -> Any:
         (changes,) = inputs
-        kept = None if changes is None else changes.take(np.flatnonzero(masks.shown(changes.new.mask)))
+        kept = None if changes is None else changes.take(np.flatnonzero(masks.is_shown(changes.new.mask)))
         return real(self, state, [kept], moved)
 
-    real = shown.Shown.step
-    patch.setattr(shown.Shown, "step", step)
+    real = materialized_view.MaterializedView.step
+    patch.setattr(materialized_view.MaterializedView, "step", step)
 
 
 @canary("same_however_told")
@@ -341,8 +351,8 @@ def frame_ends_a_tick_too_late(patch: Patch) -> None:
         found = real(self)
         return None if found is None else replace(found, horizons=earlier(found.horizons))
 
-    real = intake.Intake.frame
-    patch.setattr(intake.Intake, "frame", frame)
+    real = intake.Intake.next_batch
+    patch.setattr(intake.Intake, "next_batch", frame)
 
 
 @canary("rewritten")
@@ -361,18 +371,20 @@ def rows_go_anywhere(patch: Patch) -> None:
 
 @canary("same_in_partitions")
 def every_partition_passes_on_what_all_have(patch: Patch) -> None:
-    patch.setattr(plan.Work, "_share", lambda _self, changes, _by, _partition: changes)
+    patch.setattr(plan.ExecutableStage, "_share", lambda _self, changes, _by, _partition: changes)
 
 
 @canary("same_in_partitions")
 def what_is_one_row_is_one_in_each_partition(patch: Patch) -> None:
-    real = plan.Work.step
-    patch.setattr(plan.Work, "step", lambda self, *args: real(replace(self, single=frozenset()), *args))
+    real = plan.ExecutableStage.step
+    patch.setattr(plan.ExecutableStage, "step", lambda self, *args: real(replace(self, single=frozenset()), *args))
 
 
 @canary("same_in_partitions")
 def the_old_half_is_not_sent(patch: Patch) -> None:
-    real = exchange.Outgoing.add
+    real = exchange.ExchangeMessageBuilder.add
     patch.setattr(
-        exchange.Outgoing, "add", lambda self, name, layout, c: real(self, name, layout, replace(c, old=None))
+        exchange.ExchangeMessageBuilder,
+        "add",
+        lambda self, name, layout, c: real(self, name, layout, replace(c, old=None)),
     )

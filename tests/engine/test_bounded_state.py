@@ -11,10 +11,10 @@ import pytest
 from bench import workload
 from smile.algebra.arrow_types import stream_schema
 from smile.engine.local import LocalEngine
-from smile.kernels import forget
+from smile.kernels import expiry
 from smile.kernels.compile import compile_graph
-from smile.log.frame import Frame
-from smile.program import Compiled, compile_program, read_source
+from smile.log.input_batch import InputBatch
+from smile.program import CompiledProgram, compile_program, read_source
 from smile.source import Source
 
 pytestmark = pytest.mark.slow
@@ -45,12 +45,12 @@ CREATE STREAM R (u: time -> k: int, w: int NOT NULL, d: few NOT NULL, ref: time)
 class Load:
     """Steady: the same number of events in every frame of every stream, and every event is like those before."""
 
-    def __init__(self, compiled: Compiled) -> None:
-        self.streams = {s.name: stream_schema(s) for s in compiled.written.streams}
+    def __init__(self, compiled: CompiledProgram) -> None:
+        self.streams = {s.name: stream_schema(s) for s in compiled.original.streams}
         self.random = np.random.default_rng(1)
         self.done = 0
 
-    def frames(self, count: int) -> Iterator[Frame]:
+    def frames(self, count: int) -> Iterator[InputBatch]:
         for _ in range(count):
             seconds = np.arange(self.done + 1, self.done + EVENTS + 1)
             self.done += EVENTS
@@ -58,7 +58,7 @@ class Load:
                 name: self._batch(schema, seconds * SECOND + number * 1024)
                 for number, (name, schema) in enumerate(self.streams.items())
             }
-            yield Frame(made, dict.fromkeys(self.streams, self.done * SECOND + SECOND // 2))
+            yield InputBatch(made, dict.fromkeys(self.streams, self.done * SECOND + SECOND // 2))
 
     def _batch(self, schema: pa.Schema, ticks: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> pa.RecordBatch:
         columns = [pa.array(ticks)]
@@ -86,10 +86,10 @@ class Load:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is spent waits for more of it; here it shall not wait long."""
-    monkeypatch.setattr(forget, "WAITING_MAX", 20)
+    monkeypatch.setattr(expiry, "PENDING_ROWS_MAX", 20)
 
 
-def sizes(compiled: Compiled) -> list[int]:
+def sizes(compiled: CompiledProgram) -> list[int]:
     """Rows of all tables, after few frames and after many."""
     engine = LocalEngine(compile_graph(compiled.graph, compiled.rewritten.streams))
     load = Load(compiled)
@@ -99,15 +99,15 @@ def sizes(compiled: Compiled) -> list[int]:
         for frame in load.frames(upto - done):
             engine.advance(frame)
         done = upto
-        found.append(sum(t.size for t in engine.tables.values()))
+        found.append(sum(t.row_count for t in engine.tables.values()))
     return found
 
 
-def program(view: str) -> Compiled:
+def program(view: str) -> CompiledProgram:
     return compile_program(Source("bounded.smile", f"{STREAMS}CREATE VIEW V AS {view};\nSUBSCRIBE V;\n"))
 
 
-def is_warned(compiled: Compiled) -> bool:
+def is_warned(compiled: CompiledProgram) -> bool:
     return any(w.code == "W001" for w in compiled.warnings)
 
 
@@ -225,13 +225,13 @@ def test_trade_floor_holds_the_bids_that_are_open() -> None:
     """Their number itself grows for long, since a level's buys and sells drift apart."""
     compiled = compile_program(read_source(str(workload.PROGRAM)))
     engine = LocalEngine(compile_graph(compiled.graph, compiled.rewritten.streams))
-    blocks = list(workload.tradefloor(120_000))
+    blocks = list(workload.tradefloor_blocks(120_000))
     shares = []
-    for number, frame in enumerate(workload.frames_of(blocks, 1000), 1):
+    for number, frame in enumerate(workload.input_batches(blocks, 1000), 1):
         engine.advance(frame)
         if number in (30, 120):
-            open_ = workload.open_bids(workload.first(number * 1000, blocks))
-            shares.append(sum(t.size for t in engine.tables.values()) / open_)
+            open_ = workload.count_open_bids(workload.first_rows(number * 1000, blocks))
+            shares.append(sum(t.row_count for t in engine.tables.values()) / open_)
     few, many = shares
     assert many <= 1.3 * few
     assert many <= 6, "of each open bid its row and its total, in the join and below it, and its row in Matchable"

@@ -5,13 +5,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from smile.engine.delivery import BOUNDS, EXACTLY, LATEST, UNKNOWN, arrow_changes
+from smile.engine.arrow_changes import BOUNDS, EXACTLY, LATEST, UNKNOWN, arrow_changes
+from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
-from smile.engine.messages import messages
 from smile.kernels.seals import Horizons
-from smile.kernels.transform import Input
+from smile.kernels.transform import InputRelation
 from smile.knowledge.json import Json, plain_json
-from smile.log.frame import Frame
+from smile.log.input_batch import InputBatch
 from smile.reference.history import History
 from tests.engine.test_programs import kernels, rewritten
 from tests.kernels.harness import frame_of
@@ -24,22 +24,22 @@ pytestmark = pytest.mark.slow
 def test_arrow_tells_what_json_tells(case: Case) -> None:
     program = rewritten(case)
     engine = LocalEngine(kernels(program))
-    engine.advance(Frame({}, {}))
-    histories = [History.of(program, case.events[:n]) for n in range(len(case.events) + 1)]
+    engine.advance(InputBatch({}, {}))
+    histories = [History.from_lines(program, case.events[:n]) for n in range(len(case.events) + 1)]
     told = 0
-    for before, after in zip(histories, [*histories[1:], histories[-1].end()], strict=True):
+    for before, after in zip(histories, [*histories[1:], histories[-1].with_finished_streams()], strict=True):
         batch = engine.advance(frame_of(program, before, after))
         for view in program.subscriptions:
-            if view in batch.changes:
-                source, changes = engine.kernels.inputs[view], batch.changes[view]
-                wanted = list(messages(view, source.type, source.layout, changes, batch.horizons))
+            if view in batch.deltas:
+                source, changes = engine.kernels.inputs[view], batch.deltas[view]
+                wanted = list(json_changes(view, source.type, source.layout, changes, batch.horizons))
                 found = arrow_changes(source, changes, batch.horizons)
                 assert [_message(view, source, row, batch.horizons) for row in found.to_pylist()] == wanted
                 told += len(wanted)
     assert told
 
 
-def _message(view: str, source: Input, row: Json, horizons: Horizons) -> Json:
+def _message(view: str, source: InputRelation, row: Json, horizons: Horizons) -> Json:
     """A row of Arrow as the JSON that it stands for."""
     heading = source.type.heading
 
@@ -53,11 +53,11 @@ def _message(view: str, source: Input, row: Json, horizons: Horizons) -> Json:
     if row["deleted"]:
         return {"view": view, "key": key, "deleted": True, "final": row["final"], "steps": row["steps"]}
     knowledge = {}
-    for name in heading.values:
+    for name in heading.value_columns:
         if source.type.columns[name].evolves:
             knowledge[name] = _knowledge(name, row, lambda v, n=name: plain(n, v))
     stays = {"stays": True} if row["stays"] else {}
-    plain_row = {c: plain(c, row[c]) for c in heading.values}
+    plain_row = {c: plain(c, row[c]) for c in heading.value_columns}
     shown = {"view": view, "key": key, "row": plain_row, "knowledge": knowledge, "final": row["final"]}
     return {**shown, **stays, "steps": row["steps"]}
 
@@ -85,10 +85,10 @@ def test_types_do_not_depend_on_the_rows() -> None:
         program = rewritten(case)
         engine = LocalEngine(kernels(program))
         seen: dict[str, pa.Schema] = {}
-        histories = [History.of(program, case.events[:n]) for n in range(len(case.events) + 1)]
-        for before, after in zip(histories, [*histories[1:], histories[-1].end()], strict=True):
+        histories = [History.from_lines(program, case.events[:n]) for n in range(len(case.events) + 1)]
+        for before, after in zip(histories, [*histories[1:], histories[-1].with_finished_streams()], strict=True):
             batch = engine.advance(frame_of(program, before, after))
             for view in program.subscriptions:
-                if view in batch.changes:
-                    found = arrow_changes(engine.kernels.inputs[view], batch.changes[view], batch.horizons)
+                if view in batch.deltas:
+                    found = arrow_changes(engine.kernels.inputs[view], batch.deltas[view], batch.horizons)
                     assert seen.setdefault(view, found.schema) == found.schema, (case.name, view)

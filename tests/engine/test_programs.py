@@ -4,12 +4,12 @@ what was worked out by hand, whether lines come one by one or all at once."""
 import pytest
 
 from smile.algebra import mmpl
+from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
-from smile.engine.messages import messages
-from smile.graph.build import build
-from smile.kernels.compile import Kernels, compile_graph, shown
-from smile.kernels.shown import Shown
-from smile.knowledge.analysis import Analysis
+from smile.graph.build import build_graph
+from smile.kernels.compile import Kernels, compile_graph, materialized_name
+from smile.kernels.materialized_view import MaterializedView
+from smile.knowledge.analysis import TypeAnalysis
 from smile.program import compile_program
 from smile.reference.history import History
 from smile.source import Source
@@ -26,33 +26,35 @@ def rewritten(case: Case) -> mmpl.Program:
 
 
 def kernels(program: mmpl.Program) -> Kernels:
-    return compile_graph(build(program, Analysis(program)), program.streams).keeping(program.subscriptions)
+    return compile_graph(build_graph(program, TypeAnalysis(program)), program.streams).with_materialized_views(
+        program.subscriptions
+    )
 
 
 def advance(engine: LocalEngine, program: mmpl.Program, case: Case, ends: list[int], end: bool = False) -> list[Json]:
     """Frames that end after these numbers of lines; what the last one changed."""
-    before = History.of(program)
+    before = History.from_lines(program)
     told: list[Json] = []
     for stop in [0, *ends, *([len(case.events)] if end else [])]:
-        after = History.of(program, case.events[:stop])
+        after = History.from_lines(program, case.events[:stop])
         if end and stop == len(case.events) and before.events == after.events:
-            after = after.end()
+            after = after.with_finished_streams()
         batch = engine.advance(frame_of(program, before, after))
         before, told = after, []
         for view in program.subscriptions:
             source = engine.kernels.inputs[view]
-            if view in batch.changes:
-                told += messages(view, source.type, source.layout, batch.changes[view], batch.horizons)
+            if view in batch.deltas:
+                told += json_changes(view, source.type, source.layout, batch.deltas[view], batch.horizons)
     return told
 
 
 def rows(engine: LocalEngine, program: mmpl.Program) -> list[Json]:
     found: list[Json] = []
     for view in program.subscriptions:
-        kept, source = engine.kernels.transforms[shown(view)], engine.kernels.inputs[view]
-        assert isinstance(kept, Shown)
-        state = engine.remembered.states[shown(view)]
-        found += messages(view, source.type, source.layout, kept.rows(state), engine.remembered.horizons)
+        kept, source = engine.kernels.transforms[materialized_name(view)], engine.kernels.inputs[view]
+        assert isinstance(kept, MaterializedView)
+        state = engine.state.states[materialized_name(view)]
+        found += json_changes(view, source.type, source.layout, kept.read_rows(state), engine.state.horizons)
     return found
 
 

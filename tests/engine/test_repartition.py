@@ -8,22 +8,22 @@ from traceback import format_exc
 import pytest
 
 from smile.algebra import mmpl
-from smile.algebra.check import checked
+from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
-from smile.engine.local import Batch, LocalEngine
-from smile.engine.plan import Plan, partition_of, plan
-from smile.engine.repartition import Places, repartitioned
-from smile.graph.build import build
-from smile.kernels.compile import shown
-from smile.kernels.forget import KEYS
-from smile.kernels.shown import Shown
-from smile.knowledge.analysis import Analysis
-from smile.log.frame import Frame
+from smile.engine.local import BatchResult, LocalEngine
+from smile.engine.plan import Plan, build_plan, partition_of
+from smile.engine.repartition import StatesByPartition, repartition_states
+from smile.graph.build import build_graph
+from smile.kernels.compile import materialized_name
+from smile.kernels.expiry import PENDING_KEYS
+from smile.kernels.materialized_view import MaterializedView
+from smile.knowledge.analysis import TypeAnalysis
+from smile.log.input_batch import InputBatch
 from smile.program import compile_program, read_source
-from smile.reference.history import Event, History, read_events
+from smile.reference.history import History, RecordedLine, read_events
 from smile.source import Source
-from smile.state.table import Table
+from smile.state.table import StateTable
 from tests.engine.invariants import Run, draw, shrunk, small, told_of
 from tests.engine.partitions import Partitions
 from tests.kernels.harness import cuts, frame_of
@@ -35,44 +35,44 @@ PROGRAMS = Path(__file__).parents[2] / "programs"
 
 
 def planned(program: mmpl.Program, partitions: int) -> Plan:
-    graph = build(program, Analysis(program))
-    return plan(graph, program.streams, partitions, program.subscriptions)
+    graph = build_graph(program, TypeAnalysis(program))
+    return build_plan(graph, program.streams, partitions, program.subscriptions)
 
 
 def cut_anew(run: Partitions, plan: Plan) -> Partitions:
     """The same run by another plan from now on."""
     new = Partitions(plan, run.random, run.version)
-    new.states, new.horizons = repartitioned(run.plan, plan, run.states), run.horizons
+    new.states, new.horizons = repartition_states(run.plan, plan, run.states), run.horizons
     return new
 
 
-def frames(program: mmpl.Program, lines: list[Event], ends: list[int]) -> Iterator[Frame]:
+def frames(program: mmpl.Program, lines: list[RecordedLine], ends: list[int]) -> Iterator[InputBatch]:
     """The first knows nothing; after the last all streams are finished."""
-    before = History.of(program)
+    before = History.from_lines(program)
     for stop in [0, *ends]:
-        after = History.of(program, lines[:stop])
+        after = History.from_lines(program, lines[:stop])
         yield frame_of(program, before, after)
         before = after
-    yield frame_of(program, before, before.end())
+    yield frame_of(program, before, before.with_finished_streams())
 
 
-def kept(program: mmpl.Program, plan: Plan, states: Places, horizons: Mapping[str, int]) -> list[str]:
+def kept(program: mmpl.Program, plan: Plan, states: StatesByPartition, horizons: Mapping[str, int]) -> list[str]:
     """All rows that views show, from all partitions."""
     found: list[str] = []
     for view in program.subscriptions:
-        transform, number = plan.kernels.transforms[shown(view)], plan.place_of(view).number
-        assert isinstance(transform, Shown)
+        transform, number = plan.kernels.transforms[materialized_name(view)], plan.storing_stage(view).number
+        assert isinstance(transform, MaterializedView)
         for p in range(plan.partitions):
-            rows = transform.rows(states[number, p][shown(view)])
-            found += messages_of(program, plan, Batch({view: rows}, horizons))
+            rows = transform.read_rows(states[number, p][materialized_name(view)])
+            found += messages_of(program, plan, BatchResult({view: rows}, horizons))
     return sorted(found)
 
 
-def messages_of(program: mmpl.Program, plan: Plan, batch: Batch) -> list[str]:
+def messages_of(program: mmpl.Program, plan: Plan, batch: BatchResult) -> list[str]:
     return sorted(str(message) for message in told_of(batch, plan.kernels, program))
 
 
-def differences(program: mmpl.Program, lines: list[Event], random: Random) -> list[str]:
+def differences(program: mmpl.Program, lines: list[RecordedLine], random: Random) -> list[str]:
     """What a run tells and keeps that is cut anew before some frames, beside the in-process engine."""
     plans = {count: planned(program, count) for count in COUNTS}
     engine, several = LocalEngine(plans[1].kernels), Partitions(plans[random.choice(COUNTS)], random)
@@ -84,7 +84,7 @@ def differences(program: mmpl.Program, lines: list[Event], random: Random) -> li
         if told != wanted:
             found.append(f"frame {number}: told is {told}\n    instead of {wanted}")
         rows = kept(program, several.plan, several.states, several.horizons)
-        alone = kept(program, plans[1], {(1, 0): engine.remembered.states}, engine.remembered.horizons)
+        alone = kept(program, plans[1], {(1, 0): engine.state.states}, engine.state.horizons)
         if rows != alone:
             found.append(f"frame {number}: kept are {rows}\n    instead of {alone}")
     return found
@@ -141,30 +141,30 @@ def tradefloor() -> mmpl.Program:
 
 
 @pytest.fixture(scope="module")
-def events() -> list[Event]:
+def events() -> list[RecordedLine]:
     return read_events((PROGRAMS / "tradefloor.events").read_text())
 
 
-def tables(run: Partitions, transform: str, table: str) -> list[Table]:
+def tables(run: Partitions, transform: str, table: str) -> list[StateTable]:
     """Of all partitions."""
-    work = next(w for w in run.plan.stages if transform in w.shapes)
+    work = next(w for w in run.plan.stages if transform in w.table_schemas)
     return [run.states[work.number, p][transform][table] for p in range(run.plan.partitions)]
 
 
-def keys(found: list[Table]) -> set[tuple[object, ...]]:
-    rows = [(table.scan(), table.shape.key) for table in found]
+def keys(found: list[StateTable]) -> set[tuple[object, ...]]:
+    rows = [(table.scan(), table.schema.key) for table in found]
     listed = [k for row, key in rows for k in zip(*(row[c].data.tolist() for c in key), strict=True)]
     assert len(set(listed)) == len(listed)
     return set(listed)
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 3), (3, 1), (2, 7), (7, 3), (3, 3)])
-def test_rows_lie_where_they_are_read(tradefloor: mmpl.Program, events: list[Event], old: int, new: int) -> None:
+def test_rows_lie_where_they_are_read(tradefloor: mmpl.Program, events: list[RecordedLine], old: int, new: int) -> None:
     before = Partitions(planned(tradefloor, old), Random(0))
-    before.advance(frame_of(tradefloor, History.of(tradefloor), History.of(tradefloor, events[:30])))
+    before.advance(frame_of(tradefloor, History.from_lines(tradefloor), History.from_lines(tradefloor, events[:30])))
     after = cut_anew(before, planned(tradefloor, new))
-    waiting = keys(tables(before, SPENT, KEYS))
-    assert waiting and not keys(tables(after, SPENT, KEYS))
+    waiting = keys(tables(before, SPENT, PENDING_KEYS))
+    assert waiting and not keys(tables(after, SPENT, PENDING_KEYS))
     for (transform, table), by in ROUTED.items():
         found = tables(after, transform, table)
         had = keys(tables(before, transform, table))
@@ -174,7 +174,7 @@ def test_rows_lie_where_they_are_read(tradefloor: mmpl.Program, events: list[Eve
             assert (partition_of([rows[c] for c in by], len(rows), new) == p).all()
 
 
-def test_tradefloor_goes_on(tradefloor: mmpl.Program, events: list[Event]) -> None:
+def test_tradefloor_goes_on(tradefloor: mmpl.Program, events: list[RecordedLine]) -> None:
     assert not differences(tradefloor, events, Random(0))
 
 
@@ -200,14 +200,14 @@ def test_views_go_on(view: str) -> None:
     VIEW V := {view};
     SUBSCRIBE V;
     """
-    program = checked(parse_program(Source("test.mmpl", text)))
+    program = check_program(parse_program(Source("test.mmpl", text)))
     for seed in range(SEEDS):
         random = Random(seed)
         assert not differences(program, lines(random), random), f"Random({seed})"
 
 
-def lines(random: Random) -> list[Event]:
-    found: list[Event] = []
+def lines(random: Random) -> list[RecordedLine]:
+    found: list[RecordedLine] = []
     for t in sorted(random.sample(range(100), 40)):
         event = {"k": random.choice("xyz"), "a": t, "b": t}
         found.append(

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from smile.algebra.arrow_types import stream_schema
-from smile.engine.delivery import arrow_changes
+from smile.engine.arrow_changes import arrow_changes
 from smile.engine.local import LocalEngine
 from smile.kernels.compile import compile_graph
-from smile.log.frame import Frame
+from smile.log.input_batch import InputBatch
 from smile.program import compile_program
 from smile.source import Source
 from smile.state import table as tables
-from smile.state.run import Shape
+from smile.state.run import TableSchema
 
 SMALL = 2_000
 """Events of each stream that fill the state,"""
@@ -276,9 +276,9 @@ def counted() -> Iterator[Work]:
             patch.setattr(owner, name, wrapped)
 
         # Found rows are made of a table, the runs they are in, and their places there; merging makes runs by itself.
-        gathered = type(tables.Table(Shape((), {})).scan())
+        gathered = type(tables.StateTable(TableSchema((), {})).scan())
         counting(gathered, "__init__", lambda *given: len(given[3]), "rows")
-        counting(tables.Table, "_current", lambda *given: sum(len(places) for _, places in given[1]), "rows")
+        counting(tables.StateTable, "_current", lambda *given: sum(len(places) for _, places in given[1]), "rows")
         counting(tables, "make", lambda *given: len(next(iter(given[1].values()))), "rows", "written")
         counting(tables, "merge", lambda *given: sum(map(len, given[1])), "merged")
         yield work
@@ -299,7 +299,7 @@ class Run:
         text = f"{STREAMS}CREATE VIEW V AS {case.view.format(n=events)};\nSUBSCRIBE V;\n"
         compiled = compile_program(Source("work.smile", text))
         self.engine = LocalEngine(compile_graph(compiled.graph, compiled.rewritten.streams))
-        self.schemas = {s.name: stream_schema(s) for s in compiled.written.streams}
+        self.schemas = {s.name: stream_schema(s) for s in compiled.original.streams}
         self.behind, self.keys = case.behind, events // case.same
         self.random = np.random.default_rng(events)
         self.done = dict.fromkeys(self.schemas, 0)
@@ -309,14 +309,14 @@ class Run:
         for _ in range(4):
             self.engine.advance(self.frame(events // 4, [s for s in self.schemas if s != self.behind]))
 
-    def frame(self, events: int, streams: list[str]) -> Frame:
+    def frame(self, events: int, streams: list[str]) -> InputBatch:
         made = {}
-        horizons = dict(self.engine.remembered.horizons)
+        horizons = dict(self.engine.state.horizons)
         for name in streams:
             made[name] = self.batch(name, events)
             self.done[name] += events
             horizons[name] = self.done[name] * SECOND + SECOND - 1
-        return Frame(made, horizons)
+        return InputBatch(made, horizons)
 
     def batch(self, name: str, events: int) -> pa.RecordBatch:
         """S speaks on the second, R between. R speaks of seconds before, of which S has one each."""
@@ -330,13 +330,13 @@ class Run:
         columns = [pa.array(ticks), pa.array(k), pa.array(number), last]
         return pa.RecordBatch.from_arrays(columns, schema=self.schemas[name])
 
-    def silence(self) -> Frame:
+    def silence(self) -> InputBatch:
         """Two events' time, for all."""
         for name in self.done:
             self.done[name] += 2
-        return Frame({}, {s: self.done[s] * SECOND + SECOND - 1 for s in self.schemas})
+        return InputBatch({}, {s: self.done[s] * SECOND + SECOND - 1 for s in self.schemas})
 
-    def small(self) -> Iterator[Frame]:
+    def small(self) -> Iterator[InputBatch]:
         while True:
             yield self.frame(EVENTS, list(self.schemas))
             yield self.silence()
@@ -352,9 +352,9 @@ def measured(case: Case, events: int) -> Measured:
             if not case.whole:
                 tracemalloc.start()
             batch = run.engine.advance(frame)
-            told = sum(len(changes) for changes in batch.changes.values())
-            if "V" in batch.changes:
-                arrow_changes(run.engine.kernels.inputs["V"], batch.changes["V"], batch.horizons)
+            told = sum(len(changes) for changes in batch.deltas.values())
+            if "V" in batch.deltas:
+                arrow_changes(run.engine.kernels.inputs["V"], batch.deltas["V"], batch.horizons)
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         # What a run needs to be looked at at all is made the first time.

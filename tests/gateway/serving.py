@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from smile.broker.broker import Broker
 from smile.gateway.access import Access
-from smile.gateway.serve import Served, listening, quiet
+from smile.gateway.serve import GatewayServer, open_listener, quiet_libraries
 from smile.settings import Settings
 from smile.source import Source
 
@@ -43,8 +43,8 @@ def bid(issue: str = "IBM", price: int = 120, big: bool | None = None, weight: f
 class Serving:
     def __init__(self, broker: Broker, access: Access, settings: Settings) -> None:
         self.broker, self.access, self.settings = broker, access, settings
-        self.served = Served(broker, settings, access)
-        listens = listening(settings)
+        self.served = GatewayServer(broker, settings, access)
+        listens = open_listener(settings)
         self.port: int = listens.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self.served.run, kwargs={"sockets": [listens]})
@@ -127,11 +127,11 @@ def take_in(rows: dict[str, Any], frame: dict[str, Any]) -> None:
 
 @contextmanager
 def serving(folder: Path, program: str = PROGRAM, tokens: bool = False, **settings: Any) -> Iterator[Serving]:
-    quiet()
+    quiet_libraries()
     chosen = Settings(
         data=str(folder / "data"), listen="127.0.0.1:0", flight="", engine="local", flush=False, auth=tokens, **settings
     )
-    access = Access(folder / "access.db", asked=tokens)
+    access = Access(folder / "access.db", requires_tokens=tokens)
     broker = Broker.open(folder / "data", Source("floor.smile", program), chosen)
     try:
         found = Serving(broker, access, chosen)

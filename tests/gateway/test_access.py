@@ -13,7 +13,7 @@ import pytest
 
 from smile.errors import SmileError
 from smile.gateway import access as access_module
-from smile.gateway.access import Access, Accounts, Grant, Right, hashed
+from smile.gateway.access import Access, AccessDatabase, Grant, Right, token_hash
 
 
 class Clock:
@@ -30,8 +30,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def accounts(path: Path) -> Iterator[Accounts]:
-    made = Accounts(path, make=True)
+def accounts(path: Path) -> Iterator[AccessDatabase]:
+    made = AccessDatabase(path, create=True)
     yield made
     made.close()
 
@@ -41,19 +41,19 @@ def test_nobody_may_do_anything_at_first(path: Path) -> None:
     assert access.principal(None) is None
     assert access.principal("") is None
     assert access.principal("smile_x") is None
-    assert not any(access.may("alice", right, name) for right in Right for name in ("Matchable", "*", "program"))
+    assert not any(access.is_allowed("alice", right, name) for right in Right for name in ("Matchable", "*", "program"))
     access.close()
 
 
 def test_where_no_token_is_asked_for_everybody_may_do_everything(path: Path) -> None:
-    access = Access(path, asked=False)
+    access = Access(path, requires_tokens=False)
     assert access.principal(None) == access.principal("smile_x") == "local"
-    assert access.may("local", Right.admin, "program")
+    assert access.is_allowed("local", Right.admin, "program")
     assert not path.exists()
     access.close()
 
 
-def test_a_token_is_kept_as_its_hash_only(path: Path, accounts: Accounts) -> None:
+def test_a_token_is_kept_as_its_hash_only(path: Path, accounts: AccessDatabase) -> None:
     tokens = [accounts.add_token("alice") for _ in range(20)]
     assert len(set(tokens)) == 20
     assert all(len(token) == len("smile_") + 43 for token in tokens)
@@ -61,26 +61,26 @@ def test_a_token_is_kept_as_its_hash_only(path: Path, accounts: Accounts) -> Non
     for token in tokens:
         assert token.encode() not in stored
         assert token[6:].encode() not in stored
-        assert hashed(token).encode() in stored
+        assert token_hash(token).encode() in stored
     access = Access(path)
     assert {access.principal(token) for token in tokens} == {"alice"}
-    assert [access.principal(t) for t in (tokens[0][:-1], tokens[0] + "A", hashed(tokens[0]), tokens[0].lower())] == [
-        None
-    ] * 4
+    assert [
+        access.principal(t) for t in (tokens[0][:-1], tokens[0] + "A", token_hash(tokens[0]), tokens[0].lower())
+    ] == [None] * 4
     assert access.principal("\ud800") is None
     access.close()
 
 
-def test_only_its_owner_reads_the_file(path: Path, accounts: Accounts) -> None:
+def test_only_its_owner_reads_the_file(path: Path, accounts: AccessDatabase) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     path.chmod(0o644)
-    Accounts(path).close()
+    AccessDatabase(path).close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_random_history_against_a_plain_model(path: Path, accounts: Accounts, seed: int) -> None:
+def test_a_random_history_against_a_plain_model(path: Path, accounts: AccessDatabase, seed: int) -> None:
     chance = random.Random(seed)
     clock = Clock()
     access = Access(path, clock=clock)
@@ -113,12 +113,12 @@ def test_a_random_history_against_a_plain_model(path: Path, accounts: Accounts, 
             name = "program" if asked.right == Right.admin else asked.name
             wanted = {Grant(asked.right, name, asked.principal)}
             wanted |= set() if asked.right == Right.admin else {Grant(asked.right, "*", asked.principal)}
-            assert access.may(asked.principal, asked.right, asked.name) == bool(wanted & grants), asked
-    assert accounts.known().grants == grants
+            assert access.is_allowed(asked.principal, asked.right, asked.name) == bool(wanted & grants), asked
+    assert accounts.read_entries().grants == grants
     access.close()
 
 
-def test_it_looks_at_the_file_no_more_than_twice_a_second(path: Path, accounts: Accounts) -> None:
+def test_it_looks_at_the_file_no_more_than_twice_a_second(path: Path, accounts: AccessDatabase) -> None:
     clock = Clock()
     access = Access(path, clock=clock)
     token = accounts.add_token("alice")
@@ -135,7 +135,7 @@ def test_it_sees_what_another_process_does(path: Path) -> None:
     clock = Clock()
     access = Access(path, clock=clock)
     script = (
-        "import sys; from pathlib import Path; from smile.gateway.access import *; a = Accounts(Path(sys.argv[1]));"
+        "import sys; from pathlib import Path; from smile.gateway.access import *; a = AccessDatabase(Path(sys.argv[1]));"
         "a.grant(Grant('SUBSCRIBE', 'Matchable', 'alice')); print(a.add_token('alice'))"
     )
     told = subprocess.run(
@@ -143,22 +143,22 @@ def test_it_sees_what_another_process_does(path: Path) -> None:
     )
     clock.now = 0.5
     assert access.principal(told.stdout.strip()) == "alice"
-    assert access.may("alice", "SUBSCRIBE", "Matchable")
+    assert access.is_allowed("alice", "SUBSCRIBE", "Matchable")
     access.close()
 
 
-def test_threads_may_ask_while_another_process_writes(path: Path, accounts: Accounts) -> None:
+def test_threads_may_ask_while_another_process_writes(path: Path, accounts: AccessDatabase) -> None:
     access = Access(path)
     token = accounts.add_token("alice")
     accounts.grant(Grant("PUBLISH", "*", "alice"))
-    access._looked = -1  # as if a moment had passed
+    access._refreshed_at = -1  # as if a moment had passed
     denied: list[int] = []
     done = threading.Event()
 
     def ask() -> None:
         while not done.is_set():
-            access._looked = -1  # every question looks at the file
-            if access.principal(token) != "alice" or not access.may("alice", "PUBLISH", "BuyBids"):
+            access._refreshed_at = -1  # every question looks at the file
+            if access.principal(token) != "alice" or not access.is_allowed("alice", "PUBLISH", "BuyBids"):
                 denied.append(1)
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
@@ -173,7 +173,7 @@ def test_threads_may_ask_while_another_process_writes(path: Path, accounts: Acco
     access.close()
 
 
-def test_a_writer_that_takes_its_time_stops_nobody(path: Path, accounts: Accounts) -> None:
+def test_a_writer_that_takes_its_time_stops_nobody(path: Path, accounts: AccessDatabase) -> None:
     clock = Clock()
     access = Access(path, clock=clock)
     token = accounts.add_token("alice")
@@ -202,15 +202,15 @@ def test_a_writer_that_takes_its_time_stops_nobody(path: Path, accounts: Account
         Grant("PUBLISH", "BuyBids", "a" * 201),
     ],
 )
-def test_grants_that_make_no_sense(accounts: Accounts, grant: Grant) -> None:
+def test_grants_that_make_no_sense(accounts: AccessDatabase, grant: Grant) -> None:
     with pytest.raises(SmileError) as caught:
         accounts.grant(grant)
     assert caught.value.diagnostics[0].code == "E093"
-    assert accounts.known().grants == frozenset()
+    assert accounts.read_entries().grants == frozenset()
 
 
 def filled(path: Path) -> str:
-    accounts = Accounts(path, make=True)
+    accounts = AccessDatabase(path, create=True)
     accounts.grant(Grant("PUBLISH", "BuyBids", "alice"))
     accounts.grant(Grant("SUBSCRIBE", "*", "bob"))
     token = accounts.add_token("alice")
@@ -223,7 +223,7 @@ def test_a_flipped_bit_gives_nobody_a_right(path: Path, seed: int) -> None:
     """Either nothing has changed, or the broker says that the file is damaged, or a right is lost: never gained."""
     chance = random.Random(seed)
     token = filled(path)
-    whole = Accounts(path).known()
+    whole = AccessDatabase(path).read_entries()
     damaged = bytearray(path.read_bytes())
     used = [i for i, byte in enumerate(damaged) if byte]  # most of the file is empty
     for _ in range(chance.choice([1, 1, 5])):
@@ -235,7 +235,7 @@ def test_a_flipped_bit_gives_nobody_a_right(path: Path, seed: int) -> None:
         codes = [d.code for d in problem.diagnostics]
         assert codes == ["E105"]
         return
-    known = access._present()
+    known = access._current_entries()
     assert known.tokens.items() <= whole.tokens.items()
     assert known.grants <= whole.grants
     assert access.principal(token) in ("alice", None)
@@ -273,7 +273,7 @@ def test_a_file_damaged_under_a_running_broker(path: Path, how: str, caplog: pyt
     token = filled(path)
     copy = path.read_bytes()
     access = Access(path, clock=clock)
-    assert access.may("alice", "PUBLISH", "BuyBids")
+    assert access.is_allowed("alice", "PUBLISH", "BuyBids")
     if how == "row":
         database = sqlite3.connect(path)
         database.execute("UPDATE grants SET name = '*' WHERE principal = 'alice'")
@@ -285,14 +285,14 @@ def test_a_file_damaged_under_a_running_broker(path: Path, how: str, caplog: pyt
             path.write_bytes(b"x" * 10_000)
     for _ in range(3):
         clock.now += 0.5
-        assert not access.may("alice", "PUBLISH", "BuyBids")
-        assert not access.may("alice", "PUBLISH", "SellBids")
+        assert not access.is_allowed("alice", "PUBLISH", "BuyBids")
+        assert not access.is_allowed("alice", "PUBLISH", "SellBids")
         assert access.principal(token) is None
     assert [record.levelname for record in caplog.records if record.name == access_module.logger.name] == ["ERROR"]
     path.unlink(missing_ok=True)
     path.write_bytes(copy)
     clock.now += 0.5
-    assert access.may("alice", "PUBLISH", "BuyBids")
+    assert access.is_allowed("alice", "PUBLISH", "BuyBids")
     assert access.principal(token) == "alice"
     access.close()
 
@@ -302,4 +302,4 @@ def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(SmileError, match="cannot be used: File exists"):
         Access(tmp_path / "file" / "access.db")
     with pytest.raises(SmileError, match="cannot be used: No such file"):
-        Accounts(tmp_path / "nothing" / "access.db")
+        AccessDatabase(tmp_path / "nothing" / "access.db")

@@ -22,10 +22,10 @@ from smile import limits
 from smile.broker.broker import Broker
 from smile.broker.view import View
 from smile.errors import SmileError, error
-from smile.gateway.access import Access, Accounts, Grant
-from smile.gateway.flight import FlightServer
-from smile.gateway.rates import Rates
-from smile.log.remote import problem_of
+from smile.gateway.access import Access, AccessDatabase, Grant
+from smile.gateway.flight_server import FlightServer
+from smile.gateway.rate_limiter import RateLimiter
+from smile.log.remote import decode_flight_error
 from smile.settings import Settings
 from smile.source import Source
 
@@ -97,10 +97,10 @@ def floor(tmp_path: Path, program: str = FLOOR, **settings: Any) -> Iterator[Flo
     broker = Broker.open(Path(given.data), Source("floor.smile", program), given)
     try:
         accounts = tmp_path / "access.db"
-        access = Access(accounts, asked=given.tokens_asked)
+        access = Access(accounts, requires_tokens=given.requires_tokens)
         requests, events = (
-            Rates(given.requests_per_second_max, "requests"),
-            Rates(given.events_per_second_max, "events"),
+            RateLimiter(given.requests_per_second_max, "requests"),
+            RateLimiter(given.events_per_second_max, "events"),
         )
         server = FlightServer(broker, given, access, requests, events)
         try:
@@ -121,7 +121,7 @@ def here(tmp_path: Path) -> Iterator[Floor]:
 
 
 def code(failure: BaseException) -> str:
-    problem = problem_of(failure)
+    problem = decode_flight_error(failure)
     assert problem is not None, failure
     assert str(failure).startswith(problem.diagnostics[0].code)
     return problem.diagnostics[0].code
@@ -343,7 +343,7 @@ def test_what_is_wrong_with_a_batch_is_said_and_what_came_before_stays(here: Flo
 def test_a_wrong_ticket_is_refused(here: Floor, asked: Json, expected: str) -> None:
     with refused(expected):
         here.get(**asked).read_all()
-    assert here.broker.view("Counts").subscribers == 0
+    assert here.broker.view("Counts").subscriber_count == 0
 
 
 def test_limits_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,9 +405,9 @@ def test_nothing_of_the_broker_is_told_when_it_fails(
     def broken(*_: Any) -> None:
         raise KeyError("a secret of the broker")
 
-    monkeypatch.setattr(here.server, "_view", broken)
-    monkeypatch.setattr(here.server, "_subscribed", broken)
-    monkeypatch.setattr(here.server, "_published", broken)
+    monkeypatch.setattr(here.server, "_view_info", broken)
+    monkeypatch.setattr(here.server, "_open_subscription", broken)
+    monkeypatch.setattr(here.server, "_publish_batch", broken)
     for call in (
         lambda: here.client.get_flight_info(view_path("Dear"), here.options()),
         lambda: here.get(view="Dear").read_all(),
@@ -469,7 +469,7 @@ def test_nothing_that_is_sent_makes_it_fail(seed: int, shared: Floor) -> None:
         except UnicodeError:
             pass  # pyarrow's client does not send it
     for refusal in refusals:
-        if problem_of(refusal) is None:  # gRPC itself refuses what is not even a message
+        if decode_flight_error(refusal) is None:  # gRPC itself refuses what is not even a message
             assert "the broker failed" not in str(refusal)
             assert "Traceback" not in str(refusal)
         else:
@@ -490,11 +490,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
 
 def test_nobody_does_what_it_may_not(tmp_path: Path) -> None:
     with floor(tmp_path, auth=True) as here:
-        accounts = Accounts(here.accounts)
+        accounts = AccessDatabase(here.accounts)
         anna, bert = (accounts.add_token(name) for name in ("anna", "bert"))
         accounts.grant(Grant("PUBLISH", "Bids", "anna"))
         accounts.grant(Grant("SUBSCRIBE", "Counts", "bert"))
-        here.access._looked = -limits.access_age_s_max
+        here.access._refreshed_at = -limits.access_age_s_max
         for token in (None, "smile_wrong", ""):
             with refused("E091"):
                 here.publish(bids(("IBM", 1)), token=token)
@@ -526,12 +526,12 @@ def test_nobody_does_what_it_may_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", ["right", "token"])
 def test_what_was_revoked_ends(tmp_path: Path, by: str) -> None:
     with floor(tmp_path, auth=True) as here:
-        accounts = Accounts(here.accounts)
+        accounts = AccessDatabase(here.accounts)
         token = accounts.add_token("anna")
         grants = [Grant("SUBSCRIBE", "*", "anna"), Grant("PUBLISH", "*", "anna")]
         for grant in grants:
             accounts.grant(grant)
-        here.access._looked = -limits.access_age_s_max
+        here.access._refreshed_at = -limits.access_age_s_max
         reader = here.get(token, view="Counts", follow=True)
         reader.read_chunk()
         writer, told = here.client.do_put(STREAM, bids(("IBM", 1)).schema, here.options(token))
@@ -575,24 +575,24 @@ def test_tls(tmp_path: Path, certificate: tuple[str, str]) -> None:
         assert here.server.location.startswith("grpc+tls://")
         (told,) = here.publish(bids(("IBM", 1)))
         assert here.snapshot("Counts", after={"Bids": int(told["ticks"][0])})
-        for location, authority in ((here.server.location, None), (f"grpc://127.0.0.1:{here.server.door.port}", None)):
+        for location, authority in ((here.server.location, None), (f"grpc://127.0.0.1:{here.server.proxy.port}", None)):
             with (
                 flight.FlightClient(location, tls_root_certs=authority) as other,
                 pytest.raises((flight.FlightError, pa.ArrowException, OSError)) as failure,
             ):
                 list(other.list_flights(options=here.options(seconds=2)))
-            assert problem_of(failure.value) is None
+            assert decode_flight_error(failure.value) is None
         here.publish(bids(("IBM", 1)))
 
 
 def test_where_it_cannot_listen_is_said(here: Floor, tmp_path: Path) -> None:
-    taken = Settings(flight=f"127.0.0.1:{here.server.door.port}")
+    taken = Settings(flight=f"127.0.0.1:{here.server.proxy.port}")
     with pytest.raises(SmileError, match="cannot listen on") as failure:
-        FlightServer(here.broker, taken, here.access, Rates(0, "requests"), Rates(0, "events"))
+        FlightServer(here.broker, taken, here.access, RateLimiter(0, "requests"), RateLimiter(0, "events"))
     assert failure.value.diagnostics[0].code == "E106"
     absent = Settings(flight="127.0.0.1:0", tls_cert=str(tmp_path / "none"), tls_key=str(tmp_path / "none"))
     with pytest.raises(SmileError, match="they cannot be used: No such file") as failure:
-        FlightServer(here.broker, absent, here.access, Rates(0, "requests"), Rates(0, "events"))
+        FlightServer(here.broker, absent, here.access, RateLimiter(0, "requests"), RateLimiter(0, "events"))
     assert failure.value.diagnostics[0].code == "E100"
 
 
@@ -626,13 +626,13 @@ def test_who_goes_frees_what_it_held(here: Floor) -> None:
     view = here.broker.view("Counts")
     reader = here.get(view="Counts", follow=True)
     reader.read_chunk()
-    assert (view.subscribers, here.server.calls.count) == (1, 1)
+    assert (view.subscriber_count, here.server.calls.count) == (1, 1)
     reader.cancel()
-    until(lambda: (view.subscribers, here.server.calls.count) == (0, 0))
+    until(lambda: (view.subscriber_count, here.server.calls.count) == (0, 0))
     with stalled(here) as process:
-        until(lambda: view.subscribers == 1)
+        until(lambda: view.subscriber_count == 1)
         process.kill()
-        until(lambda: (view.subscribers, here.server.calls.count) == (0, 0))
+        until(lambda: (view.subscriber_count, here.server.calls.count) == (0, 0))
     writer, _ = here.client.do_put(STREAM, bids(("IBM", 1)).schema, here.options(seconds=0.2))
     until(lambda: here.server.calls.count == 1)
     until(lambda: here.server.calls.count == 0)
@@ -654,7 +654,7 @@ def test_who_does_not_listen_holds_a_thread_and_nothing_more(tmp_path: Path) -> 
     random = Random(1)
     with floor(tmp_path, COUNTS) as here, stalled(here), stalled(here):
         view = here.broker.view("Counts")
-        until(lambda: view.subscribers == 2)
+        until(lambda: view.subscriber_count == 2)
         live = here.get(view="Counts", follow=True, seconds=60)
         held, sizes, told = list[int](), list[int](), 0
         for _ in range(60):
@@ -670,7 +670,7 @@ def test_who_does_not_listen_holds_a_thread_and_nothing_more(tmp_path: Path) -> 
         # Each of the two was not told of fifty megabytes of changes.
         assert max(held[-20:]) - max(held[10:30]) < 20 * 2**20
         assert max(sizes[-20:]) - max(sizes[10:30]) < 50 * 2**20
-    until(lambda: (view.subscribers, here.server.calls.count) == (0, 0))
+    until(lambda: (view.subscriber_count, here.server.calls.count) == (0, 0))
 
 
 # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -680,7 +680,7 @@ def test_who_does_not_listen_holds_a_thread_and_nothing_more(tmp_path: Path) -> 
 def test_it_ends_with_subscribers_told_and_stalled_ones_cut(here: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "flight_stop_s_max", 1.0)
     with stalled(here):
-        until(lambda: here.broker.view("Counts").subscribers == 1)
+        until(lambda: here.broker.view("Counts").subscriber_count == 1)
         random = Random(1)
         for _ in range(10):  # more than sockets take in
             here.publish(wide(random), wide(random))

@@ -13,7 +13,16 @@ import pytest
 from pyarrow import flight
 
 from smile import limits
-from smile.gateway.flight_door import DATA, END, PADDED, PREFACE, RESET, Held, Messages, Refused
+from smile.gateway.flight_proxy import (
+    DATA,
+    END_STREAM,
+    PADDED,
+    PREFACE_BYTES,
+    RST_STREAM,
+    BufferedBytes,
+    ConnectionRefused,
+    GrpcMessageParser,
+)
 from tests.gateway.test_flight import Floor, bids, floor, memory, until
 
 HEADERS, WINDOW = 1, 8
@@ -29,13 +38,13 @@ def message(length: int, compressed: bool = False) -> bytes:
 
 def sent(random: Random, streams: dict[int, bytes], ending: set[int]) -> bytes:
     """What the streams say, in frames of any size and order, with others in between. Those that are ending say so."""
-    found = [bytes(PREFACE)]
+    found = [bytes(PREFACE_BYTES)]
     left = dict(streams)
     while left:
         stream = random.choice(list(left))
         size = random.choice([0, 1, 3, 5, 100, 5000])
         data, left[stream] = left[stream][:size], left[stream][size:]
-        flags = END if not left[stream] and stream in ending else 0
+        flags = END_STREAM if not left[stream] and stream in ending else 0
         if not left[stream]:
             del left[stream]
         if random.random() < 0.3:
@@ -50,7 +59,7 @@ def sent(random: Random, streams: dict[int, bytes], ending: set[int]) -> bytes:
     return b"".join(found)
 
 
-def feed(random: Random, messages: Messages, data: bytes) -> None:
+def feed(random: Random, messages: GrpcMessageParser, data: bytes) -> None:
     while data:
         size = random.choice([1, 2, 9, 50, 1000, 100_000])
         messages.feed(data[:size])
@@ -59,18 +68,18 @@ def feed(random: Random, messages: Messages, data: bytes) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_lengths_are_known_whatever_pieces_they_come_in(seed: int) -> None:
-    random, held = Random(seed), Held()
+    random, held = Random(seed), BufferedBytes()
     told = {stream: whole(random) for stream in (1, 3, 5)}
     come = random.randrange(1000)  # of a message that does not end
     told[5] += message(1000)[: 5 + come]
-    messages = Messages(3000, held)
+    messages = GrpcMessageParser(3000, held)
     feed(random, messages, sent(random, told, {1}))
-    assert held.bytes == come
+    assert held.total == come
     if random.random() < 0.5:
-        messages.feed(frame(RESET, 0, 5, bytes(4)))
+        messages.feed(frame(RST_STREAM, 0, 5, bytes(4)))
     else:
         messages.close()
-    assert held.bytes == 0
+    assert held.total == 0
 
 
 def whole(random: Random) -> bytes:
@@ -84,29 +93,31 @@ def test_what_is_wrong_is_noticed_wherever_it_is(seed: int, wrong: str) -> None:
     good = b"".join(message(random.randrange(300)) for _ in range(random.randrange(5)))
     bad = message(301) if wrong == "long" else message(20, compressed=True)
     streams = {1: good + bad + good, 3: good}
-    with pytest.raises(Refused, match="at most 300 are taken" if wrong == "long" else "must not be compressed"):
-        feed(random, Messages(300, Held()), sent(random, streams, {1, 3}))
+    with pytest.raises(
+        ConnectionRefused, match="at most 300 are taken" if wrong == "long" else "must not be compressed"
+    ):
+        feed(random, GrpcMessageParser(300, BufferedBytes()), sent(random, streams, {1, 3}))
 
 
 def test_padding_that_is_too_long_is_refused() -> None:
-    with pytest.raises(Refused, match="more padding"):
-        Messages(300, Held()).feed(bytes(PREFACE) + frame(DATA, PADDED, 1, bytes([9, 0, 0])))
+    with pytest.raises(ConnectionRefused, match="more padding"):
+        GrpcMessageParser(300, BufferedBytes()).feed(bytes(PREFACE_BYTES) + frame(DATA, PADDED, 1, bytes([9, 0, 0])))
 
 
 def test_what_waits_is_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "flight_waiting_bytes_max", 5000)
-    held = Held()
+    held = BufferedBytes()
     begun = frame(DATA, 0, 1, message(3000)[:2005])
-    first, second, third = (Messages(3000, held) for _ in range(3))
+    first, second, third = (GrpcMessageParser(3000, held) for _ in range(3))
     for one in (first, second):
-        one.feed(bytes(PREFACE) + begun)
-    with pytest.raises(Refused, match="too much is on its way"):
-        third.feed(bytes(PREFACE) + begun)
+        one.feed(bytes(PREFACE_BYTES) + begun)
+    with pytest.raises(ConnectionRefused, match="too much is on its way"):
+        third.feed(bytes(PREFACE_BYTES) + begun)
     third.close()
     first.feed(frame(DATA, 0, 1, bytes(1000)))
-    assert held.bytes == 2000
+    assert held.total == 2000
     second.close()
-    assert held.bytes == 0
+    assert held.total == 0
 
 
 # ── with gRPC behind it ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -131,7 +142,7 @@ def test_a_message_of_any_length_from_anybody_costs_nothing(tmp_path: Path) -> N
         )
         assert "E092: a message has 200,000" in told.stdout
         assert memory() - before < 50 * 2**20
-        assert here.server.door.held.bytes == 0
+        assert here.server.proxy.buffered.total == 0
 
 
 def test_connections_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,7 +156,7 @@ def test_connections_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             third.close()
             assert "E092: no more than 2 connections" in caplog.text
             here.publish(bids(("IBM", 1)))
-        until(lambda: len(here.server.door.clients) == 1)
+        until(lambda: len(here.server.proxy.clients) == 1)
         with flight.FlightClient(here.server.location) as another:
             assert list(another.list_flights())
 
@@ -167,16 +178,16 @@ def test_whatever_comes_in_it_goes_on(seed: int, shared: Floor) -> None:
             start + random.randbytes(random.randrange(2000)),
             start + frame(HEADERS, 4, 1, random.randbytes(100)) + frame(DATA, 0, 1, message(10)),
             start + frame(DATA, 0, 1, message(2**20)[:500]),
-            start + frame(DATA, END, 1, b"\1\0\0\0\1x"),
+            start + frame(DATA, END_STREAM, 1, b"\1\0\0\0\1x"),
             b"",
         ]
     )
-    with socket.create_connection(("127.0.0.1", shared.server.door.port), 5) as connection:
+    with socket.create_connection(("127.0.0.1", shared.server.proxy.port), 5) as connection:
         connection.sendall(said)
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(5)
         while connection.recv(4096):
             pass
-    until(lambda: shared.server.door.held.bytes == 0)
+    until(lambda: shared.server.proxy.buffered.total == 0)
     shared.publish(bids(("IBM", 1)))
-    until(lambda: len(shared.server.door.clients) == 1)
+    until(lambda: len(shared.server.proxy.clients) == 1)

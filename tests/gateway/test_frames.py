@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from smile import limits
-from smile.gateway.frames import Frames, websocket_frame
+from smile.gateway.frames import FrameEncoder, encode_websocket
 from tests.gateway.serving import Serving, serving, take_in
 
 PROGRAM = """
@@ -55,11 +55,11 @@ def bounded(rows: list[bytes]) -> bool:
 def test_frames_of_any_rows_come_to_what_the_view_shows(
     served: Serving, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(limits, "told_bytes", SMALL)
+    monkeypatch.setattr(limits, "frame_rows_bytes_max", SMALL)
     random_ = random.Random(seed)
     published(served, notes(random_, 60))
     view = served.broker.view("Last")
-    kept = Frames(lambda told, rows: websocket_frame(told, rows) if bounded(list(rows)) else b"too large")
+    kept = FrameEncoder(lambda told, rows: encode_websocket(told, rows) if bounded(list(rows)) else b"too large")
     subscriptions = [view.subscribe(view.condition({}), lambda: None) for _ in range(3)]
     tables: list[dict[str, Any]] = [{} for _ in subscriptions]
     resets, resumes = [0] * 3, [""] * 3
@@ -71,10 +71,10 @@ def test_frames_of_any_rows_come_to_what_the_view_shows(
         frame = kept.take(subscriptions[i])
         if frame is None:
             continue
-        assert frame.last is None or subscriptions[i].progress is before
+        assert frame.last_change is None or subscriptions[i].progress is before
         told = json.loads(b"{" + frame.body)
-        assert len(told["rows"]) == frame.rows
-        assert ("progress" in told) == ("resume" in told) == (frame.last is None)
+        assert len(told["rows"]) == frame.row_count
+        assert ("progress" in told) == ("resume" in told) == (frame.last_change is None)
         resets[i] += told.get("reset", False)
         resumes[i] = told.get("resume", resumes[i])
         take_in(tables[i], told)
@@ -91,7 +91,7 @@ def test_a_row_that_changes_between_two_frames_is_told_as_it_is(
     served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has not gone out waits in the view, and nowhere else."""
-    monkeypatch.setattr(limits, "told_bytes", SMALL)
+    monkeypatch.setattr(limits, "frame_rows_bytes_max", SMALL)
     published(served, [{"name": name, "body": "a" * 1_500} for name in range(3)])
     with served.ws() as talk:
         talk.ask({"subscribe": "Last", "id": 1, "window": 1})
@@ -107,7 +107,7 @@ def test_large_rows_go_over_in_many_frames(served: Serving) -> None:
     body = "x" * 300_000
     for begin in range(0, 12, 3):
         published(served, [{"name": name, "body": body} for name in range(begin, begin + 3)])
-    with served.ws(max_size=limits.told_bytes + 1_000) as talk:
+    with served.ws(max_size=limits.frame_rows_bytes_max + 1_000) as talk:
         talk.ask({"subscribe": "Shown", "id": 1})
         frames = [talk.next()]
         while "progress" not in frames[-1]:
@@ -117,7 +117,7 @@ def test_large_rows_go_over_in_many_frames(served: Serving) -> None:
 
 
 def test_large_rows_as_server_sent_events(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "told_bytes", SMALL)
+    monkeypatch.setattr(limits, "frame_rows_bytes_max", SMALL)
     tick = published(served, notes(random.Random(1), 50))
     rows: dict[str, Any] = {}
     kinds = []
@@ -140,13 +140,13 @@ def test_what_was_told_is_not_kept(served: Serving) -> None:
     for begin in range(0, 40, 8):
         published(served, [{"name": name, "body": "x" * 100_000} for name in range(begin, begin + 8)])
     view = served.broker.view("Shown")
-    kept = Frames(websocket_frame)
+    kept = FrameEncoder(encode_websocket)
 
     def come_and_go() -> int:
         subscription, rows = view.subscribe(view.condition({}), lambda: None), 0
         while (frame := kept.take(subscription)) is not None:
-            rows += frame.rows
-            if frame.last is None:
+            rows += frame.row_count
+            if frame.last_change is None:
                 break
         subscription.close()
         return rows
@@ -160,8 +160,8 @@ def test_what_was_told_is_not_kept(served: Serving) -> None:
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < 3 * limits.told_bytes
-    assert peak < 12 * limits.told_bytes
+    assert held < 3 * limits.frame_rows_bytes_max
+    assert peak < 12 * limits.frame_rows_bytes_max
 
 
 def test_those_who_are_told_the_same_share_a_frame(served: Serving) -> None:
@@ -171,9 +171,9 @@ def test_those_who_are_told_the_same_share_a_frame(served: Serving) -> None:
 
     def make(told: Any, rows: Any) -> bytes:
         made.append(len(rows))
-        return websocket_frame(told, rows)
+        return encode_websocket(told, rows)
 
-    kept = Frames(make)
+    kept = FrameEncoder(make)
     horizons = view.horizons
     frames = [kept.take(view.subscribe(view.condition({}), lambda: None)) for _ in range(100)]
     if view.horizons is horizons:

@@ -10,10 +10,10 @@ from hypothesis import given, strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from smile.errors import SmileError
-from smile.gateway.access import Accounts, Grant
-from smile.gateway.answers import Refused
-from smile.gateway.origins import Origins
-from smile.gateway.rates import Rates
+from smile.gateway.access import AccessDatabase, Grant
+from smile.gateway.http_response import HttpError
+from smile.gateway.origins import OriginPolicy
+from smile.gateway.rate_limiter import RateLimiter
 from smile.settings import Settings
 from tests.gateway.serving import Talk, bid, serving
 
@@ -21,7 +21,7 @@ PAGE = "https://floor.example.org"
 
 
 def checked(settings: Settings, host: str, origin: str | None = None) -> str | bool | None:
-    origins = Origins(settings)
+    origins = OriginPolicy(settings)
     try:
         origins.check_host(host)
         return None if origin is None else origins.check_origin(origin, "http", host)
@@ -80,7 +80,7 @@ def test_origins_are_checked_on_every_entry(tmp_path: Path) -> None:
 
 def test_every_entry_asks_for_a_token_and_a_right(tmp_path: Path) -> None:
     with serving(tmp_path, tokens=True) as served:
-        accounts = Accounts(tmp_path / "access.db")
+        accounts = AccessDatabase(tmp_path / "access.db")
         token = accounts.add_token("ann")
         entries = [
             ("POST", "/streams/Bids/events", "PUBLISH"),
@@ -120,7 +120,7 @@ def test_every_entry_asks_for_a_token_and_a_right(tmp_path: Path) -> None:
 
 def test_what_is_revoked_ends(tmp_path: Path) -> None:
     with serving(tmp_path, tokens=True) as served:
-        accounts = Accounts(tmp_path / "access.db")
+        accounts = AccessDatabase(tmp_path / "access.db")
         token = accounts.add_token("ann")
         grants = [Grant("SUBSCRIBE", "*", "ann"), Grant("PUBLISH", "Bids", "ann"), Grant("SUBSCRIBE", "Dear", "ann")]
         for grant in grants:
@@ -150,7 +150,7 @@ def test_what_is_revoked_ends(tmp_path: Path) -> None:
 def test_a_message_after_the_token_was_revoked(tmp_path: Path) -> None:
     """Also of those who subscribe to nothing; the last word on the connection says why it is closed."""
     with serving(tmp_path, tokens=True) as served:
-        accounts = Accounts(tmp_path / "access.db")
+        accounts = AccessDatabase(tmp_path / "access.db")
         token = accounts.add_token("ann")
         accounts.grant(Grant("PUBLISH", "Bids", "ann"))
         with served.http(token) as http, served.ws(token) as talk:
@@ -180,11 +180,11 @@ def test_no_rate_is_exceeded_by_more_than_a_seconds_worth_and_a_batch(
     rate: int, steps: list[tuple[float, int]]
 ) -> None:
     now = 100.0
-    rates = Rates(rate, "events", lambda: now)
+    rates = RateLimiter(rate, "events", lambda: now)
     spent = 0
     for number, (wait, count) in enumerate(steps):
         now += wait
-        with suppress(Refused):
+        with suppress(HttpError):
             rates.spend("ann", count)
             spent += count
             assert spent <= rate + (now - 100.0) * rate + count + 1e-6

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from smile import limits
-from smile.gateway.logs import HIDDEN, redacted, set_up
+from smile.gateway.logs import REDACTED, redact, set_up_logging
 
 TOKEN = "smile_" + "aB3-_xYz" * 5 + "abc"
 
@@ -33,7 +33,7 @@ def lines(written: io.StringIO) -> list[dict[str, object]]:
 
 
 def test_json(written: io.StringIO) -> None:
-    set_up("json", "info", written)
+    set_up_logging("json", "info", written)
     told = {"views": 3, "tick": 2**60, "share": 0.5, "on": True, "none": None, "names": ("a", "b"), "of": {"x": [1]}}
     logging.getLogger("smile.broker").info("ready in %d ms", 17, extra=told)
     (line,) = lines(written)
@@ -53,7 +53,7 @@ def test_json(written: io.StringIO) -> None:
 
 
 def test_text(written: io.StringIO) -> None:
-    set_up("text", "info", written)
+    set_up_logging("text", "info", written)
     logging.getLogger("smile.broker").warning("slow", extra={"view": "Matchable", "rows": [1, 2]})
     at, rest = written.getvalue().split(" ", 1)
     assert at.endswith("Z")
@@ -62,7 +62,7 @@ def test_text(written: io.StringIO) -> None:
 
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_a_traceback_is_on_one_line_too(written: io.StringIO, form: str) -> None:
-    set_up(form, "info", written)
+    set_up_logging(form, "info", written)
     try:
         raise ValueError(f"Bearer {TOKEN}")
     except ValueError:
@@ -80,7 +80,7 @@ def test_only_what_is_asked_for_is_written(written: io.StringIO, level: str, mon
         # A broker that was served in this process has silenced them.
         monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
         logging.getLogger(name)._cache.clear()  # type: ignore[attr-defined]  # of levels that are on
-    set_up("json", level, written)
+    set_up_logging("json", level, written)
     levels = ["debug", "info", "warning", "error"]
     for name in ("smile.broker", "websockets.server", "uvicorn.error"):
         for number in levels:
@@ -94,7 +94,7 @@ def test_only_what_is_asked_for_is_written(written: io.StringIO, level: str, mon
 
 
 def test_a_thread_that_fails_is_logged(written: io.StringIO) -> None:
-    set_up("json", "info", written)
+    set_up_logging("json", "info", written)
     thread = threading.Thread(target=lambda: 1 // 0, name="publisher")
     thread.start()
     thread.join(10)
@@ -104,7 +104,7 @@ def test_a_thread_that_fails_is_logged(written: io.StringIO) -> None:
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(written: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
-    set_up("json", "info", written)
+    set_up_logging("json", "info", written)
     written.close()
     logging.getLogger("smile").error("unheard")
     assert capsys.readouterr() == ("", "")
@@ -119,7 +119,7 @@ HOSTILE = ["\n", "\r\n", "\x1b[31m", "\0", "\u2028", '"', "\\", "\ud800", "{}", 
 def test_nobody_writes_lines_of_their_own(written: io.StringIO, form: str, seed: int) -> None:
     """Whatever a client sends is on the line it belongs to, and no terminal obeys it."""
     chance = random.Random(seed)
-    set_up(form, "info", written)
+    set_up_logging(form, "info", written)
     for _ in range(20):
         sent = "".join(chance.choice(HOSTILE) for _ in range(8))
         logging.getLogger("smile.gateway").info("refused %s", sent, extra={"path": sent, "of": {sent: [sent]}})
@@ -131,7 +131,7 @@ def test_nobody_writes_lines_of_their_own(written: io.StringIO, form: str, seed:
 
 
 def test_long_values_are_cut(written: io.StringIO) -> None:
-    set_up("json", "info", written)
+    set_up_logging("json", "info", written)
     logging.getLogger("smile").info("x" * 10**6, extra={"a": "y" * 10**6})
     assert len(written.getvalue()) < 20_000
 
@@ -156,25 +156,25 @@ def test_secrets_are_hidden(way: str, seed: int) -> None:
     alphabet = string.ascii_letters + string.digits + "-_"
     foreign = "".join(chance.choice(alphabet) for _ in range(40))
     for secret in (foreign, "smile_" + foreign):
-        shown = redacted(way.format(secret))
+        shown = redact(way.format(secret))
         assert foreign not in shown
-        assert HIDDEN in shown
-    assert foreign not in redacted(f"before smile_{foreign} after")
+        assert REDACTED in shown
+    assert foreign not in redact(f"before smile_{foreign} after")
 
 
 def test_keys_are_hidden() -> None:
     key = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----"
-    assert redacted(f"a {key} b") == f"a {HIDDEN} b"
-    assert "MHc" not in redacted(key[:40])
+    assert redact(f"a {key} b") == f"a {REDACTED} b"
+    assert "MHc" not in redact(key[:40])
 
 
 def test_other_text_is_left_as_it_is() -> None:
     for text in ("smile.broker: ready", "no token, or a wrong one", "GET /streams/BuyBids/events", "Matchable=3"):
-        assert redacted(text) == text
+        assert redact(text) == text
 
 
 def test_a_secret_at_the_cut_is_hidden(written: io.StringIO) -> None:
-    set_up("json", "info", written)
+    set_up_logging("json", "info", written)
     for pad in range(limits.log_value_chars_max - 60, limits.log_value_chars_max + 10):
         logging.getLogger("smile").info("%s", " " * pad + "Bearer " + TOKEN + " " * 9000)
     for pad in range(2 * limits.log_value_chars_max - 60, 2 * limits.log_value_chars_max + 10):

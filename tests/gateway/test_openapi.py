@@ -67,7 +67,7 @@ def test_every_route_is_described(served: Serving) -> None:
     }
     application: Any = served.served._application
     routes: dict[str, set[str]] = {
-        r.path: set(_resource(r)._handlers) - {"HEAD"} for r in application._routes.routes if isinstance(r, Route)
+        r.path: set(_resource(r)._handlers) - {"HEAD"} for r in application._router.routes if isinstance(r, Route)
     }
     assert routes == described
 

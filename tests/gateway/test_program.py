@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from smile import limits
-from smile.gateway.edits import with_views, without_view
+from smile.gateway.program_edits import add_views, remove_view
 from smile.program import compile_program
 from smile.source import Source
 from tests.gateway.serving import PROGRAM, Serving, bid, serving
@@ -124,8 +124,8 @@ CREATE VIEW Three AS SELECT a, n FROM One WHERE n > 1;
     ],
 )
 def test_dropping_leaves_the_rest_as_written(program: str, view: str, gone: str, left: tuple[str, ...]) -> None:
-    made = without_view(compile_program(Source("p.smile", program)), view)
-    again = compile_program(made).written
+    made = remove_view(compile_program(Source("p.smile", program)), view)
+    again = compile_program(made).original
     assert (again.subscriptions or tuple(v.name for v in again.views)) == left
     assert gone not in made.text
     assert "-- kept" in made.text
@@ -135,15 +135,15 @@ def test_dropping_leaves_the_rest_as_written(program: str, view: str, gone: str,
 def test_dropping_what_others_need() -> None:
     compiled = compile_program(Source("p.smile", TWO))
     with pytest.raises(Exception, match="Three reads it"):
-        without_view(compiled, "One")
+        remove_view(compiled, "One")
     only = compile_program(Source("p.smile", TWO + "SUBSCRIBE Three;"))
     with pytest.raises(Exception, match="last view"):
-        without_view(only, "Three")
+        remove_view(only, "Three")
 
 
 def test_programs_in_mmpl_are_edited_in_mmpl() -> None:
     text = "STREAM S (t: time -> a: int);\nVIEW V := S PROJECT {t, a};\nSUBSCRIBE V;\n"
-    more = with_views(compile_program(Source("p.mmpl", text)), "VIEW W := S WHERE a > 1 PROJECT {t, a};")
+    more = add_views(compile_program(Source("p.mmpl", text)), "VIEW W := S WHERE a > 1 PROJECT {t, a};")
     compiled = compile_program(more)
-    assert compiled.written.subscriptions == ("V", "W")
-    assert compile_program(without_view(compiled, "V")).written.subscriptions == ("W",)
+    assert compiled.original.subscriptions == ("V", "W")
+    assert compile_program(remove_view(compiled, "V")).original.subscriptions == ("W",)

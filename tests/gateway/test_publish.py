@@ -9,7 +9,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from smile.log.frame import END
+from smile.log.input_batch import END
 from tests.gateway.serving import TIMED, Serving, bid, serving
 
 

@@ -5,27 +5,27 @@ from concurrent.futures import Future
 
 import pytest
 
-from smile.broker.publication import Published
-from smile.gateway.rounds import Returns
+from smile.broker.publication import PublishResult
+from smile.gateway.delivery_scheduler import PendingPublications
 
 
 def test_one_who_fails_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
     told: list[int] = []
 
-    def failing(_: Future[Published]) -> None:
+    def failing(_: Future[PublishResult]) -> None:
         raise ZeroDivisionError
 
     async def run() -> None:
-        returns = Returns(asyncio.get_running_loop())
-        futures = [Future[Published]() for _ in range(4)]
+        returns = PendingPublications(asyncio.get_running_loop())
+        futures = [Future[PublishResult]() for _ in range(4)]
         for number, future in enumerate(futures):
-            returns.when_done(future, failing if number % 2 == 0 else lambda _, n=number: told.append(n))  # type: ignore[misc]
+            returns.add_callback(future, failing if number % 2 == 0 else lambda _, n=number: told.append(n))  # type: ignore[misc]
         waits = asyncio.create_task(returns.wait(futures[3]))
         await asyncio.sleep(0)
         for future in futures:
-            future.set_result(Published((), 0))
-        assert await asyncio.wait_for(waits, 10) == Published((), 0)
-        assert returns.pending == 0
+            future.set_result(PublishResult((), 0))
+        assert await asyncio.wait_for(waits, 10) == PublishResult((), 0)
+        assert returns.count == 0
 
     asyncio.run(run())
     assert told == [1, 3]

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from smile.errors import SmileError
-from smile.gateway.serve import listening
+from smile.gateway.serve import open_listener
 from smile.settings import Settings
 from tests.gateway.serving import PROGRAM, WAIT_S, bid, serving
 
@@ -112,15 +112,15 @@ def test_an_address_that_cannot_be_used() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for listen in (f"127.0.0.1:{taken.getsockname()[1]}", "no.such.host.invalid:1"):
             with pytest.raises(SmileError) as refused:
-                listening(Settings(listen=listen, insecure=True))
+                open_listener(Settings(listen=listen, insecure=True))
             assert refused.value.diagnostics[0].code == "E106"
 
 
 def test_off_loopback_needs_tls() -> None:
     with pytest.raises(SmileError) as refused:
-        listening(Settings(listen="0.0.0.0:0"))
+        open_listener(Settings(listen="0.0.0.0:0"))
     assert refused.value.diagnostics[0].code == "E107"
-    listening(Settings(listen="0.0.0.0:0", insecure=True)).close()
+    open_listener(Settings(listen="0.0.0.0:0", insecure=True)).close()
 
 
 def test_tls(tmp_path: Path) -> None:

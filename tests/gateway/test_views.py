@@ -178,7 +178,7 @@ def test_a_reader_who_leaves_is_forgotten(served: Serving) -> None:
             Events(answer.iter_lines()).next()
     with served.http() as http:
         for _ in range(200):
-            if not gateway.followers:
+            if not gateway.subscribers:
                 break
             http.get("/health")
-        assert not gateway.followers
+        assert not gateway.subscribers

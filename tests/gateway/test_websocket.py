@@ -285,12 +285,12 @@ def test_clients_that_vanish_leave_nothing(served: Serving) -> None:
     with served.ws() as talk:
         done = threading.Event()
         for _ in range(100):
-            if not gateway.followers and gateway.returns.pending == 0:
+            if not gateway.subscribers and gateway.pending_publications.count == 0:
                 break
             talk.ask({"ping": 1})
             done.wait(0.05)
-        assert not gateway.followers
-        assert served.broker.view("Totals").subscribers == 0
+        assert not gateway.subscribers
+        assert served.broker.view("Totals").subscriber_count == 0
 
 
 def test_browsers_give_the_token_as_a_protocol(served: Serving) -> None:

@@ -1,13 +1,13 @@
 """The graph: one transform an operator, equal expressions once, names a user can recognise."""
 
-from smile.graph.objects import Graph
+from smile.graph.knowledge_graph import KnowledgeGraph
 from smile.program import compile_program
 from smile.source import Source
 
 STREAMS = "STREAM S (t: time -> a: int, k: string); STREAM R (u: time -> b: int, k: string);"
 
 
-def graph(views: str) -> Graph:
+def graph(views: str) -> KnowledgeGraph:
     return compile_program(Source("test.mmpl", STREAMS + views)).graph
 
 
@@ -26,23 +26,23 @@ def test_equal_parts_of_all_views_are_one_transform() -> None:
         "VIEW W := S WHERE a > 1 DISTINCT; VIEW X := S WHERE a > 1; SUBSCRIBE V, W;"
     )
     assert [t.operator for t in found.transforms].count("WHERE a > 1") == 1
-    assert found.transform_of["V"].inputs == found.transform_of["W"].inputs
+    assert found.transform_by_output["V"].inputs == found.transform_by_output["W"].inputs
 
 
 def test_why_a_relation_is_stored() -> None:
     found = graph(
         "VIEW T := R SUMMARIZE PER {k} ADD {n := COUNT()}; VIEW V := S JOIN T ON {k} WHERE n > 2; SUBSCRIBE V;"
     )
-    assert found.relations["R"].why_stored == "the log"
-    assert found.relations["S"].why_stored == "the log, and V.1 looks its rows up"
-    assert found.relations["T"].why_stored == "it holds what its groups have come to"
-    assert found.relations["V.1"].why_stored is None
-    assert found.relations["V"].why_stored == "subscribers ask for it"
+    assert found.relations["R"].storage_reason == "the log"
+    assert found.relations["S"].storage_reason == "the log, and V.1 looks its rows up"
+    assert found.relations["T"].storage_reason == "it holds what its groups have come to"
+    assert found.relations["V.1"].storage_reason is None
+    assert found.relations["V"].storage_reason == "subscribers ask for it"
 
 
 def test_the_path_of_a_view_leaves_out_what_it_does_not_read() -> None:
     found = graph("VIEW V := S WHERE a > 1; VIEW W := R WHERE b > 1; VIEW X := V DISTINCT; SUBSCRIBE X;")
-    assert found.path_to("X") == ["S", "V", "X"]
+    assert found.upstream_relations("X") == ["S", "V", "X"]
 
 
 def test_a_view_that_is_a_stream() -> None:

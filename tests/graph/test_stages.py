@@ -3,13 +3,13 @@
 import pytest
 
 from smile.algebra import mmpl
-from smile.algebra.check import checked
+from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
-from smile.graph.build import build
-from smile.graph.objects import Graph
-from smile.graph.stages import Stage, cut
+from smile.graph.build import build_graph
+from smile.graph.knowledge_graph import KnowledgeGraph
+from smile.graph.stages import Stage, split_into_stages
 from smile.kernels.compile import compile_graph
-from smile.knowledge.analysis import Analysis
+from smile.knowledge.analysis import TypeAnalysis
 from smile.source import Source
 
 STREAMS = """
@@ -19,18 +19,18 @@ STREAM R (u: time -> b: int, k: string, ref: time);
 
 
 def program(text: str) -> mmpl.Program:
-    return checked(parse_program(Source("test.mmpl", STREAMS + text)))
+    return check_program(parse_program(Source("test.mmpl", STREAMS + text)))
 
 
 def stages(text: str) -> list[Stage]:
     found = graph(text)
     inputs = compile_graph(found, program(text).streams).inputs
-    return cut(found, {name: source.layout.fixed for name, source in inputs.items()})
+    return split_into_stages(found, {name: source.layout.fixed for name, source in inputs.items()})
 
 
-def graph(text: str) -> Graph:
+def graph(text: str) -> KnowledgeGraph:
     found = program(text)
-    return build(found, Analysis(found))
+    return build_graph(found, TypeAnalysis(found))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def graph(text: str) -> Graph:
     ],
 )  # fmt: skip
 def test_partitioning(views: str, keys: list[list[str]]) -> None:
-    assert [stage.keys for stage in stages(views)] == keys
+    assert [stage.partition_keys for stage in stages(views)] == keys
 
 
 def test_trade_floor_has_two_stages() -> None:
@@ -83,10 +83,10 @@ def test_trade_floor_has_two_stages() -> None:
         SUBSCRIBE Matchable;
     """
     first, second = stages(text)
-    assert first.keys == ["buyid", "sellid"]
+    assert first.partition_keys == ["buyid", "sellid"]
     assert not first.exchanges
-    assert second.keys == ["issue, price"]
-    assert [(e.relation, e.by) for e in second.exchanges] == [
+    assert second.partition_keys == ["issue, price"]
+    assert [(e.relation, e.columns) for e in second.exchanges] == [
         ("RemainingBuy", ("issue", "price")),
         ("RemainingSell", ("issue", "price")),
     ]
@@ -97,7 +97,7 @@ def test_a_stream_that_meets_a_later_stage_is_sent_there() -> None:
         "VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()} "
         "JOIN (R RENAME {b AS n}) ON {n};"
     )
-    assert [(e.relation, e.by) for e in found[1].exchanges] == [("V.1", ()), ("V.3", ())]
+    assert [(e.relation, e.columns) for e in found[1].exchanges] == [("V.1", ()), ("V.3", ())]
 
 
 def test_every_transform_is_in_one_stage_after_what_it_reads() -> None:
@@ -112,7 +112,7 @@ def test_a_branch_from_an_earlier_stage_is_sent_to_the_later_one() -> None:
         "VIEW V := UNION {S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()} PROJECT {m}, "
         "S SUMMARIZE PER {j} ADD {m := COUNT()} PROJECT {m}};"
     )
-    sent = {(e.relation, e.by, e.reader) for e in second.exchanges}
+    sent = {(e.relation, e.columns, e.reader) for e in second.exchanges}
     produced = {t.output: t.operator for t in first.transforms}
     assert ("V", None) in {(reader, by) for _, by, reader in sent}
     assert all(relation in produced for relation, _, _ in sent)
@@ -121,9 +121,9 @@ def test_a_branch_from_an_earlier_stage_is_sent_to_the_later_one() -> None:
 def test_a_relation_that_meets_itself_is_sent_by_the_columns_of_each_side() -> None:
     grouped = "VIEW G := S SUMMARIZE PER {k, j} ADD {n := COUNT()};"
     _, second = stages(grouped + "VIEW V := G SEMIJOIN G ON {k = j};")
-    assert [(e.relation, e.by) for e in second.exchanges] == [("G", ("k",)), ("G", ("j",))]
+    assert [(e.relation, e.columns) for e in second.exchanges] == [("G", ("k",)), ("G", ("j",))]
 
 
 def test_what_is_remembered_of_each_row_has_one_place() -> None:
     (only,) = stages("VIEW V := S LAST t SIZE INTERVAL '1' HOUR;")
-    assert only.reads["V"][0].how == "share"
+    assert only.reads["V"][0].mode == "share"

@@ -8,20 +8,20 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
+from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
-from smile.engine.messages import messages
-from smile.graph.build import build
+from smile.graph.build import build_graph
 from smile.kernels.compile import compile_graph
-from smile.knowledge.analysis import Analysis
+from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.json import Json
-from smile.log.frame import Frame
+from smile.log.input_batch import InputBatch
 from smile.reference.evaluate import evaluate
-from smile.reference.history import Event, History
+from smile.reference.history import History, RecordedLine
 from smile.reference.relation import Key, Relation
-from smile.reference.wire import changes as reference_changes, snapshot
+from smile.reference.wire import change_messages as reference_changes, snapshot_messages
 
 
-def frame_of(program: mmpl.Program, before: History, after: History) -> Frame:
+def frame_of(program: mmpl.Program, before: History, after: History) -> InputBatch:
     """What the second history knows beyond the first."""
     events = {}
     for stream in program.streams:
@@ -29,7 +29,7 @@ def frame_of(program: mmpl.Program, before: History, after: History) -> Frame:
         rows = [row for t, row in sorted(after.events[stream.name].items()) if t > known]
         if rows:
             events[stream.name] = pa.RecordBatch.from_pylist(rows, stream_schema(stream))
-    return Frame(events, dict(after.horizons))
+    return InputBatch(events, dict(after.horizons))
 
 
 def cuts(random: Random, count: int) -> list[int]:
@@ -44,35 +44,35 @@ class Beside:
     """The engine and the reference, side by side over one program."""
 
     program: mmpl.Program
-    analysis: Analysis = field(init=False)
+    analysis: TypeAnalysis = field(init=False)
     engine: LocalEngine = field(init=False)
     shown: dict[str, dict[Key, Json]] = field(init=False)
     history: History = field(init=False)
-    frame: Frame = field(init=False)
+    frame: InputBatch = field(init=False)
     told: list[Json] = field(init=False)
     """What the engine told of all views at the last frame, which was `frame`."""
 
     def __post_init__(self) -> None:
-        self.analysis = Analysis(self.program)
-        graph = build(self.program, self.analysis)
+        self.analysis = TypeAnalysis(self.program)
+        graph = build_graph(self.program, self.analysis)
         self.engine = LocalEngine(compile_graph(graph, self.program.streams))
-        self.history = History.of(self.program)
+        self.history = History.from_lines(self.program)
         self.shown = {name: {} for name in self.program.subscriptions}
 
     def reference(self) -> dict[str, Relation]:
         return evaluate(self.program, self.analysis, self.history)
 
-    def advance(self, lines: Sequence[Event], end: bool = False) -> list[str]:
+    def advance(self, lines: Sequence[RecordedLine], end: bool = False) -> list[str]:
         """What the two tell differently after these lines."""
         before = self.history
-        after = History.of(self.program)
+        after = History.from_lines(self.program)
         after.events = {n: dict(e) for n, e in before.events.items()}
         after.horizons = dict(before.horizons)
-        after.last = before.last
+        after.last_tick = before.last_tick
         for line in lines:
             after.add(line)
         if end:
-            after = after.end()
+            after = after.with_finished_streams()
         self.history = after
         self.frame = frame_of(self.program, before, after)
         batch = self.engine.advance(self.frame)
@@ -82,13 +82,13 @@ class Beside:
         for name in self.program.subscriptions:
             type_ = self.analysis.relations[name]
             told: list[Json] = []
-            if name in batch.changes:
+            if name in batch.deltas:
                 layout = self.engine.kernels.inputs[name].layout
-                told = list(messages(name, type_, layout, batch.changes[name], batch.horizons))
+                told = list(json_changes(name, type_, layout, batch.deltas[name], batch.horizons))
             self.told += told
             shown = self.shown[name]
             wanted = reference_changes(name, type_, shown, relations[name], after.horizons)
-            self.shown[name] = snapshot(name, type_, relations[name])
+            self.shown[name] = snapshot_messages(name, type_, relations[name])
             problems += _differences(name, told, wanted, _by_key(shown.values()))
         return problems
 
@@ -120,7 +120,9 @@ def _by_key(told: Iterable[Json]) -> dict[str, Json]:
     return {str(sorted(m["key"].items())): m for m in told}
 
 
-def differences(program: mmpl.Program, lines: Sequence[Event], ends: Sequence[int], end: bool = True) -> list[str]:
+def differences(
+    program: mmpl.Program, lines: Sequence[RecordedLine], ends: Sequence[int], end: bool = True
+) -> list[str]:
     """The first differences met with frames that end after these numbers of lines, or nothing."""
     both = Beside(program)
     start = 0

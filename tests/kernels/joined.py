@@ -8,7 +8,7 @@ from smile.algebra import mmpl
 from smile.algebra.heading import Heading
 from smile.algebra.types import SUM_OF_INTS
 from smile.errors import SmileError
-from smile.knowledge.analysis import Analysis
+from smile.knowledge.analysis import TypeAnalysis
 from smile.program import compile_program
 from smile.source import Source
 from tests.kernels.harness import Beside, cuts, differences
@@ -60,7 +60,7 @@ class Joined(Programs):
         per = tuple(self.random.sample(names, self.random.randint(0, min(2, len(names)))))
         numbers = [c for c, t in heading.columns.items() if t.name == "int" or t == SUM_OF_INTS]
         function = self.random.choice(("count", "sum", "max", "latest")) if numbers else "count"
-        arg = mmpl.Column(self.random.choice(numbers)) if numbers and function != "count" else None
+        arg = mmpl.ColumnRef(self.random.choice(numbers)) if numbers and function != "count" else None
         return mmpl.Summarize(rel, per, ((self._name(), mmpl.Aggregate(function, arg)),))  # type: ignore[arg-type]
 
     def join_of(self, rel: mmpl.Rel, kind: mmpl.JoinKind) -> mmpl.Rel:
@@ -68,7 +68,10 @@ class Joined(Programs):
         other = self._other(left)
         on = self._pairs(left, self._heading(other)) if self.random.random() < 0.95 else ()
         if not self.moving:
-            types = (Analysis(self.program).of(rel).columns, Analysis(self.program).of(other).columns)
+            types = (
+                TypeAnalysis(self.program).relation_type(rel).columns,
+                TypeAnalysis(self.program).relation_type(other).columns,
+            )
             on = tuple((a, b) for a, b in on if not types[0][a].evolves and not types[1][b].evolves)
         if self.random.random() < 0.4 and kind in ("left", "right", "full"):
             other = mmpl.Rename(other, tuple((b, a) for a, b in on))
@@ -112,5 +115,5 @@ def compiled(text: str) -> mmpl.Program:
 
 def remembered(both: Beside) -> dict[str, int]:
     """How many rows each table of the program has."""
-    states = both.engine.remembered.states
-    return {table: state[table].size for state in states.values() for table in state}
+    states = both.engine.state.states
+    return {table: state[table].row_count for state in states.values() for table in state}

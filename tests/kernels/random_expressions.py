@@ -8,7 +8,7 @@ from typing import Any
 
 from smile.algebra import mmpl
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN, can_cast
-from smile.algebra.scalars import SCALARS, resolve
+from smile.algebra.scalars import SCALAR_FUNCTIONS, resolve_signature
 from smile.algebra.types import (
     BOOL,
     BYTES,
@@ -26,11 +26,11 @@ from smile.algebra.types import (
     decimal_type,
 )  # fmt: skip
 from smile.columns import knowledge as k, values as v
-from smile.columns.knowledge import Column, Kind, Ranges
-from smile.columns.values import Values
-from smile.kernels.layout import Evolving, Layout
-from smile.knowledge.known import Known
-from smile.knowledge.latest import Latest
+from smile.columns.knowledge import ColumnKind, KnowledgeColumn, RangeColumn
+from smile.columns.values import ValueColumn
+from smile.kernels.layout import EvolvingColumnLayout, Layout
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.latest import LatestValue
 from smile.knowledge.mask import Mask
 from smile.knowledge.range import MAYBE, NEVER, Range
 
@@ -87,12 +87,12 @@ def point(random: Random, data: DataType, bounds: tuple[float, float], nulls: fl
 
 def mask(random: Random) -> Mask:
     possible = [t for t in (True, False, None) if random.random() < 0.6] or [random.choice((True, False, None))]
-    return Mask.of(possible, random.choice(possible))
+    return Mask.from_truths(possible, random.choice(possible))
 
 
-def latest(random: Random, data: DataType, sealed: float) -> Latest:
+def latest(random: Random, data: DataType, sealed: float) -> LatestValue:
     at = None if random.random() < 0.2 else (random.randint(0, 9), 0)
-    return Latest(nullable(random, data), at, random.random() < sealed, nullable(random, data))
+    return LatestValue(nullable(random, data), at, random.random() < sealed, nullable(random, data))
 
 
 @dataclass
@@ -100,45 +100,45 @@ class Table:
     """Columns of `count` rows, and what an expression may know of them."""
 
     layout: Layout
-    bottoms: Mapping[str, Known]
-    fixed: Mapping[str, Values]
-    columns: Mapping[str, Column]
+    bottoms: Mapping[str, CellKnowledge]
+    fixed: Mapping[str, ValueColumn]
+    columns: Mapping[str, KnowledgeColumn]
     count: int
 
 
-def _ranges(random: Random, data: DataType, count: int) -> Ranges:
+def _ranges(random: Random, data: DataType, count: int) -> RangeColumn:
     """In the forms that are quick too: ends that no row has, ends that are what is now."""
     bounds = random.choice(((0.8, 0.8), (1, 1), (1, 0), (0, 1), (1, 0.5), (0, 0)))
     nulls = random.choice((0.0, 0.3))
     points = [point(random, data, bounds, nulls) for _ in range(count)]
     if random.random() < 0.15:
         points = [Range(p.lo, p.lo, p.nulls, None if p.nulls is MAYBE else p.lo) for p in points]
-    found = k.of_points(points, "range", data)
-    assert isinstance(found, Ranges)
+    found = k.from_points(points, "range", data)
+    assert isinstance(found, RangeColumn)
     lo, hi, codes = found.lo, found.hi, found.nulls
     assert lo is not None and hi is not None and codes is not None
-    lo = None if lo.nulls().all() else found.now if lo.same(found.now).all() else lo
-    hi = None if hi.nulls().all() else found.now if hi.same(found.now).all() else hi
+    lo = None if lo.is_null().all() else found.now if lo.same(found.now).all() else lo
+    hi = None if hi.is_null().all() else found.now if hi.same(found.now).all() else hi
     if lo is not None and hi is not None and lo.same(hi).all():
         hi = lo
-    return Ranges(found.now, lo, hi, codes if codes.any() else None)
+    return RangeColumn(found.now, lo, hi, codes if codes.any() else None)
 
 
 def table(random: Random, types: list[DataType], count: int) -> Table:
     """Of each type a column of every kind it can be."""
-    fixed: dict[str, Values] = {}
+    fixed: dict[str, ValueColumn] = {}
     fixed_types: dict[str, DataType] = {}
-    columns: dict[str, Column] = {}
-    evolving: dict[str, Evolving] = {}
-    bottoms: dict[str, Known] = {}
+    columns: dict[str, KnowledgeColumn] = {}
+    evolving: dict[str, EvolvingColumnLayout] = {}
+    bottoms: dict[str, CellKnowledge] = {}
     for n, data in enumerate(types):
         nulls = random.choice((0.0, 0.2))
         fixed_types[f"x{n}"] = data
-        fixed[f"x{n}"] = v.of_python([nullable(random, data, nulls) for _ in range(count)], data)
-        kinds: tuple[Kind, ...] = ("mask", "object") if data == BOOL else ("range", "range", "latest", "object")
+        fixed[f"x{n}"] = v.from_python([nullable(random, data, nulls) for _ in range(count)], data)
+        kinds: tuple[ColumnKind, ...] = ("mask", "object") if data == BOOL else ("range", "range", "latest", "object")
         for kind in kinds:
             name = f"{kind[0]}{len(columns)}"
-            evolving[name] = Evolving(kind, data)
+            evolving[name] = EvolvingColumnLayout(kind, data)
             columns[name] = _column(random, kind, data, count)
             bottoms[name] = Mask.bottom()
             if data != BOOL:
@@ -148,15 +148,15 @@ def table(random: Random, types: list[DataType], count: int) -> Table:
     return Table(Layout((), fixed_types, evolving), bottoms, fixed, columns, count)
 
 
-def _column(random: Random, kind: Kind, data: DataType, count: int) -> Column:
+def _column(random: Random, kind: ColumnKind, data: DataType, count: int) -> KnowledgeColumn:
     if kind == "range":
         return _ranges(random, data, count)
     if kind == "mask":
-        return k.of_points([mask(random) for _ in range(count)], kind, data)
+        return k.from_points([mask(random) for _ in range(count)], kind, data)
     sealed = random.choice((0.0, 0.5, 1.0))
     if kind == "latest":
-        return k.of_points([latest(random, data, sealed) for _ in range(count)], kind, data)
-    return k.of_points(
+        return k.from_points([latest(random, data, sealed) for _ in range(count)], kind, data)
+    return k.from_points(
         [
             mask(random) if data == BOOL
             else latest(random, data, sealed) if random.random() < 0.5
@@ -182,7 +182,7 @@ class Expressions:
         if chosen < 0.3:
             return self._case(depth)
         while True:
-            found = self.call(self.random.choice(list(SCALARS)), depth)
+            found = self.call(self.random.choice(list(SCALAR_FUNCTIONS)), depth)
             if found is not None:
                 return found
 
@@ -191,23 +191,23 @@ class Expressions:
             data = self.random.choice(TYPES)
             return mmpl.Constant(nullable(self.random, data), data), data
         name = self.random.choice(list(self.types))
-        return mmpl.Column(name), self.types[name]
+        return mmpl.ColumnRef(name), self.types[name]
 
     def _of_type(self, data: DataType, depth: int) -> mmpl.Expr:
         fitting = [n for n, t in self.types.items() if t == data]
         for _ in range(5):
             if fitting and self.random.random() < 0.3:
-                return mmpl.Column(self.random.choice(fitting))
+                return mmpl.ColumnRef(self.random.choice(fitting))
             expr, found = self.draw(depth)
             if can_cast(found, data) and (found == data or self.random.random() < 0.3):
                 return expr if found == data else mmpl.Cast(expr, data)
         if fitting:
-            return mmpl.Column(self.random.choice(fitting))
+            return mmpl.ColumnRef(self.random.choice(fitting))
         return mmpl.Constant(nullable(self.random, data), data)
 
     def call(self, name: str, depth: int) -> tuple[mmpl.Expr, DataType] | None:
         """None if no types were met that fit."""
-        least, greatest = SCALARS[name].arity
+        least, greatest = SCALAR_FUNCTIONS[name].arity
         count = self.random.randint(least, min(least + 1, greatest or least + 1))
         if greatest is None and self.random.random() < 0.03:
             count = 8
@@ -218,7 +218,7 @@ class Expressions:
                 data if self.random.random() < 0.6 else self.random.choice(TYPES) for _ in range(count - 1)
             ]
             self.random.shuffle(types)
-            signature = resolve(name, tuple(types))
+            signature = resolve_signature(name, tuple(types))
             if signature is None:
                 continue
             args = []

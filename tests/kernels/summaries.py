@@ -24,17 +24,17 @@ _COLUMNS = (
 
 
 def _at_least(name: str, value: object, data: DataType) -> mmpl.Expr:
-    return mmpl.Call(">=", (mmpl.Column(name), mmpl.Constant(value, data)))  # type: ignore[arg-type]
+    return mmpl.Call(">=", (mmpl.ColumnRef(name), mmpl.Constant(value, data)))  # type: ignore[arg-type]
 
 
 _CHECKS = (
     _at_least("v", 0, INT),
-    mmpl.Call("<=", (mmpl.Column("w"), mmpl.Constant(3, INT))),
-    mmpl.Call("<=", (mmpl.Column("u"), mmpl.Column("t"))),
+    mmpl.Call("<=", (mmpl.ColumnRef("w"), mmpl.Constant(3, INT))),
+    mmpl.Call("<=", (mmpl.ColumnRef("u"), mmpl.ColumnRef("t"))),
 )
 STREAMS = (
     mmpl.StreamDef("A", "t", _COLUMNS, (*_CHECKS, _at_least("x", 0.0, FLOAT))),
-    mmpl.StreamDef("B", "t", _COLUMNS, (mmpl.Call("is not null", (mmpl.Column("v"),)),)),
+    mmpl.StreamDef("B", "t", _COLUMNS, (mmpl.Call("is not null", (mmpl.ColumnRef("v"),)),)),
 )
 _AGGREGATED: dict[str, tuple[DataType, ...]] = {
     "sum": (INT, SUM_OF_INTS, FLOAT, CENTS, INTERVAL),
@@ -66,13 +66,13 @@ class Summaries(Programs):
                 except (SmileError, IndexError):
                     continue
                 rel = grown
-        return rel if not isinstance(rel, mmpl.Ref) else mmpl.Restrict(rel, mmpl.Constant(True, BOOL))
+        return rel if not isinstance(rel, mmpl.RelationRef) else mmpl.Restrict(rel, mmpl.Constant(True, BOOL))
 
     def _head(self) -> mmpl.Rel:
         names = [s.name for s in STREAMS] + [v.name for v in self.program.views] * 2
         if self.random.random() < 0.1:
-            return mmpl.Merge((mmpl.Ref("A"), mmpl.Ref("B")))
-        return mmpl.Ref(self.random.choice(names))
+            return mmpl.Merge((mmpl.RelationRef("A"), mmpl.RelationRef("B")))
+        return mmpl.RelationRef(self.random.choice(names))
 
     def _aggregate(self, heading: Heading) -> mmpl.Aggregate:
         function: mmpl.AggregateName = self.random.choice(get_args(mmpl.AggregateName))
@@ -82,7 +82,7 @@ class Summaries(Programs):
         if function == "count" and self.random.random() < 0.5:
             return mmpl.Aggregate("count")
         name = self._column(heading, *_AGGREGATED.get(function, _ANY))
-        arg: mmpl.Expr = mmpl.Column(name)
+        arg: mmpl.Expr = mmpl.ColumnRef(name)
         if heading.columns[name] == INT and self.random.random() < 0.3:
             arg = mmpl.Call(self.random.choice(("+", "-", "*")), (arg, self._constant(INT)))
         return mmpl.Aggregate(function, arg)

@@ -3,7 +3,7 @@
 import pytest
 
 from smile.algebra.printer import print_program
-from smile.reference.history import Event
+from smile.reference.history import RecordedLine
 from tests.kernels.harness import Beside, differences
 from tests.kernels.joined import compiled, remembered, tried
 from tests.random_programs import SEED_ID, seeds
@@ -34,11 +34,11 @@ def test_written_programs(case) -> None:  # type: ignore[no-untyped-def]  # a Ca
     assert not differences(compiled(case.program), case.events, range(1, len(case.events) + 1))
 
 
-def trade(at: int, issue: str | None) -> Event:
+def trade(at: int, issue: str | None) -> RecordedLine:
     return {"stream": "Trades", "at": at, "event": {"issue": issue}}
 
 
-def quote(at: int, issue: str | None, price: int) -> Event:
+def quote(at: int, issue: str | None, price: int) -> RecordedLine:
     return {"stream": "Quotes", "at": at, "event": {"issue": issue, "price": price}}
 
 
@@ -75,7 +75,7 @@ def test_quotes_that_come_late_are_not_kept() -> None:
 def test_quotes_that_leave() -> None:
     view = "SELECT t, price FROM Trades ASOF LEFT JOIN LAST(Quotes, q, INTERVAL '4' TICK) AS l ON Trades.issue = l.issue AND t >= q"
     program = compiled(f"{STREAMS} CREATE VIEW V AS {view}; SUBSCRIBE V;")
-    lines: list[Event] = [
+    lines: list[RecordedLine] = [
         quote(1, "a", 1),
         quote(3, "a", 3),
         trade(4, "a"),

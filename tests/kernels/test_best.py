@@ -3,7 +3,7 @@
 import pytest
 
 from smile.program import compile_program
-from smile.reference.history import Event
+from smile.reference.history import RecordedLine
 from smile.source import Source
 from tests.kernels.drawing import differences_of
 from tests.kernels.harness import Beside, differences
@@ -17,12 +17,12 @@ def beside(text: str, language: str = "mmpl") -> Beside:
     return Beside(compile_program(Source(f"test.{language}", text)).rewritten)
 
 
-def event(at: int, stream: str = "S", **values: object) -> Event:
+def event(at: int, stream: str = "S", **values: object) -> RecordedLine:
     return {"stream": stream, "at": at, "event": values}
 
 
 def kept(both: Beside, view: str, table: str = "rows") -> int:
-    return both.engine.remembered.states[view][table].size
+    return both.engine.state.states[view][table].row_count
 
 
 @pytest.mark.parametrize("seed", seeds(32), ids=SEED_ID)

@@ -3,7 +3,7 @@
 import pytest
 
 from smile.algebra.printer import print_program
-from smile.reference.history import Event
+from smile.reference.history import RecordedLine
 from tests.kernels.harness import Beside, differences
 from tests.kernels.joined import compiled, remembered, tried
 from tests.random_programs import SEED_ID, seeds
@@ -35,11 +35,11 @@ def test_written_programs(case) -> None:  # type: ignore[no-untyped-def]  # a Ca
     assert not differences(compiled(case.program), case.events, range(1, len(case.events) + 1))
 
 
-def order(at: int, customer: str | None) -> Event:
+def order(at: int, customer: str | None) -> RecordedLine:
     return {"stream": "Orders", "at": at, "event": {"customer": customer}}
 
 
-def payment(at: int, orderid: int | None, payer: str | None = None) -> Event:
+def payment(at: int, orderid: int | None, payer: str | None = None) -> RecordedLine:
     return {"stream": "Payments", "at": at, "event": {"orderid": orderid, "payer": payer}}
 
 
@@ -91,7 +91,7 @@ def test_matches_are_counted_not_kept() -> None:
 def test_a_match_that_leaves_is_taken_back() -> None:
     view = "SELECT o FROM Orders WHERE customer NOT IN (SELECT payer FROM LAST(Payments, p, INTERVAL '3' TICK) WHERE payer IS NOT NULL)"
     program = compiled(f"{STREAMS} CREATE VIEW V AS {view}; SUBSCRIBE V;")
-    lines: list[Event] = [
+    lines: list[RecordedLine] = [
         order(1, "ann"),
         payment(2, None, "ann"),
         payment(3, None, "ann"),
@@ -110,7 +110,7 @@ def test_null_leaves_the_answer_unknown() -> None:
     program = compiled(
         f"{STREAMS} CREATE VIEW V AS SELECT o, customer IN (SELECT payer FROM Payments) AS paid FROM Orders; SUBSCRIBE V;"
     )
-    lines: list[Event] = [
+    lines: list[RecordedLine] = [
         order(1, "ann"),
         order(2, None),
         payment(3, 1, "bob"),

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 
 from smile.algebra import mmpl, trees
-from smile.algebra.scalars import SCALARS
+from smile.algebra.scalars import SCALAR_FUNCTIONS
 from smile.algebra.types import INT, INT_MAX, INT_MIN, STRING, SUM_OF_INTS, TIMESTAMP, DataType
 from smile.columns import knowledge as k, values as v
-from smile.columns.knowledge import Column, Latests, Masks, Objects, Ranges
-from smile.columns.values import Values
+from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
+from smile.columns.values import ValueColumn
 from smile.kernels.expressions import compile_expression
-from smile.kernels.layout import Evolving, Layout
-from smile.knowledge.cells import as_operand
-from smile.knowledge.known import Known
+from smile.kernels.layout import EvolvingColumnLayout, Layout
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.cells import to_operand_in_domain
 from smile.knowledge.range import MAYBE, Range
-from smile.knowledge.transfer import know
+from smile.knowledge.transfer import expression_knowledge
 from tests.kernels.random_expressions import TYPES, Expressions, Table, table
 from tests.random_programs import SEED_ID, seeds
 
 
-def wanted(expr: mmpl.Expr, of: Table) -> list[Known]:
+def wanted(expr: mmpl.Expr, of: Table) -> list[CellKnowledge]:
     """What the specification says of every row."""
     types = of.layout.types
     found = []
@@ -30,8 +30,8 @@ def wanted(expr: mmpl.Expr, of: Table) -> list[Known]:
         row = {}
         for c in trees.columns_in(expr):
             column = of.fixed[c] if c in of.layout.fixed else of.columns[c]
-            row[c] = as_operand(k.known(column, i, types[c]), of.bottoms[c], types[c])
-        found.append(know(expr, row, types))
+            row[c] = to_operand_in_domain(k.knowledge_at(column, i, types[c]), of.bottoms[c], types[c])
+        found.append(expression_knowledge(expr, row, types))
     return found
 
 
@@ -47,32 +47,32 @@ def problems(expr: mmpl.Expr, of: Table) -> list[str]:
     if len(column) != of.count:
         return [f"{len(column)} rows, not {of.count}"]
     for i, point in enumerate(wanted(expr, of)):
-        told = k.known(column, i, compiled.data)
+        told = k.knowledge_at(column, i, compiled.data)
         same = told == point and told.now == point.now and _is_canonical(column, i)
         if compiled.kind == "exact":
             same = same and _text(told.now) == _text(point.now)
         if not same:
             inputs = {
-                c: k.known(of.fixed[c] if c in of.fixed else of.columns[c], i, of.layout.types[c])
+                c: k.knowledge_at(of.fixed[c] if c in of.fixed else of.columns[c], i, of.layout.types[c])
                 for c in trees.columns_in(expr)
             }
             found.append(f"row {i} of {inputs}:\n  found  {told}\n  wanted {point}")
     return found
 
 
-def _is_canonical(column: Column, i: int) -> bool:
+def _is_canonical(column: KnowledgeColumn, i: int) -> bool:
     """Not only the points but the columns must be the same."""
-    if isinstance(column, Masks):
+    if isinstance(column, MaskColumn):
         possible = int(column.possible[i])
         return possible.bit_count() > 1 or int(column.now[i]) == possible
-    if not isinstance(column, Ranges):
+    if not isinstance(column, RangeColumn):
         return True
     lo, hi, now = column.lo, column.hi, column.now
     if column.null_codes()[i] == 2:
-        return not any(end is not None and end.there()[i] for end in (lo, hi, now))
-    if column.finals()[i]:
+        return not any(end is not None and end.is_valid()[i] for end in (lo, hi, now))
+    if column.is_final()[i]:
         assert lo is not None
-        return bool(now.there()[i]) and bool(now.take(np.array([i])).same(lo.take(np.array([i])))[0])
+        return bool(now.is_valid()[i]) and bool(now.take(np.array([i])).same(lo.take(np.array([i])))[0])
     return True
 
 
@@ -86,7 +86,7 @@ def test_every_function_of_the_catalogue() -> None:
     """Each function of the catalogue, over columns of every kind."""
     seed = seeds(1)[0]
     told: list[str] = []
-    for number, name in enumerate(SCALARS):
+    for number, name in enumerate(SCALAR_FUNCTIONS):
         for attempt in range(4):
             of, expressions = drawn(seed * 10_000 + number * 10 + attempt, 6 if attempt else 24)
             found = expressions.call(name, 1)
@@ -104,24 +104,24 @@ def test_random_expressions(seed: int) -> None:
         assert not found, f"{expr}\n{found[0]}"
 
 
-def _garbage(random: Random, column: Column) -> Column:
+def _garbage(random: Random, column: KnowledgeColumn) -> KnowledgeColumn:
     """What may stand in rows nobody has heard of: no point of any domain."""
     count = len(column)
-    if isinstance(column, Values):
+    if isinstance(column, ValueColumn):
         data = column.data
         if not column.is_text and data.dtype == np.float64:
             data = np.full(count, random.choice((np.nan, np.inf, -1.0)))
         elif not column.is_text and data.dtype == np.int64:
             data = np.full(count, random.choice((-(2**63), 2**63 - 1, 0)))
-        return Values(data, None if random.random() < 0.5 else np.zeros(count, bool))
-    if isinstance(column, Masks):
-        return Masks(np.full(count, random.choice((0, 255)), np.uint8), np.zeros(count, np.uint8))
-    if isinstance(column, Ranges):
+        return ValueColumn(data, None if random.random() < 0.5 else np.zeros(count, bool))
+    if isinstance(column, MaskColumn):
+        return MaskColumn(np.full(count, random.choice((0, 255)), np.uint8), np.zeros(count, np.uint8))
+    if isinstance(column, RangeColumn):
         now, lo, hi = (end if end is None else _garbage(random, end) for end in (column.now, column.hi, column.lo))
-        return Ranges(now, lo, hi, np.full(count, random.choice((0, 1, 2)), np.uint8))  # type: ignore[arg-type]
-    if isinstance(column, Latests):
-        return Latests(_garbage(random, column.value), column.tick, column.source, column.sealed, column.now)  # type: ignore[arg-type]
-    return Objects(np.full(count, None, object))
+        return RangeColumn(now, lo, hi, np.full(count, random.choice((0, 1, 2)), np.uint8))  # type: ignore[arg-type]
+    if isinstance(column, LatestColumn):
+        return LatestColumn(_garbage(random, column.value), column.tick, column.source, column.sealed, column.now)  # type: ignore[arg-type]
+    return ObjectColumn(np.full(count, None, object))
 
 
 @pytest.mark.parametrize("seed", seeds(40), ids=SEED_ID)
@@ -138,55 +138,59 @@ def test_garbage_in_rows_nobody_heard_of_is_borne(seed: int) -> None:
 
 # ── what callers rely on ────────────────────────────────────────────────────────────────────────────────────────────
 
-TOTAL = mmpl.Column("total")
-BID = mmpl.Cast(mmpl.Column("bid"), SUM_OF_INTS)
-LAYOUT = Layout((), {"bid": INT}, {"total": Evolving("range", SUM_OF_INTS), "low": Evolving("range", INT)})
-BOTTOMS: dict[str, Known] = {"bid": Range.bottom(), "total": Range.bottom(), "low": Range.bottom()}
+TOTAL = mmpl.ColumnRef("total")
+BID = mmpl.Cast(mmpl.ColumnRef("bid"), SUM_OF_INTS)
+LAYOUT = Layout(
+    (), {"bid": INT}, {"total": EvolvingColumnLayout("range", SUM_OF_INTS), "low": EvolvingColumnLayout("range", INT)}
+)
+BOTTOMS: dict[str, CellKnowledge] = {"bid": Range.bottom(), "total": Range.bottom(), "low": Range.bottom()}
 
 
-def evaluated(expr: mmpl.Expr, total: Ranges, bid: list[int]) -> Column:
-    fixed = {"bid": Values(np.array(bid))}
+def evaluated(expr: mmpl.Expr, total: RangeColumn, bid: list[int]) -> KnowledgeColumn:
+    fixed = {"bid": ValueColumn(np.array(bid))}
     return compile_expression(expr, LAYOUT, BOTTOMS)(fixed, {"total": total, "low": total}, len(bid))
 
 
 def test_quick_forms_stay_quick() -> None:
     """No bound stays None, and an end that is what is now stays so."""
-    now = Values(np.array([3, 4]))
-    found = evaluated(mmpl.Call("-", (BID, TOTAL)), Ranges(now, now, None), [10, 2])
-    assert isinstance(found, Ranges)
+    now = ValueColumn(np.array([3, 4]))
+    found = evaluated(mmpl.Call("-", (BID, TOTAL)), RangeColumn(now, now, None), [10, 2])
+    assert isinstance(found, RangeColumn)
     assert found.lo is None
     assert found.hi is found.now
     assert found.nulls is None
     assert found.now.data.tolist() == [7, -2]
-    doubled = evaluated(mmpl.Cast(mmpl.Column("low"), SUM_OF_INTS), Ranges(now, now, None), [10, 2])
-    assert isinstance(doubled, Ranges)
+    doubled = evaluated(mmpl.Cast(mmpl.ColumnRef("low"), SUM_OF_INTS), RangeColumn(now, now, None), [10, 2])
+    assert isinstance(doubled, RangeColumn)
     assert doubled.lo is doubled.now
     assert doubled.hi is None
 
 
 def test_sums_beyond_64_bits_stay_exact_and_ints_become_null() -> None:
-    most = Values(np.array([INT_MAX, 1]))
-    wide = evaluated(mmpl.Call("+", (BID, TOTAL)), Ranges(most, most, most), [INT_MAX, 1])
-    assert isinstance(wide, Ranges)
+    most = ValueColumn(np.array([INT_MAX, 1]))
+    wide = evaluated(mmpl.Call("+", (BID, TOTAL)), RangeColumn(most, most, most), [INT_MAX, 1])
+    assert isinstance(wide, RangeColumn)
     assert wide.now.data.tolist() == [2 * INT_MAX, 2]
-    narrow = evaluated(mmpl.Call("+", (mmpl.Column("bid"), mmpl.Column("low"))), Ranges(most, most, None), [INT_MAX, 1])
-    assert [k.known(narrow, i, INT) for i in range(2)] == [Range.bottom(), Range.at_least(2)]
-    assert narrow.known(0, INT).now is None  # type: ignore[union-attr]
+    narrow = evaluated(
+        mmpl.Call("+", (mmpl.ColumnRef("bid"), mmpl.ColumnRef("low"))), RangeColumn(most, most, None), [INT_MAX, 1]
+    )
+    assert [k.knowledge_at(narrow, i, INT) for i in range(2)] == [Range.bottom(), Range.at_least(2)]
+    assert narrow.knowledge_at(0, INT).now is None  # type: ignore[union-attr]
 
 
 def test_a_long_chain_is_compiled_and_run() -> None:
-    expr: mmpl.Expr = mmpl.Column("low")
+    expr: mmpl.Expr = mmpl.ColumnRef("low")
     for _ in range(200):
         expr = mmpl.Call("+", (expr, mmpl.Constant(1, INT)))
-    now = Values(np.array([3]))
-    found = evaluated(expr, Ranges(now, now, None), [0])
-    assert isinstance(found, Ranges)
+    now = ValueColumn(np.array([3]))
+    found = evaluated(expr, RangeColumn(now, now, None), [0])
+    assert isinstance(found, RangeColumn)
     assert found.now.data.tolist() == [203]
 
 
 def test_the_kind_follows_from_the_columns() -> None:
     kinds = [
-        (mmpl.Call("+", (mmpl.Column("bid"), mmpl.Constant(1, INT))), "exact"),
+        (mmpl.Call("+", (mmpl.ColumnRef("bid"), mmpl.Constant(1, INT))), "exact"),
         (mmpl.Call("-", (BID, TOTAL)), "range"),
         (mmpl.Call("<", (BID, TOTAL)), "mask"),
         (mmpl.Constant(None, INT), "exact"),
@@ -194,33 +198,37 @@ def test_the_kind_follows_from_the_columns() -> None:
     assert [compile_expression(expr, LAYOUT, BOTTOMS).kind for expr, _ in kinds] == [kind for _, kind in kinds]
 
 
-def _of_points(points: list[Range], data: DataType) -> tuple[Layout, dict[str, Known], Ranges]:
-    column = k.of_points(points, "range", data)
-    assert isinstance(column, Ranges)
-    return Layout((), {"x": data}, {"r": Evolving("range", data)}), {"x": Range.bottom(), "r": Range.bottom()}, column
+def _of_points(points: list[Range], data: DataType) -> tuple[Layout, dict[str, CellKnowledge], RangeColumn]:
+    column = k.from_points(points, "range", data)
+    assert isinstance(column, RangeColumn)
+    return (
+        Layout((), {"x": data}, {"r": EvolvingColumnLayout("range", data)}),
+        {"x": Range.bottom(), "r": Range.bottom()},
+        column,
+    )
 
 
 def test_a_value_equal_to_what_may_be_null_may_stay() -> None:
     layout, bottoms, column = _of_points([Range(3, 3, MAYBE, 3), Range(3, 3, MAYBE), Range(3, 4, MAYBE, 3)], INT)
     for other in ([3, 3, 3], [None, 3, 4]):
-        fixed = {"x": v.of_python(other, INT)}
+        fixed = {"x": v.from_python(other, INT)}
         for args in (("r", "r"), ("r", "x"), ("x", "r")):
-            expr = mmpl.Call("nullif", tuple(map(mmpl.Column, args)))
+            expr = mmpl.Call("nullif", tuple(map(mmpl.ColumnRef, args)))
             assert not problems(expr, Table(layout, bottoms, fixed, {"r": column}, 3))
 
 
 def test_a_partial_function_of_what_has_no_bound_may_be_null() -> None:
     layout, bottoms, column = _of_points([Range(None, 5), Range(5, None), Range(5, 6)], TIMESTAMP)
     fixed = {"x": v.nulls(TIMESTAMP, 3)}
-    expr = mmpl.Call("date_trunc", (mmpl.Constant("day", STRING), mmpl.Column("r")))
+    expr = mmpl.Call("date_trunc", (mmpl.Constant("day", STRING), mmpl.ColumnRef("r")))
     assert not problems(expr, Table(layout, bottoms, fixed, {"r": column}, 3))
 
 
 @pytest.mark.parametrize("name", ["*", "/", "+", "-"])
 def test_an_overflow_is_seen_in_an_end_that_is_what_is_now(name: str) -> None:
     layout, bottoms, column = _of_points([Range.at_least(INT_MAX), Range.at_least(INT_MIN), Range.at_least(3)], INT)
-    fixed = {"x": Values(np.array([2, -1, 5]))}
-    same = Ranges(column.now, column.now, None)
+    fixed = {"x": ValueColumn(np.array([2, -1, 5]))}
+    same = RangeColumn(column.now, column.now, None)
     for args in (("r", "x"), ("x", "r")):
-        expr = mmpl.Call(name, tuple(map(mmpl.Column, args)))
+        expr = mmpl.Call(name, tuple(map(mmpl.ColumnRef, args)))
         assert not problems(expr, Table(layout, bottoms, fixed, {"r": same}, 3))

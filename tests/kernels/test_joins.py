@@ -10,19 +10,19 @@ from smile.algebra import mmpl
 from smile.algebra.heading import Heading
 from smile.algebra.printer import print_program
 from smile.errors import SmileError
-from smile.kernels.joins.by_key import BothTotal, OneRowFull
-from smile.kernels.joins.moving import Moving
-from smile.kernels.joins.one_row import OneRow
-from smile.kernels.joins.pairs import Pairs
+from smile.kernels.joins.evolving_join import EvolvingJoin
+from smile.kernels.joins.inner_join import InnerJoin
+from smile.kernels.joins.keyed_join import FullKeyedJoin, TotalKeyedJoin
+from smile.kernels.joins.lookup_join import LookupJoin
 from smile.kernels.transform import Transform
 from smile.program import compile_program
-from smile.reference.history import Event
+from smile.reference.history import RecordedLine
 from smile.source import Source
 from tests.kernels.harness import Beside, cuts, differences
 from tests.random_programs import SEED_ID, STREAMS, Programs, seeds
 from tests.reference.histories import Histories
 
-KINDS: tuple[type[Transform], ...] = (Pairs, OneRow, BothTotal, OneRowFull, Moving)
+KINDS: tuple[type[Transform], ...] = (InnerJoin, LookupJoin, TotalKeyedJoin, FullKeyedJoin, EvolvingJoin)
 TRIES_MAX = 200
 
 _BELOW: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
@@ -64,7 +64,7 @@ class Joins(Programs):
 
     def _side(self) -> mmpl.Rel:
         names = [s.name for s in STREAMS] + [v.name for v in self.program.views] * 2
-        rel: mmpl.Rel = mmpl.Ref(self.random.choice(names))
+        rel: mmpl.Rel = mmpl.RelationRef(self.random.choice(names))
         for _ in range(self.random.randint(0, 3)):
             try:
                 grown = self.random.choice(_BELOW)(self, rel)
@@ -72,7 +72,7 @@ class Joins(Programs):
             except (SmileError, IndexError):
                 continue
             rel = grown
-        if self.wanted is BothTotal and self.random.random() < 0.8:
+        if self.wanted is TotalKeyedJoin and self.random.random() < 0.8:
             grown = self.summarize(rel)
             self._heading(grown)
             return grown
@@ -90,14 +90,14 @@ class Joins(Programs):
         other = self._heading(right)
         on = self._on(own, other)
         once = len({a for a, _ in on}) == len({b for _, b in on}) == len(on)
-        if once and self.random.random() < (0.9 if self.wanted is OneRowFull else 0.4):
+        if once and self.random.random() < (0.9 if self.wanted is FullKeyedJoin else 0.4):
             right, on = mmpl.Rename(right, tuple((b, a) for a, b in on)), tuple((a, a) for a, _ in on)
             other = self._heading(right)
         when = None
         if self.random.random() < 0.2:
             when = self._predicate(replace(own, columns={**other.columns, **own.columns}), 0)
         kinds: list[mmpl.JoinKind] = ["inner", "inner", "left", "right", "full"]
-        kind = "full" if self.wanted is OneRowFull else self.random.choice(kinds)
+        kind = "full" if self.wanted is FullKeyedJoin else self.random.choice(kinds)
         joined = mmpl.Join(kind, left, right, on, when)
         self._heading(joined)
         return joined
@@ -144,7 +144,7 @@ SUBSCRIBE Paid;
 def test_rows_are_forgotten_once_they_can_meet_no_other() -> None:
     program = compile_program(Source("bounded.smile", BOUNDED)).rewritten
     both = Beside(program)
-    lines: list[Event] = []
+    lines: list[RecordedLine] = []
     for n in range(1, 6):
         lines.append({"stream": "Orders", "at": 10_000 * n, "event": {"item": "a"}})
         lines.append({"stream": "Payments", "at": 10_000 * n + 5, "event": {"name": "a"}})
@@ -156,6 +156,6 @@ def test_rows_are_forgotten_once_they_can_meet_no_other() -> None:
 
 
 def remembered(both: Beside) -> int:
-    states = both.engine.remembered.states
-    joins = [name for name, t in both.engine.kernels.transforms.items() if isinstance(t, Pairs)]
-    return sum(table.size for name in joins for table in states[name].values())
+    states = both.engine.state.states
+    joins = [name for name, t in both.engine.kernels.transforms.items() if isinstance(t, InnerJoin)]
+    return sum(table.row_count for name in joins for table in states[name].values())

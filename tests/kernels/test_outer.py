@@ -6,7 +6,7 @@ from copy import deepcopy
 import pytest
 
 from smile.algebra.printer import print_program
-from smile.engine.messages import messages
+from smile.engine.json_changes import json_changes
 from smile.reference.history import History
 from tests.kernels.harness import Beside, differences, frame_of
 from tests.kernels.joined import Joined, Twice, compiled, tried
@@ -64,7 +64,7 @@ def test_a_pair_with_a_null_key_takes_the_place_of_the_row_without_a_match() -> 
         "LEFT JOIN (SELECT about, COUNT(*) AS n FROM Calls GROUP BY about) AS g ON n = 2; SUBSCRIBE V;"
     )
     both = Beside(program)
-    history = History.of(program)
+    history = History.from_lines(program)
     told = []
     for line in [
         {"stream": "Staff", "at": 1, "event": {"name": "ann"}},
@@ -76,6 +76,6 @@ def test_a_pair_with_a_null_key_takes_the_place_of_the_row_without_a_match() -> 
         history.add(line)
         batch = both.engine.advance(frame_of(program, before, history))
         layout, type_ = both.engine.kernels.inputs["V"].layout, both.analysis.relations["V"]
-        found = messages("V", type_, layout, batch.changes["V"], batch.horizons) if "V" in batch.changes else []
+        found = json_changes("V", type_, layout, batch.deltas["V"], batch.horizons) if "V" in batch.deltas else []
         told.append([(m["key"]["s"], m["row"]["n"]) for m in found])
     assert told == [[(1, None)], [], [(1, 2)], [(1, None)]]

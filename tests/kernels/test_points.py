@@ -4,25 +4,25 @@ import numpy as np
 import pytest
 
 from smile.algebra.types import BOOL, INT, DataType
-from smile.columns.knowledge import Objects, known
+from smile.columns.knowledge import ObjectColumn, knowledge_at
 from smile.columns.masks import T
-from smile.columns.values import Values
-from smile.kernels import points
-from smile.kernels.changes import Version
-from smile.kernels.layout import Evolving, Layout
-from smile.kernels.stored import columns_of, fixed_of, flat, version_of
-from smile.knowledge.known import Known
-from smile.knowledge.latest import Latest
+from smile.columns.values import ValueColumn
+from smile.kernels import point_codec
+from smile.kernels.delta import RowKnowledge
+from smile.kernels.layout import EvolvingColumnLayout, Layout
+from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, table_columns
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.latest import LatestValue
 from smile.knowledge.mask import Mask
-from smile.knowledge.masked import Masked
-from smile.knowledge.nested import Nested, Row
-from smile.knowledge.once import Once
+from smile.knowledge.masked import MaskedValue
+from smile.knowledge.nested import NestedRelation, NestedRow
+from smile.knowledge.once import OnceValue
 from smile.knowledge.range import Range
-from smile.state.run import Shape
-from smile.state.table import Table
+from smile.state.run import TableSchema
+from smile.state.table import StateTable
 
-INNER = Nested({((False, 1),): Masked.exactly(Row({"a": Range.exactly(2)}))}, sealed=True)
-POINTS: list[Known] = [
+INNER = NestedRelation({((False, 1),): MaskedValue.exactly(NestedRow({"a": Range.exactly(2)}))}, sealed=True)
+POINTS: list[CellKnowledge] = [
     Range(),
     Range.exactly(None),
     Range.bottom(1, 10**30, 5),
@@ -32,27 +32,27 @@ POINTS: list[Known] = [
     Range.exactly(b"\x00\xff"),
     Range.bottom(now=INNER.now),  # type: ignore[arg-type]  # what a LEFT JOIN knows of a nested relation
     Range.bottom(now=[]),  # type: ignore[arg-type]
-    Mask.of((True, None), True),
+    Mask.from_truths((True, None), True),
     Mask.exactly(None),
-    Latest("x", (2**60, 3), False, "y"),
-    Latest(),
-    Once.bottom(1, 2),
-    Once.silence(),
-    Nested(),
-    Nested(
+    LatestValue("x", (2**60, 3), False, "y"),
+    LatestValue(),
+    OnceValue.bottom(1, 2),
+    OnceValue.silence(),
+    NestedRelation(),
+    NestedRelation(
         {
-            ((False, 7), (True, False)): Masked(
-                Mask.of((True, False), True), Row({"b": Range.exactly(1.0), "n": INNER})
+            ((False, 7), (True, False)): MaskedValue(
+                Mask.from_truths((True, False), True), NestedRow({"b": Range.exactly(1.0), "n": INNER})
             ),
-            ((False, "z"), (False, 2)): Masked.nothing(),
+            ((False, "z"), (False, 2)): MaskedValue.permanently_hidden(),
         }
     ),
 ]
 
 
 @pytest.mark.parametrize("point", POINTS, ids=repr)
-def test_what_is_written_is_read_back(point: Known) -> None:
-    found = points.read(points.written(point))
+def test_what_is_written_is_read_back(point: CellKnowledge) -> None:
+    found = point_codec.decode_point(point_codec.encode_point(point))
     assert found == point
     assert type(found) is type(point)
     assert repr(found.now) == repr(point.now)
@@ -64,27 +64,27 @@ def test_what_is_written_is_read_back(point: Known) -> None:
 )
 def test_nothing_else_is_read(stored: bytes) -> None:
     with pytest.raises(ValueError, match="stored as"):
-        points.read(stored)
+        point_codec.decode_point(stored)
 
 
 def test_points_in_a_table() -> None:
     relation = DataType("relation", columns=(("a", INT),))
-    layout = Layout(("k",), {"k": INT}, {"rows": Evolving("object", relation)})
+    layout = Layout(("k",), {"k": INT}, {"rows": EvolvingColumnLayout("object", relation)})
     found = np.empty(2, object)
-    found[:] = [INNER, Nested()]
-    key = {"k": Values(np.array([1, 2]))}
-    version = Version({"rows": Objects(found)}, np.full(2, T, np.uint8), np.ones(2, np.int64))
-    table = Table(Shape((".k",), columns_of(layout))).updated(flat(layout, key, version))
-    there, rows = table.find([Values(np.array([2, 3, 1]))])
+    found[:] = [INNER, NestedRelation()]
+    key = {"k": ValueColumn(np.array([1, 2]))}
+    version = RowKnowledge({"rows": ObjectColumn(found)}, np.full(2, T, np.uint8), np.ones(2, np.int64))
+    table = StateTable(TableSchema((".k",), table_columns(layout))).with_rows(encode_rows(layout, key, version))
+    there, rows = table.find([ValueColumn(np.array([2, 3, 1]))])
     assert there.tolist() == [True, False, True]
-    assert fixed_of(layout, rows)["k"].data[[0, 2]].tolist() == [2, 1]
-    column = version_of(layout, rows).columns["rows"]
-    assert isinstance(column, Objects)
-    assert column.points.tolist() == [Nested(), Range.exactly(None), INNER]
+    assert decode_fixed(layout, rows)["k"].data[[0, 2]].tolist() == [2, 1]
+    column = decode_knowledge(layout, rows).columns["rows"]
+    assert isinstance(column, ObjectColumn)
+    assert column.points.tolist() == [NestedRelation(), Range.exactly(None), INNER]
 
 
 def test_what_is_known_of_a_row_in_no_table_is_null() -> None:
-    layout = Layout(("k",), {"k": INT}, {"f": Evolving("mask", BOOL)})
-    _, rows = Table(Shape((".k",), columns_of(layout))).find([Values(np.array([1]))])
-    columns = version_of(layout, rows).columns
-    assert known(columns["f"], 0, BOOL) == Mask.exactly(None)
+    layout = Layout(("k",), {"k": INT}, {"f": EvolvingColumnLayout("mask", BOOL)})
+    _, rows = StateTable(TableSchema((".k",), table_columns(layout))).find([ValueColumn(np.array([1]))])
+    columns = decode_knowledge(layout, rows).columns
+    assert knowledge_at(columns["f"], 0, BOOL) == Mask.exactly(None)

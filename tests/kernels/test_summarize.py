@@ -9,11 +9,11 @@ import pytest
 
 from smile.algebra import mmpl
 from smile.algebra.types import INT_MAX
-from smile.kernels.moving import Moving
-from smile.kernels.single import Single
-from smile.kernels.summarize import GROUPS, Grouped
+from smile.kernels.evolving_groups import EvolvingGroups
+from smile.kernels.single_member_groups import SingleMemberGroups
+from smile.kernels.summarize import GROUPS, MultiMemberGroups
 from smile.program import compile_program
-from smile.reference.history import Event
+from smile.reference.history import RecordedLine
 from smile.source import Source
 from tests.kernels.harness import Beside, cuts, differences
 from tests.kernels.summaries import random_summary
@@ -27,11 +27,11 @@ def program(body: str) -> mmpl.Program:
     return compile_program(Source("test.smile", f"{STREAM}CREATE VIEW V AS {body};\nSUBSCRIBE V;")).rewritten
 
 
-def event(at: int, **columns: Any) -> Event:
+def event(at: int, **columns: Any) -> RecordedLine:
     return {"stream": "S", "at": at, "event": columns}
 
 
-def told_alike(body: str, lines: Sequence[Event]) -> Beside:
+def told_alike(body: str, lines: Sequence[RecordedLine]) -> Beside:
     """Both tell the same after every line, and at the end; the engine as it is before the end."""
     both = Beside(program(body))
     for line in lines:
@@ -146,9 +146,9 @@ def test_sealed_groups_are_forgotten() -> None:
     body = """SELECT window_start, COUNT(DISTINCT k) AS n, MAX(v) AS m, SUM(x) AS s
         FROM TUMBLE(S, t, INTERVAL '4' TICK) GROUP BY window_start"""
     both = told_alike(body, [event(n, k="ab"[n % 2], v=n % 5, x=0.5) for n in range(1, 30)])
-    (state,) = both.engine.remembered.states.values()
-    assert state[GROUPS].size == 1
-    assert all(table.size <= 2 for table in state.values())
+    (state,) = both.engine.state.states.values()
+    assert state[GROUPS].row_count == 1
+    assert all(table.row_count <= 2 for table in state.values())
 
 
 def test_a_horizon_alone_closes_a_group() -> None:
@@ -191,6 +191,8 @@ def test_which_transform_keeps_the_groups() -> None:
     def kinds(body: str) -> set[type]:
         return {type(t) for t in Beside(program(body)).engine.kernels.transforms.values()}
 
-    assert Grouped in kinds("SELECT k, SUM(v) AS s FROM S GROUP BY k")
-    assert Single in kinds("SELECT t, SUM(v) AS s FROM S GROUP BY t")
-    assert Moving in kinds("SELECT n, COUNT(*) AS m FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q GROUP BY n")
+    assert MultiMemberGroups in kinds("SELECT k, SUM(v) AS s FROM S GROUP BY k")
+    assert SingleMemberGroups in kinds("SELECT t, SUM(v) AS s FROM S GROUP BY t")
+    assert EvolvingGroups in kinds(
+        "SELECT n, COUNT(*) AS m FROM (SELECT k, COUNT(*) AS n FROM S GROUP BY k) AS q GROUP BY n"
+    )

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import settings, strategies as st
 
-from smile.algebra.coercions import DATE_MAX, DATE_MIN, EXACT, TIMESTAMP_MAX, TIMESTAMP_MIN
-from smile.algebra.scalars import SCALARS, Signature, resolve
+from smile.algebra.coercions import DATE_MAX, DATE_MIN, EXACT_CONTEXT, TIMESTAMP_MAX, TIMESTAMP_MIN
+from smile.algebra.scalars import SCALAR_FUNCTIONS, Signature, resolve_signature
 from smile.algebra.types import (
     BOOL,
     BYTES,
@@ -26,10 +26,10 @@ from smile.algebra.types import (
     Value,
     decimal_type,
 )
-from smile.knowledge.known import Known
-from smile.knowledge.latest import Latest
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.latest import LatestValue
 from smile.knowledge.mask import Mask
-from smile.knowledge.once import Once
+from smile.knowledge.once import OnceValue
 from smile.knowledge.range import MAYBE, NEVER, ONLY, Range
 
 MONEY = decimal_type(6, 2)
@@ -47,11 +47,11 @@ def repeatable(cases: int) -> settings:
 
 def signatures_of(name: str) -> list[Signature]:
     """Every way to call the function with arguments that need no coercion."""
-    least, greatest = SCALARS[name].arity
+    least, greatest = SCALAR_FUNCTIONS[name].arity
     found = []
     for count in range(least, min(greatest or 3, 3) + 1):
         for types in product(POOL, repeat=count):
-            signature = resolve(name, types)
+            signature = resolve_signature(name, types)
             if signature is not None and signature.args == types:
                 found.append(signature)
     return found
@@ -61,8 +61,8 @@ def signatures_of(name: str) -> list[Signature]:
 class Chain:
     """`before` evolves to `after`; `value` is possible in both."""
 
-    before: Known
-    after: Known
+    before: CellKnowledge
+    after: CellKnowledge
     value: Value
 
 
@@ -91,7 +91,7 @@ def extreme(random: Random, type: DataType) -> Any:
         case "decimal":
             top = 10 ** (type.digits or 38) - 1
             units = random.choice([-top, -top + 1, -1, 0, 1, top - 1, top, random.randint(-top, top)])
-            return Decimal(units).scaleb(-(type.scale or 0), EXACT)
+            return Decimal(units).scaleb(-(type.scale or 0), EXACT_CONTEXT)
         case "string" | "bytes":
             return ordinary(random, type)
     least, greatest = {"timestamp": (TIMESTAMP_MIN, TIMESTAMP_MAX), "date": (DATE_MIN, DATE_MAX)}.get(
@@ -126,11 +126,11 @@ def chain(random: Random, type: DataType, unbounded: bool = True) -> Chain:
     return Chain(before_range, after_range, concrete)
 
 
-def _other_domain(random: Random, value: Value) -> tuple[Known, Known]:
-    pairs: list[tuple[Known, Known]] = [
-        (Once.bottom(), Once.exactly(value)),
-        (Latest(value, (3, 1)), Latest.exactly(value, (3, 1))),
-        (Latest(value, (2, 1)), Latest.exactly(value, (3, 1))),
+def _other_domain(random: Random, value: Value) -> tuple[CellKnowledge, CellKnowledge]:
+    pairs: list[tuple[CellKnowledge, CellKnowledge]] = [
+        (OnceValue.bottom(), OnceValue.exactly(value)),
+        (LatestValue(value, (3, 1)), LatestValue.exactly(value, (3, 1))),
+        (LatestValue(value, (2, 1)), LatestValue.exactly(value, (3, 1))),
     ]
     return random.choice(pairs)
 
@@ -141,14 +141,14 @@ def mask_chain(random: Random) -> Chain:
     after = {value} | {v for v in truths if random.random() < 0.4}
     before = after | {v for v in truths if random.random() < 0.5}
     nows = [random.choice(sorted(possible, key=str)) for possible in (before, after)]
-    return Chain(Mask.of(before, nows[0]), Mask.of(after, nows[1]), value)
+    return Chain(Mask.from_truths(before, nows[0]), Mask.from_truths(after, nows[1]), value)
 
 
-def contains(known: Known, value: Value) -> bool:
+def contains(known: CellKnowledge, value: Value) -> bool:
     """Whether the value is possible."""
     if isinstance(known, Mask):
         return value in known.possible
-    if isinstance(known, Latest):
+    if isinstance(known, LatestValue):
         return not known.sealed or known.value == value
-    assert isinstance(known, Range | Once)
-    return (known if isinstance(known, Range) else known.range()).contains(value)
+    assert isinstance(known, Range | OnceValue)
+    return (known if isinstance(known, Range) else known.to_range()).contains(value)

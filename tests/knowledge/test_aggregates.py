@@ -12,10 +12,10 @@ from hypothesis import given
 from smile.algebra.mmpl import AggregateName
 from smile.algebra.types import FLOAT, INT, INTERVAL, STRING, DataType, Value
 from smile.knowledge.aggregates import Member, aggregate
-from smile.knowledge.known import Known
-from smile.knowledge.latest import Latest
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.latest import LatestValue
 from smile.knowledge.mask import F, Mask, T
-from smile.knowledge.nested import Nested, Row
+from smile.knowledge.nested import NestedRelation, NestedRow
 from smile.knowledge.range import Range
 from tests.knowledge.chains import MONEY, RANDOMS, Chain, chain, contains, mask_chain, repeatable
 
@@ -52,9 +52,9 @@ def story(random: Random, type: DataType, rows: bool) -> Story:
         if not _within(cell.before, lo, hi):
             value: Any = next(v for v in (lo, hi) if v is not None) * (1.0 if type == FLOAT else 1)
             cell = Chain(Range.bottom(lo, hi), Range.exactly(value), value)
-        values: tuple[Known, Known] = (cell.before, cell.after)
+        values: tuple[CellKnowledge, CellKnowledge] = (cell.before, cell.after)
         if rows:
-            values = (Row({"a": cell.before}), Row({"a": cell.after}))
+            values = (NestedRow({"a": cell.before}), NestedRow({"a": cell.after}))
         # Until its group is sealed, a member may not have been heard of.
         heard_before = sealed_before or random.random() < 0.5
         heard_after = sealed_after or heard_before or random.random() < 0.5
@@ -68,7 +68,7 @@ def story(random: Random, type: DataType, rows: bool) -> Story:
     return Story((before, sealed_before), (after, sealed_after), end, lo, hi)
 
 
-def _within(known: Known, lo: Any, hi: Any) -> bool:
+def _within(known: CellKnowledge, lo: Any, hi: Any) -> bool:
     """Members keep to the domain of their column; of a column without one, anything is known."""
     if not isinstance(known, Range):
         return (lo, hi) == (None, None)
@@ -109,7 +109,7 @@ def test_aggregate(function: AggregateName) -> None:
         after = aggregate(function, *told.after, told.lo, told.hi, type)
         assert before.evolves_to(after), (before, after)
         if function == "group":
-            assert isinstance(after, Nested)
+            assert isinstance(after, NestedRelation)
             for key, (there, _, _) in enumerate(told.end):
                 row = after.rows.get((key,))
                 assert row is None or (there in row.mask.possible)
@@ -126,14 +126,14 @@ def test_aggregate(function: AggregateName) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_all_decided_and_sealed_is_final(function: AggregateName) -> None:
-    value = Row({"a": Range.exactly(3)}) if function == "group" else Range.exactly(3)
+    value = NestedRow({"a": Range.exactly(3)}) if function == "group" else Range.exactly(3)
     members = [Member(T, value, (1, 1), (1,)), Member(F, value, (2, 1), (2,)), Member(T, value, (3, 1), (3,))]
     assert aggregate(function, members, True, 0, 9, INT).is_final
     assert aggregate(function, [], True, 0, 9, INT).is_final
     assert not aggregate(function, members, False, 0, 9, INT).is_final
 
 
-MAYBE_SHOWN, MAYBE_HIDDEN = Mask.of((True, False), True), Mask.of((True, False), False)
+MAYBE_SHOWN, MAYBE_HIDDEN = Mask.from_truths((True, False), True), Mask.from_truths((True, False), False)
 
 
 def of(*values: int, mask: Mask = T) -> list[Member]:
@@ -203,7 +203,7 @@ def test_a_sum_beyond_all_floats_is_null() -> None:
 def test_latest_is_bounded_by_what_stays() -> None:
     passing = Member(MAYBE_SHOWN, Range.exactly(90), (7, 1))
     result = aggregate("latest", [Member(T, Range.exactly(80), (5, 1)), passing], False, None, None, INT)
-    assert result == Latest(80, (5, 1))
+    assert result == LatestValue(80, (5, 1))
     assert result.now == 90
     with pytest.raises(ValueError, match="tick"):
         aggregate("latest", [Member(T, Range.exactly(1))], False, None, None, INT)

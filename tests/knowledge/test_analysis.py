@@ -2,12 +2,12 @@
 
 import pytest
 
-from smile.algebra.check import checked
+from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
 from smile.errors import SmileError
-from smile.knowledge.analysis import Analysis
+from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.symbolic import Bound
-from smile.knowledge.types import Course, Direction, RelationType
+from smile.knowledge.types import Direction, MaskDirection, RelationType
 from smile.source import Source
 
 TRADEFLOOR = """
@@ -31,7 +31,7 @@ VIEW RemainingBuy :=
 
 
 def analyse(text: str) -> dict[str, RelationType]:
-    return Analysis(checked(parse_program(Source("test.mmpl", text)))).relations
+    return TypeAnalysis(check_program(parse_program(Source("test.mmpl", text)))).relations
 
 
 def view(body: str, streams: str = "") -> RelationType:
@@ -72,13 +72,13 @@ def test_buyremaining_has_one_step_more_and_is_not_clamped(tradefloor: dict[str,
 
 def test_the_mask_has_two_steps_and_falls_for_good(tradefloor: dict[str, RelationType]) -> None:
     mask = tradefloor["RemainingBuy"].mask
-    assert mask.course is Course.FALLS
+    assert mask.direction is MaskDirection.FALLS
     assert mask.falls_for_good
-    assert mask.steps == Bound.of(2)
+    assert mask.steps == Bound.from_number(2)
 
 
 def test_final_true_is_not_possible_while_maxtime_is_unbounded(tradefloor: dict[str, RelationType]) -> None:
-    assert not tradefloor["RemainingBuy"].mask.final_true
+    assert not tradefloor["RemainingBuy"].mask.can_be_final_true
 
 
 def test_with_numbers_where_the_domains_give_them() -> None:
@@ -89,7 +89,7 @@ def test_with_numbers_where_the_domains_give_them() -> None:
     remaining = relations["Remaining"].columns["buyremaining"]
     assert (str(remaining.range), str(remaining.steps)) == ("[-5000..900]", "101")
     assert str(relations["RemainingBuy"].seals["Matches"]) == "99"
-    assert relations["RemainingBuy"].mask.final_true
+    assert relations["RemainingBuy"].mask.can_be_final_true
 
 
 # ── relational-subscriptions.txt Fig. 2 ─────────────────────────────────────────────────────────────────────────────
@@ -177,37 +177,37 @@ COUNTED = "S SUMMARIZE PER {k} ADD {c := COUNT(), s := SUM(n), lo := MIN(n), hi 
 @pytest.mark.parametrize(
     ("predicate", "course"),
     [
-        ("c > 3", Course.RISES),
-        ("c >= 3", Course.RISES),
-        ("3 < c", Course.RISES),
-        ("c < 3", Course.FALLS),
-        ("3 >= c", Course.FALLS),
-        ("c = 3", Course.PEAKS),
-        ("c <> 3", Course.EITHER),
-        ("NOT c < 3", Course.RISES),
-        ("s > DECIMAL(38, 0) '5'", Course.RISES),
-        ("c > 3 AND s < DECIMAL(38, 0) '5'", Course.PEAKS),
-        ("c > 3 OR s > DECIMAL(38, 0) '5'", Course.RISES),
-        ("c > 3 OR s < DECIMAL(38, 0) '5'", Course.EITHER),
-        ("hi > 3", Course.EITHER),  # a maximum of what may be NULL begins as NULL
-        ("m > FLOAT '3.0'", Course.EITHER),
-        ("l > 3", Course.EITHER),
-        ("k = 'x'", Course.DECIDED),
-        ("c * 2 > 3", Course.RISES),
-        ("c * -2 > 3", Course.FALLS),
-        ("CAST(c AS decimal(19, 0)) - s > DECIMAL(38, 0) '0'", Course.EITHER),
-        ("CASE WHEN c > 3 THEN TRUE ELSE FALSE END", Course.EITHER),
+        ("c > 3", MaskDirection.RISES),
+        ("c >= 3", MaskDirection.RISES),
+        ("3 < c", MaskDirection.RISES),
+        ("c < 3", MaskDirection.FALLS),
+        ("3 >= c", MaskDirection.FALLS),
+        ("c = 3", MaskDirection.PEAKS),
+        ("c <> 3", MaskDirection.EITHER),
+        ("NOT c < 3", MaskDirection.RISES),
+        ("s > DECIMAL(38, 0) '5'", MaskDirection.RISES),
+        ("c > 3 AND s < DECIMAL(38, 0) '5'", MaskDirection.PEAKS),
+        ("c > 3 OR s > DECIMAL(38, 0) '5'", MaskDirection.RISES),
+        ("c > 3 OR s < DECIMAL(38, 0) '5'", MaskDirection.EITHER),
+        ("hi > 3", MaskDirection.EITHER),  # a maximum of what may be NULL begins as NULL
+        ("m > FLOAT '3.0'", MaskDirection.EITHER),
+        ("l > 3", MaskDirection.EITHER),
+        ("k = 'x'", MaskDirection.DECIDED),
+        ("c * 2 > 3", MaskDirection.RISES),
+        ("c * -2 > 3", MaskDirection.FALLS),
+        ("CAST(c AS decimal(19, 0)) - s > DECIMAL(38, 0) '0'", MaskDirection.EITHER),
+        ("CASE WHEN c > 3 THEN TRUE ELSE FALSE END", MaskDirection.EITHER),
     ],
 )
-def test_how_a_predicate_over_aggregates_moves(predicate: str, course: Course) -> None:
-    assert view(f"{COUNTED} WHERE {predicate}").mask.course is course
+def test_how_a_predicate_over_aggregates_moves(predicate: str, course: MaskDirection) -> None:
+    assert view(f"{COUNTED} WHERE {predicate}").mask.direction is course
 
 
 def test_aggregates_of_rows_that_can_leave_have_no_direction() -> None:
     leaving = view("S LAST t SIZE INTERVAL '1' HOUR SUMMARIZE PER {k} ADD {c := COUNT(), hi := MAX(n)}")
     assert {leaving.columns[c].direction for c in ("c", "hi")} == {Direction.EITHER}
     assert leaving.columns["hi"].domain == "range"
-    assert leaving.mask.course is Course.EITHER
+    assert leaving.mask.direction is MaskDirection.EITHER
 
 
 def test_a_group_of_one_row_does_not_evolve() -> None:
@@ -229,7 +229,7 @@ def test_columns_of_a_left_join_may_change_from_null() -> None:
 def test_a_default_row_has_sum_and_count_0_and_the_rest_unknown() -> None:
     joined = view("R JOIN (S SUMMARIZE PER {k} ADD {c := COUNT(), s := SUM(n), hi := MAX(n)}) ON {k}")
     assert [joined.columns[c].null_evolves for c in ("c", "s", "hi")] == [False, False, True]
-    assert joined.mask.course is Course.DECIDED
+    assert joined.mask.direction is MaskDirection.DECIDED
 
 
 def test_falling_out_of_the_best_is_for_good_only_over_rows_that_stay() -> None:
@@ -325,12 +325,12 @@ def test_timestamps_and_intervals_have_different_units() -> None:
 def test_an_as_of_join_by_what_evolves_may_lose_its_match() -> None:
     streams = "STREAM A (t: time -> k: int); STREAM B (u: time -> j: int, w: int);"
     body = "A JOIN (B SUMMARIZE PER {j} ADD {m := COUNT()} RENAME {j AS k}) ON {k} ASOF JOIN B ON {m = j} AT t >= u"
-    assert view(body, streams).mask.course is Course.EITHER
+    assert view(body, streams).mask.direction is MaskDirection.EITHER
 
 
 def test_a_union_of_what_rises_and_what_falls_may_do_both() -> None:
     counted = "S SUMMARIZE PER {k} ADD {c := COUNT()} WHERE c"
-    assert view(f"UNION {{{counted} > 3, {counted} < 3}}").mask.course is Course.PEAKS
+    assert view(f"UNION {{{counted} > 3, {counted} < 3}}").mask.direction is MaskDirection.PEAKS
 
 
 def test_a_column_named_time_is_not_the_last_tick() -> None:

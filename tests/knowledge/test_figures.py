@@ -1,6 +1,6 @@
 """The papers' pictures, edge by edge."""
 
-from smile.knowledge.figures import count_figure, hasse, mask_figure, max_figure, once_figure
+from smile.knowledge.figures import count_figure, hasse_edges, mask_figure, max_figure, once_figure
 from smile.knowledge.range import Range
 
 
@@ -38,5 +38,5 @@ def test_mask_of_the_trade_floor() -> None:
 
 def test_no_edge_is_implied_by_others() -> None:
     points = [Range.at_least(1), Range.at_least(2), Range.exactly(2), Range.at_least(1)]
-    shown = [(p.show(), q.show()) for p, q in hasse(points[:3])]
+    shown = [(p.show(), q.show()) for p, q in hasse_edges(points[:3])]
     assert shown == [("≥1", "≥2"), ("≥2", "=2")]

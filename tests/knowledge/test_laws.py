@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from smile.knowledge.known import Contradiction
-from smile.knowledge.latest import Latest
+from smile.knowledge.cell_knowledge import Contradiction
+from smile.knowledge.latest import LatestValue
 from smile.knowledge.mask import Mask
-from smile.knowledge.masked import Masked
-from smile.knowledge.nested import Nested, Row
-from smile.knowledge.once import Once
+from smile.knowledge.masked import MaskedValue
+from smile.knowledge.nested import NestedRelation, NestedRow
+from smile.knowledge.once import OnceValue
 from smile.knowledge.range import MAYBE, NEVER, Range
 
 ENDS = (None, 0, 1, 2)
@@ -22,35 +22,43 @@ RANGES = [Range.exactly(None)] + [
     for nulls in (NEVER, MAYBE)
 ]
 FEW_RANGES = [Range.bottom(), Range.bottom(0, 1), Range(0, 1), *map(Range.exactly, (0, 1, None))]
-MASKS = [Mask.of(p) for p in ({True}, {False}, {None}, {True, False}, {True, None}, {False, None}, {True, False, None})]
-MASKED = [Masked.nothing()] + [Masked(Mask.of(m, True), inner) for m in ({True}, {True, False}) for inner in FEW_RANGES]
-ROWS = [Row({"a": a, "b": b}) for a, b in product(FEW_RANGES[:4], FEW_RANGES[:4])]
+MASKS = [
+    Mask.from_truths(p)
+    for p in ({True}, {False}, {None}, {True, False}, {True, None}, {False, None}, {True, False, None})
+]
+MASKED = [MaskedValue.permanently_hidden()] + [
+    MaskedValue(Mask.from_truths(m, True), inner) for m in ({True}, {True, False}) for inner in FEW_RANGES
+]
+ROWS = [NestedRow({"a": a, "b": b}) for a, b in product(FEW_RANGES[:4], FEW_RANGES[:4])]
 CELLS = [
     None,
-    Masked.nothing(),
-    Masked.exactly(Range.exactly(0)),
-    Masked.exactly(Range.bottom()),
-    Masked.bottom(Range.exactly(0)),
-    Masked.bottom(Range.bottom()),
+    MaskedValue.permanently_hidden(),
+    MaskedValue.exactly(Range.exactly(0)),
+    MaskedValue.exactly(Range.bottom()),
+    MaskedValue.bottom(Range.exactly(0)),
+    MaskedValue.bottom(Range.bottom()),
 ]
-NESTED: list[Nested] = []
+NESTED: list[NestedRelation] = []
 for first, second, sealed in product(CELLS, CELLS, (False, True)):
-    nested = Nested({(k,): c for k, c in ((1, first), (2, second)) if c is not None}, sealed)
+    nested = NestedRelation({(k,): c for k, c in ((1, first), (2, second)) if c is not None}, sealed)
     if nested not in NESTED:
         NESTED.append(nested)
 
 DOMAINS: dict[str, tuple[Any, list[Any]]] = {
     "range": (Range.bottom(), RANGES),
-    "once": (Once.bottom(0, 3), [Once.bottom(0, 3), Once.silence(), *map(Once.exactly, (0, 1, 2, 3, None))]),
+    "once": (
+        OnceValue.bottom(0, 3),
+        [OnceValue.bottom(0, 3), OnceValue.silence(), *map(OnceValue.exactly, (0, 1, 2, 3, None))],
+    ),
     "latest": (
-        Latest.bottom(),
-        [Latest.bottom(), Latest.exactly(None)]
-        + [Latest(v, at, done) for (v, at), done in product(EVENTS, (False, True))],
+        LatestValue.bottom(),
+        [LatestValue.bottom(), LatestValue.exactly(None)]
+        + [LatestValue(v, at, done) for (v, at), done in product(EVENTS, (False, True))],
     ),
     "mask": (Mask.bottom(), MASKS),
-    "masked": (Masked.bottom(Range.bottom()), MASKED),
-    "row": (Row({"a": Range.bottom(), "b": Range.bottom()}), ROWS),
-    "nested": (Nested.bottom(), NESTED),
+    "masked": (MaskedValue.bottom(Range.bottom()), MASKED),
+    "row": (NestedRow({"a": Range.bottom(), "b": Range.bottom()}), ROWS),
+    "nested": (NestedRelation.bottom(), NESTED),
 }
 with_bottom = pytest.mark.parametrize(("bottom", "points"), DOMAINS.values(), ids=DOMAINS)
 each_domain = pytest.mark.parametrize("points", [points for _, points in DOMAINS.values()], ids=DOMAINS)
@@ -83,7 +91,7 @@ def test_final_means_nothing_further(points: list[Any]) -> None:
     assert any(p.is_final for p in points)
     for p in points:
         assert p.is_final == all(q == p for q in points if p.evolves_to(q)), p
-        if not isinstance(p, Masked):  # on the wire a cell may be exact although its row's mask is not decided
+        if not isinstance(p, MaskedValue):  # on the wire a cell may be exact although its row's mask is not decided
             assert p.is_final == ("exactly" in p.wire()), p
 
 
@@ -119,9 +127,9 @@ def test_another_domain_is_never_reached(points: list[Any]) -> None:
 def test_merge_keeps_the_current_value_until_it_is_exact() -> None:
     assert Range.at_least(3, 5).merge(Range.at_most(9, 7)).now == 5
     assert Range.at_least(3, 5).merge(Range.at_most(3, 7)).now == 3
-    assert Mask.of((True, False), True).merge(Mask.bottom()).now is True
-    assert Latest(1, (1, 1), now=7).merge(Latest(2, (2, 1))).now == 7
-    assert Latest(1, (1, 1), now=7).merge(Latest.exactly(2, (2, 1))).now == 2
+    assert Mask.from_truths((True, False), True).merge(Mask.bottom()).now is True
+    assert LatestValue(1, (1, 1), now=7).merge(LatestValue(2, (2, 1))).now == 7
+    assert LatestValue(1, (1, 1), now=7).merge(LatestValue.exactly(2, (2, 1))).now == 2
 
 
 def test_contradictions_have_a_code() -> None:
@@ -130,13 +138,13 @@ def test_contradictions_have_a_code() -> None:
             a.merge(b)  # type: ignore[arg-type]
         assert caught.value.diagnostics[0].code == "E050"
     with pytest.raises(Contradiction):
-        Latest(0, (1, 1)).merge(Latest(1, (1, 1)))
+        LatestValue(0, (1, 1)).merge(LatestValue(1, (1, 1)))
     with pytest.raises(Contradiction):
         Range(3, 2)
     with pytest.raises(Contradiction):
-        Mask.of(())
+        Mask.from_truths(())
     with pytest.raises(Contradiction):
-        Once.bottom(0, 1).merge(Once.bottom(2, 3))
+        OnceValue.bottom(0, 1).merge(OnceValue.bottom(2, 3))
 
 
 @pytest.mark.parametrize(
@@ -149,21 +157,25 @@ def test_contradictions_have_a_code() -> None:
         (Range.between(2, 5), "[2..5]", {"between": [2, 5]}),
         (Range.exactly(4), "=4", {"exactly": 4}),
         (Range.exactly(None), "=NULL", {"exactly": None}),
-        (Once.bottom(), "?", {"unknown": True}),
-        (Once.exactly("IBM"), "IBM", {"exactly": "IBM"}),
-        (Once.silence(), "S", {"exactly": None}),
-        (Latest.bottom(), "?", {"unknown": True}),
-        (Latest(80, (17, 1)), "80@17", {"latest": 80, "at": 17}),
-        (Latest.exactly(80, (17, 1)), "=80", {"exactly": 80}),
-        (Mask.of((True, False), True), "t", {"unknown": True}),
-        (Mask.of((True, None), None), "f", {"unknown": True}),
-        (Mask.of((False, None), None), "F", {"unknown": True}),
+        (OnceValue.bottom(), "?", {"unknown": True}),
+        (OnceValue.exactly("IBM"), "IBM", {"exactly": "IBM"}),
+        (OnceValue.silence(), "S", {"exactly": None}),
+        (LatestValue.bottom(), "?", {"unknown": True}),
+        (LatestValue(80, (17, 1)), "80@17", {"latest": 80, "at": 17}),
+        (LatestValue.exactly(80, (17, 1)), "=80", {"exactly": 80}),
+        (Mask.from_truths((True, False), True), "t", {"unknown": True}),
+        (Mask.from_truths((True, None), None), "f", {"unknown": True}),
+        (Mask.from_truths((False, None), None), "F", {"unknown": True}),
         (Mask.exactly(True), "T", {"exactly": True}),
-        (Masked.bottom(Range.at_least(3)), "?", {"unknown": True}),
-        (Masked.exactly(Range.at_least(3)), "≥3", {"at_least": 3}),
-        (Masked.nothing(), "?", {"exactly": None}),
-        (Nested.exactly({(1,): Row({"a": Range.exactly(2)})}), "={(1,): {a: =2}}", {"exactly": [((1,), {"a": 2})]}),
-        (Nested.bottom(), "≥{}", {"unknown": True}),
+        (MaskedValue.bottom(Range.at_least(3)), "?", {"unknown": True}),
+        (MaskedValue.exactly(Range.at_least(3)), "≥3", {"at_least": 3}),
+        (MaskedValue.permanently_hidden(), "?", {"exactly": None}),
+        (
+            NestedRelation.exactly({(1,): NestedRow({"a": Range.exactly(2)})}),
+            "={(1,): {a: =2}}",
+            {"exactly": [((1,), {"a": 2})]},
+        ),
+        (NestedRelation.bottom(), "≥{}", {"unknown": True}),
     ],
 )
 def test_show_and_wire(known: Any, shown: str, wire: dict[str, Any]) -> None:
@@ -171,7 +183,7 @@ def test_show_and_wire(known: Any, shown: str, wire: dict[str, Any]) -> None:
 
 
 def test_hidden_columns_keep_their_knowledge() -> None:
-    hidden = Masked(Mask.of((True, False), False), Range.at_least(3))
+    hidden = MaskedValue(Mask.from_truths((True, False), False), Range.at_least(3))
     assert hidden.now is None
-    assert Masked(Mask.of((True, False), True), hidden.inner).now == 3
-    assert hidden.merge(Masked.exactly(Range.at_most(9))).inner == Range.between(3, 9)
+    assert MaskedValue(Mask.from_truths((True, False), True), hidden.value).now == 3
+    assert hidden.merge(MaskedValue.exactly(Range.at_most(9))).value == Range.between(3, 9)

@@ -3,13 +3,13 @@
 import pytest
 
 from smile.algebra import mmpl, trees
-from smile.algebra.check import checked
+from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
 from smile.algebra.rules import rewrite
-from smile.knowledge.analysis import Analysis
-from smile.knowledge.log_needs import log_needs
-from smile.knowledge.memory import Memories, Memory
-from smile.knowledge.warnings import warnings
+from smile.knowledge.analysis import TypeAnalysis
+from smile.knowledge.log_retention import log_retentions
+from smile.knowledge.state_retention import StateAnalysis, StateRetention
+from smile.knowledge.warnings import program_warnings
 from smile.source import Source
 
 STREAMS = """
@@ -26,13 +26,15 @@ SEALED = "n for each (window_end, k), until the horizon of S reaches window_end 
 
 
 def program(views: str) -> mmpl.Program:
-    return rewrite(checked(parse_program(Source("test.mmpl", STREAMS + views))))
+    return rewrite(check_program(parse_program(Source("test.mmpl", STREAMS + views))))
 
 
-def remembered(views: str) -> list[Memory]:
+def remembered(views: str) -> list[StateRetention]:
     found = program(views)
-    memories = Memories(found, Analysis(found))
-    return [m for view in found.views for node in reversed(list(trees.walk(view.body))) for m in memories.of(node)]
+    memories = StateAnalysis(found, TypeAnalysis(found))
+    return [
+        m for view in found.views for node in reversed(list(trees.walk(view.body))) for m in memories.state_of(node)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,8 @@ def remembered(views: str) -> list[Memory]:
 def test_remembered(body: str, expected: list[str]) -> None:
     found = remembered(f"VIEW V := {body}; SUBSCRIBE V;")
     assert [
-        f"{m.what}, until {m.until}" + (f": endless in {m.endless.column}" if m.endless else "") for m in found
+        f"{m.description}, until {m.until}" + (f": endless in {m.unbounded.column}" if m.unbounded else "")
+        for m in found
     ] == expected
 
 
@@ -169,7 +172,7 @@ def test_a_group_is_needed_until_its_only_reader_hides_the_row_for_good() -> Non
 def test_but_not_if_somebody_subscribes_to_the_group_itself() -> None:
     group, rows = remembered(MATCHED.format(subscribed="T, V"))
     assert group.until == "the end"
-    assert group.endless is not None
+    assert group.unbounded is not None
     assert rows.until == "V hides the row for good"
 
 
@@ -185,7 +188,7 @@ def test_nor_if_one_group_meets_many_rows() -> None:
 def test_nor_if_more_than_a_row_of_the_group_is_kept() -> None:
     group, *_ = remembered(MATCHED.format(subscribed="V").replace("COUNT()", "COUNT(DISTINCT k)"))
     assert group.until == "the end"
-    assert group.endless is not None
+    assert group.unbounded is not None
 
 
 def test_groups_that_are_dropped_may_yet_be_kept_by_a_join() -> None:
@@ -193,7 +196,7 @@ def test_groups_that_are_dropped_may_yet_be_kept_by_a_join() -> None:
         "VIEW E := S TUMBLE t SIZE INTERVAL '1' HOUR SUMMARIZE PER {window_end} ADD {n := COUNT()};"
         "VIEW V := R PROJECT {u, ref} JOIN (E RENAME {window_end AS ref}) ON {ref}; SUBSCRIBE V;"
     )
-    assert [(m.until, m.endless is not None) for m in memories] == [
+    assert [(m.until, m.unbounded is not None) for m in memories] == [
         ("the horizon of S reaches window_end - 1", False),
         ("the horizon of S reaches ref - 1", False),
         ("the end", True),
@@ -221,12 +224,12 @@ def test_groups_that_are_dropped_may_yet_be_kept_by_a_join() -> None:
 )  # fmt: skip
 def test_log(body: str, need: str) -> None:
     found = program(f"VIEW V := {body}; SUBSCRIBE V;")
-    assert str(log_needs(found, Analysis(found))[0]) == need
+    assert str(log_retentions(found, TypeAnalysis(found))[0]) == need
 
 
 def test_a_right_row_of_an_as_of_join_may_be_needed_for_ever() -> None:
     found = program("VIEW V := S ASOF JOIN (R RENAME {k AS j}) ON {k = j} AT t >= u; SUBSCRIBE V;")
-    assert str(log_needs(found, Analysis(found))[1]).startswith("all of it, or a hard checkpoint")
+    assert str(log_retentions(found, TypeAnalysis(found))[1]).startswith("all of it, or a hard checkpoint")
 
 
 @pytest.mark.parametrize(
@@ -244,17 +247,17 @@ def test_a_right_row_of_an_as_of_join_may_be_needed_for_ever() -> None:
 )
 def test_predicates_that_the_types_decide(predicate: str, message: str | None) -> None:
     found = program(f"VIEW V := S WHERE {predicate}; SUBSCRIBE V;")
-    assert [w.message for w in warnings(found, Analysis(found))] == ([message] if message else [])
+    assert [w.message for w in program_warnings(found, TypeAnalysis(found))] == ([message] if message else [])
 
 
 def test_a_group_that_is_hidden_for_good_must_not_start_again() -> None:
     (group,) = remembered("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} WHERE n < 10; SUBSCRIBE V;")
-    assert group.endless is not None
+    assert group.unbounded is not None
     groups = remembered(
         "VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} JOIN (R SUMMARIZE PER {k} ADD {m := COUNT()}) ON {k}"
         " WHERE n + m < 10; SUBSCRIBE V;"
     )
-    assert [m.until for m in groups if m.what in ("n for each k", "m for each k")] == ["the end"] * 2
+    assert [m.until for m in groups if m.description in ("n for each k", "m for each k")] == ["the end"] * 2
 
 
 def test_rows_that_still_evolve_are_kept_for_over_and_as_of() -> None:
@@ -287,5 +290,5 @@ def test_rows_that_still_evolve_are_kept_for_over_and_as_of() -> None:
 )
 def test_log_of_checked_streams(checks: str, body: str, need: str) -> None:
     text = f"STREAM S (t: time -> k: string, o: time) {checks}; VIEW V := {body}; SUBSCRIBE V;"
-    found = checked(parse_program(Source("test.mmpl", text)))
-    assert str(log_needs(found, Analysis(found))[0]).startswith(need)
+    found = check_program(parse_program(Source("test.mmpl", text)))
+    assert str(log_retentions(found, TypeAnalysis(found))[0]).startswith(need)

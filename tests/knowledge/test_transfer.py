@@ -7,26 +7,26 @@ import pytest
 from hypothesis import given
 
 from smile.algebra.coercions import can_cast
-from smile.algebra.mmpl import Call, Case, Cast, Column, Constant, Expr
-from smile.algebra.scalars import SCALARS, evaluate_expr, type_of
+from smile.algebra.mmpl import Call, Case, Cast, ColumnRef, Constant, Expr
+from smile.algebra.scalars import SCALAR_FUNCTIONS, evaluate_expr, type_of
 from smile.algebra.types import BOOL, INT, STRING, TIMESTAMP, DataType
 from smile.errors import SmileError
-from smile.knowledge.known import Known
-from smile.knowledge.latest import Latest
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.latest import LatestValue
 from smile.knowledge.mask import F, Mask, T
-from smile.knowledge.masked import Masked
-from smile.knowledge.nested import Nested
+from smile.knowledge.masked import MaskedValue
+from smile.knowledge.nested import NestedRelation
 from smile.knowledge.range import MAYBE, NEVER, Range
-from smile.knowledge.transfer import know
+from smile.knowledge.transfer import expression_knowledge
 from tests.knowledge.chains import POOL, RANDOMS, Chain, chain, contains, repeatable, signatures_of
 
-X, Y = Column("x"), Column("y")
+X, Y = ColumnRef("x"), ColumnRef("y")
 INTS = {"x": INT, "y": INT}
 
 
 def check(expr: Expr, types: dict[str, DataType], row: dict[str, Chain]) -> None:
-    before = know(expr, {n: c.before for n, c in row.items()}, types)
-    after = know(expr, {n: c.after for n, c in row.items()}, types)
+    before = expression_knowledge(expr, {n: c.before for n, c in row.items()}, types)
+    after = expression_knowledge(expr, {n: c.after for n, c in row.items()}, types)
     result = evaluate_expr(expr, {n: c.value for n, c in row.items()}, types)
     assert before.evolves_to(after), (before, after)
     assert contains(before, result), (before, result)
@@ -35,7 +35,7 @@ def check(expr: Expr, types: dict[str, DataType], row: dict[str, Chain]) -> None
 
 
 @pytest.mark.parametrize("unbounded", [True, False], ids=["ordinary", "extreme"])
-@pytest.mark.parametrize("name", SCALARS)
+@pytest.mark.parametrize("name", SCALAR_FUNCTIONS)
 def test_operator(name: str, unbounded: bool) -> None:
     found = signatures_of(name)
     assert found
@@ -47,7 +47,7 @@ def test_operator(name: str, unbounded: bool) -> None:
         names = [f"x{i}" for i in range(len(signature.args))]
         types = dict(zip(names, signature.args, strict=True))
         row = {n: chain(random, t, unbounded) for n, t in types.items()}
-        check(Call(name, tuple(map(Column, names))), types, row)
+        check(Call(name, tuple(map(ColumnRef, names))), types, row)
 
     holds()
 
@@ -67,13 +67,13 @@ def test_cast(random: Random) -> None:
 def test_case(random: Random) -> None:
     type = random.choice(POOL)
     types = {"p": BOOL, "q": BOOL, "x": type, "y": type, "z": type}
-    expr = Case(((Column("p"), Column("x")), (Column("q"), Column("y"))), Column("z"))
+    expr = Case(((ColumnRef("p"), ColumnRef("x")), (ColumnRef("q"), ColumnRef("y"))), ColumnRef("z"))
     check(expr, types, {n: chain(random, t) for n, t in types.items()})
 
 
 def tree(random: Random, depth: int) -> Expr:
     if depth == 0 or random.random() < 0.2:
-        return random.choice([Column("x"), Column("y"), Column("z"), Constant(2, INT), Constant(None, INT)])
+        return random.choice([ColumnRef("x"), ColumnRef("y"), ColumnRef("z"), Constant(2, INT), Constant(None, INT)])
     function = random.choice(["+", "-", "*", "/", "least", "nullif"])
     return Call(function, (tree(random, depth - 1), tree(random, depth - 1)))
 
@@ -88,8 +88,8 @@ def test_expressions_in_expressions(random: Random) -> None:
     check(expr, types, {n: chain(random, INT) for n in types})
 
 
-def shown(expr: Expr, types: dict[str, DataType] | None = None, **row: Known) -> str:
-    return know(expr, row, types or INTS).show()
+def shown(expr: Expr, types: dict[str, DataType] | None = None, **row: CellKnowledge) -> str:
+    return expression_knowledge(expr, row, types or INTS).show()
 
 
 def call(name: str, *args: Any) -> Call:
@@ -117,8 +117,8 @@ def call(name: str, *args: Any) -> Call:
         (call("nullif", X, Y), Range.between(1, 3), Range.exactly(9), "[1..3]"),
         (call("sign", X), Range.at_least(1), Range.exactly(0), "=1"),
         (call("+", X, Y), Range.between(0, 2**63 - 1), Range.exactly(1), "?"),
-        (call("+", X, Y), Latest(80, (5, 1)), Range.exactly(1), "?"),
-        (call("+", X, Y), Latest.exactly(80, (5, 1)), Range.exactly(1), "=81"),
+        (call("+", X, Y), LatestValue(80, (5, 1)), Range.exactly(1), "?"),
+        (call("+", X, Y), LatestValue.exactly(80, (5, 1)), Range.exactly(1), "=81"),
         (call(">", X, 0), Range.at_most(5, 5), Range.exactly(0), "t"),
         (call(">", X, 0), Range.at_most(0, 0), Range.exactly(0), "F"),
         (call(">=", X, 3), Range.at_least(3), Range.exactly(0), "T"),
@@ -137,17 +137,22 @@ def call(name: str, *args: Any) -> Call:
         (Case(((call(">", X, 5), X),), Constant(0, INT)), Range.between(2, 9, 4), Range.exactly(0), "[0..9]"),
     ],
 )
-def test_examples(expr: Expr, x: Known, y: Known, expected: str) -> None:
+def test_examples(expr: Expr, x: CellKnowledge, y: CellKnowledge, expected: str) -> None:
     assert shown(expr, x=x, y=y) == expected
 
 
 def test_current_branch() -> None:
     expr = Case(((call(">", X, 5), X),), Constant(0, INT))
-    assert know(expr, {"x": Range.between(2, 9, 4)}, INTS).now == 0
-    assert know(expr, {"x": Range.between(2, 9, 6)}, INTS).now == 6
+    assert expression_knowledge(expr, {"x": Range.between(2, 9, 4)}, INTS).now == 0
+    assert expression_knowledge(expr, {"x": Range.between(2, 9, 6)}, INTS).now == 6
 
 
-TRUTHS: dict[str, Mask] = {"f": Mask.of((True, False), False), "t": Mask.of((True, False), True), "F": F, "T": T}
+TRUTHS: dict[str, Mask] = {
+    "f": Mask.from_truths((True, False), False),
+    "t": Mask.from_truths((True, False), True),
+    "F": F,
+    "T": T,
+}
 
 
 @pytest.mark.parametrize(
@@ -167,51 +172,54 @@ TRUTHS: dict[str, Mask] = {"f": Mask.of((True, False), False), "t": Mask.of((Tru
 def test_kleene(expr: str, expected: str) -> None:
     a, name, b = expr.split()
     row = {"x": TRUTHS[a], "y": TRUTHS[b]}
-    assert know(Call(name, (X, Y)), row, {"x": BOOL, "y": BOOL}).show() == expected
+    assert expression_knowledge(Call(name, (X, Y)), row, {"x": BOOL, "y": BOOL}).show() == expected
 
 
 def test_null_is_neither_true_nor_false_under_not() -> None:
     null = Mask.exactly(None)
     bools = {"x": BOOL, "y": BOOL}
-    assert know(Call("not", (X,)), {"x": null}, bools) == null
-    assert know(Call("or", (X, Y)), {"x": null, "y": T}, bools) == T
-    assert know(Call("and", (X, Y)), {"x": null, "y": F}, bools) == F
+    assert expression_knowledge(Call("not", (X,)), {"x": null}, bools) == null
+    assert expression_knowledge(Call("or", (X, Y)), {"x": null, "y": T}, bools) == T
+    assert expression_knowledge(Call("and", (X, Y)), {"x": null, "y": F}, bools) == F
     assert null.show() == "F"
 
 
 def test_many_truths_are_not_multiplied_out() -> None:
     names = [f"x{i}" for i in range(60)]
-    row: dict[str, Known] = dict.fromkeys(names, Mask.bottom())
+    row: dict[str, CellKnowledge] = dict.fromkeys(names, Mask.bottom())
     types = dict.fromkeys(names, BOOL)
     for function in ("and", "or", "coalesce"):
-        assert know(Call(function, tuple(map(Column, names))), row, types) == Mask.bottom()
+        assert expression_knowledge(Call(function, tuple(map(ColumnRef, names))), row, types) == Mask.bottom()
 
 
 def test_masked_columns_mask_the_result() -> None:
-    hidden = Masked(Mask.of((True, False), False), Range.at_least(3))
-    result = know(call("+", X, 1), {"x": hidden}, INTS)
-    assert isinstance(result, Masked)
-    assert (result.show(), result.inner.show()) == ("?", "≥4")
-    assert know(call("+", X, Y), {"x": Masked.nothing(), "y": hidden}, INTS) == Masked.nothing()
-    later = know(call("+", X, 1), {"x": Masked.nothing()}, INTS)
+    hidden = MaskedValue(Mask.from_truths((True, False), False), Range.at_least(3))
+    result = expression_knowledge(call("+", X, 1), {"x": hidden}, INTS)
+    assert isinstance(result, MaskedValue)
+    assert (result.show(), result.value.show()) == ("?", "≥4")
+    assert (
+        expression_knowledge(call("+", X, Y), {"x": MaskedValue.permanently_hidden(), "y": hidden}, INTS)
+        == MaskedValue.permanently_hidden()
+    )
+    later = expression_knowledge(call("+", X, 1), {"x": MaskedValue.permanently_hidden()}, INTS)
     assert result.evolves_to(later)
 
 
 def test_a_relation_is_not_null() -> None:
-    assert know(Call("is null", (X,)), {"x": Nested.bottom()}, {"x": DataType("relation")}) == F
+    assert expression_knowledge(Call("is null", (X,)), {"x": NestedRelation.bottom()}, {"x": DataType("relation")}) == F
 
 
 def test_an_absent_end_does_not_overflow_but_a_finite_one_does() -> None:
-    open_end = know(call("+", X, 1), {"x": Range.at_least(3)}, INTS)
+    open_end = expression_knowledge(call("+", X, 1), {"x": Range.at_least(3)}, INTS)
     assert isinstance(open_end, Range)
     assert open_end.nulls is NEVER
-    edge = know(call("+", X, 1), {"x": Range.between(3, 2**63 - 1)}, INTS)
+    edge = expression_knowledge(call("+", X, 1), {"x": Range.between(3, 2**63 - 1)}, INTS)
     assert isinstance(edge, Range)
     assert edge.nulls is MAYBE
 
 
 def test_type_errors_are_refused() -> None:
     with pytest.raises(SmileError):
-        know(Call("+", (X, Y)), {"x": Range.bottom(), "y": Range.bottom()}, {"x": INT, "y": TIMESTAMP})
+        expression_knowledge(Call("+", (X, Y)), {"x": Range.bottom(), "y": Range.bottom()}, {"x": INT, "y": TIMESTAMP})
     with pytest.raises(SmileError):
         type_of(Case(((X, X),), Constant("a", STRING)), {"x": INT})

@@ -5,7 +5,7 @@ from sqlglot import exp
 
 from smile.errors import SmileError
 from smile.lang import parse
-from smile.lang.allowed import check
+from smile.lang.allowlist import check_allowed
 from smile.source import Source
 
 # text, what is refused, the words it points at
@@ -241,5 +241,5 @@ def test_nothing_is_overlooked(query: str) -> None:
 def test_the_list_itself(node: exp.Expr) -> None:
     """Even what the grammar cannot read today would be refused, were it to read it tomorrow."""
     with pytest.raises(SmileError) as failure:
-        check(node, "")
+        check_allowed(node, "")
     assert failure.value.diagnostics[0].code == "E013"

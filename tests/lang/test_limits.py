@@ -57,7 +57,7 @@ REFUSED = {
     "a megabyte of '": ("'" * (2**20 + 1), "E011", 1),
     "a megabyte of /*": ("/*" * 2**19, "E011", 1),
     "a megabyte of -": ("-" * 2**20, "E004", 1),
-    "many broken statements": ("x;" * 2**19, "E010", limits.statements_broken_max),
+    "many broken statements": ("x;" * 2**19, "E010", limits.syntax_errors_max),
     "many missing semicolons": ("CREATE VIEW " * 30_000, "E010", None),
     "parentheses": (view("(" * MANY + "a" + ")" * MANY), "E012", 1),
     "sums": (view("+".join("a" * MANY)), "E012", 1),

@@ -5,13 +5,13 @@ from sqlglot import exp
 
 from smile.errors import render
 from smile.lang import (
-    Best,
+    BestClause,
     CreateDomain,
     CreateStream,
     CreateView,
     Latest,
     NestedGroup,
-    Silence,
+    SilenceCall,
     StreamFunction,
     Subscribe,
     parse,
@@ -74,7 +74,7 @@ def test_names_keep_their_quotes_and_case() -> None:
 
 def test_best() -> None:
     best = query("SELECT a FROM s BEST 2 BY b DESC, c PER d, e").args["best"]
-    assert isinstance(best, Best)
+    assert isinstance(best, BestClause)
     assert best.k.name == "2"
     assert [(o.this.name, bool(o.args.get("desc"))) for o in best.by] == [("b", True), ("c", False)]
     assert [c.name for c in best.per] == ["d", "e"]
@@ -98,7 +98,7 @@ def test_other_nodes() -> None:
     assert isinstance(latest, Latest) and latest.this.name == "c"
     assert isinstance(call, exp.Anonymous) and call.this == "foo"
     silence = select.args["where"].this.this
-    assert isinstance(silence, Silence) and silence.this.name == "t" and [c.name for c in silence.per] == ["c"]
+    assert isinstance(silence, SilenceCall) and silence.this.name == "t" and [c.name for c in silence.per] == ["c"]
 
 
 def test_several_errors_at_once() -> None:

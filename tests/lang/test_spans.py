@@ -3,7 +3,7 @@
 import pytest
 from sqlglot import exp
 
-from smile.lang import Best, CreateView, NestedGroup, Silence, StreamFunction, parse, span_of
+from smile.lang import BestClause, CreateView, NestedGroup, SilenceCall, StreamFunction, parse, span_of
 from smile.source import Source
 from tests.lang.corpus import EXAMPLES, QUERIES, SPELLINGS
 
@@ -77,10 +77,10 @@ SHAPES = [
     ("SELECT SUM(a) OVER (ORDER BY t) x FROM s", exp.Window, "SUM(a) OVER (ORDER BY t)"),
     ("SELECT SUM(a) OVER (ORDER BY t) x FROM s", exp.Sum, "SUM(a)"),
     ("SELECT GROUP(a, b) AS x FROM s", NestedGroup, "GROUP(a, b)"),
-    ("SELECT a FROM s WHERE SILENCE(t PER c) > b", Silence, "SILENCE(t PER c)"),
+    ("SELECT a FROM s WHERE SILENCE(t PER c) > b", SilenceCall, "SILENCE(t PER c)"),
     ("SELECT a FROM LAST(s, t, INTERVAL '1' DAY) x WHERE b", StreamFunction, "LAST(s, t, INTERVAL '1' DAY) x"),
     ("SELECT a FROM MERGE(s, u) WHERE b", StreamFunction, "MERGE(s, u)"),
-    ("SELECT a FROM s BEST 2 BY b DESC PER c", Best, "BEST 2 BY b DESC PER c"),
+    ("SELECT a FROM s BEST 2 BY b DESC PER c", BestClause, "BEST 2 BY b DESC PER c"),
     ("SELECT a FROM s BEST 2 BY b DESC PER c", exp.Select, "SELECT a FROM s BEST 2 BY b DESC PER c"),
 ]
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from smile.algebra import mmpl
+from smile.log.event_errors import BadEvent
 from smile.log.events import EventReader
-from smile.log.frame import Frame
-from smile.log.places import BadEvent
+from smile.log.input_batch import InputBatch
 from smile.program import compile_program
 from smile.source import Source
 
@@ -18,7 +18,7 @@ CREATE STREAM Kinds (t: time -> o: bool, i: int, x: float, d: decimal(5, 2), s: 
 CREATE VIEW V AS SELECT issue FROM Bids;
 SUBSCRIBE V;
 """
-STREAMS = compile_program(Source("reading.smile", PROGRAM)).written.streams
+STREAMS = compile_program(Source("reading.smile", PROGRAM)).original.streams
 BIDS, KINDS = STREAMS
 
 Rows = dict[str, dict[int, dict[str, Any]]]
@@ -35,7 +35,7 @@ def tolerant(text: bytes | str, streams: Sequence[mmpl.StreamDef] = STREAMS) -> 
     return EventReader(streams, io.BytesIO(data), "events.ndjson", bad.append), bad
 
 
-def rows_of(frames: Sequence[Frame], streams: Sequence[mmpl.StreamDef] = STREAMS) -> Rows:
+def rows_of(frames: Sequence[InputBatch], streams: Sequence[mmpl.StreamDef] = STREAMS) -> Rows:
     """Every row by its tick; each tick once, in order."""
     found: Rows = {s.name: {} for s in streams}
     for frame in frames:

@@ -4,8 +4,8 @@ import pytest
 
 from smile import limits
 from smile.errors import CATALOGUE, SmileError
+from smile.log.event_errors import EventError
 from smile.log.events import EventReader
-from smile.log.places import EventError
 from tests.log.reading import reader, tolerant
 
 FIRST = '{"stream":"Bids","at":7,"event":{"issue":"IBM","price":1,"#bid":2}}'
@@ -121,7 +121,7 @@ BAD: list[tuple[str, str, str, str | None]] = [
 @pytest.mark.parametrize(("line", "code", "message", "hint"), BAD, ids=lambda value: str(value)[:50])
 def test_refused(line: str, code: str, message: str, hint: str | None) -> None:
     with pytest.raises(EventError) as failure:
-        list(reader(f"{FIRST}\n\n{line}\n").frames(10))
+        list(reader(f"{FIRST}\n\n{line}\n").batches(10))
     problem = failure.value
     assert problem.diagnostics == [problem.bad.diagnostic]
     assert problem.bad.diagnostic.code == code
@@ -139,7 +139,7 @@ def test_passed_over(line: str, code: str, message: str, hint: str | None) -> No
     after = '{"stream":"Kinds","event":{"i":1}}\n{"stream":"Bids","event":{"price":3}}'
     read, bad = tolerant(f"{FIRST}\n{line}\n{after}\n")
     without = reader(f"{FIRST}\n{after}\n")
-    assert list(read.frames(2))[-1].horizons == list(without.frames(10))[-1].horizons == {"Bids": 9, "Kinds": 8}
+    assert list(read.batches(2))[-1].horizons == list(without.batches(10))[-1].horizons == {"Bids": 9, "Kinds": 8}
     assert [(b.number, b.diagnostic.code) for b in bad] == [(2, code)]
 
 
@@ -151,7 +151,7 @@ def test_every_code_has_a_line() -> None:
 
 def refusal(text: bytes) -> EventError:
     with pytest.raises(EventError) as failure:
-        list(reader(text).frames(10))
+        list(reader(text).batches(10))
     return failure.value
 
 
@@ -177,7 +177,7 @@ def test_a_line_that_is_too_long() -> None:
     assert str(problem) == "events.ndjson:2: the line has more than 1,048,576 bytes"
     fits = kinds(f'{{"s":"{"x" * (limits.event_line_bytes_max - len(kinds("{}")) - len(chr(34) * 4) - 2)}"}}')
     assert len(fits) <= limits.event_line_bytes_max
-    assert len(list(reader(fits).frames(1))) == 1
+    assert len(list(reader(fits).batches(1))) == 1
 
 
 @pytest.mark.parametrize("cut", range(1, len(FIRST) - 1))
@@ -203,4 +203,4 @@ def test_a_file_that_breaks_while_it_is_read() -> None:
             raise OSError(5, "Input/output error")
 
     with pytest.raises(SmileError, match="disk cannot be read: Input/output error"):
-        list(EventReader([], Broken(), "disk").frames(1))  # type: ignore[arg-type]
+        list(EventReader([], Broken(), "disk").batches(1))  # type: ignore[arg-type]

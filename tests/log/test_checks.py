@@ -11,7 +11,7 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_types
 from smile.algebra.scalars import evaluate_expr
 from smile.algebra.types import INT_MAX, INT_MIN
-from smile.log.checks import compiled
+from smile.log.checks import compile_evaluator
 from smile.program import compile_program
 from smile.source import Source
 
@@ -39,7 +39,7 @@ ROWS = st.tuples(
 @cache
 def stream_with(check: str) -> mmpl.StreamDef:
     text = f"CREATE STREAM S (t: time -> {COLUMNS}, CHECK ({check})); CREATE VIEW V AS SELECT a FROM S; SUBSCRIBE V;"
-    return compile_program(Source("checks.smile", text)).written.streams[0]
+    return compile_program(Source("checks.smile", text)).original.streams[0]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -51,4 +51,4 @@ def test_compiled(check: str, row: tuple[Any, ...]) -> None:
     named = dict(zip(types, row, strict=True))
     assert stream.checks
     for expr in stream.checks:
-        assert repr(compiled(expr, types)(row)) == repr(evaluate_expr(expr, named, types))
+        assert repr(compile_evaluator(expr, types)(row)) == repr(evaluate_expr(expr, named, types))

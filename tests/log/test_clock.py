@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from smile.errors import SmileError
-from smile.log.clock import ORIGIN_MAX, Ticks, wall_clock
-from smile.log.frame import NOTHING
-from smile.log.shape import TICK_MAX
+from smile.log.clock import ORIGIN_MAX, TickGenerator, wall_clock
+from smile.log.input_batch import HORIZON_MIN
+from smile.log.stream_schema import TICK_MAX
 
 
 def clock_of(times: list[int]) -> Iterator[int]:
@@ -19,8 +19,8 @@ def clock_of(times: list[int]) -> Iterator[int]:
         yield times[-1]
 
 
-def ticks_by(times: list[int], origin: int = 3) -> Ticks:
-    return Ticks(origin, clock_of(times).__next__)
+def ticks_by(times: list[int], origin: int = 3) -> TickGenerator:
+    return TickGenerator(origin, clock_of(times).__next__)
 
 
 def test_a_tick_is_the_clocks_microseconds_and_the_origins_number() -> None:
@@ -36,23 +36,23 @@ def test_a_clock_that_stands_still_or_steps_back_does_not_matter(times: list[int
 def test_what_was_declared_silent_stays_so() -> None:
     ticks = ticks_by([100, 200, 150, 150, 201])
     assert list(ticks.take(1)) == [100 * 1024 + 3]
-    assert ticks.now() == 200 * 1024 + 3
-    assert ticks.now() == 200 * 1024 + 3
+    assert ticks.silence_tick() == 200 * 1024 + 3
+    assert ticks.silence_tick() == 200 * 1024 + 3
     assert list(ticks.take(1)) == [201 * 1024 + 3]
-    assert ticks.now() == 201 * 1024 + 3
+    assert ticks.silence_tick() == 201 * 1024 + 3
 
 
 @pytest.mark.parametrize("passed", [5 * 1024, 5 * 1024 + 3, 5 * 1024 + 1023, 6 * 1024 - 1])
 def test_an_origin_goes_on_above_what_the_log_has(passed: int) -> None:
     ticks = ticks_by([2])
-    ticks.pass_by(passed)
-    ticks.pass_by(17)
+    ticks.advance_past(passed)
+    ticks.advance_past(17)
     assert list(ticks.take(2)) == [6 * 1024 + 3, 7 * 1024 + 3]
 
 
 def test_before_1970_there_is_nothing() -> None:
     ticks = ticks_by([-1_000])
-    assert ticks.now() == NOTHING
+    assert ticks.silence_tick() == HORIZON_MIN
     assert list(ticks.take(1)) == [3]
 
 
@@ -64,13 +64,13 @@ def test_at_the_end_of_time_no_tick_is_left() -> None:
     assert len(ticks.take(1)) == 1
     with pytest.raises(SmileError, match="no tick is left"):
         ticks.take(1)
-    assert ticks_by([2**60]).now() == TICK_MAX
+    assert ticks_by([2**60]).silence_tick() == TICK_MAX
 
 
 @pytest.mark.parametrize("origin", [-1, ORIGIN_MAX + 1])
 def test_an_origin_has_ten_bits(origin: int) -> None:
     with pytest.raises(SmileError, match="between 0 and 1023"):
-        Ticks(origin)
+        TickGenerator(origin)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -84,14 +84,14 @@ def test_no_clock_makes_two_ticks_equal(seed: int) -> None:
         now[0] += random.choice([0, 0, 1, 5, 10**6, -1, -(10**6), -(10**9)])
         return now[0]
 
-    origins = [Ticks(number, clock) for number in random.sample(range(ORIGIN_MAX + 1), 4)]
+    origins = [TickGenerator(number, clock) for number in random.sample(range(ORIGIN_MAX + 1), 4)]
     taken: dict[int, list[int]] = {ticks.number: [] for ticks in origins}
-    silent = dict.fromkeys(taken, NOTHING)
+    silent = dict.fromkeys(taken, HORIZON_MIN)
     for _ in range(300):
         ticks = random.choice(origins)
         if random.random() < 0.3:
-            assert ticks.now() >= silent[ticks.number]
-            silent[ticks.number] = ticks.now()
+            assert ticks.silence_tick() >= silent[ticks.number]
+            silent[ticks.number] = ticks.silence_tick()
         else:
             found = list(ticks.take(random.randrange(4)))
             assert all(tick > silent[ticks.number] and tick % 1024 == ticks.number for tick in found)

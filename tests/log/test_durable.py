@@ -23,9 +23,9 @@ from smile.algebra.types import INT, STRING
 from smile.errors import SmileError
 from smile.log import database, durable
 from smile.log.durable import DurableLog
-from smile.log.frame import END, NOTHING, Frame
+from smile.log.input_batch import END, HORIZON_MIN, InputBatch
 from smile.log.pieces import StreamPiece
-from smile.log.reading import Limit, Position, frames, opened
+from smile.log.reading import BatchLimit, Position, open_log, read_batches
 
 STREAMS = [mmpl.StreamDef(name, "t", (("v", INT), ("w", STRING))) for name in ("R", "S")]
 SCHEMA = stream_schema(STREAMS[0])
@@ -43,7 +43,7 @@ def piece(lo: int, hi: int, *ticks: int, stream: str = "R", origin: str = "0") -
 
 def ticks(log: DurableLog, stream: str = "R") -> list[int]:
     """All that the log has, each with the values that it was given."""
-    found = log.read(stream, log.start(), log.after(log.start(), Limit()))
+    found = log.read(stream, log.start(), log.after(log.start(), BatchLimit()))
     assert found.equals(batch(*found.column("t").to_pylist()))
     return list(found.column("t").to_pylist())
 
@@ -54,7 +54,7 @@ def code(failure: pytest.ExceptionInfo[SmileError]) -> str:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[DurableLog]:
-    made = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
+    made = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
     yield made
     made.close()
 
@@ -63,18 +63,20 @@ def log(tmp_path: Path) -> Iterator[DurableLog]:
 
 
 def test_what_is_known_is_dropped_and_the_rest_is_kept(log: DurableLog) -> None:
-    assert log.append([piece(NOTHING, 10, 3, 7)]) == 1
-    assert log.append([piece(NOTHING, 10, 3, 7)]) == 1
+    assert log.append([piece(HORIZON_MIN, 10, 3, 7)]) == 1
+    assert log.append([piece(HORIZON_MIN, 10, 3, 7)]) == 1
     assert log.append([piece(5, 20, 7, 12)]) == 2
     assert log.append([StreamPiece("R", "0", 4, 30)]) == 3
     assert ticks(log) == [3, 7, 12]
-    assert log.newest().streams() == {"R": 30, "S": NOTHING}
+    assert log.newest().stream_horizons() == {"R": 30, "S": HORIZON_MIN}
 
 
 def test_pieces_of_one_append_may_follow_one_another(log: DurableLog) -> None:
-    assert log.append([piece(NOTHING, 4, 2, 4), piece(3, 9, 4, 5), piece(2, 5, 4), StreamPiece("R", "0", 9, END)]) == 1
+    assert (
+        log.append([piece(HORIZON_MIN, 4, 2, 4), piece(3, 9, 4, 5), piece(2, 5, 4), StreamPiece("R", "0", 9, END)]) == 1
+    )
     assert ticks(log) == [2, 4, 5]
-    assert log.newest().streams()["R"] == END
+    assert log.newest().stream_horizons()["R"] == END
 
 
 @pytest.mark.parametrize(
@@ -89,27 +91,27 @@ def test_pieces_of_one_append_may_follow_one_another(log: DurableLog) -> None:
         ([piece(10, END, END)], "an event outside", "E088"),
         ([piece(20, 10)], "no ticks in order", "E088"),
         ([StreamPiece("R", "0", 10, 20, batch(12).select(["t", "v"]))], "columns of its stream", "E088"),
-        ([StreamPiece("Q", "0", NOTHING, 20)], "there is no stream Q", "E076"),
-        ([piece(NOTHING, 20, 5, origin="new")], "event at tick 5, and all is known up to 10", "E088"),
+        ([StreamPiece("Q", "0", HORIZON_MIN, 20)], "there is no stream Q", "E076"),
+        ([piece(HORIZON_MIN, 20, 5, origin="new")], "event at tick 5, and all is known up to 10", "E088"),
         ([piece(15, 20, 17, origin="new")], "nothing is known of ticks above 10 up to 15", "E088"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_all_that_came_with_it(
     log: DurableLog, given: list[StreamPiece], reason: str, expected: str
 ) -> None:
-    log.append([piece(NOTHING, 10, 3)])
+    log.append([piece(HORIZON_MIN, 10, 3)])
     with pytest.raises(SmileError, match=reason) as failure:
-        log.append([piece(NOTHING, 5, 1, stream="S"), *given])
+        log.append([piece(HORIZON_MIN, 5, 1, stream="S"), *given])
     assert code(failure) == expected
-    assert log.newest().streams() == {"R": 10, "S": NOTHING}
+    assert log.newest().stream_horizons() == {"R": 10, "S": HORIZON_MIN}
     assert log.append([piece(10, 11, 11)]) == 2
     assert ticks(log) == [3, 11]
 
 
 def test_a_frame_is_appended_with_its_silence(log: DurableLog) -> None:
-    log.append_frame(Frame({"R": batch(2, 4)}, {"R": 6, "S": 3}))
-    log.append_frame(Frame({"R": batch(2, 4)}, {"R": 6, "S": 3}))
-    log.append_frame(Frame({"S": batch(5)}, {"R": 6, "S": 5}))
+    log.append_batch(InputBatch({"R": batch(2, 4)}, {"R": 6, "S": 3}))
+    log.append_batch(InputBatch({"R": batch(2, 4)}, {"R": 6, "S": 3}))
+    log.append_batch(InputBatch({"S": batch(5)}, {"R": 6, "S": 5}))
     assert log.newest() == Position(2, {"R": {"0": 6}, "S": {"0": 5}})
     assert (ticks(log), ticks(log, "S")) == ([2, 4], [5])
 
@@ -120,13 +122,13 @@ def test_a_large_append_is_several_commits(
 ) -> None:
     monkeypatch.setattr(durable, bound, most)
     many = list(range(0, 200, 2))
-    told = [piece(NOTHING, 300, *many), piece(NOTHING, 150, 121, origin="joins")]
-    told += [piece(NOTHING, 50, 7, 9, stream="S"), StreamPiece("S", "joins", NOTHING, 9)]
+    told = [piece(HORIZON_MIN, 300, *many), piece(HORIZON_MIN, 150, 121, origin="joins")]
+    told += [piece(HORIZON_MIN, 50, 7, 9, stream="S"), StreamPiece("S", "joins", HORIZON_MIN, 9)]
     assert log.append(told) >= 8
     seen: list[int] = []
     position = log.start()
-    while (end := log.after(position, Limit(commits=1))) != position:
-        taken = log.waiting(position)[0] - log.waiting(end)[0]
+    while (end := log.after(position, BatchLimit(commits=1))) != position:
+        taken = log.backlog(position)[0] - log.backlog(end)[0]
         assert 0 < taken <= (10 if bound == "COMMIT_ROWS_MAX" else 20)
         seen += log.read("R", position, end).column("t").to_pylist()
         position = end
@@ -160,7 +162,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_log(tmp_path: Path) -> None:
         log = DurableLog(path, STREAMS)
         newest = log.newest()
         assert newest.commit >= told
-        assert newest.streams() == dict.fromkeys("RS", 50 * newest.commit - 1)
+        assert newest.stream_horizons() == dict.fromkeys("RS", 50 * newest.commit - 1)
         assert ticks(log) == ticks(log, "S") == list(range(50 * newest.commit))
         log.close()
 
@@ -168,8 +170,8 @@ def test_a_writer_that_is_killed_leaves_a_whole_log(tmp_path: Path) -> None:
 def read_all(log: DurableLog, until: int) -> list[int]:
     """Polls until so much is there."""
     position, found = log.start(), list[int]()
-    while position.streams()["R"] < until:
-        end = log.after(position, Limit(commits=3))
+    while position.stream_horizons()["R"] < until:
+        end = log.after(position, BatchLimit(commits=3))
         found += log.read("R", position, end).column("t").to_pylist()
         position = end
     return found
@@ -179,21 +181,21 @@ def read_all(log: DurableLog, until: int) -> list[int]:
 def test_other_processes_read_meanwhile(log: DurableLog) -> None:
     with ProcessPoolExecutor(2, get_context("spawn")) as readers:
         found = [readers.submit(read_all, log, 199) for _ in range(2)]
-        for tick in range(NOTHING, 199, 10):
+        for tick in range(HORIZON_MIN, 199, 10):
             log.append([piece(tick, tick + 10, *range(tick + 1, tick + 11, 2))])
         assert [reader.result(60) for reader in found] == [list(range(0, 200, 2))] * 2
 
 
 def test_a_log_is_pickled_without_its_connection(log: DurableLog) -> None:
-    log.append([piece(NOTHING, 4, 2)])
+    log.append([piece(HORIZON_MIN, 4, 2)])
     assert ticks(log) == [2]
     assert ticks(pickle.loads(pickle.dumps(log))) == [2]
 
 
 def test_there_is_one_writer_at_a_time(log: DurableLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_S", 0.01)
-    other = DurableLog.at(log.path, STREAMS)
-    other.append([piece(NOTHING, 4, 2)])
+    other = DurableLog.open_or_create(log.path, STREAMS)
+    other.append([piece(HORIZON_MIN, 4, 2)])
     holder = sqlite3.connect(log.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(SmileError, match="another process writes it") as failure:
@@ -212,11 +214,11 @@ def test_there_is_one_writer_at_a_time(log: DurableLog, monkeypatch: pytest.Monk
 
 
 def test_a_full_disk_loses_nothing(log: DurableLog) -> None:
-    log.append([piece(NOTHING, 4, 2)])
+    log.append([piece(HORIZON_MIN, 4, 2)])
     assert log._writer is not None
     log._writer.execute("PRAGMA max_page_count = 12")
     with pytest.raises(SmileError, match="cannot be written: database or disk is full") as failure:
-        log.append([piece(4, 9, 5), piece(NOTHING, 10**6, *range(10_000), stream="S")])
+        log.append([piece(4, 9, 5), piece(HORIZON_MIN, 10**6, *range(10_000), stream="S")])
     assert code(failure) == "E084"
     assert ticks(log) == [2]
     assert log.append([piece(4, 9, 5)]) == 2
@@ -226,7 +228,7 @@ def test_a_full_disk_loses_nothing(log: DurableLog) -> None:
 def test_where_no_log_can_be_is_said(tmp_path: Path, log: DurableLog) -> None:
     for place in (tmp_path / "none" / "log", tmp_path):
         with pytest.raises(SmileError, match="cannot be written") as failure:
-            DurableLog.at(str(place), STREAMS)
+            DurableLog.open_or_create(str(place), STREAMS)
         assert code(failure) == "E084"
     with pytest.raises(SmileError, match="there is no log at") as failure:
         DurableLog(str(tmp_path / "none"), STREAMS).newest()
@@ -234,7 +236,7 @@ def test_where_no_log_can_be_is_said(tmp_path: Path, log: DurableLog) -> None:
 
 
 def test_a_log_that_may_only_be_read_is_not_written(log: DurableLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    log.append([piece(NOTHING, 4, 2)])
+    log.append([piece(HORIZON_MIN, 4, 2)])
     connect = database._connect
     monkeypatch.setattr(database, "_connect", lambda path, _: connect(path, "ro"))
     other = DurableLog(log.path, STREAMS)
@@ -272,7 +274,7 @@ def changed(path: str, statement: str) -> None:
 def test_what_is_wrong_with_a_log_is_said(
     log: DurableLog, statement: str, streams: list[mmpl.StreamDef], reason: str, expected: str
 ) -> None:
-    log.append([piece(NOTHING, 4, 2)])
+    log.append([piece(HORIZON_MIN, 4, 2)])
     log.append([piece(4, 9, 5)])
     changed(log.path, statement)
     with pytest.raises(SmileError, match=reason) as failure:
@@ -282,11 +284,11 @@ def test_what_is_wrong_with_a_log_is_said(
 
 
 def test_a_piece_that_is_missing_is_noticed_by_whoever_reads_there(log: DurableLog) -> None:
-    for tick in (NOTHING, 4, 9, 14):
+    for tick in (HORIZON_MIN, 4, 9, 14):
         log.append([piece(tick, tick + 5, tick + 2)])
-    start, middle, newest = log.start(), log.resumed({"R": 14}), log.newest()
+    start, middle, newest = log.start(), log.resume_position({"R": 14}), log.newest()
     changed(log.path, "DELETE FROM pieces WHERE seq = 2")
-    for first, last in ((start, middle), (start, newest), (log.resumed({"R": 4}), middle)):
+    for first, last in ((start, middle), (start, newest), (log.resume_position({"R": 4}), middle)):
         with pytest.raises(SmileError, match="nothing is told of R, ticks above 4 up to 9") as failure:
             log.read("R", first, last)
         assert code(failure) == "E085"
@@ -300,24 +302,24 @@ def test_another_database_is_not_a_log_and_stays_as_it_is(tmp_path: Path) -> Non
     path = str(tmp_path / "other")
     changed(path, "CREATE TABLE orders (id INTEGER)")
     before = Path(path).read_bytes()
-    for opening in (DurableLog.at, opened):
+    for opening in (DurableLog.open_or_create, open_log):
         with pytest.raises(SmileError, match="is not a log"):
             opening(path, STREAMS)
     assert Path(path).read_bytes() == before
 
 
 def test_a_log_that_was_put_back_is_noticed(log: DurableLog) -> None:
-    log.append([piece(NOTHING, 4, 2)])
+    log.append([piece(HORIZON_MIN, 4, 2)])
     with pytest.raises(SmileError, match="has no commit 2, though it was read") as failure:
-        log.after(Position(2, {"R": {"0": 9}, "S": {"0": NOTHING}}), Limit())
+        log.after(Position(2, {"R": {"0": 9}, "S": {"0": HORIZON_MIN}}), BatchLimit())
     assert code(failure) == "E089"
 
 
 def content(path: str, streams: list[mmpl.StreamDef] = STREAMS) -> Any:
-    log = opened(path, streams)
+    log = open_log(path, streams)
     assert isinstance(log, DurableLog)
     try:
-        return [(frame.events, frame.horizons) for frame in frames(log, Limit(commits=2))]
+        return [(frame.events, frame.horizons) for frame in read_batches(log, BatchLimit(commits=2))]
     finally:
         log.close()
 
@@ -334,9 +336,9 @@ def outcome(path: str) -> Any:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of some pages, all of it in one file."""
     path = tmp_path_factory.mktemp("damage") / "log"
-    log = DurableLog.at(str(path), STREAMS)
+    log = DurableLog.open_or_create(str(path), STREAMS)
     random = Random(1)
-    for tick in range(NOTHING, 199, 20):
+    for tick in range(HORIZON_MIN, 199, 20):
         some = sorted(random.sample(range(tick + 1, tick + 21), random.randrange(15)))
         log.append(
             [
@@ -368,7 +370,7 @@ def test_damage_is_noticed_or_harmless(whole: Path, place: float, change: int) -
 
 
 def test_damage_of_what_is_not_in_the_file_yet_leaves_whole_commits(log: DurableLog, tmp_path: Path) -> None:
-    for tick in range(NOTHING, 99, 10):
+    for tick in range(HORIZON_MIN, 99, 10):
         log.append([piece(tick, tick + 10, tick + 5), piece(tick, tick + 10, tick + 3, stream="S")])
     for source in tmp_path.glob("log*"):
         shutil.copy(source, tmp_path / f"copy-{source.name}")
@@ -377,8 +379,8 @@ def test_damage_of_what_is_not_in_the_file_yet_leaves_whole_commits(log: Durable
     data[len(data) // 2] ^= 1
     wal.write_bytes(data)
     copy = DurableLog(str(tmp_path / "copy-log"), STREAMS)
-    horizon = copy.newest().streams()["R"]
-    assert NOTHING < horizon < 99
+    horizon = copy.newest().stream_horizons()["R"]
+    assert HORIZON_MIN < horizon < 99
     assert ticks(copy) == [t for t in range(4, 99, 10) if t <= horizon]
     assert ticks(copy, "S") == [t for t in range(2, 99, 10) if t <= horizon]
     copy.close()
@@ -389,13 +391,13 @@ def test_damage_of_what_is_not_in_the_file_yet_leaves_whole_commits(log: Durable
 
 def test_cost_follows_what_is_passed_not_the_length_of_the_log(log: DurableLog) -> None:
     costs = []
-    tick = NOTHING
+    tick = HORIZON_MIN
     for length in (10, 500):
         while log.append([piece(tick, tick + 5, tick + 2)]) < length:
             tick += 5
         tick += 5
         newest = log.newest()
-        before = log.resumed({"R": tick - 10})
+        before = log.resume_position({"R": tick - 10})
         steps = [0]
 
         def count(steps: list[int] = steps) -> int:
@@ -403,10 +405,10 @@ def test_cost_follows_what_is_passed_not_the_length_of_the_log(log: DurableLog) 
             return 0
 
         log._db().set_progress_handler(count, 1)
-        assert log.after(newest, Limit()) == newest
-        assert log.after(before, Limit(commits=1)).commit == length - 1
+        assert log.after(newest, BatchLimit()) == newest
+        assert log.after(before, BatchLimit(commits=1)).commit == length - 1
         assert log.read("R", before, newest).num_rows == 2
-        assert log.waiting(before)[0] == 2
+        assert log.backlog(before)[0] == 2
         log._db().set_progress_handler(None, 1)
         costs.append(steps[0])
     assert costs[1] == costs[0] > 0

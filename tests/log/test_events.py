@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from smile import limits
 from smile.errors import SmileError
 from smile.log.events import EventReader
-from smile.log.frame import END
+from smile.log.input_batch import END
 from smile.log.lines import open_events
 from smile.reference.history import History, read_events
 from tests.log.reading import KINDS, STREAMS, reader, rows_of, tolerant
@@ -32,9 +32,9 @@ def test_rows_are_the_references(name: str, seed: int, batch: int) -> None:
     program = PROGRAMS[name]
     histories = Histories(program, Random(seed))
     text = "\n".join(json.dumps(histories.line(), default=str) for _ in range(Random(seed).randint(0, 30)))
-    history = History.of(program, read_events(text))
+    history = History.from_lines(program, read_events(text))
     read = reader(text, program.streams)
-    frames = list(read.frames(batch))
+    frames = list(read.batches(batch))
     assert rows_of(frames, program.streams) == history.events
     assert read.horizons == history.horizons
     assert read.events == sum(map(len, history.events.values()))
@@ -50,7 +50,7 @@ def test_each_line_is_a_frame(name: str, seed: int) -> None:
     program = PROGRAMS[name]
     histories = Histories(program, Random(seed))
     lines = [histories.line() for _ in range(8)]
-    history = History.of(program)
+    history = History.from_lines(program)
     expected = []
     for line in read_events("\n".join(json.dumps(line, default=str) for line in lines)):
         before = dict(history.horizons)
@@ -58,7 +58,7 @@ def test_each_line_is_a_frame(name: str, seed: int) -> None:
         if history.horizons != before:
             expected.append(dict(history.horizons))
     text = "\n".join(json.dumps(line, default=str) for line in lines)
-    assert [f.horizons for f in reader(text, program.streams).frames(1)] == expected
+    assert [f.horizons for f in reader(text, program.streams).batches(1)] == expected
 
 
 @given(st.integers(0, 2**32), st.integers(1, 9))
@@ -77,7 +77,7 @@ def test_repeated_lines_are_dropped_and_counted(seed: int, batch: int) -> None:
     streams = PROGRAMS["programs/tradefloor"].streams
     read = reader("\n".join(lines), streams)
     once = reader("\n".join(line for line in lines if " : " not in line), streams)
-    assert rows_of(list(read.frames(batch)), streams) == rows_of(list(once.frames(batch)), streams)
+    assert rows_of(list(read.batches(batch)), streams) == rows_of(list(once.batches(batch)), streams)
     assert read.duplicates == repeated
 
 
@@ -104,16 +104,16 @@ def event(**values: Any) -> str:
 )  # fmt: skip
 def test_values(column: str, written: str, value: Any) -> None:
     line = f'{{"stream":"Kinds","event":{{"{column}":{written}}}}}'
-    row = rows_of(list(reader(line).frames(10)))["Kinds"][0]
+    row = rows_of(list(reader(line).batches(10)))["Kinds"][0]
     found = row.pop(column)
     assert (str(found) if column == "d" else found) == value
     assert type(found) is not bool or column == "o"
     assert set(row.values()) == {0, None}
-    assert list(rows_of(list(reader(line).frames(10)))["Kinds"][0]) == [KINDS.tick, *(n for n, _ in KINDS.columns)]
+    assert list(rows_of(list(reader(line).batches(10)))["Kinds"][0]) == [KINDS.tick, *(n for n, _ in KINDS.columns)]
 
 
 def ticks(text: str) -> dict[str, list[int]]:
-    return {name: list(rows) for name, rows in rows_of(list(reader(text).frames(100))).items()}
+    return {name: list(rows) for name, rows in rows_of(list(reader(text).batches(100))).items()}
 
 
 def test_ticks_count_up_over_all_streams() -> None:
@@ -143,7 +143,7 @@ def test_silence() -> None:
         {"stream":"Bids","silence_to":"9"}
         {"silence_to":3}
         {"stream":"Bids","silence_to":9223372036854775807}"""
-    frames = list(reader(text).frames(1))
+    frames = list(reader(text).batches(1))
     assert [f.horizons for f in frames] == [{"Bids": 5, "Kinds": 5}, {"Bids": 9, "Kinds": 5}, {"Bids": END, "Kinds": 5}]
     assert all(f.events == {} for f in frames)
 
@@ -158,7 +158,7 @@ def test_counters() -> None:
         '{"stream":"Kinds","at":4,"event":{"i":-1}}',
     ]
     read, bad = tolerant("\n".join(lines))
-    assert list(rows_of(list(read.frames(100)))["Kinds"]) == [3, 4]
+    assert list(rows_of(list(read.batches(100)))["Kinds"]) == [3, 4]
     assert (read.events, read.duplicates, read.bad, read.lines) == (2, 1, 3, 6)
     assert [(b.number, b.raw.decode(), b.diagnostic.code) for b in bad] == [
         (3, lines[2], "E082"),
@@ -173,7 +173,7 @@ def test_numbers_that_python_hashes_alike_are_told_apart() -> None:
     for one, other in ((-1, -2), (0, 2**61 - 1)):
         text = f'{{"stream":"Kinds","at":3,"event":{{"i":{one}}}}}\n{{"stream":"Kinds","at":3,"event":{{"i":{other}}}}}'
         with pytest.raises(SmileError) as failure:
-            list(reader(text).frames(1))
+            list(reader(text).batches(1))
         assert failure.value.diagnostics[0].code == "E082"
 
 
@@ -183,18 +183,18 @@ def test_a_refused_event_leaves_no_trace() -> None:
         {"stream":"Kinds","at":5,"event":{}}
         {"stream":"Kinds","event":{}}"""
     read, bad = tolerant(text)
-    assert list(rows_of(list(read.frames(2)))["Kinds"]) == [3, 5, 6]
+    assert list(rows_of(list(read.batches(2)))["Kinds"]) == [3, 5, 6]
     assert [b.diagnostic.code for b in bad] == ["E080"]
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"\r\n \n", b"\xef\xbb\xbf"])
 def test_nothing_makes_no_frame(text: bytes) -> None:
-    assert list(reader(text).frames(5)) == []
+    assert list(reader(text).batches(5)) == []
 
 
 def test_line_ends_and_marks_of_other_systems() -> None:
     text = b'\xef\xbb\xbf{"stream":"Kinds","event":{}}\r\n\r\n{"stream":"Kinds","event":{}}\r\n'
-    assert list(rows_of(list(reader(text).frames(5)))["Kinds"]) == [0, 1]
+    assert list(rows_of(list(reader(text).batches(5)))["Kinds"]) == [0, 1]
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 64, 10_000])
@@ -205,15 +205,15 @@ def test_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None
     long = f'{{"stream":"Kinds","event":{{"s":"{"x" * 200}"}}}}\n'
     for text in (f"{good}{long}{good}{long}", f"{good}{long}{good}{long}"[:-1]):
         read, bad = tolerant(text)
-        assert [row["i"] for row in rows_of(list(read.frames(7)))["Kinds"].values()] == [*range(20), *range(20)]
+        assert [row["i"] for row in rows_of(list(read.batches(7)))["Kinds"].values()] == [*range(20), *range(20)]
         assert [(b.number, b.diagnostic.code) for b in bad] == [(21, "E071"), (42, "E071")]
         assert max(len(b.raw) for b in bad) <= 60 + 1 + block
 
 
 def test_long_lines_end_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "frame_bytes_max", 100)
+    monkeypatch.setattr(limits, "input_batch_bytes_max", 100)
     monkeypatch.setattr(limits, "events_block_bytes_max", 50)
-    assert len(list(reader(f"{event(i=1)}\n" * 12).frames(1000))) > 2
+    assert len(list(reader(f"{event(i=1)}\n" * 12).batches(1000))) > 2
 
 
 def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (tmp_path / "events.ndjson", tmp_path / "events.ndjson.gz", "-"):
         with open_events(str(path)) as file:
             read = EventReader(STREAMS, file, str(path))
-            seen = [read.bytes_read for _ in read.frames(1000)]
+            seen = [read.bytes_read for _ in read.batches(1000)]
             assert read.events == 30_000
             assert seen == sorted(seen)
             assert read.bytes_total == (None if path == "-" else (tmp_path / path).stat().st_size)
@@ -240,6 +240,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for name in ("cut.gz", "plain.gz", "broken.gz", "absent", "absent.gz", ""):
         path = str(tmp_path / name)
         with pytest.raises(SmileError) as failure, open_events(path) as file:
-            list(EventReader(STREAMS, file, path).frames(10))
+            list(EventReader(STREAMS, file, path).batches(10))
         assert failure.value.diagnostics[0].code == "E070"
         assert path in failure.value.diagnostics[0].message

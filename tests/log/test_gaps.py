@@ -4,14 +4,14 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from smile.log.frame import END, NOTHING
-from smile.log.gaps import GapList, Range
+from smile.log.gaps import GapList, TickRange
+from smile.log.input_batch import END, HORIZON_MIN
 
 TICKS = range(-1, 25)
 RANGES = st.tuples(st.sampled_from(TICKS), st.integers(0, 8)).map(lambda r: (r[0], r[0] + r[1]))
 
 
-def ticks(*ranges: Range) -> set[int]:
+def ticks(*ranges: TickRange) -> set[int]:
     return {t for lo, hi in ranges for t in range(lo + 1, hi + 1)}
 
 
@@ -20,54 +20,54 @@ def below(found: set[int], tick: int) -> set[int]:
 
 
 @given(st.lists(RANGES), RANGES)
-def test_it_says_what_a_set_says(added: list[Range], asked: Range) -> None:
+def test_it_says_what_a_set_says(added: list[TickRange], asked: TickRange) -> None:
     known: set[int] = set()
     gaps = GapList()
     for lo, hi in added:
-        gaps = gaps.added(lo, hi)
+        gaps = gaps.with_known(lo, hi)
         known |= ticks((lo, hi))
-    greatest = max(known, default=NOTHING)
+    greatest = max(known, default=HORIZON_MIN)
 
-    assert ticks((NOTHING, gaps.horizon), *gaps.ranges) == known
+    assert ticks((HORIZON_MIN, gaps.horizon), *gaps.ranges) == known
     assert gaps.known_to == greatest
-    assert ticks(*gaps.gaps) == ticks((NOTHING, greatest)) - known
-    assert ticks(*gaps.new(*asked)) == ticks(asked) - known
+    assert ticks(*gaps.gaps) == ticks((HORIZON_MIN, greatest)) - known
+    assert ticks(*gaps.unknown_in(*asked)) == ticks(asked) - known
     assert {t for t in TICKS if t >= 0 and gaps.knows(t)} == below(known, TICKS[-1])
 
 
 @given(st.lists(RANGES), RANGES)
-def test_ranges_are_in_order_and_apart(added: list[Range], asked: Range) -> None:
+def test_ranges_are_in_order_and_apart(added: list[TickRange], asked: TickRange) -> None:
     gaps = GapList()
     for lo, hi in added:
-        gaps = gaps.added(lo, hi)
-    for ranges in ([(NOTHING, gaps.horizon), *gaps.ranges], gaps.new(*asked), gaps.gaps):
+        gaps = gaps.with_known(lo, hi)
+    for ranges in ([(HORIZON_MIN, gaps.horizon), *gaps.ranges], gaps.unknown_in(*asked), gaps.gaps):
         assert all(a[1] < b[0] for a, b in pairwise(ranges))
-    assert all(lo < hi for lo, hi in (*gaps.ranges, *gaps.new(*asked), *gaps.gaps))
+    assert all(lo < hi for lo, hi in (*gaps.ranges, *gaps.unknown_in(*asked), *gaps.gaps))
 
 
 @given(st.lists(RANGES), st.randoms(use_true_random=False))
-def test_the_order_of_news_does_not_matter(added: list[Range], random) -> None:  # type: ignore[no-untyped-def]
+def test_the_order_of_news_does_not_matter(added: list[TickRange], random) -> None:  # type: ignore[no-untyped-def]
     shuffled = [*added, *added]
     random.shuffle(shuffled)
     first = second = GapList()
     for one in added:
-        first = first.added(*one)
+        first = first.with_known(*one)
     for one in shuffled:
-        second = second.added(*one)
+        second = second.with_known(*one)
     assert first == second
 
 
 def test_what_is_known_changes_nothing() -> None:
-    gaps = GapList(5).added(8, 10)
+    gaps = GapList(5).with_known(8, 10)
     assert gaps == GapList(5, ((8, 10),))
-    assert gaps.added(2, 5) is gaps
-    assert gaps.added(8, 9) == gaps
-    assert gaps.added(7, 7) is gaps
+    assert gaps.with_known(2, 5) is gaps
+    assert gaps.with_known(8, 9) == gaps
+    assert gaps.with_known(7, 7) is gaps
 
 
 def test_a_gap_closes() -> None:
-    gaps = GapList().added(-1, 3).added(5, 7).added(9, 12)
+    gaps = GapList().with_known(-1, 3).with_known(5, 7).with_known(9, 12)
     assert gaps.gaps == ((3, 5), (7, 9))
-    assert gaps.added(3, 5) == GapList(7, ((9, 12),))
-    assert gaps.added(3, 10) == GapList(12)
-    assert gaps.added(6, END) == GapList(3, ((5, END),))
+    assert gaps.with_known(3, 5) == GapList(7, ((9, 12),))
+    assert gaps.with_known(3, 10) == GapList(12)
+    assert gaps.with_known(6, END) == GapList(3, ((5, END),))

@@ -12,8 +12,8 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
 from smile.algebra.types import INT, STRING
 from smile.errors import SmileError
-from smile.log.frame import END, NOTHING
 from smile.log.inbox import Inbox
+from smile.log.input_batch import END, HORIZON_MIN
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def test_the_prefix_comes_out_once_and_in_order(
         inbox.receive(lo, hi, told(events, lo, hi))
     prefix = inbox.take()
     assert taken + (rows(prefix[0]) if prefix else []) == events
-    assert inbox.taken_to == 30
+    assert inbox.taken_horizon == 30
 
 
 @given(EVENTS, st.integers(0, 30), st.booleans())
@@ -79,7 +79,7 @@ def test_other_news_of_a_tick_is_an_error(
     other = {**happened, tick: (7, "other")}
     for contradictory in ([(t, *other[t]) for t in sorted(other)], [e for e in events if e[0] != tick]):
         inbox = Inbox(STREAM)
-        inbox.receive(NOTHING if taken else 0, 30, told(events, NOTHING if taken else 0, 30))
+        inbox.receive(HORIZON_MIN if taken else 0, 30, told(events, HORIZON_MIN if taken else 0, 30))
         inbox.take()
         known = inbox.known
         lo, hi = (tick - 1, tick + 3)

@@ -16,9 +16,9 @@ import pytest
 
 from smile.algebra.arrow_types import stream_schema
 from smile.errors import SmileError
-from smile.log.frame import NOTHING
+from smile.log.input_batch import HORIZON_MIN
 from smile.log.parquet import ParquetLog
-from smile.log.reading import Limit, Position, frames, opened
+from smile.log.reading import BatchLimit, Position, open_log, read_batches
 from smile.program import compile_program
 from smile.source import Source
 
@@ -33,7 +33,7 @@ CREATE STREAM Kinds (t: time -> o: bool, i: int, x: float, d: decimal(5, 2), s: 
 CREATE VIEW V AS SELECT n FROM Bids;
 SUBSCRIBE V;
 """
-STREAMS = compile_program(Source("parquet.smile", PROGRAM)).written.streams
+STREAMS = compile_program(Source("parquet.smile", PROGRAM)).original.streams
 SCHEMAS = {stream.name: stream_schema(stream) for stream in STREAMS}
 
 
@@ -52,7 +52,7 @@ def read(log: ParquetLog, stream: str) -> list[dict[str, Any]]:
 
 def refused(directory: Path, code: str, reason: str, stream: str = "Bids") -> None:
     with pytest.raises(SmileError, match=reason) as failure:
-        read(ParquetLog.at(str(directory), STREAMS), stream)
+        read(ParquetLog.open(str(directory), STREAMS), stream)
     assert failure.value.diagnostics[0].code == code
 
 
@@ -91,7 +91,7 @@ def test_columns_of_many_types_are_read_exactly(
     tmp_path: Path, name: str, given: pa.Array, expected: list[Any]
 ) -> None:
     write(tmp_path / "Kinds.parquet", {name: given, "t": pa.array([3, 5], pa.int32())})
-    rows = read(ParquetLog.at(str(tmp_path), STREAMS), "Kinds")
+    rows = read(ParquetLog.open(str(tmp_path), STREAMS), "Kinds")
     assert [row["t"] for row in rows] == [3, 5]
     assert [row[name] for row in rows] == expected
     assert {row[other] for row in rows for other in row if other not in ("t", name)} == {None}
@@ -157,7 +157,7 @@ def test_every_check_holds_for_every_row(tmp_path: Path, changed: dict[str, Any]
     rows[20] |= dict.fromkeys(BID)
     table = pa.Table.from_pylist(rows, SCHEMAS["Bids"])
     pq.write_table(table, tmp_path / "Bids.parquet")
-    assert read(ParquetLog.at(str(tmp_path), STREAMS), "Bids") == rows
+    assert read(ParquetLog.open(str(tmp_path), STREAMS), "Bids") == rows
     rows[33] |= changed
     pq.write_table(pa.Table.from_pylist(rows, SCHEMAS["Bids"]), tmp_path / "Bids.parquet")
     refused(tmp_path, "E080", f"tick 33: {reason}")
@@ -174,17 +174,17 @@ def test_a_column_that_may_not_be_null_may_not_be_missing(tmp_path: Path) -> Non
 def test_streams_advance_together(tmp_path: Path) -> None:
     write(tmp_path / "Kinds.parquet", {"t": list(range(0, 100, 2)), "i": list(range(50))}, rows=10)
     write(tmp_path / "Named.parquet", {"t": list(range(1, 101, 4)), "name": ["n"] * 25}, rows=5)
-    log = opened(str(tmp_path), STREAMS)
-    horizons = [frame.horizons for frame in frames(log, Limit(commits=1))]
+    log = open_log(str(tmp_path), STREAMS)
+    horizons = [frame.horizons for frame in read_batches(log, BatchLimit(commits=1))]
     assert [h["Kinds"] for h in horizons[1::2]] == [18, 38, 58, 78, 98]
     assert all(abs(h["Kinds"] - h["Named"]) <= 20 for h in horizons)
-    assert horizons[-1] == {"Bids": NOTHING, "Kinds": 98, "Named": 97}
-    assert [frame.horizons for frame in frames(log, Limit(rows=25))] == horizons[2::3] + horizons[-1:]
+    assert horizons[-1] == {"Bids": HORIZON_MIN, "Kinds": 98, "Named": 97}
+    assert [frame.horizons for frame in read_batches(log, BatchLimit(rows=25))] == horizons[2::3] + horizons[-1:]
 
 
 def test_a_row_group_may_be_one_event_right_after_another(tmp_path: Path) -> None:
     write(tmp_path / "Kinds.parquet", {"t": [0, 1, 2]}, rows=1)
-    found = list(frames(opened(str(tmp_path), STREAMS), Limit(commits=1)))
+    found = list(read_batches(open_log(str(tmp_path), STREAMS), BatchLimit(commits=1)))
     assert [frame.events["Kinds"].column("t").to_pylist() for frame in found] == [[0], [1], [2]]
 
 
@@ -226,13 +226,13 @@ def test_what_is_not_a_streams_file_is_said(tmp_path: Path, name: str, code: str
 def test_an_unknown_name_has_the_streams_as_a_hint(tmp_path: Path) -> None:
     write(tmp_path / "Quite_other.parquet", {"t": [1]})
     with pytest.raises(SmileError) as failure:
-        opened(str(tmp_path), STREAMS)
+        open_log(str(tmp_path), STREAMS)
     assert "There are Bids, Named, Kinds" in (failure.value.diagnostics[0].hint or "")
 
 
 def test_an_empty_directory_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(SmileError, match="has no recorded events"):
-        opened(str(tmp_path), STREAMS)
+        open_log(str(tmp_path), STREAMS)
 
 
 def test_files_without_rows_and_what_is_no_data_are_passed_over(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_files_without_rows_and_what_is_no_data_are_passed_over(tmp_path: Path) 
     write(tmp_path / "Kinds.parquet" / "part-1.parquet", {"t": [3]})
     (tmp_path / "Kinds.parquet" / "_SUCCESS").touch()
     (tmp_path / ".hidden").touch()
-    log = ParquetLog.at(str(tmp_path), STREAMS)
+    log = ParquetLog.open(str(tmp_path), STREAMS)
     assert [row["t"] for row in read(log, "Kinds")] == [3]
     assert log.newest().commit == 1
 
@@ -261,7 +261,7 @@ def test_a_file_that_changes_is_noticed(
     tmp_path: Path, change: Callable[[Path], None], code: str, opened_before: bool
 ) -> None:
     path = write(tmp_path / "Kinds.parquet", {"t": [1, 2]})
-    log = ParquetLog.at(str(tmp_path), STREAMS)
+    log = ParquetLog.open(str(tmp_path), STREAMS)
     if opened_before:
         assert len(read(log, "Kinds")) == 2
     else:
@@ -292,16 +292,16 @@ def test_damaged_pages_are_noticed(tmp_path: Path) -> None:
 
 def test_fewer_files_than_were_read_are_noticed(tmp_path: Path) -> None:
     write(tmp_path / "Kinds.parquet", {"t": [1, 2]})
-    log = ParquetLog.at(str(tmp_path), STREAMS)
+    log = ParquetLog.open(str(tmp_path), STREAMS)
     with pytest.raises(SmileError, match="no row group 2") as failure:
-        log.after(Position(2, {s.name: {"0": 9} for s in STREAMS}), Limit())
+        log.after(Position(2, {s.name: {"0": 9} for s in STREAMS}), BatchLimit())
     assert failure.value.diagnostics[0].code == "E089"
 
 
 @pytest.mark.slow
 def test_other_processes_read_it(tmp_path: Path) -> None:
     write(tmp_path / "Kinds.parquet", {"t": list(range(100))}, rows=7)
-    log = ParquetLog.at(str(tmp_path), STREAMS)
+    log = ParquetLog.open(str(tmp_path), STREAMS)
     with ProcessPoolExecutor(2, get_context("spawn")) as readers:
         found = [readers.submit(read, log, "Kinds") for _ in range(2)]
         assert [[row["t"] for row in reader.result(60)] for reader in found] == [list(range(100))] * 2

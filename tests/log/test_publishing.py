@@ -14,17 +14,17 @@ from hypothesis import example, given, settings, strategies as st
 from smile import limits
 from smile.algebra.types import Value
 from smile.errors import SmileError
-from smile.log.careful import CarefulReader
-from smile.log.checks import Row
-from smile.log.publishing import rows_of_arrow, rows_of_batch, rows_of_json, rows_of_ndjson
-from smile.log.shape import TICK_MAX, Shape
+from smile.log.checks import EventRow
+from smile.log.diagnosing_reader import DiagnosingReader
+from smile.log.published_events import read_arrow_events, read_batch_events, read_json_events, read_ndjson_events
+from smile.log.stream_schema import TICK_MAX, StreamSchema
 from tests.log.reading import BIDS, KINDS, STREAMS
 from tests.log.test_two_readers import COLUMNS, EVENTS, VALUES
 
-SHAPES = {stream.name: Shape(stream) for stream in STREAMS}
-CAREFUL = CarefulReader(SHAPES)
-BIDS_SHAPE, KINDS_SHAPE = Shape(BIDS), Shape(KINDS)
-UNCHECKED = Shape(replace(KINDS, checks=()))
+SHAPES = {stream.name: StreamSchema(stream) for stream in STREAMS}
+CAREFUL = DiagnosingReader(SHAPES)
+BIDS_SHAPE, KINDS_SHAPE = StreamSchema(BIDS), StreamSchema(KINDS)
+UNCHECKED = StreamSchema(replace(KINDS, checks=()))
 
 
 def outcome(read: Any, *given: Any) -> Any:
@@ -35,7 +35,7 @@ def outcome(read: Any, *given: Any) -> Any:
         return problem.diagnostics[0].code
 
 
-def recorded(event: str) -> list[Row] | str:
+def recorded(event: str) -> list[EventRow] | str:
     """The same event read as a recorded one."""
     try:
         said = CAREFUL.read(f'{{"stream":"Kinds","event":{event}}}'.encode("utf-8", "surrogatepass"))
@@ -58,7 +58,7 @@ def recorded(event: str) -> list[Row] | str:
 def test_events_are_read_as_recorded_ones(events: list[str]) -> None:
     expected = [recorded(event) for event in events]
     bodies = [f"[{','.join(events)}]", "\n".join(events), *(events if len(events) == 1 else [])]
-    readers = [rows_of_json, rows_of_ndjson, rows_of_json]
+    readers = [read_json_events, read_ndjson_events, read_json_events]
     wrong = [found for found in expected if isinstance(found, str)]
     for body, read in zip(bodies, readers, strict=False):
         found = outcome(read, UNCHECKED, body.encode("utf-8", "surrogatepass"), False)
@@ -73,13 +73,13 @@ def test_events_are_read_as_recorded_ones(events: list[str]) -> None:
 @settings(max_examples=400)
 def test_every_value_is_read_as_a_recorded_one(column: str, value: str) -> None:
     event = f'{{"{column}":{value}}}'
-    assert outcome(rows_of_json, UNCHECKED, event.encode("utf-8", "surrogatepass"), False) == recorded(event)
+    assert outcome(read_json_events, UNCHECKED, event.encode("utf-8", "surrogatepass"), False) == recorded(event)
 
 
 @pytest.mark.slow
 @given(st.binary(max_size=200))
 def test_no_bytes_make_it_fail(body: bytes) -> None:
-    for read in (rows_of_json, rows_of_ndjson, rows_of_arrow):
+    for read in (read_json_events, read_ndjson_events, read_arrow_events):
         for timed in (False, True):
             outcome(read, KINDS_SHAPE, body, timed)
 
@@ -94,15 +94,15 @@ def test_no_bytes_make_it_fail(body: bytes) -> None:
         ('[{"bid":"9007199254740993"},{"bid":0}]', True, [(9007199254740993, None, None, None), (0, None, None, None)]),
     ],
 )
-def test_what_is_usual(body: str, timed: bool, expected: list[Row]) -> None:
-    assert rows_of_json(BIDS_SHAPE, body.encode(), timed) == expected
-    assert rows_of_json(BIDS_SHAPE, body.replace(",", " ,\n").encode(), timed) == expected
+def test_what_is_usual(body: str, timed: bool, expected: list[EventRow]) -> None:
+    assert read_json_events(BIDS_SHAPE, body.encode(), timed) == expected
+    assert read_json_events(BIDS_SHAPE, body.replace(",", " ,\n").encode(), timed) == expected
 
 
 def test_lines_may_be_blank() -> None:
     body = b'\n{"issue":"IBM"}\r\n\n \n{"price":4}\n\n'
-    assert rows_of_ndjson(BIDS_SHAPE, body, False) == [("IBM", None, None), (None, 4, None)]
-    assert rows_of_ndjson(BIDS_SHAPE, b"", False) == []
+    assert read_ndjson_events(BIDS_SHAPE, body, False) == [("IBM", None, None), (None, 4, None)]
+    assert read_ndjson_events(BIDS_SHAPE, b"", False) == []
 
 
 @pytest.mark.parametrize(
@@ -128,26 +128,26 @@ def test_lines_may_be_blank() -> None:
 )
 def test_a_refusal_says_which_event_and_column(body: str, timed: bool, code: str, message: str) -> None:
     with pytest.raises(SmileError) as failure:
-        rows_of_json(BIDS_SHAPE, body.encode(), timed)
+        read_json_events(BIDS_SHAPE, body.encode(), timed)
     assert failure.value.diagnostics[0].code == code
     assert message in str(failure.value)
 
 
 def test_a_line_that_is_not_json_has_its_events_number() -> None:
     with pytest.raises(SmileError, match="event 2: not JSON") as failure:
-        rows_of_ndjson(BIDS_SHAPE, b'{}\n\n{"price":}\n', False)
+        read_ndjson_events(BIDS_SHAPE, b'{}\n\n{"price":}\n', False)
     assert failure.value.diagnostics[0].code == "E073"
     with pytest.raises(SmileError, match="event 2: not UTF-8 text: byte 0xff"):
-        rows_of_ndjson(BIDS_SHAPE, b"{}\n\xff\n", False)
+        read_ndjson_events(BIDS_SHAPE, b"{}\n\xff\n", False)
 
 
 def test_a_check_of_the_tick_waits_for_it() -> None:
-    assert rows_of_json(KINDS_SHAPE, b'{"p":5}', False)[0][6] == 5
-    assert rows_of_batch(KINDS_SHAPE, pa.record_batch({"p": [5]}), False).num_rows == 1
-    assert rows_of_json(KINDS_SHAPE, b'{"t":5,"p":5}', True)[0][:1] == (5,)
+    assert read_json_events(KINDS_SHAPE, b'{"p":5}', False)[0][6] == 5
+    assert read_batch_events(KINDS_SHAPE, pa.record_batch({"p": [5]}), False).num_rows == 1
+    assert read_json_events(KINDS_SHAPE, b'{"t":5,"p":5}', True)[0][:1] == (5,)
     for read, events in (
-        (rows_of_json, b'[{"t":9},{"t":4,"p":5}]'),
-        (rows_of_batch, pa.record_batch({"t": [9, 4], "p": [1, 5]})),
+        (read_json_events, b'[{"t":9},{"t":4,"p":5}]'),
+        (read_batch_events, pa.record_batch({"t": [9, 4], "p": [1, 5]})),
     ):
         with pytest.raises(SmileError, match="event 2: Kinds requires p <= t, and t is 4, p is 5"):
             read(KINDS_SHAPE, events, True)
@@ -155,9 +155,13 @@ def test_a_check_of_the_tick_waits_for_it() -> None:
 
 def test_there_may_be_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "publication_events_max", 2)
-    assert len(rows_of_json(BIDS_SHAPE, b"[{},{}]", False)) == 2
+    assert len(read_json_events(BIDS_SHAPE, b"[{},{}]", False)) == 2
     batch = pa.record_batch({"price": [1, 2, 3]})
-    for read, body in ((rows_of_json, b"[{},{},{}]"), (rows_of_batch, batch), (rows_of_arrow, stream_of([batch]))):
+    for read, body in (
+        (read_json_events, b"[{},{},{}]"),
+        (read_batch_events, batch),
+        (read_arrow_events, stream_of([batch])),
+    ):
         with pytest.raises(SmileError, match="3 events are published at once, and at most 2") as failure:
             read(BIDS_SHAPE, body, False)
         assert failure.value.diagnostics[0].code == "E092"
@@ -194,19 +198,19 @@ GOOD: list[tuple[str, pa.Array, list[Value]]] = [
 @pytest.mark.parametrize(("name", "column", "expected"), GOOD, ids=lambda given: str(getattr(given, "type", "")))
 def test_columns_are_cast_where_nothing_is_lost(name: str, column: pa.Array, expected: list[Value]) -> None:
     batch = pa.record_batch({"i": pa.array([5, 6]), name: column}) if name != "i" else pa.record_batch({name: column})
-    for found in (rows_of_batch(UNCHECKED, batch, False), rows_of_arrow(UNCHECKED, stream_of([batch]), False)):
-        assert found.schema.equals(pa.schema(list(UNCHECKED.schema)[1:]))
+    for found in (read_batch_events(UNCHECKED, batch, False), read_arrow_events(UNCHECKED, stream_of([batch]), False)):
+        assert found.schema.equals(pa.schema(list(UNCHECKED.arrow_schema)[1:]))
         assert found.column(name).to_pylist() == expected
         assert found.column("p").null_count == 2
 
 
 def test_batches_of_a_stream_become_one() -> None:
     parts = [pa.record_batch({"#bid": [n], "issue": [str(n)]}) for n in range(3)]
-    found = rows_of_arrow(BIDS_SHAPE, stream_of(parts), False)
+    found = read_arrow_events(BIDS_SHAPE, stream_of(parts), False)
     assert found.to_pylist() == [{"issue": str(n), "price": None, "#bid": n} for n in range(3)]
-    nothing = rows_of_arrow(BIDS_SHAPE, stream_of([parts[0].slice(0, 0)]), False)
+    nothing = read_arrow_events(BIDS_SHAPE, stream_of([parts[0].slice(0, 0)]), False)
     assert nothing.num_rows == 0
-    timed = rows_of_arrow(BIDS_SHAPE, stream_of([pa.record_batch({"issue": ["a"], "bid": [4]})]), True)
+    timed = read_arrow_events(BIDS_SHAPE, stream_of([pa.record_batch({"issue": ["a"], "bid": [4]})]), True)
     assert timed.to_pylist() == [{"bid": 4, "issue": "a", "price": None, "#bid": None}]
 
 
@@ -228,14 +232,14 @@ def test_batches_of_a_stream_become_one() -> None:
 )
 def test_what_does_not_fit_is_refused(columns: dict[str, Any], timed: bool, code: str, message: str) -> None:
     with pytest.raises(SmileError) as failure:
-        rows_of_batch(UNCHECKED, pa.record_batch(columns), timed)
+        read_batch_events(UNCHECKED, pa.record_batch(columns), timed)
     assert failure.value.diagnostics[0].code == code
     assert message.replace("the file", "the events") in str(failure.value).replace("the file", "the events")
 
 
 def test_a_batch_that_breaks_a_check_says_which_event() -> None:
     with pytest.raises(SmileError, match="event 3: Bids requires price >= 0, and price is -4") as failure:
-        rows_of_batch(BIDS_SHAPE, pa.record_batch({"price": [1, 2, -4, -5]}), False)
+        read_batch_events(BIDS_SHAPE, pa.record_batch({"price": [1, 2, -4, -5]}), False)
     assert failure.value.diagnostics[0].code == "E080"
 
 
@@ -248,12 +252,12 @@ def test_few_bytes_do_not_become_many(monkeypatch: pytest.MonkeyPatch) -> None:
         pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int8()), pa.array([long], pa.string_view())),
     ):
         with pytest.raises(SmileError, match="1,000,000 bytes are published at once") as failure:
-            rows_of_batch(BIDS_SHAPE, pa.record_batch({"issue": column}), False)
+            read_batch_events(BIDS_SHAPE, pa.record_batch({"issue": column}), False)
         assert failure.value.diagnostics[0].code == "E092"
-        few = outcome(rows_of_batch, BIDS_SHAPE, pa.record_batch({"issue": column.slice(0, 5)}), False)
+        few = outcome(read_batch_events, BIDS_SHAPE, pa.record_batch({"issue": column.slice(0, 5)}), False)
         assert few == "E078" or few.num_rows == 5
     endless = pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.null(), 2**30, [None])], ["issue"])
-    for read, events in ((rows_of_batch, endless), (rows_of_arrow, stream_of([endless]))):
+    for read, events in ((read_batch_events, endless), (read_arrow_events, stream_of([endless]))):
         with pytest.raises(SmileError, match="events are published at once"):
             read(BIDS_SHAPE, events, False)
 
@@ -264,9 +268,9 @@ def test_what_is_compressed_is_refused(compression: str) -> None:
     encoded = pa.record_batch({"issue": pa.array(["x" * 1000]).dictionary_encode()})
     for batch in (plain, encoded):
         with pytest.raises(SmileError, match="compressed") as failure:
-            rows_of_arrow(BIDS_SHAPE, stream_of([batch], compression), False)
+            read_arrow_events(BIDS_SHAPE, stream_of([batch], compression), False)
         assert failure.value.diagnostics[0].code == "E074"
-        assert rows_of_arrow(BIDS_SHAPE, stream_of([batch]), False).num_rows == 1
+        assert read_arrow_events(BIDS_SHAPE, stream_of([batch]), False).num_rows == 1
 
 
 @pytest.mark.slow
@@ -280,14 +284,14 @@ def test_no_damage_makes_arrow_fail(place: int, change: int, cut: bool) -> None:
     body = bytearray(stream_of([batch, batch]))
     at = place % len(body)
     body[at] = change
-    found = outcome(rows_of_arrow, BIDS_SHAPE, bytes(body[:at] if cut else body), False)
+    found = outcome(read_arrow_events, BIDS_SHAPE, bytes(body[:at] if cut else body), False)
     if not isinstance(found, str):
         found.validate(full=True)
-        assert found.schema.equals(pa.schema(list(BIDS_SHAPE.schema)[1:]))
+        assert found.schema.equals(pa.schema(list(BIDS_SHAPE.arrow_schema)[1:]))
         json.dumps(found.to_pylist())
 
 
 def test_a_stream_that_is_cut_off_is_refused() -> None:
     body = stream_of([pa.record_batch({"price": [1, 2, 3]})])
     for part in (b"", body[:10], body[: len(body) // 2], struct.pack("<I", 2**31) + body):
-        assert outcome(rows_of_arrow, BIDS_SHAPE, part, False) == "E074"
+        assert outcome(read_arrow_events, BIDS_SHAPE, part, False) == "E074"

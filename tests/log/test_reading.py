@@ -17,16 +17,16 @@ from smile.algebra.arrow_types import stream_schema
 from smile.algebra.types import INT, STRING
 from smile.errors import SmileError
 from smile.log.durable import DurableLog
-from smile.log.frame import END, NOTHING
+from smile.log.input_batch import END, HORIZON_MIN
+from smile.log.piece_log import PieceLog
 from smile.log.pieces import StreamPiece
-from smile.log.position import UNNAMED
-from smile.log.ranges import Ranges
-from smile.log.reading import Limit, Log, Position, frames, opened
+from smile.log.position import DEFAULT_ORIGIN
+from smile.log.reading import BatchLimit, Log, Position, open_log, read_batches
 
 STREAMS = [mmpl.StreamDef(name, "t", (("v", INT), ("w", STRING))) for name in ("R", "S")]
 NAMES = [stream.name for stream in STREAMS]
 SCHEMA = stream_schema(STREAMS[0])
-ORIGINS = ["x", "y", UNNAMED]
+ORIGINS = ["x", "y", DEFAULT_ORIGIN]
 
 Event = tuple[int, int | None, str | None]
 SEEDS = st.integers(0, 2**32)
@@ -55,7 +55,7 @@ class History:
     events: dict[str, list[Event]] = field(default_factory=lambda: {name: [] for name in NAMES})
 
     def horizon(self, stream: str) -> int:
-        return min((tick for (name, _), tick in self.horizons.items() if name == stream), default=NOTHING)
+        return min((tick for (name, _), tick in self.horizons.items() if name == stream), default=HORIZON_MIN)
 
     def commit(self) -> list[StreamPiece]:
         random, pieces = self.random, []
@@ -79,19 +79,19 @@ class History:
         return sorted(event for event in self.events[stream] if lo < event[0] <= hi)
 
 
-def some_limit(random: Random) -> Limit:
+def some_limit(random: Random) -> BatchLimit:
     def limit(most: int) -> int | None:
         return random.choice([None, random.randrange(1, most)])
 
-    return Limit(limit(60), limit(3000), limit(5))
+    return BatchLimit(limit(60), limit(3000), limit(5))
 
 
-def largest(log: Log, start: Position, limit: Limit) -> Position:
+def largest(log: Log, start: Position, limit: BatchLimit) -> Position:
     """As far as a batch may go, found commit by commit."""
-    rows, size = log.waiting(start)
-    end, count = log.after(start, Limit(commits=1)), 1
-    while (further := log.after(end, Limit(commits=1))) != end:
-        left = log.waiting(further)
+    rows, size = log.backlog(start)
+    end, count = log.after(start, BatchLimit(commits=1)), 1
+    while (further := log.after(end, BatchLimit(commits=1))) != end:
+        left = log.backlog(further)
         count += 1
         if not limit.allows(rows - left[0], size - left[1], count):
             break
@@ -99,14 +99,14 @@ def largest(log: Log, start: Position, limit: Limit) -> Position:
     return end
 
 
-def check_batch(log: Log, history: History, start: Position, limit: Limit) -> Position:
+def check_batch(log: Log, history: History, start: Position, limit: BatchLimit) -> Position:
     end = log.after(start, limit)
     assert end == largest(log, start, limit)
-    waiting = log.waiting(start)
-    assert waiting == Ranges.waiting(log, start)  # type: ignore[arg-type]  # both logs are Ranges
+    waiting = log.backlog(start)
+    assert waiting == PieceLog.backlog(log, start)  # type: ignore[arg-type]  # both logs are Ranges
     assert end != start or waiting == (0, 0)
     for stream in log.streams:
-        lo, hi = start.streams()[stream], end.streams()[stream]
+        lo, hi = start.stream_horizons()[stream], end.stream_horizons()[stream]
         assert rows(log.read(stream, start, end)) == history.between(stream, lo, hi)
     return Position.from_json(end.to_json())
 
@@ -120,20 +120,20 @@ def check_reading(log: Log, history: History, random: Random, more: Callable[[],
         position = check_batch(log, history, position, some_limit(random))
         seen.append(position)
         if random.random() < 0.2:
-            position = log.resumed(position.streams())
-            assert position.streams() == seen[-1].streams()
-    position = check_batch(log, history, position, Limit())
+            position = log.resume_position(position.stream_horizons())
+            assert position.stream_horizons() == seen[-1].stream_horizons()
+    position = check_batch(log, history, position, BatchLimit())
     assert position == log.newest()
-    assert position.streams() == {name: history.horizon(name) for name in NAMES}
-    anywhere = {name: random.randrange(NOTHING, history.horizon(name) + 1) for name in NAMES}
-    position = log.resumed(anywhere)
-    assert position.streams() == anywhere
+    assert position.stream_horizons() == {name: history.horizon(name) for name in NAMES}
+    anywhere = {name: random.randrange(HORIZON_MIN, history.horizon(name) + 1) for name in NAMES}
+    position = log.resume_position(anywhere)
+    assert position.stream_horizons() == anywhere
     while (end := check_batch(log, history, position, some_limit(random))) != position:
         position = end
-    assert position.streams() == log.newest().streams()
-    a, b = random.choices([*seen, position, log.resumed(anywhere)], k=2)
+    assert position.stream_horizons() == log.newest().stream_horizons()
+    a, b = random.choices([*seen, position, log.resume_position(anywhere)], k=2)
     for stream in NAMES:
-        lo, hi = a.streams()[stream], b.streams()[stream]
+        lo, hi = a.stream_horizons()[stream], b.stream_horizons()[stream]
         assert rows(log.read(stream, a, b)) == history.between(stream, lo, hi)
 
 
@@ -145,8 +145,8 @@ def test_a_durable_log_is_read_while_it_is_written(seed: int) -> None:
     history = History(random)
     with TemporaryDirectory() as directory:
         path = f"{directory}/log"
-        writer = DurableLog.at(path, STREAMS, flush=False)
-        log = opened(path, STREAMS)
+        writer = DurableLog.open_or_create(path, STREAMS, flush=False)
+        log = open_log(path, STREAMS)
         check_reading(log, history, random, lambda: append(writer, history))
         writer.close()
 
@@ -166,11 +166,11 @@ def test_recorded_files_are_read_in_any_layout(seed: int) -> None:
             ticks = sorted(random.sample(range(200), random.randrange(100)))
             history.events[stream] = [some_event(random, tick) for tick in ticks]
             if ticks:
-                history.horizons[stream, UNNAMED] = ticks[-1]
+                history.horizons[stream, DEFAULT_ORIGIN] = ticks[-1]
                 write_files(random, Path(directory), stream, history.events[stream])
         (Path(directory) / "_SUCCESS").touch()
         if any(history.events.values()):
-            check_reading(pickle.loads(pickle.dumps(opened(directory, STREAMS))), history, random, lambda: None)
+            check_reading(pickle.loads(pickle.dumps(open_log(directory, STREAMS))), history, random, lambda: None)
 
 
 def write_files(random: Random, directory: Path, stream: str, events: list[Event]) -> None:
@@ -195,59 +195,62 @@ def test_frames_are_the_history(seed: int) -> None:
     random = Random(seed)
     history = History(random)
     with TemporaryDirectory() as directory:
-        log = DurableLog.at(f"{directory}/log", STREAMS, flush=False)
+        log = DurableLog.open_or_create(f"{directory}/log", STREAMS, flush=False)
         for _ in range(20):
             append(log, history)
         limit = some_limit(random)
         found: dict[str, list[Event]] = {name: [] for name in NAMES}
-        horizons = dict.fromkeys(NAMES, NOTHING)
-        for frame in frames(log, limit):
+        horizons = dict.fromkeys(NAMES, HORIZON_MIN)
+        for frame in read_batches(log, limit):
             assert frame.horizons != horizons
             for stream, events in frame.events.items():
                 assert all(horizons[stream] < event[0] <= frame.horizons[stream] for event in rows(events))
                 found[stream] += rows(events)
             horizons = dict(frame.horizons)
-        assert found == {name: history.between(name, NOTHING, horizons[name]) for name in NAMES}
-        assert list(frames(log, limit, log.newest())) == []
+        assert found == {name: history.between(name, HORIZON_MIN, horizons[name]) for name in NAMES}
+        assert list(read_batches(log, limit, log.newest())) == []
         log.close()
 
 
 def test_a_position_is_plain_json() -> None:
     position = Position(3, {"R": {"x": 2**62, "y": 5}, "S": {}})
-    assert position.streams() == {"R": 5, "S": NOTHING}
+    assert position.stream_horizons() == {"R": 5, "S": HORIZON_MIN}
     assert position.to_json() == {"commit": 3, "horizons": {"R": {"x": 2**62, "y": 5}, "S": {}}}
     assert Position.from_json(position.to_json()) == position
 
 
 def test_an_origin_that_joins_does_not_hold_its_stream_back(tmp_path: Path) -> None:
-    log = DurableLog.at(str(tmp_path / "log"), STREAMS)
-    log.append([StreamPiece("R", "x", NOTHING, 100)])
-    first = log.after(log.start(), Limit())
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS)
+    log.append([StreamPiece("R", "x", HORIZON_MIN, 100)])
+    first = log.after(log.start(), BatchLimit())
     assert first.horizons["R"] == {"x": 100}
-    log.append([StreamPiece("R", "y", NOTHING, 150, batch([(120, 1, "late")]))])
-    second = log.after(first, Limit())
+    log.append([StreamPiece("R", "y", HORIZON_MIN, 150, batch([(120, 1, "late")]))])
+    second = log.after(first, BatchLimit())
     assert second.horizons["R"] == {"x": 100, "y": 150}
     assert log.read("R", first, second).num_rows == 0
     log.append([StreamPiece("R", "x", 100, 130)])
-    third = log.after(second, Limit())
+    third = log.after(second, BatchLimit())
     assert rows(log.read("R", second, third)) == [(120, 1, "late")]
 
 
 def test_a_range_may_end_where_a_state_was_resumed(tmp_path: Path) -> None:
-    log = DurableLog.at(str(tmp_path / "log"), STREAMS)
-    log.append([StreamPiece("R", "x", NOTHING, 9), StreamPiece("R", "y", NOTHING, 4, batch([(3, 1, "a")]))])
-    end = log.resumed({"R": 4})
-    assert end == Position(0, {"R": {UNNAMED: 4}, "S": {UNNAMED: NOTHING}})
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS)
+    log.append([StreamPiece("R", "x", HORIZON_MIN, 9), StreamPiece("R", "y", HORIZON_MIN, 4, batch([(3, 1, "a")]))])
+    end = log.resume_position({"R": 4})
+    assert end == Position(0, {"R": {DEFAULT_ORIGIN: 4}, "S": {DEFAULT_ORIGIN: HORIZON_MIN}})
     assert rows(log.read("R", log.start(), end)) == [(3, 1, "a")]
 
 
 def test_an_end_may_be_declared(tmp_path: Path) -> None:
-    log = DurableLog.at(str(tmp_path / "log"), STREAMS)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS)
     log.append(
-        [StreamPiece("R", "x", NOTHING, 3), StreamPiece("R", "y", NOTHING, 9, batch([(2, 1, "a"), (7, 1, "b")]))]
+        [
+            StreamPiece("R", "x", HORIZON_MIN, 3),
+            StreamPiece("R", "y", HORIZON_MIN, 9, batch([(2, 1, "a"), (7, 1, "b")])),
+        ]
     )
     newest = log.newest()
-    ends = {"R": {"x": END, "y": END}, "S": {UNNAMED: END}}
+    ends = {"R": {"x": END, "y": END}, "S": {DEFAULT_ORIGIN: END}}
     assert rows(log.read("R", newest, Position(2, ends))) == [(7, 1, "b")]
     assert log.read("S", newest, Position(2, ends)).num_rows == 0
     with pytest.raises(SmileError, match="nothing is told of R, ticks above 3 up to 9223372036854775807"):
@@ -255,8 +258,8 @@ def test_an_end_may_be_declared(tmp_path: Path) -> None:
 
 
 def test_a_tick_of_two_origins_is_an_error(tmp_path: Path) -> None:
-    log = DurableLog.at(str(tmp_path / "log"), STREAMS)
-    log.append([StreamPiece("R", origin, NOTHING, 9, batch([(4, 1, origin)])) for origin in ("x", "y")])
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS)
+    log.append([StreamPiece("R", origin, HORIZON_MIN, 9, batch([(4, 1, origin)])) for origin in ("x", "y")])
     with pytest.raises(SmileError, match="two origins of R have an event at tick 4") as failure:
         log.read("R", log.start(), log.newest())
     assert failure.value.diagnostics[0].code == "E083"
@@ -268,18 +271,18 @@ def test_what_is_not_a_log_is_said(tmp_path: Path, content: bytes | None) -> Non
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SmileError, match="is not a log" if content is not None else "No such file") as failure:
-        opened(str(path), STREAMS)
+        open_log(str(path), STREAMS)
     assert failure.value.diagnostics[0].code == "E070"
 
 
 def test_a_batch_does_not_go_beyond_the_last_commit_it_may_have(tmp_path: Path) -> None:
     """Nor does one that begins where an earlier one, of a faster origin, is ahead."""
     stream = mmpl.StreamDef("S", "t", (("n", INT),))
-    log = DurableLog.at(str(tmp_path / "log"), [stream], flush=False)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), [stream], flush=False)
     told = [("a", 0, 100), ("b", 0, 40), ("b", 40, 50), ("b", 50, 60), ("b", 60, 70)]
     for origin, lo, hi in told:
-        log.append([StreamPiece("S", origin, lo or NOTHING, hi)])
-    for start in (log.start(), log.resumed({"S": 40})):
+        log.append([StreamPiece("S", origin, lo or HORIZON_MIN, hi)])
+    for start in (log.start(), log.resume_position({"S": 40})):
         for last in range(start.commit, len(told) + 1):
-            assert start.commit <= log.after(start, Limit(last=last)).commit <= max(last, start.commit)
-    assert log.after(log.start(), Limit(last=len(told))) == log.newest()
+            assert start.commit <= log.after(start, BatchLimit(last=last)).commit <= max(last, start.commit)
+    assert log.after(log.start(), BatchLimit(last=len(told))) == log.newest()

@@ -16,16 +16,16 @@ from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.types import INT
 from smile.errors import SmileError, error
-from smile.gateway.access import Access, Accounts, Grant
-from smile.gateway.flight import FlightServer
-from smile.gateway.rates import Rates
+from smile.gateway.access import Access, AccessDatabase, Grant
+from smile.gateway.flight_server import FlightServer
+from smile.gateway.rate_limiter import RateLimiter
 from smile.log import remote
 from smile.log.durable import DurableLog
-from smile.log.frame import END, NOTHING
+from smile.log.input_batch import END, HORIZON_MIN
 from smile.log.pieces import StreamPiece
-from smile.log.position import Limit, Log, Position
-from smile.log.reading import frames
-from smile.log.remote import TOKEN, RemoteLog, ServedLog
+from smile.log.position import BatchLimit, Log, Position
+from smile.log.reading import read_batches
+from smile.log.remote import TOKEN_VARIABLE, RemoteLog, ServedLog
 from smile.settings import Settings
 from tests.log.test_durable import STREAMS, batch
 
@@ -41,19 +41,19 @@ class Holder:
 
 def served(log: DurableLog, access: Access, port: int = 0) -> FlightServer:
     settings = Settings(flight=f"127.0.0.1:{port}")
-    return FlightServer(Holder(log), settings, access, Rates(0, "requests"), Rates(0, "events"))  # type: ignore[arg-type]
+    return FlightServer(Holder(log), settings, access, RateLimiter(0, "requests"), RateLimiter(0, "events"))  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[DurableLog]:
-    made = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
+    made = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
     yield made
     made.close()
 
 
 @pytest.fixture
 def access(tmp_path: Path) -> Iterator[Access]:
-    made = Access(tmp_path / "access.db", asked=True)
+    made = Access(tmp_path / "access.db", requires_tokens=True)
     yield made
     made.close()
 
@@ -87,7 +87,7 @@ def appended(random: Random, log: DurableLog, horizons: dict[tuple[str, str], in
     """Some commit: several origins, some of them new, some far ahead of others, some silent."""
     pieces = []
     for stream in log.streams:
-        least = min((h for (s, _), h in horizons.items() if s == stream), default=NOTHING)
+        least = min((h for (s, _), h in horizons.items() if s == stream), default=HORIZON_MIN)
         for number, origin in enumerate(["0", "a", "b"][: random.randint(1, 3)]):
             lo = horizons.get((stream, origin), least)
             hi = lo + random.randrange(1, 60)
@@ -99,8 +99,8 @@ def appended(random: Random, log: DurableLog, horizons: dict[tuple[str, str], in
     log.append(pieces)
 
 
-def some_limit(random: Random, newest: int) -> Limit:
-    return Limit(
+def some_limit(random: Random, newest: int) -> BatchLimit:
+    return BatchLimit(
         rows=random.choice([None, 1, 20, 100]),
         bytes=random.choice([None, None, 500, 5000]),
         commits=random.choice([None, 1, 3]),
@@ -121,10 +121,10 @@ def test_it_answers_as_the_log_it_stands_for(seed: int, log: DurableLog, far: Re
         positions.append(log.newest())
         for _ in range(3):
             told = {s: random.randrange(-1, 100) for s in random.sample(log.streams, random.randrange(3))}
-            positions.append(log.resumed(told))
-            assert far.resumed(told) == positions[-1]
+            positions.append(log.resume_position(told))
+            assert far.resume_position(told) == positions[-1]
             start, limit = random.choice(positions), some_limit(random, log.newest().commit)
-            assert answer(lambda: far.waiting(start)) == answer(lambda: log.waiting(start))  # noqa: B023
+            assert answer(lambda: far.backlog(start)) == answer(lambda: log.backlog(start))  # noqa: B023
             end = answer(lambda: log.after(start, limit))  # noqa: B023
             assert answer(lambda: far.after(start, limit)) == end  # noqa: B023
             if isinstance(end, Position):
@@ -149,10 +149,10 @@ def test_of_a_log_with_more_streams_it_has_those_it_was_made_for(log: DurableLog
     for _ in range(10):
         appended(random, log, horizons)
     assert content(some) == content(near) != content(far)
-    assert far.after(before, Limit()) == DurableLog(log.path, STREAMS).after(before, Limit())
-    more = RemoteLog(far.location, [shape.stream for shape in log.shapes.values()], far._token)
+    assert far.after(before, BatchLimit()) == DurableLog(log.path, STREAMS).after(before, BatchLimit())
+    more = RemoteLog(far.location, [shape.stream for shape in log.schemas.values()], far._token)
     assert content(more) == content(log) != content(far)
-    log.cut(dict.fromkeys(log.streams, log.newest().streams()["T"]))
+    log.truncate(dict.fromkeys(log.streams, log.newest().stream_horizons()["T"]))
     for one, other in ((some, near), (more, log)):
         assert answer(lambda: content(one)) == answer(lambda: content(other))  # noqa: B023
         assert answer(one.newest) == answer(other.newest)
@@ -165,7 +165,9 @@ def test_of_a_log_with_more_streams_it_has_those_it_was_made_for(log: DurableLog
 
 
 def content(log: Log) -> list[Any]:
-    return [(f.horizons, {s: b.to_pylist() for s, b in f.events.items()}) for f in frames(log, Limit(rows=50))]
+    return [
+        (f.horizons, {s: b.to_pylist() for s, b in f.events.items()}) for f in read_batches(log, BatchLimit(rows=50))
+    ]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -175,8 +177,8 @@ def test_several_read_while_it_is_written(seed: int, log: DurableLog, far: Remot
 
     def read() -> None:
         position, rows = far.start(), 0
-        while not (done.is_set() and far.after(position, Limit()) == position):
-            end = far.after(position, Limit(commits=2))
+        while not (done.is_set() and far.after(position, BatchLimit()) == position):
+            end = far.after(position, BatchLimit(commits=2))
             rows += far.read("R", position, end).num_rows
             position = end
         found.append(rows == log.read("R", log.start(), log.newest()).num_rows)
@@ -194,7 +196,7 @@ def test_several_read_while_it_is_written(seed: int, log: DurableLog, far: Remot
 
 
 def test_a_range_comes_in_several_messages(log: DurableLog, far: RemoteLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    log.append([StreamPiece("R", "0", NOTHING, 5000, batch(*range(5000)))])
+    log.append([StreamPiece("R", "0", HORIZON_MIN, 5000, batch(*range(5000)))])
     monkeypatch.setattr(limits, "flight_batch_bytes", 1000)
     assert far.read("R", log.start(), log.newest()).equals(log.read("R", log.start(), log.newest()))
 
@@ -207,10 +209,10 @@ def code(failure: pytest.ExceptionInfo[SmileError]) -> str:
 
 
 def test_errors_are_those_of_the_log(log: DurableLog, far: RemoteLog, tmp_path: Path) -> None:
-    log.append([StreamPiece("R", "0", NOTHING, 5, batch(2))])
+    log.append([StreamPiece("R", "0", HORIZON_MIN, 5, batch(2))])
     beyond = Position(7, log.start().horizons)
     with pytest.raises(SmileError, match="has no commit 7, though it was read") as failure:
-        far.after(beyond, Limit())
+        far.after(beyond, BatchLimit())
     assert code(failure) == "E089"
     assert failure.value.diagnostics[0].hint
     for path in tmp_path.glob("log*"):
@@ -229,12 +231,12 @@ def test_a_log_of_other_streams_is_refused(server: FlightServer) -> None:
 
 
 def test_a_token_is_needed_and_admin_may_read(server: FlightServer, log: DurableLog, tmp_path: Path) -> None:
-    accounts = Accounts(tmp_path / "access.db")
+    accounts = AccessDatabase(tmp_path / "access.db")
     tokens = {name: accounts.add_token(name) for name in ("anna", "bert")}
     accounts.grant(Grant("ADMIN", "program", "anna"))
     accounts.grant(Grant("SUBSCRIBE", "*", "bert"))
     accounts.close()
-    server.calls.access._looked = -limits.access_age_s_max
+    server.calls.access._refreshed_at = -limits.access_age_s_max
     assert RemoteLog(server.location, STREAMS, tokens["anna"]).newest() == log.newest()
     for token, expected in ((tokens["bert"], "E090"), ("", "E091"), ("smile_wrong", "E091")):
         for question in (RemoteLog.newest, lambda far: far.read("R", log.start(), log.newest())):
@@ -256,25 +258,25 @@ def test_the_token_is_neither_pickled_nor_shown(
     for shown in (sent, repr(far).encode(), str(far).encode()):
         assert token.encode() not in shown
         assert token.removeprefix("smile_").encode() not in shown
-    monkeypatch.delenv(TOKEN, raising=False)
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     with pytest.raises(SmileError) as failure:
         pickle.loads(sent).newest()
     assert code(failure) == "E091"
-    monkeypatch.setenv(TOKEN, token)
+    monkeypatch.setenv(TOKEN_VARIABLE, token)
     assert pickle.loads(sent).newest() == log.newest()
 
 
 def test_a_log_that_is_served_is_read_where_it_is_or_from_afar(
     log: DurableLog, far: RemoteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log.append([StreamPiece("R", "0", NOTHING, 5, batch(2))])
+    log.append([StreamPiece("R", "0", HORIZON_MIN, 5, batch(2))])
     shared = ServedLog(log.path, STREAMS, far)
     sent = pickle.dumps(shared)
     assert far._token.encode() not in sent
     here = pickle.loads(sent)
     assert isinstance(here, ServedLog)
     assert isinstance(pickle.loads(pickle.dumps(here)), ServedLog)
-    monkeypatch.setenv(TOKEN, far._token)
+    monkeypatch.setenv(TOKEN_VARIABLE, far._token)
     away = tmp_path / "another machine"
     away.write_text("booted at another time")
     monkeypatch.setattr(remote, "BOOT", away)
@@ -293,11 +295,11 @@ def test_a_log_that_is_served_is_read_where_it_is_or_from_afar(
 
 
 def test_a_connection_that_is_lost_is_opened_again(log: DurableLog, access: Access) -> None:
-    log.append([StreamPiece("R", "0", NOTHING, 5, batch(2))])
+    log.append([StreamPiece("R", "0", HORIZON_MIN, 5, batch(2))])
     first = served(log, access)
     far = RemoteLog(first.location, STREAMS, first.calls.log_token)
     assert far.newest() == log.newest()
-    port, token = first.door.port, first.calls.log_token
+    port, token = first.proxy.port, first.calls.log_token
     first.stop()
     second: list[FlightServer] = []
 
@@ -335,7 +337,7 @@ def test_a_broker_with_too_much_to_do_is_asked_again(
 ) -> None:
     monkeypatch.setattr(limits, "remote_log_pause_s", 0.01)
     asked: list[int] = []
-    real = server._log.answer
+    real = server._log_reader.answer
 
     def busy(*args: Any) -> bytes:
         asked.append(1)
@@ -343,10 +345,10 @@ def test_a_broker_with_too_much_to_do_is_asked_again(
             raise error(passing, "not now")
         return real(*args)
 
-    monkeypatch.setattr(server._log, "answer", busy)
+    monkeypatch.setattr(server._log_reader, "answer", busy)
     assert far.newest() == log.newest()
     assert len(asked) == 3
-    monkeypatch.setattr(server._log, "answer", lambda *_: (_ for _ in ()).throw(error(passing, "not now")))
+    monkeypatch.setattr(server._log_reader, "answer", lambda *_: (_ for _ in ()).throw(error(passing, "not now")))
     with pytest.raises(SmileError, match="not now") as failure:
         far.newest()
     assert code(failure) == passing
@@ -354,4 +356,4 @@ def test_a_broker_with_too_much_to_do_is_asked_again(
 
 def test_an_answer_that_is_no_error_of_ours_is_none() -> None:
     for extra in (b"", b"{}", b'{"error":{"code":"E999","message":"x"}}', b"\xff", b'{"error":3}'):
-        assert remote.problem_of(flight.FlightServerError("x", extra)) is None
+        assert remote.decode_flight_error(flight.FlightServerError("x", extra)) is None

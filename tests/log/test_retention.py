@@ -16,17 +16,17 @@ from smile.algebra.types import INT
 from smile.errors import SmileError
 from smile.log import retention
 from smile.log.durable import DurableLog
-from smile.log.frame import END, NOTHING
+from smile.log.input_batch import END, HORIZON_MIN
 from smile.log.pieces import StreamPiece
-from smile.log.position import Limit, Position
-from smile.log.producers import Record
+from smile.log.position import BatchLimit, Position
+from smile.log.producers import ProducerRecord
 from tests.log.test_durable import STREAMS, outcome, piece, read_all, ticks
 from tests.log.test_reading import STREAMS as READ_STREAMS, History, rows, some_limit
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[DurableLog]:
-    made = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
+    made = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
     yield made
     made.close()
 
@@ -39,61 +39,61 @@ def filled(log: DurableLog, commits: int, begin: int = 0) -> None:
     """Ten ticks a commit, with an event at each of R's, and silence of S."""
     for n in range(begin, begin + commits):
         lo = 10 * n - 1
-        log.append([piece(lo, lo + 10, *range(lo + 1, lo + 11)), StreamPiece("S", "0", lo, lo + 10)], at=n)
+        log.append([piece(lo, lo + 10, *range(lo + 1, lo + 11)), StreamPiece("S", "0", lo, lo + 10)], time_us=n)
 
 
 def test_whole_commits_at_or_below_the_horizons_go(log: DurableLog) -> None:
     filled(log, 6)
     start, newest = log.start(), log.newest()
-    assert log.cut_to("R") is None
-    assert log.cut({"R": 35, "S": END}) == 3
-    assert log.cut_to("R") == log.cut_to("S") == 29
-    for first in (start, Position(3, {"R": {"0": 28}, "S": {"0": 28}}), log.resumed({"R": 20, "S": 40})):
+    assert log.truncated_to("R") is None
+    assert log.truncate({"R": 35, "S": END}) == 3
+    assert log.truncated_to("R") == log.truncated_to("S") == 29
+    for first in (start, Position(3, {"R": {"0": 28}, "S": {"0": 28}}), log.resume_position({"R": 20, "S": 40})):
         with pytest.raises(SmileError, match="R has nothing up to tick 29") as failure:
             log.read("R", first, newest)
         assert code(failure) == "E097"
     with pytest.raises(SmileError, match="it begins after commit 3, and was read up to 0") as failure:
-        log.after(start, Limit())
+        log.after(start, BatchLimit())
     assert code(failure) == "E097"
-    above = log.resumed({"R": 29, "S": 29})
+    above = log.resume_position({"R": 29, "S": 29})
     assert above == Position(3, {"R": {"0": 29}, "S": {"0": 29}})
-    assert log.read("R", above, log.after(above, Limit())).column("t").to_pylist() == list(range(30, 60))
-    assert log.waiting(above)[0] == 30
+    assert log.read("R", above, log.after(above, BatchLimit())).column("t").to_pylist() == list(range(30, 60))
+    assert log.backlog(above)[0] == 30
     assert log.newest() == newest
 
 
 def test_a_stream_that_is_left_out_is_kept(log: DurableLog) -> None:
     filled(log, 3)
-    assert log.cut({"R": 100}) == 0
-    assert log.cut({}) == 0
-    assert log.cut({"R": 100, "S": 9}) == 1
+    assert log.truncate({"R": 100}) == 0
+    assert log.truncate({}) == 0
+    assert log.truncate({"R": 100, "S": 9}) == 1
     assert ticks_above(log, 9) == list(range(10, 30))
 
 
 def test_what_is_young_stays(log: DurableLog) -> None:
     filled(log, 6)
-    assert log.cut({"R": END, "S": END}, before=0) == 0
-    assert log.cut({"R": 49, "S": 49}, before=2) == 2
-    assert log.cut({"R": 49, "S": 49}, before=10**9) == 5
+    assert log.truncate({"R": END, "S": END}, before=0) == 0
+    assert log.truncate({"R": 49, "S": 49}, before=2) == 2
+    assert log.truncate({"R": 49, "S": 49}, before=10**9) == 5
     assert ticks_above(log, 49) == list(range(50, 60))
 
 
 def test_all_may_go_and_the_log_goes_on(log: DurableLog) -> None:
     filled(log, 3)
     newest = log.newest()
-    assert log.cut({"R": END, "S": END}) == 3
+    assert log.truncate({"R": END, "S": END}) == 3
     assert log.newest() == newest
     with pytest.raises(SmileError, match="nothing is known of ticks above 29 up to 40"):
         log.append([piece(40, 50, 45)])
     log.close()
     filled(log, 2, 3)
-    assert DurableLog.at(log.path, STREAMS).append([]) == 5
+    assert DurableLog.open_or_create(log.path, STREAMS).append([]) == 5
     assert ticks_above(log, 29) == list(range(30, 50))
-    assert log.after(newest, Limit()) == log.newest()
+    assert log.after(newest, BatchLimit()) == log.newest()
 
 
 def ticks_above(log: DurableLog, tick: int) -> list[int]:
-    found = log.read("R", log.resumed({"R": tick, "S": tick}), log.newest())
+    found = log.read("R", log.resume_position({"R": tick, "S": tick}), log.newest())
     return list(found.column("t").to_pylist())
 
 
@@ -103,8 +103,8 @@ def test_a_reader_that_passed_what_is_needed_is_never_behind_the_cut(log: Durabl
     reader = log.newest()
     for n in range(3):
         log.append([StreamPiece("S", "0", 29 + 10 * n, 39 + 10 * n)])
-    assert log.cut({"R": 29, "S": END}) == 3
-    end = log.after(reader, Limit())
+    assert log.truncate({"R": 29, "S": END}) == 3
+    end = log.after(reader, BatchLimit())
     assert end == log.newest()
 
 
@@ -114,32 +114,32 @@ def test_whoever_reads_above_the_cut_reads_everything(
 ) -> None:
     """Random histories of several origins, cut at random horizons of readers while they read on."""
     random = Random(seed)
-    monkeypatch.setattr(retention, "CUT_COMMITS_MAX", random.choice([1, 2, 500]))
+    monkeypatch.setattr(retention, "TRUNCATE_COMMITS_MAX", random.choice([1, 2, 500]))
     monkeypatch.setattr(retention, "PAUSE_S", 0)
     history = History(random)
-    log = DurableLog.at(str(tmp_path / "log"), READ_STREAMS, flush=False)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), READ_STREAMS, flush=False)
     readers = [log.start() for _ in range(3)]
     cut = 0
     for _ in range(40):
-        log.append(history.commit(), at=random.randrange(10))
+        log.append(history.commit(), time_us=random.randrange(10))
         at = random.randrange(3)
         end = log.after(readers[at], some_limit(random))
         for stream in log.streams:
-            lo, hi = readers[at].streams()[stream], end.streams()[stream]
+            lo, hi = readers[at].stream_horizons()[stream], end.stream_horizons()[stream]
             assert rows(log.read(stream, readers[at], end)) == history.between(stream, lo, hi)
         readers[at] = Position.from_json(end.to_json())
         if random.random() < 0.3:
-            horizons = {s: min(reader.streams()[s] for reader in readers) for s in log.streams}
-            now = log.cut(horizons, random.choice([None, 5]))
+            horizons = {s: min(reader.stream_horizons()[s] for reader in readers) for s in log.streams}
+            now = log.truncate(horizons, random.choice([None, 5]))
             assert now >= cut
             cut = now
             for stream in log.streams:
-                assert (log.cut_to(stream) or NOTHING) <= horizons[stream]
+                assert (log.truncated_to(stream) or HORIZON_MIN) <= horizons[stream]
             if random.random() < 0.5:
-                readers[at] = log.resumed(readers[at].streams())
+                readers[at] = log.resume_position(readers[at].stream_horizons())
             copy = DurableLog(log.path, READ_STREAMS)
             assert copy.newest() == log.newest()
-            assert copy.newest().streams() == {s: history.horizon(s) for s in log.streams}
+            assert copy.newest().stream_horizons() == {s: history.horizon(s) for s in log.streams}
             copy.close()
     log.close()
 
@@ -150,7 +150,7 @@ def test_the_room_is_used_again(log: DurableLog) -> None:
         for n in range(20):
             lo = (20 * turn + n) * 500 - 1
             log.append([piece(lo, lo + 500, *range(lo + 1, lo + 501)), StreamPiece("S", "0", lo, lo + 500)])
-        log.cut({"R": lo, "S": lo})
+        log.truncate({"R": lo, "S": lo})
         assert log._writer is not None
         pages.append(log._writer.execute("PRAGMA page_count").fetchone()[0])
     assert pages[-1] <= pages[1] * 1.1
@@ -162,12 +162,15 @@ def test_numbers_go_with_their_events_but_for_the_last(log: DurableLog) -> None:
         both = [piece(lo, lo + 10, lo + 5), StreamPiece("S", "0", lo, lo + 10)]
         log.append(
             both,
-            [Record("p", n, n, "R", "0", lo + 5, lo + 5), *([Record("q", 7, 7, "R", "0", 4, 4)] if n == 0 else [])],
+            [
+                ProducerRecord("p", n, n, "R", "0", lo + 5, lo + 5),
+                *([ProducerRecord("q", 7, 7, "R", "0", 4, 4)] if n == 0 else []),
+            ],
         )
-    log.cut({"R": 29, "S": 29})
+    log.truncate({"R": 29, "S": 29})
     assert [r.first for r in log.records("p", 0, 9)] == [3, 4]
     assert log.last_number("q") == 7
-    log.cut({"R": END, "S": END})
+    log.truncate({"R": END, "S": END})
     assert [r.first for r in log.records("p", 0, 9)] == [4]
 
 
@@ -181,14 +184,14 @@ def test_readers_in_other_processes_read_on(log: DurableLog) -> None:
         later = [pool.submit(read_from, log, 999, 3999) for _ in range(2)]
         for begin in range(200, 400, 10):
             filled(log, 10, begin)
-            log.cut({"R": 999, "S": 999})
+            log.truncate({"R": 999, "S": 999})
         assert [reader.result(60) for reader in later] == [list(range(1000, 4000))] * 2
 
 
 def read_from(log: DurableLog, tick: int, until: int) -> list[int]:
-    position, found = log.resumed({"R": tick, "S": tick}), list[int]()
-    while position.streams()["R"] < until:
-        end = log.after(position, Limit(commits=3))
+    position, found = log.resume_position({"R": tick, "S": tick}), list[int]()
+    while position.stream_horizons()["R"] < until:
+        end = log.after(position, BatchLimit(commits=3))
         found += log.read("R", position, end).column("t").to_pylist()
         position = end
     return found
@@ -196,17 +199,17 @@ def read_from(log: DurableLog, tick: int, until: int) -> list[int]:
 
 def test_threads_share_a_log_while_it_is_written_and_cut(log: DurableLog) -> None:
     problems: list[BaseException] = []
-    horizons = [NOTHING] * 3
+    horizons = [HORIZON_MIN] * 3
 
     def follow(reader: int) -> None:
         try:
             position = log.start()
-            while position.streams()["R"] < 1499:
-                end = log.after(position, Limit(commits=4))
+            while position.stream_horizons()["R"] < 1499:
+                end = log.after(position, BatchLimit(commits=4))
                 found = log.read("R", position, end).column("t").to_pylist()
-                assert found == list(range(position.streams()["R"] + 1, end.streams()["R"] + 1))
+                assert found == list(range(position.stream_horizons()["R"] + 1, end.stream_horizons()["R"] + 1))
                 position = end
-                horizons[reader] = position.streams()["R"]
+                horizons[reader] = position.stream_horizons()["R"]
         except BaseException as problem:  # noqa: BLE001  # the test fails in its own thread
             problems.append(problem)
             horizons[reader] = END
@@ -216,11 +219,11 @@ def test_threads_share_a_log_while_it_is_written_and_cut(log: DurableLog) -> Non
         thread.start()
     for begin in range(0, 150, 5):
         filled(log, 5, begin)
-        log.cut(dict.fromkeys("RS", min(horizons)))
+        log.truncate(dict.fromkeys("RS", min(horizons)))
     for thread in threads:
         thread.join(30)
     assert not problems
-    assert log.cut(dict.fromkeys("RS", min(horizons))) == 150
+    assert log.truncate(dict.fromkeys("RS", min(horizons))) == 150
 
 
 # ── more streams, and fewer ─────────────────────────────────────────────────────────────────────────────────────────
@@ -230,39 +233,43 @@ def test_threads_share_a_log_while_it_is_written_and_cut(log: DurableLog) -> Non
 def test_a_program_may_have_fewer_streams_than_its_log(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     history = History(random)
-    whole = DurableLog.at(str(tmp_path / "log"), READ_STREAMS, flush=False)
+    whole = DurableLog.open_or_create(str(tmp_path / "log"), READ_STREAMS, flush=False)
     one = DurableLog(whole.path, READ_STREAMS[:1])
     position = one.start()
     assert one.streams == ("R",)
     for _ in range(25):
         whole.append(history.commit())
         end = one.after(position, some_limit(random))
-        assert rows(one.read("R", position, end)) == history.between("R", position.streams()["R"], end.streams()["R"])
-        assert one.waiting(position) == super(DurableLog, one).waiting(position)
-        position = end if random.random() < 0.8 else one.resumed(end.streams())
+        assert rows(one.read("R", position, end)) == history.between(
+            "R", position.stream_horizons()["R"], end.stream_horizons()["R"]
+        )
+        assert one.backlog(position) == super(DurableLog, one).backlog(position)
+        position = end if random.random() < 0.8 else one.resume_position(end.stream_horizons())
         assert set(position.horizons) == {"R"}
-    assert one.newest().streams() == {"R": history.horizon("R")}
+    assert one.newest().stream_horizons() == {"R": history.horizon("R")}
     # A position that does not have S yet goes on with it from its beginning.
-    end = whole.after(position, Limit())
+    end = whole.after(position, BatchLimit())
     if end != position:
-        assert rows(whole.read("S", position, end)) == history.between("S", NOTHING, end.streams()["S"])
-        assert rows(whole.read("R", position, end)) == history.between("R", position.streams()["R"], end.streams()["R"])
-        assert end.streams()["S"] == history.horizon("S")
+        assert rows(whole.read("S", position, end)) == history.between("S", HORIZON_MIN, end.stream_horizons()["S"])
+        assert rows(whole.read("R", position, end)) == history.between(
+            "R", position.stream_horizons()["R"], end.stream_horizons()["R"]
+        )
+        assert end.stream_horizons()["S"] == history.horizon("S")
     one.close()
     whole.close()
 
 
 def test_streams_are_added_once_and_stay_as_they_are(log: DurableLog) -> None:
-    added = mmpl.StreamDef("Q", "u", (("n", INT),), (mmpl.Call(">", (mmpl.Column("n"), mmpl.Constant(0, INT))),))
+    added = mmpl.StreamDef("Q", "u", (("n", INT),), (mmpl.Call(">", (mmpl.ColumnRef("n"), mmpl.Constant(0, INT))),))
     filled(log, 2)
     before = log.newest()
     for _ in range(2):
         log.add_streams([added, STREAMS[0]])
-    assert DurableLog.definitions_at(log.path) == [*STREAMS, added]
+    assert DurableLog.read_definitions(log.path) == [*STREAMS, added]
     assert log.streams == ("R", "S", "Q")
-    log.append([StreamPiece("Q", "0", NOTHING, 7), piece(19, 29, 25)])
-    end = log.after(before, Limit())
-    assert end.streams() == {"R": 29, "S": 19, "Q": 7}
+    log.append([StreamPiece("Q", "0", HORIZON_MIN, 7), piece(19, 29, 25)])
+    end = log.after(before, BatchLimit())
+    assert end.stream_horizons() == {"R": 29, "S": 19, "Q": 7}
     assert log.read("Q", before, end).num_rows == 0
     with pytest.raises(SmileError, match="its Q is another") as failure:
         log.add_streams([mmpl.StreamDef("Q", "u", (("m", INT),))])
@@ -272,7 +279,7 @@ def test_streams_are_added_once_and_stay_as_they_are(log: DurableLog) -> None:
 
 def test_there_are_no_definitions_where_there_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(SmileError, match="there is no log") as failure:
-        DurableLog.definitions_at(str(tmp_path / "log"))
+        DurableLog.read_definitions(str(tmp_path / "log"))
     assert code(failure) == "E070"
 
 
@@ -283,7 +290,7 @@ def test_there_are_no_definitions_where_there_is_no_log(tmp_path: Path) -> None:
 def test_a_torn_tail_leaves_whole_commits(tmp_path: Path, seed: int) -> None:
     """What was in the file before stays readable; of what was not, a first part of the commits is there or nothing."""
     random = Random(seed)
-    log = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
     filled(log, 10)
     log.close()  # all of it is in the file now
     filled(log, 20, 10)
@@ -296,7 +303,7 @@ def test_a_torn_tail_leaves_whole_commits(tmp_path: Path, seed: int) -> None:
     else:
         data[random.randrange(len(data))] ^= 1 << random.randrange(8)
     wal.write_bytes(data)
-    torn = DurableLog.at(str(tmp_path / "torn-log"), STREAMS)
+    torn = DurableLog.open_or_create(str(tmp_path / "torn-log"), STREAMS)
     commits = torn.newest().commit
     assert 10 <= commits <= 30
     assert ticks(torn) == list(range(10 * commits))
@@ -321,14 +328,14 @@ def above(path: str, tick: int) -> list[int] | str:
 @pytest.mark.parametrize("seed", range(60))
 def test_a_flipped_bit_of_a_log_that_was_cut_is_noticed_or_harmless(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
-    log = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
     for n in range(12):
         lo = 10 * n - 1
         log.append(
             [piece(lo, lo + 10, lo + 5), StreamPiece("S", "0", lo, lo + 10)],
-            [Record("p", n, n, "R", "0", lo + 5, lo + 5)],
+            [ProducerRecord("p", n, n, "R", "0", lo + 5, lo + 5)],
         )
-    log.cut({"R": 49, "S": 49})
+    log.truncate({"R": 49, "S": 49})
     log.close()
     path = tmp_path / "log"
     data = bytearray(path.read_bytes())
@@ -345,7 +352,7 @@ def test_a_cut_that_fails_takes_nothing_away(log: DurableLog) -> None:
         db.execute("UPDATE pieces SET hi = hi - 1 WHERE seq = 3 AND stream = 'R'")
     db.close()
     with pytest.raises(SmileError, match="damaged: a piece of R") as failure:
-        log.cut({"R": END, "S": END})
+        log.truncate({"R": END, "S": END})
     assert code(failure) == "E085"
     assert ticks_above(log, 39) == list(range(40, 60))
-    assert log.cut_to("R") is None
+    assert log.truncated_to("R") is None

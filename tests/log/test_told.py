@@ -12,20 +12,20 @@ import pytest
 
 from smile.errors import SmileError
 from smile.log.durable import DurableLog
-from smile.log.frame import END, NOTHING
+from smile.log.input_batch import END, HORIZON_MIN
 from tests.log.test_durable import STREAMS, batch, piece
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[DurableLog]:
-    made = DurableLog.at(str(tmp_path / "log"), STREAMS, flush=False)
+    made = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
     yield made
     made.close()
 
 
 def told(log: DurableLog, ranges: list[tuple[int, int]], origin: str = "0") -> tuple[list[int], list[int]]:
     lows, highs = (np.array([bounds[side] for bounds in ranges], np.int64) for side in (0, 1))
-    found, runs = log.told("R", origin, lows, highs)
+    found, runs = log.read_ranges("R", origin, lows, highs)
     ticks: list[int] = found.column(0).to_pylist()
     assert found.equals(batch(*ticks))
     return ticks, runs
@@ -35,7 +35,7 @@ def told(log: DurableLog, ranges: list[tuple[int, int]], origin: str = "0") -> t
 def test_ranges_are_read_from_the_pieces_that_have_them_alone(
     log: DurableLog, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    random, there, pieces, horizon = Random(seed), list[int](), list[tuple[int, int]](), NOTHING
+    random, there, pieces, horizon = Random(seed), list[int](), list[tuple[int, int]](), HORIZON_MIN
     for _ in range(random.randrange(1, 12)):
         hi = horizon + random.randrange(1, 12)
         ticks = [tick for tick in range(horizon + 1, hi + 1) if random.random() < 0.5]
@@ -50,7 +50,9 @@ def test_ranges_are_read_from_the_pieces_that_have_them_alone(
 
     monkeypatch.setattr(log, "_events", seen)
     for _ in range(20):
-        bounds = sorted(random.sample(range(NOTHING, horizon + 1), min(horizon + 2, random.choice([2, 4, 6])) // 2 * 2))
+        bounds = sorted(
+            random.sample(range(HORIZON_MIN, horizon + 1), min(horizon + 2, random.choice([2, 4, 6])) // 2 * 2)
+        )
         ranges = list(zip(bounds[::2], bounds[1::2], strict=True))
         if random.random() < 0.5:
             ranges = [(tick - 1, tick) for tick in bounds if tick >= 0]
@@ -65,7 +67,7 @@ def test_ranges_are_read_from_the_pieces_that_have_them_alone(
 
 
 def test_an_origin_tells_nothing_of_what_was_before_it(log: DurableLog) -> None:
-    log.append([piece(NOTHING, 9, 3, 6)])
+    log.append([piece(HORIZON_MIN, 9, 3, 6)])
     assert told(log, [(2, 3), (5, 9)], "1") == ([], [])
     log.append([piece(9, 12, 11, origin="1")])
     assert told(log, [(2, 3), (5, 12)], "1") == ([11], [0])
@@ -77,7 +79,7 @@ def test_an_origin_tells_nothing_of_what_was_before_it(log: DurableLog) -> None:
 def test_what_was_cut_or_is_missing_is_not_taken_for_silence(log: DurableLog) -> None:
     for n in range(6):
         log.append([piece(n - 1, n, n), piece(n - 1, n, stream="S")])
-    log.cut({"R": 1, "S": 1})
+    log.truncate({"R": 1, "S": 1})
     assert told(log, [(1, 2), (4, 5)]) == ([2, 5], [0, 1])
     with pytest.raises(SmileError) as failure:
         told(log, [(0, 1), (4, 5)])

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from smile.errors import SmileError
-from smile.log.careful import CarefulReader
+from smile.log.diagnosing_reader import DiagnosingReader
+from smile.log.event_errors import EventError
 from smile.log.events import EventReader
-from smile.log.places import EventError
-from smile.log.quick import QuickReader
-from smile.log.shape import Said, Shape
-from smile.reference.history import plain_value
+from smile.log.fast_reader import FastReader
+from smile.log.stream_schema import ParsedLine, StreamSchema
+from smile.reference.history import parse_json_value
 from tests.log.reading import KINDS, STREAMS
 
 pytestmark = pytest.mark.slow
 
-SHAPES = {stream.name: Shape(stream) for stream in STREAMS}
-QUICK, CAREFUL = QuickReader(SHAPES), CarefulReader(SHAPES)
+SHAPES = {stream.name: StreamSchema(stream) for stream in STREAMS}
+QUICK, CAREFUL = FastReader(SHAPES), DiagnosingReader(SHAPES)
 
 JSON_TEXTS = (
     "null true false 0 -0 1 -1 1.0 1.5 0.005 999.994 999.995 1e2 1E-2 1e400 1e-400 01 1. .5 + - NaN Infinity 9007199254740993 "
@@ -64,14 +64,14 @@ LINES = objects(
 ) | EVENTS.map(lambda event: f'{{"stream":"Kinds","event":{event}}}')
 
 
-def careful(raw: bytes) -> Said | None:
+def careful(raw: bytes) -> ParsedLine | None:
     try:
         return CAREFUL.read(raw)
     except SmileError:
         return None
 
 
-def agree(raw: bytes) -> Said | None:
+def agree(raw: bytes) -> ParsedLine | None:
     quick, slow = QUICK.read(raw), careful(raw)
     if quick is not None:
         assert repr(quick) == repr(slow) or quick == slow
@@ -93,7 +93,7 @@ def test_the_readers_agree(line: str) -> None:
             given = event.get(name)
             # Text of a time may also be a moment, which the reference has no need of.
             if data.name != "time" or not isinstance(given, str) or "-" not in given[1:]:
-                assert plain_value(given, data) == value
+                assert parse_json_value(given, data) == value
 
 
 @given(st.sampled_from(COLUMNS), VALUES)
@@ -117,11 +117,11 @@ def test_the_quick_reader_reads_what_is_common() -> None:
 def read_all(data: bytes) -> None:
     bad: list[str] = []
     read = EventReader(STREAMS, io.BytesIO(data), "events.ndjson", lambda b: bad.append(b.render()))
-    list(read.frames(3))
+    list(read.batches(3))
     assert read.bad == len(bad)
     first = ""
     try:
-        list(EventReader(STREAMS, io.BytesIO(data), "events.ndjson").frames(3))
+        list(EventReader(STREAMS, io.BytesIO(data), "events.ndjson").batches(3))
     except EventError as problem:
         first = problem.bad.render()
     assert first == (bad[0] if bad else "")

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from smile.algebra import mmpl
-from smile.knowledge.analysis import Analysis
+from smile.knowledge.analysis import TypeAnalysis
 from smile.program import compile_program
-from smile.reference.history import Event, read_events
+from smile.reference.history import RecordedLine, read_events
 from smile.source import Source
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ class Case:
     name: str
     program: str = ""
     language: str = "smile"
-    events: list[Event] = field(default_factory=list)
+    events: list[RecordedLine] = field(default_factory=list)
     rows: dict[int | None, list[Json]] = field(default_factory=dict)
     changes: dict[int, list[Json]] = field(default_factory=dict)
 
@@ -46,12 +46,12 @@ class Case:
 
 @cache
 def compiled(name: str, language: str, text: str) -> mmpl.Program:
-    return compile_program(Source(f"{name}.{language}", text)).written
+    return compile_program(Source(f"{name}.{language}", text)).original
 
 
 @cache
-def analysed(program: mmpl.Program) -> Analysis:
-    return Analysis(program)
+def analysed(program: mmpl.Program) -> TypeAnalysis:
+    return TypeAnalysis(program)
 
 
 def read_case(path: Path) -> Case:

@@ -12,15 +12,15 @@ from smile.algebra import mmpl, trees
 from smile.algebra.rules.apply import map_expressions
 from smile.algebra.scalars import evaluate_expr
 from smile.algebra.types import BOOL, INT_MAX, INT_MIN, TICKS_PER_MICROSECOND, DataType, Value
-from smile.knowledge.analysis import Analysis
-from smile.knowledge.cells import range_of
-from smile.knowledge.known import Known
-from smile.knowledge.latest import Latest
+from smile.knowledge.analysis import TypeAnalysis
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.cells import to_range
+from smile.knowledge.latest import LatestValue
 from smile.knowledge.mask import Mask
-from smile.knowledge.nested import Nested
-from smile.knowledge.transfer import operand
+from smile.knowledge.nested import NestedRelation
+from smile.knowledge.transfer import to_operand
 from smile.reference.evaluate import evaluate
-from smile.reference.history import END, Event, History
+from smile.reference.history import END, History, RecordedLine
 from smile.reference.relation import Horizons, Relation
 from tests.reference.cases import analysed
 
@@ -61,7 +61,7 @@ class Histories:
                 near = [int(constant.value) + d for d in (-1, 0, 1)]
                 self.values["int"] += [n for n in near if INT_MIN <= n <= INT_MAX]
 
-    def line(self) -> Event:
+    def line(self) -> RecordedLine:
         # What happens on a stream that nobody reads matters little.
         stream = self.random.choice(self.read if self.random.random() < 0.9 else self.streams)
         if self.random.random() < 0.15:
@@ -91,7 +91,7 @@ class Histories:
                 return min(near) if self.random.random() < 0.5 else self.random.choice(near)
         return tick + self.random.choice(self.distances)
 
-    def _silence(self, stream: mmpl.StreamDef) -> Event:
+    def _silence(self, stream: mmpl.StreamDef) -> RecordedLine:
         if self.random.random() < 0.5:
             self.horizons[stream.name] = self._later(self.horizons[stream.name])
             return {"stream": stream.name, "silence_to": self.horizons[stream.name]}
@@ -122,7 +122,7 @@ _TIME = DataType("time")
 
 def names_read(body: mmpl.Rel) -> set[str]:
     """Of the relations that a view refers to."""
-    return {rel.name for rel in trees.walk(body) if isinstance(rel, mmpl.Ref)}
+    return {rel.name for rel in trees.walk(body) if isinstance(rel, mmpl.RelationRef)}
 
 
 def _constants(program: mmpl.Program) -> Iterator[mmpl.Constant]:
@@ -142,7 +142,7 @@ def _constants(program: mmpl.Program) -> Iterator[mmpl.Constant]:
                     yield mmpl.Constant(length, interval)
     while found:
         expr = found.pop()
-        found.extend(trees.parts_of(expr))
+        found.extend(trees.operands_of(expr))
         if isinstance(expr, mmpl.Constant) and expr.value is not None:
             yield expr
 
@@ -153,21 +153,21 @@ class Moment:
 
     relations: dict[str, Relation]
     horizons: Horizons
-    lines: list[Event]
+    lines: list[RecordedLine]
 
     @property
     def at_end(self) -> bool:
         return all(h >= END for h in self.horizons.values())
 
 
-def moment(program: mmpl.Program, analysis: Analysis, lines: list[Event], end: bool = False) -> Moment:
-    history = History.of(program, lines)
+def moment(program: mmpl.Program, analysis: TypeAnalysis, lines: list[RecordedLine], end: bool = False) -> Moment:
+    history = History.from_lines(program, lines)
     if end:
-        history = history.end()
+        history = history.with_finished_streams()
     return Moment(evaluate(program, analysis, history), dict(history.horizons), lines)
 
 
-def random_lines(program: mmpl.Program, random: Random) -> list[Event]:
+def random_lines(program: mmpl.Program, random: Random) -> list[RecordedLine]:
     histories = Histories(program, random)
     return [histories.line() for _ in range(random.randint(2, 9))]
 
@@ -183,19 +183,23 @@ def trace(program: mmpl.Program, random: Random) -> list[Moment]:
 # ── what knowledge promises ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def allows(before: Known, after: Known) -> bool:
+def allows(before: CellKnowledge, after: CellKnowledge) -> bool:
     """Whether all that is possible after was possible before."""
-    if isinstance(before, Nested) and isinstance(after, Nested):
+    if isinstance(before, NestedRelation) and isinstance(after, NestedRelation):
         # A group that all its members left is heard of no more, and so is a row made of it.
-        left = {k: r for k, r in before.rows.items() if k not in after.rows and not after.sealed and not r.mask.stays}
-        return before.evolves_to(Nested({**left, **after.rows}, after.sealed))
-    if isinstance(before, Nested) or isinstance(after, Nested):
+        left = {
+            k: r
+            for k, r in before.rows.items()
+            if k not in after.rows and not after.sealed and not r.mask.is_permanently_shown
+        }
+        return before.evolves_to(NestedRelation({**left, **after.rows}, after.sealed))
+    if isinstance(before, NestedRelation) or isinstance(after, NestedRelation):
         return True  # a nested relation that may be NULL: only its presence is known
-    if isinstance(before, Latest) and isinstance(after, Latest):
+    if isinstance(before, LatestValue) and isinstance(after, LatestValue):
         return before.evolves_to(after)
     if isinstance(before, Mask) or isinstance(after, Mask):
-        return operand(before, BOOL).evolves_to(operand(after, BOOL))
-    return range_of(before).evolves_to(range_of(after))
+        return to_operand(before, BOOL).evolves_to(to_operand(after, BOOL))
+    return to_range(before).evolves_to(to_range(after))
 
 
 def broken_promises(before: Relation, after: Relation) -> list[str]:
@@ -204,12 +208,12 @@ def broken_promises(before: Relation, after: Relation) -> list[str]:
     for key, row in before.items():
         later = after.get(key)
         if later is None:
-            if row.mask.stays:
+            if row.mask.is_permanently_shown:
                 found.append(f"{key} was to stay, and is gone")
             continue
         if not row.mask.evolves_to(later.mask):
             found.append(f"{key}: mask {row.mask!r} became {later.mask!r}")
-        if later.mask.gone:
+        if later.mask.is_permanently_hidden:
             continue
         found += [
             f"{key}.{c}: {cell!r} became {later.cells[c]!r}"

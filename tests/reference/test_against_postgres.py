@@ -18,7 +18,7 @@ from smile.algebra.heading import Heading, Headings
 from smile.algebra.translate import translate
 from smile.algebra.types import Value
 from smile.reference.evaluate import evaluate
-from smile.reference.history import Event, History, read_events
+from smile.reference.history import History, RecordedLine, read_events
 from smile.source import Source
 from tests.algebra.translate.fixtures import all_cases
 from tests.algebra.translate.test_against_sqlite import QUERIES, STREAMS
@@ -44,7 +44,7 @@ DEPARTURES = {
 class Program:
     name: str
     text: str
-    events: tuple[Event, ...] = ()
+    events: tuple[RecordedLine, ...] = ()
     histories: int = 20 * RUNS
 
     @cached_property
@@ -56,12 +56,14 @@ class Program:
         """Without streams that no view reads, which random events would be spent on."""
         program, problems = translate(self.statements, ())
         assert not problems, f"{self.name}: {problems}"
-        read = {rel.name for view in program.views for rel in trees.walk(view.body) if isinstance(rel, mmpl.Ref)}
+        read = {
+            rel.name for view in program.views for rel in trees.walk(view.body) if isinstance(rel, mmpl.RelationRef)
+        }
         return replace(program, streams=tuple(s for s in program.streams if s.name in read), subscriptions=())
 
     @cached_property
     def headings(self) -> Mapping[str, Heading]:
-        return Headings.of_program(self.written).relations
+        return Headings.from_program(self.written).relations
 
     @cached_property
     def plain(self) -> dict[str, lang.CreateView]:
@@ -135,16 +137,16 @@ def create(connection: Connection, program: Program, views: Sequence[str]) -> No
 
 
 def differences(
-    connection: Connection, program: Program, views: Sequence[str], lines: Sequence[Event]
+    connection: Connection, program: Program, views: Sequence[str], lines: Sequence[RecordedLine]
 ) -> Iterator[str]:
     streams = {s.name for s in program.written.streams}
-    history = History.of(program.written, [line for line in lines if line.get("stream") in {None, *streams}])
-    relations = evaluate(program.written, analysed(program.written), history.end())
+    history = History.from_lines(program.written, [line for line in lines if line.get("stream") in {None, *streams}])
+    relations = evaluate(program.written, analysed(program.written), history.with_finished_streams())
     for stream, events in history.events.items():
         postgres.insert(connection, stream, program.headings[stream], list(events.values()))
     for name in views:
         heading = program.headings[name]
-        own = [tuple(row.cells[c].now for c in heading.visible) for row in relations[name].values() if row.shown]
+        own = [tuple(row.cells[c].now for c in heading.visible) for row in relations[name].values() if row.is_shown]
         theirs = postgres.read(connection, name, heading)
         ours_only, theirs_only = unmatched(own, theirs)
         if ours_only or theirs_only:
@@ -175,7 +177,7 @@ def agree(own: Value, theirs: Value) -> bool:
     return type(own) is type(theirs) and own == theirs
 
 
-def histories(program: Program) -> Iterator[tuple[str, Sequence[Event]]]:
+def histories(program: Program) -> Iterator[tuple[str, Sequence[RecordedLine]]]:
     """The events written for it, and random ones."""
     yield "its own events", program.events
     for seed in range(program.histories):

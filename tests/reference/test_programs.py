@@ -7,7 +7,7 @@ import pytest
 from smile.algebra import mmpl, trees
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History
-from smile.reference.wire import changes, snapshot
+from smile.reference.wire import change_messages, snapshot_messages
 from tests.reference.cases import Case, Json, analysed, cases, comparable
 
 CASES = {case.name: case for case in cases()}
@@ -22,15 +22,17 @@ def shown(case: Case, history: History) -> list[Json]:
     return [
         row
         for view in program.subscriptions
-        for row in snapshot(view, analysis.relations[view], relations[view]).values()
+        for row in snapshot_messages(view, analysis.relations[view], relations[view]).values()
     ]
 
 
 @pytest.mark.parametrize(("name", "cut"), CUTS)
 def test_rows(name: str, cut: int | None) -> None:
     case = CASES[name]
-    history = History.of(case.written, case.events[:cut])
-    found, expected = comparable(shown(case, history if cut is not None else history.end()), case.rows[cut])
+    history = History.from_lines(case.written, case.events[:cut])
+    found, expected = comparable(
+        shown(case, history if cut is not None else history.with_finished_streams()), case.rows[cut]
+    )
     assert found == expected
 
 
@@ -39,13 +41,15 @@ def test_changes(name: str, line: int) -> None:
     case = CASES[name]
     program = case.written
     analysis = analysed(program)
-    before = evaluate(program, analysis, History.of(program, case.events[: line - 1]))
-    history = History.of(program, case.events[:line])
+    before = evaluate(program, analysis, History.from_lines(program, case.events[: line - 1]))
+    history = History.from_lines(program, case.events[:line])
     after = evaluate(program, analysis, history)
     told = []
     for view in program.subscriptions:
         type_ = analysis.relations[view]
-        told += changes(view, type_, snapshot(view, type_, before[view]), after[view], history.horizons)
+        told += change_messages(
+            view, type_, snapshot_messages(view, type_, before[view]), after[view], history.horizons
+        )
     found, expected = comparable(told, case.changes[line])
     assert found == expected
 

@@ -19,7 +19,7 @@ CASES = [(name, rule) for name, program in PROGRAMS.items() for rule in ALONE if
 
 
 def rows(relation: Relation, visible: tuple[str, ...]) -> dict[Key, dict[str, Any]]:
-    return {key: {c: row.cells[c].now for c in visible} for key, row in relation.items() if row.shown}
+    return {key: {c: row.cells[c].now for c in visible} for key, row in relation.items() if row.is_shown}
 
 
 @pytest.mark.parametrize(("name", "rule"), CASES)

@@ -30,8 +30,8 @@ def test_knowledge_holds(name: str, seed: int) -> None:
                 broken = broken_promises(now, later)
                 assert not broken, f"{view.name}, " + explain(moment, [*when.lines[len(moment.lines) :], *broken])
             for key, row in now.items():
-                if row.shown and row.is_final:
-                    assert end[key].shown, explain(moment, f"{view.name} {key} was final")
+                if row.is_shown and row.is_final:
+                    assert end[key].is_shown, explain(moment, f"{view.name} {key} was final")
                     assert {c: v.now for c, v in row.cells.items()} == {c: v.now for c, v in end[key].cells.items()}
 
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings, strategies as st
 
 from smile.algebra import mmpl
 from smile.algebra.types import BOOL
-from smile.knowledge.analysis import Analysis
+from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.range import Range
 from smile.knowledge.symbolic import Bound
 from smile.knowledge.types import ColumnType, Direction, MaskType, RelationType
-from smile.reference.relation import Key, Row, is_sealed
+from smile.reference.relation import Key, ReferenceRow, is_sealed
 from tests.reference.cases import analysed, programs
 from tests.reference.histories import RUNS, Moment, trace
 from tests.reference.test_safety import explain
@@ -34,7 +34,7 @@ def test_types_hold(name: str, seed: int) -> None:
     assert not broken, explain(moments[-1], "\n".join(dict.fromkeys(broken)))
 
 
-def violations(program: mmpl.Program, analysis: Analysis, moments: list[Moment]) -> Iterator[tuple[str, str]]:
+def violations(program: mmpl.Program, analysis: TypeAnalysis, moments: list[Moment]) -> Iterator[tuple[str, str]]:
     for view in program.views:
         type_ = analysis.relations[view.name]
         keys = dict.fromkeys(key for m in moments for key in m.relations[view.name])
@@ -49,18 +49,18 @@ def violations(program: mmpl.Program, analysis: Analysis, moments: list[Moment])
 # ── one row through time ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _of_row(type_: RelationType, course: list[Row | None], moments: list[Moment]) -> Iterator[str]:
-    yield from _of_mask(type_.mask, [row is not None and row.shown for row in course])
+def _of_row(type_: RelationType, course: list[ReferenceRow | None], moments: list[Moment]) -> Iterator[str]:
+    yield from _of_mask(type_.mask, [row is not None and row.is_shown for row in course])
     for row, moment in zip(course, moments, strict=True):
         if row is None:
             continue
-        if not type_.mask.final_true and row.mask.stays and not moment.at_end:
+        if not type_.mask.can_be_final_true and row.mask.is_permanently_shown and not moment.at_end:
             yield f"stays, though its type says that it may always vanish yet: {row}"
         steps = type_.steps.number
         if steps is not None and row.steps > steps:
             yield f"has taken {row.steps} steps, of {steps} at most"
     for name, column in type_.columns.items():
-        seen = [row for row in course if row is not None and row.shown]
+        seen = [row for row in course if row is not None and row.is_shown]
         for problem in [*_of_values(column, seen, name), *_of_moves(column, seen, name)]:
             yield f"{name}: {problem}"
 
@@ -77,7 +77,7 @@ def _of_mask(mask: MaskType, shown: list[bool]) -> Iterator[str]:
         yield f"came back, though it falls for good: {shown}"
 
 
-def _of_values(column: ColumnType, seen: list[Row], name: str) -> Iterator[str]:
+def _of_values(column: ColumnType, seen: list[ReferenceRow], name: str) -> Iterator[str]:
     for row in seen:
         cell = row.cells[name]
         value: Any = cell.now
@@ -100,7 +100,7 @@ def _is_at_most(bound: Bound, value: Fraction) -> bool:
     return bound.number is None or bound.number <= value
 
 
-def _of_moves(column: ColumnType, seen: list[Row], name: str) -> Iterator[str]:
+def _of_moves(column: ColumnType, seen: list[ReferenceRow], name: str) -> Iterator[str]:
     values = [row.cells[name].now for row in seen]
     if column.mask is not None and column.evolves:
         yield from _of_mask(column.mask, [v is True for v in values])
@@ -132,18 +132,18 @@ def _is_along(direction: Direction, a: Any, b: Any) -> bool:
 def _of_counts(type_: RelationType, view: str, moments: list[Moment]) -> Iterator[str]:
     most = type_.rows.number
     for moment in moments:
-        count = sum(row.shown for row in moment.relations[view].values())
+        count = sum(row.is_shown for row in moment.relations[view].values())
         if most is not None and count > most:
             yield f"{count} rows, {most} is the most"
-        if type_.is_history:
+        if type_.is_append_only:
             for key, row in moment.relations[view].items():
-                if row.shown and not row.is_final:
+                if row.is_shown and not row.is_final:
                     yield f"{key} is not final, though this is a history: {row}"
 
 
 def _of_seals(type_: RelationType, view: str, moments: list[Moment]) -> Iterator[str]:
     """A row that is sealed is final, and one that appears was not sealed before."""
-    sealed: dict[Key, Row] = {}
+    sealed: dict[Key, ReferenceRow] = {}
     for moment, following in zip(moments, [*moments[1:], moments[-1]], strict=True):
         columns = type_.heading.columns
         for key, row in moment.relations[view].items():
@@ -151,9 +151,9 @@ def _of_seals(type_: RelationType, view: str, moments: list[Moment]) -> Iterator
                 if not row.is_final:
                     yield f"{key} is sealed but not final: {row} at {moment.horizons}"
                 before = sealed.setdefault(key, row)
-                if before.shown != row.shown:
+                if before.is_shown != row.is_shown:
                     yield f"{key} was sealed and changed"
         for key, row in following.relations[view].items():
             known = key in moment.relations[view]
-            if row.shown and not known and is_sealed(type_.seals, row.cells, columns, moment.horizons):
+            if row.is_shown and not known and is_sealed(type_.seals, row.cells, columns, moment.horizons):
                 yield f"{key} appeared, though it was sealed at {moment.horizons}: {row}"

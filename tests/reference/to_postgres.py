@@ -11,12 +11,12 @@ from typing import Any
 from sqlglot import exp
 
 from smile.algebra.coercions import parse_interval
-from smile.algebra.translate.typenames import base_type
+from smile.algebra.translate.type_names import cast_target_type
 from smile.algebra.types import INT_MIN
-from smile.lang import Best, CreateView, Latest, NestedGroup, Silence, StreamFunction
+from smile.lang import BestClause, CreateView, Latest, NestedGroup, SilenceCall, StreamFunction
 from tests.reference.postgres import name_of, type_name
 
-NOT_PLAIN = (Best, Latest, NestedGroup, Silence, StreamFunction)
+NOT_PLAIN = (BestClause, Latest, NestedGroup, SilenceCall, StreamFunction)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _respell(node: exp.Expr) -> exp.Expr:
         case exp.Neg() if node.this.name == str(-INT_MIN):
             return exp.cast(exp.Literal.string(str(INT_MIN)), "bigint", dialect="postgres")
         case exp.DataType():
-            return exp.DataType.build(type_name(base_type(node, None)), dialect="postgres")
+            return exp.DataType.build(type_name(cast_target_type(node, None)), dialect="postgres")
     return node
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from random import Random
 
-from smile.log.shape import Shape
+from smile.log.stream_schema import StreamSchema
 from tests.engine.knowledge_told import broken_by, unsafe
 from tests.torture.truth import Recorded, Tables, Truth, by_reference
 from tests.torture.witness import Horizons, Json, Name, Progress, Reset, Session, Table, Witness, key_of, name_of
@@ -40,7 +40,7 @@ def logged(witness: Witness, recorded: Recorded) -> list[str]:
     found: list[str] = []
     there: dict[Name, tuple[str, int]] = {}
     for stream, batch in recorded.events.items():
-        shape = Shape(next(s for s in recorded.compiled.rewritten.streams if s.name == stream))
+        shape = StreamSchema(next(s for s in recorded.compiled.rewritten.streams if s.name == stream))
         last = -1
         for row in batch.to_pylist():
             tick, name = row[shape.stream.tick], name_of(row)
@@ -66,7 +66,7 @@ def logged(witness: Witness, recorded: Recorded) -> list[str]:
     return found
 
 
-def _as_sent(row: Json, shape: Shape) -> Json:
+def _as_sent(row: Json, shape: StreamSchema) -> Json:
     return row if shape.stream.publisher_timed else {c: v for c, v in row.items() if c != shape.stream.tick}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from smile.program import Compiled, compile_program
+from smile.program import CompiledProgram, compile_program
 from smile.source import Source
 
 PROGRAM: Final = """\
@@ -41,7 +41,7 @@ FILTERS: Final[dict[str, str]] = {
 Event = dict[str, Any]
 
 
-def compiled() -> Compiled:
+def compiled() -> CompiledProgram:
     return compile_program(Source("floor.smile", PROGRAM))
 
 

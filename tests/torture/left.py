@@ -12,7 +12,7 @@ from random import Random
 
 from smile import limits
 from smile.broker.broker import Broker
-from smile.broker.publication import Numbered, Publication, Published
+from smile.broker.publication import ProducerSequence, Publication, PublishResult
 from smile.log.clock import Clock, wall_clock
 from smile.settings import Settings
 from smile.source import Source
@@ -33,10 +33,10 @@ def until(ready: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
-def publish(broker: Broker, stream: str, events: list[Event], seq: int | None = None) -> Published:
-    columns = list(broker.shape(stream).types)[0 if broker.shape(stream).stream.publisher_timed else 1 :]
+def publish(broker: Broker, stream: str, events: list[Event], seq: int | None = None) -> PublishResult:
+    columns = list(broker.schema(stream).types)[0 if broker.schema(stream).stream.publisher_timed else 1 :]
     rows = [tuple(event[column] for column in columns) for event in events]
-    numbered = None if seq is None else Numbered(str(events[0]["who"]), seq)
+    numbered = None if seq is None else ProducerSequence(str(events[0]["who"]), seq)
     return broker.publish(Publication(stream, rows, numbered)).result(WAIT_S)
 
 
@@ -106,7 +106,7 @@ def shown(broker: Broker) -> Shown:
     found = {}
     for name, view in broker.views.items():
         told = view.snapshot(view.condition({}))
-        found[name] = told.horizons, {key_of(row): row for row in map(json.loads, told.lines().splitlines())}
+        found[name] = told.horizons, {key_of(row): row for row in map(json.loads, told.rows_ndjson().splitlines())}
     return found
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from smile import limits
-from smile.broker import broker, group, in_process, publisher, repeats, view
-from smile.broker.kept import Kept
+from smile.broker import broker, commit_group, local_maintainer, published_events, publisher, view
+from smile.broker.local_generation import LocalGeneration
 from smile.broker.publication import Publication
 from smile.columns import masks
 from smile.log import durable
@@ -64,7 +64,7 @@ def once_in(count: int) -> Callable[[], bool]:
 def acknowledges_before_the_commit(patch: Patch) -> None:
     real = publisher.Publisher._commit
 
-    def commit(self: publisher.Publisher, group: group.Group) -> None:
+    def commit(self: publisher.Publisher, group: commit_group.CommitGroup) -> None:
         for future, published in group.answers:
             future.set_result(published)
         group.answers = []
@@ -76,7 +76,7 @@ def acknowledges_before_the_commit(patch: Patch) -> None:
 
 @canary("the log has it at None", kills=2)
 def loses_the_last_commit_when_it_starts(patch: Patch) -> None:
-    real = broker._opened
+    real = broker._open_log
 
     def opened(path: str, *more: Any) -> durable.DurableLog:
         log = real(path, *more)
@@ -88,38 +88,38 @@ def loses_the_last_commit_when_it_starts(patch: Patch) -> None:
                 db.execute("DELETE FROM commits WHERE seq >= ?", (seq,))
                 db.execute("DELETE FROM pieces WHERE id >= ?", (piece,))
 
-        log._write(drop)
+        log._transact(drop)
         return log
 
-    patch.setattr(broker, "_opened", opened)
+    patch.setattr(broker, "_open_log", opened)
 
 
 @canary("is in the log twice")
 def logs_some_events_twice(patch: Patch) -> None:
-    real, is_time = group.Group._take, once_in(20)
+    real, is_time = commit_group.CommitGroup._add_events, once_in(20)
 
-    def take(self: group.Group, order: Publication, rows: Any, ticks: Any, before: int) -> None:
+    def take(self: commit_group.CommitGroup, order: Publication, rows: Any, ticks: Any, before: int) -> None:
         real(self, order, rows, ticks, before)
-        if is_time() and not self.known.log.shapes[order.stream].stream.publisher_timed:
-            real(self, Publication(order.stream, rows), rows, self.known.ticks.take(len(rows)), 0)
+        if is_time() and not self.published.log.schemas[order.stream].stream.publisher_timed:
+            real(self, Publication(order.stream, rows), rows, self.published.ticks.take(len(rows)), 0)
 
-    patch.setattr(group.Group, "_take", take)
+    patch.setattr(commit_group.CommitGroup, "_add_events", take)
 
 
 @canary("was refused")
 def takes_repeats_for_new(patch: Patch) -> None:
-    patch.setattr(repeats.Known, "repeated", lambda *_: [])
+    patch.setattr(published_events.PublishedEvents, "find_repeats", lambda *_: [])
 
 
 @canary("the log has it at None")
 def drops_the_last_event_of_some_batches(patch: Patch) -> None:
-    real, is_time = group._Part.add, once_in(10)
+    real, is_time = commit_group._StreamEvents.add, once_in(10)
 
-    def add(self: group._Part, rows: Any, ticks: Any, *more: Any) -> None:
+    def add(self: commit_group._StreamEvents, rows: Any, ticks: Any, *more: Any) -> None:
         less = len(rows) - (is_time() and len(rows) > 1)
         real(self, rows[:less], ticks[:less], *more)
 
-    patch.setattr(group._Part, "add", add)
+    patch.setattr(commit_group._StreamEvents, "add", add)
 
 
 # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,22 +127,22 @@ def drops_the_last_event_of_some_batches(patch: Patch) -> None:
 
 @canary("and true is")
 def keeps_a_stale_row(patch: Patch) -> None:
-    real, is_time = view.View._take_in, once_in(15)
+    real, is_time = view.View._apply, once_in(15)
 
     def take_in(self: view.View, changes: Any) -> None:
         real(self, changes.take(range(1, len(changes))) if is_time() else changes)
 
-    patch.setattr(view.View, "_take_in", take_in)
+    patch.setattr(view.View, "_apply", take_in)
 
 
 @canary("and true is None")
 def forgets_to_say_that_rows_are_gone(patch: Patch) -> None:
-    real = view.View._take_in
+    real = view.View._apply
 
     def take_in(self: view.View, changes: Any) -> None:
-        real(self, changes.take(masks.shown(changes.new.mask).nonzero()[0]))
+        real(self, changes.take(masks.is_shown(changes.new.mask).nonzero()[0]))
 
-    patch.setattr(view.View, "_take_in", take_in)
+    patch.setattr(view.View, "_apply", take_in)
 
 
 @canary("and true is")
@@ -150,12 +150,12 @@ def tells_progress_before_the_rows(patch: Patch) -> None:
     real = view.View.deliver
 
     def deliver(self: view.View, changes: Any, horizons: Any) -> None:
-        if changes is not None and len(changes) and self._rows.number:
+        if changes is not None and len(changes) and self._store.last_change:
             with self._lock:
-                self._move(horizons)
+                self._advance(horizons)
             for subscription in list(self._subscriptions):
                 subscription.channel.waiting.discard(subscription)
-                subscription.due = 0.0
+                subscription.progress_due = 0.0
                 subscription.waker()
             time.sleep(0.02)
         real(self, changes, horizons)
@@ -170,7 +170,7 @@ def goes_on_from_tokens_as_if_nothing_had_changed(patch: Patch) -> None:
     def subscribe(self: view.View, condition: Any, waker: Any, resume: Any = None, after: Any = None) -> Any:
         found = real(self, condition, waker, resume, after)
         if resume is not None:
-            found.number = self._rows.number
+            found.last_change = self._store.last_change
         return found
 
     patch.setattr(view.View, "subscribe", subscribe)
@@ -184,7 +184,7 @@ def shows_less_than_the_token_says(patch: Patch) -> None:
 
     def subscribe(self: view.View, condition: Any, waker: Any, resume: Any = None, after: Any = None) -> Any:
         found = real(self, condition, waker, resume, after)
-        found.gate = {}
+        found.required_horizons = {}
         return found
 
     patch.setattr(view.View, "subscribe", subscribe)
@@ -193,7 +193,7 @@ def shows_less_than_the_token_says(patch: Patch) -> None:
 @canary("and true is", kills=3)
 def skips_what_came_after_the_checkpoint(patch: Patch) -> None:
     writes_checkpoints_all_the_time(patch)
-    real = Kept.opened
+    real = LocalGeneration.open
 
     def opened(generation: Any, store: Any, log: Any) -> Any:
         kept, problems = real(generation, store, log)
@@ -201,7 +201,7 @@ def skips_what_came_after_the_checkpoint(patch: Patch) -> None:
             kept.position = log.newest()
         return kept, problems
 
-    patch.setattr(Kept, "opened", staticmethod(opened))
+    patch.setattr(LocalGeneration, "open", staticmethod(opened))
 
 
 # ── no bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,15 +209,15 @@ def skips_what_came_after_the_checkpoint(patch: Patch) -> None:
 
 def takes_long_to_catch_up(patch: Patch) -> None:
     """In every other life subscribers come back before the broker knows what it knew."""
-    real, is_new = in_process.InProcess._step, [True]
+    real, is_new = local_maintainer.LocalMaintainer._advance_all, [True]
 
-    def step(self: in_process.InProcess) -> bool:
+    def step(self: local_maintainer.LocalMaintainer) -> bool:
         if is_new.pop():
             time.sleep(random.choice((0.0, 1.5)))
         is_new.append(False)
         return real(self)
 
-    patch.setattr(in_process.InProcess, "_step", step)
+    patch.setattr(local_maintainer.LocalMaintainer, "_advance_all", step)
 
 
 def writes_checkpoints_all_the_time(patch: Patch) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 
-from smile.demo.process import Process
+from smile.demo.broker_process import BrokerProcess
 
 CHILDREN_S_MAX = 30.0
 
@@ -29,7 +29,7 @@ def free_port() -> int:
 
 
 @dataclass
-class Victim(Process):
+class Victim(BrokerProcess):
     """One life of a broker. `engine` keeps the views; `planted` is a bug that it is started with."""
 
     engine: str = "local"

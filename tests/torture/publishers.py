@@ -20,8 +20,8 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from smile.client import connect_async
 from smile.errors import SmileError
-from smile.log.published_batches import schema_without_tick
-from smile.log.shape import Shape
+from smile.log.published_arrow import schema_without_tick
+from smile.log.stream_schema import StreamSchema
 from tests.torture import floor
 from tests.torture.floor import Event
 from tests.torture.witness import Witness
@@ -187,7 +187,7 @@ class OverHttp(Publisher):
 
     def __init__(self, world: World, who: str, stream: str, seed: int) -> None:
         super().__init__(world, who, stream, seed)
-        self._shape = Shape(next(s for s in floor.compiled().rewritten.streams if s.name == stream))
+        self._shape = StreamSchema(next(s for s in floor.compiled().rewritten.streams if s.name == stream))
 
     async def run(self) -> None:
         async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_S) as client:
@@ -235,7 +235,7 @@ class OverHttp(Publisher):
             return "application/json", json.dumps(batch.events).encode()
         if kind == "lines":
             return "application/x-ndjson", b"".join(json.dumps(event).encode() + b"\n" for event in batch.events)
-        schema = self._shape.schema if self._shape.stream.publisher_timed else schema_without_tick(self._shape)
+        schema = self._shape.arrow_schema if self._shape.stream.publisher_timed else schema_without_tick(self._shape)
         out = io.BytesIO()
         with pa.ipc.new_stream(out, schema) as writer:
             writer.write_batch(pa.RecordBatch.from_pylist(batch.events, schema))

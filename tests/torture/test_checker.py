@@ -41,7 +41,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Case:
             for session in witness.sessions:
                 while (part := feeds[session.view].take(500)) is not None:
                     session.entries += [Reset()] if part.reset else []
-                    session.entries += [json.loads(line) for line in part.lines().splitlines()]
+                    session.entries += [json.loads(line) for line in part.rows_ndjson().splitlines()]
                     if part.progress is not None:
                         session.entries.append(Progress(part.progress))
                         witness.hear(part.progress)

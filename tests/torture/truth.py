@@ -6,15 +6,15 @@ from pathlib import Path
 import pyarrow as pa
 
 from smile.engine.generation import Generation
+from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
-from smile.engine.messages import messages
 from smile.log.durable import DurableLog
-from smile.log.frame import END, NOTHING, Frame
-from smile.log.ranges import cut
-from smile.program import Compiled
+from smile.log.input_batch import END, HORIZON_MIN, InputBatch
+from smile.log.piece_log import slice_events
+from smile.program import CompiledProgram
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History
-from smile.reference.wire import snapshot
+from smile.reference.wire import snapshot_messages
 from tests.torture.floor import VIEWS
 from tests.torture.witness import Horizons, Json, key_of
 
@@ -25,12 +25,12 @@ Tables = Mapping[str, Mapping[str, Json]]
 class Recorded:
     """All that a log has."""
 
-    def __init__(self, path: Path, compiled: Compiled) -> None:
+    def __init__(self, path: Path, compiled: CompiledProgram) -> None:
         self.compiled = compiled
         log = DurableLog(str(path), compiled.rewritten.streams)
         try:
             newest = log.newest()
-            self.horizons = newest.streams()
+            self.horizons = newest.stream_horizons()
             self.events = {s: log.read(s, log.start(), newest) for s in log.streams}
         finally:
             log.close()
@@ -40,7 +40,10 @@ class Recorded:
         return sum(batch.num_rows for batch in self.events.values())
 
     def between(self, before: Horizons, after: Horizons) -> dict[str, pa.RecordBatch]:
-        found = {s: cut(batch, before.get(s, NOTHING), after.get(s, NOTHING)) for s, batch in self.events.items()}
+        found = {
+            s: slice_events(batch, before.get(s, HORIZON_MIN), after.get(s, HORIZON_MIN))
+            for s, batch in self.events.items()
+        }
         return {stream: batch for stream, batch in found.items() if batch.num_rows}
 
 
@@ -52,11 +55,11 @@ class Truth:
         plan = Generation("truth", recorded.compiled.rewritten, VIEWS, VIEWS, VIEWS).plan(1)
         self._inputs = plan.kernels.inputs
         self._engine = LocalEngine(plan.kernels, None, plan.stages[0])
-        self._engine.advance(Frame({}, {}))
-        self._at: Horizons = dict.fromkeys(recorded.events, NOTHING)
+        self._engine.advance(InputBatch({}, {}))
+        self._at: Horizons = dict.fromkeys(recorded.events, HORIZON_MIN)
 
     def at(self, horizons: Horizons) -> Tables:
-        self._engine.advance(Frame(self._recorded.between(self._at, horizons), dict(horizons)))
+        self._engine.advance(InputBatch(self._recorded.between(self._at, horizons), dict(horizons)))
         self._at = dict(horizons)
         return {view: self._rows(view) for view in VIEWS}
 
@@ -66,18 +69,20 @@ class Truth:
 
     def _rows(self, view: str) -> dict[str, Json]:
         source = self._inputs[view]
-        told = messages(view, source.type, source.layout, self._engine.rows(view), self._at, every=True)
+        told = json_changes(
+            view, source.type, source.layout, self._engine.snapshot(view), self._at, include_hidden=True
+        )
         return {key_of(message): message for message in told}
 
 
 def by_reference(recorded: Recorded, horizons: Horizons) -> Tables:
     """The same by the slow, obvious evaluator, which shares nothing with the engine."""
     program, analysis = recorded.compiled.rewritten, recorded.compiled.analysis
-    history = History.of(program)
+    history = History.from_lines(program)
     for stream in program.streams:
-        batch = cut(recorded.events[stream.name], NOTHING, horizons[stream.name])
+        batch = slice_events(recorded.events[stream.name], HORIZON_MIN, horizons[stream.name])
         history.events[stream.name] = {row[stream.tick]: row for row in batch.to_pylist()}
         history.horizons[stream.name] = horizons[stream.name]
     relations = evaluate(program, analysis, history)
-    found = {view: snapshot(view, analysis.relations[view], relations[view]) for view in VIEWS}
+    found = {view: snapshot_messages(view, analysis.relations[view], relations[view]) for view in VIEWS}
     return {view: {key_of(message): message for message in rows.values()} for view, rows in found.items()}

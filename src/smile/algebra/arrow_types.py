@@ -8,7 +8,7 @@ import pyarrow as pa
 from smile.algebra import mmpl
 from smile.algebra.types import TIME, DataType
 
-_SIMPLE = {
+_SIMPLE_ARROW_TYPES = {
     "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bytes": pa.binary(),
     "time": pa.int64(), "interval": pa.int64(), "timestamp": pa.int64(), "date": pa.int64(), "null": pa.null(),
 }  # fmt: skip
@@ -19,7 +19,7 @@ def arrow_type(data: DataType) -> pa.DataType:
         return pa.decimal128(data.digits, data.scale)
     if data.name == "relation":
         return pa.list_(pa.struct([(name, arrow_type(column)) for name, column in data.columns]))
-    return _SIMPLE[data.name]
+    return _SIMPLE_ARROW_TYPES[data.name]
 
 
 def stream_types(stream: mmpl.StreamDef) -> dict[str, DataType]:

@@ -37,9 +37,11 @@ INT_DIGITS: Final = 19
 
 # Twice the digits a decimal may have and some: products of two decimals are exact, and nothing depends on the
 # default context of 28 digits, which any library may change.
-EXACT: Final = Context(prec=100, rounding=ROUND_HALF_UP, Emin=-999999, Emax=999999, traps=[InvalidOperation, Overflow])
+EXACT_CONTEXT: Final = Context(
+    prec=100, rounding=ROUND_HALF_UP, Emin=-999999, Emax=999999, traps=[InvalidOperation, Overflow]
+)
 
-_WHOLE: Final = {
+_INTEGER_RANGES: Final = {
     "int": (INT_MIN, INT_MAX),
     "time": (INT_MIN, INT_MAX),
     "interval": (INT_MIN, INT_MAX),
@@ -57,22 +59,22 @@ def common_type(a: DataType, b: DataType) -> DataType | None:
     if a.is_number and b.is_number:
         if "float" in (a.name, b.name):
             return a if a.name == "float" else b
-        return _widened(a, b)
-    moments = (DATE, TIMESTAMP, TIME)
-    if a in moments and b in moments:
-        return max(a, b, key=moments.index)
+        return _wider_decimal(a, b)
+    temporal_types = (DATE, TIMESTAMP, TIME)
+    if a in temporal_types and b in temporal_types:
+        return max(a, b, key=temporal_types.index)
     return None
 
 
-def _widened(a: DataType, b: DataType) -> DataType:
+def _wider_decimal(a: DataType, b: DataType) -> DataType:
     """The scale is the larger one, and room is made for the larger whole part, as far as 38 digits go: what does
     not fit overflows rather than losing digits behind the point."""
-    (a_digits, a_scale), (b_digits, b_scale) = decimal_shape(a), decimal_shape(b)
+    (a_digits, a_scale), (b_digits, b_scale) = digits_and_scale(a), digits_and_scale(b)
     scale = max(a_scale, b_scale)
     return decimal_type(min(limits.decimal_digits_max, max(a_digits - a_scale, b_digits - b_scale) + scale), scale)
 
 
-def decimal_shape(type: DataType) -> tuple[int, int]:
+def digits_and_scale(type: DataType) -> tuple[int, int]:
     """Digits and scale of a decimal, or of the decimal that holds any int."""
     return (INT_DIGITS, 0) if type.name == "int" else (type.digits or limits.decimal_digits_max, type.scale or 0)
 
@@ -88,7 +90,7 @@ def can_cast(a: DataType, b: DataType) -> bool:
     return pair in ({"bool", "int"}, {"int", "time"}) or pair <= {"date", "timestamp", "time"}
 
 
-def cast_is_monotone(a: DataType, b: DataType) -> bool:
+def is_monotone_cast(a: DataType, b: DataType) -> bool:
     """Whether a greater value never becomes a smaller one."""
     return a in (b, NULL) or (can_cast(a, b) and "string" not in (a.name, b.name) and b.name != "bool")
 
@@ -109,11 +111,11 @@ def cast(value: Value, source: DataType, target: DataType) -> Value:
     if target.name == "bool":
         return value != 0
     if target.is_number:
-        return fit(_number(value, target), target)
-    return fit(_moment(value, source, target), target)
+        return fit_number(_cast_to_number(value, target), target)
+    return fit_number(_cast_to_temporal(value, source, target), target)
 
 
-def _number(value: Value, target: DataType) -> int | float | Decimal | None:
+def _cast_to_number(value: Value, target: DataType) -> int | float | Decimal | None:
     assert isinstance(value, int | float | Decimal)
     if target.name == "float":
         return float(value)
@@ -124,7 +126,7 @@ def _number(value: Value, target: DataType) -> int | float | Decimal | None:
     return Decimal(f"{value:.14e}") if isinstance(value, float) else to_decimal(value)
 
 
-def _moment(value: Value, source: DataType, target: DataType) -> int:
+def _cast_to_temporal(value: Value, source: DataType, target: DataType) -> int:
     """Finer to coarser goes down, to the tick's own microsecond and the microsecond's own day."""
     assert isinstance(value, int)
     if "int" in (source.name, target.name):
@@ -144,33 +146,33 @@ def to_decimal(value: Value) -> Decimal:
 
 def round_half_away(value: Decimal, scale: int) -> Decimal:
     """To `scale` digits behind the point, ties away from zero; there is no negative zero. The result must fit EXACT."""
-    rounded = value.quantize(Decimal((0, (1,), -scale)), context=EXACT)
+    rounded = value.quantize(Decimal((0, (1,), -scale)), context=EXACT_CONTEXT)
     return rounded or rounded.copy_abs()
 
 
-def fit(value: int | float | Decimal | None, type: DataType) -> int | float | Decimal | None:
+def fit_number(value: int | float | Decimal | None, type: DataType) -> int | float | Decimal | None:
     """The number as `type` holds it, or None if it does not: overflow is NULL, and so are NaN and the infinities."""
     if value is None:
         return None
     if type.name == "float":
         return float(value) if math.isfinite(value) else None
     if type.name == "decimal":
-        digits, scale = decimal_shape(type)
+        digits, scale = digits_and_scale(type)
         exact = to_decimal(value)
         if exact.adjusted() >= digits - scale and exact:
             return None
         rounded = round_half_away(exact, scale)
         return rounded if rounded.adjusted() < digits - scale or not rounded else None
-    least, greatest = _WHOLE[type.name]
+    least, greatest = _INTEGER_RANGES[type.name]
     return int(value) if least <= value <= greatest else None
 
 
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_INT: Final = re.compile(r"[+-]?[0-9]+")
-_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
-_TRUE: Final = ("true", "yes", "on", "1")
-_FALSE: Final = ("false", "no", "off", "0")
+_INT_PATTERN: Final = re.compile(r"[+-]?[0-9]+")
+_NUMBER_PATTERN: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
+_TRUE_WORDS: Final = ("true", "yes", "on", "1")
+_FALSE_WORDS: Final = ("false", "no", "off", "0")
 
 
 def parse_literal(text: str, type: DataType) -> Value:
@@ -183,9 +185,9 @@ def parse_literal(text: str, type: DataType) -> Value:
         case "int" | "float" | "decimal":
             return _parse_number(text, type)
         case "time":
-            if _INT.fullmatch(text):
-                return _in_range(int(text), type, text)
-            return _in_range(_parse_timestamp(text) * TICKS_PER_MICROSECOND, type, text)
+            if _INT_PATTERN.fullmatch(text):
+                return _check_range(int(text), type, text)
+            return _check_range(_parse_timestamp(text) * TICKS_PER_MICROSECOND, type, text)
         case "timestamp":
             return _parse_timestamp(text)
         case "date":
@@ -230,25 +232,28 @@ def _parse_bool(text: str) -> bool:
     folded = text.lower()
     # PostgreSQL takes any beginning that leaves no doubt; `o` leaves one.
     if folded and folded != "o":
-        if any(word.startswith(folded) for word in _TRUE):
+        if any(word.startswith(folded) for word in _TRUE_WORDS):
             return True
-        if any(word.startswith(folded) for word in _FALSE):
+        if any(word.startswith(folded) for word in _FALSE_WORDS):
             return False
     raise ValueError(f"'{text}' is neither true nor false")
 
 
 def _parse_number(text: str, type: DataType) -> int | float | Decimal:
-    if not (_INT if type.name == "int" else _NUMBER).fullmatch(text) or len(text) > limits.number_chars_max:
+    if (
+        not (_INT_PATTERN if type.name == "int" else _NUMBER_PATTERN).fullmatch(text)
+        or len(text) > limits.number_chars_max
+    ):
         raise ValueError(f"'{text}' is not of type {type}")
     number = {"int": int, "float": float, "decimal": Decimal}[type.name](text)
-    return _in_range(number, type, text)
+    return _check_range(number, type, text)
 
 
-def _in_range(value: int | float | Decimal, type: DataType, text: str) -> int | float | Decimal:
-    fitting = fit(value, type)
-    if fitting is None:
+def _check_range(value: int | float | Decimal, type: DataType, text: str) -> int | float | Decimal:
+    fitted = fit_number(value, type)
+    if fitted is None:
         raise ValueError(f"'{text}' is out of range for type {type}")
-    return fitting
+    return fitted
 
 
 def _parse_timestamp(text: str) -> int:
@@ -272,7 +277,7 @@ def _timestamp_text(value: int) -> str:
 
 def _float_text(value: float) -> str:
     """PostgreSQL's: the fewest digits that read back the same; an exponent from 1e15 up and below 1e-4."""
-    sign, digits, exponent = Decimal(repr(value)).normalize(EXACT).as_tuple()
+    sign, digits, exponent = Decimal(repr(value)).normalize(EXACT_CONTEXT).as_tuple()
     assert isinstance(exponent, int)
     power = len(digits) - 1 + exponent
     if -4 <= power < 15 or not value:
@@ -284,19 +289,19 @@ def _float_text(value: float) -> str:
 
 # ── intervals ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_SECOND: Final = 1_000_000 * TICKS_PER_MICROSECOND
-UNITS: Final = {
-    "DAY": 86_400 * _SECOND,
-    "HOUR": 3_600 * _SECOND,
-    "MINUTE": 60 * _SECOND,
-    "SECOND": _SECOND,
+_TICKS_PER_SECOND: Final = 1_000_000 * TICKS_PER_MICROSECOND
+TICKS_PER_UNIT: Final = {
+    "DAY": 86_400 * _TICKS_PER_SECOND,
+    "HOUR": 3_600 * _TICKS_PER_SECOND,
+    "MINUTE": 60 * _TICKS_PER_SECOND,
+    "SECOND": _TICKS_PER_SECOND,
     "MILLISECOND": 1_000 * TICKS_PER_MICROSECOND,
     "MICROSECOND": TICKS_PER_MICROSECOND,
     "TICK": 1,
 }
 """Ticks of each unit, the largest first."""
 
-_SHORT: Final = {
+_UNIT_ABBREVIATIONS: Final = {
     "D": "DAY",
     "H": "HOUR",
     "HR": "HOUR",
@@ -310,33 +315,33 @@ _SHORT: Final = {
     "USEC": "MICROSECOND",
     "W": "WEEK",
 }
-_NOT_FIXED: Final = ("MON", "MONTH", "QUARTER", "Y", "YR", "YEAR", "DECADE", "CENTURY", "MILLENNIUM")
-_LITERAL: Final = re.compile(r"(?i)\s*(?:INTERVAL\b)?\s*'([^']*)'\s*([a-z][a-z ]*)?")
-_PART: Final = re.compile(
+_VARIABLE_UNITS: Final = ("MON", "MONTH", "QUARTER", "Y", "YR", "YEAR", "DECADE", "CENTURY", "MILLENNIUM")
+_INTERVAL_LITERAL: Final = re.compile(r"(?i)\s*(?:INTERVAL\b)?\s*'([^']*)'\s*([a-z][a-z ]*)?")
+_INTERVAL_PART: Final = re.compile(
     r"([+-]?)(?:(\d+(?::\d+){1,2}(?:\.\d*)?)|(\d+\.?\d*|\.\d+)\s*([a-z]+)?)", re.IGNORECASE | re.ASCII
 )
-_CLOCK: Final = ("HOUR", "MINUTE", "SECOND")
+_CLOCK_UNITS: Final = ("HOUR", "MINUTE", "SECOND")
 
 
 def interval_text(ticks: int) -> str:
-    unit = next(u for u, size in UNITS.items() if ticks % size == 0)
-    return f"INTERVAL '{ticks // UNITS[unit]}' {unit}"
+    unit = next(u for u, size in TICKS_PER_UNIT.items() if ticks % size == 0)
+    return f"INTERVAL '{ticks // TICKS_PER_UNIT[unit]}' {unit}"
 
 
 def parse_interval(text: str, unit: str | None = None) -> int:
     """Ticks. `unit` is what follows the quotes, and belongs to a number that has no unit of its own (else seconds)."""
-    literal = _LITERAL.fullmatch(text)
+    literal = _INTERVAL_LITERAL.fullmatch(text)
     if literal:
         text, unit = literal[1], literal[2] or unit
-    fields = [_unit(u) for u in re.split(r"\s+TO\s+", unit.strip().upper())] if unit else []
-    total, at = Fraction(0), 0
+    fields = [_unit_name(u) for u in re.split(r"\s+TO\s+", unit.strip().upper())] if unit else []
+    total, position = Fraction(0), 0
     stripped = text.strip()
-    while at < len(stripped):
-        part = _PART.match(stripped, at)
+    while position < len(stripped):
+        part = _INTERVAL_PART.match(stripped, position)
         if part is None:
             raise ValueError(f"'{text}' is not an interval; write for example '3 minutes'")
-        at = len(stripped) - len(stripped[part.end() :].lstrip())
-        total += _part_ticks(part, fields, followed=":" in stripped[at:])
+        position = len(stripped) - len(stripped[part.end() :].lstrip())
+        total += _part_ticks(part, fields, before_clock=":" in stripped[position:])
     if not stripped:
         raise ValueError("an interval is empty")
     if total.denominator != 1:
@@ -346,16 +351,22 @@ def parse_interval(text: str, unit: str | None = None) -> int:
     return int(total)
 
 
-def _part_ticks(part: re.Match[str], fields: list[str], followed: bool) -> Fraction:
+def _part_ticks(part: re.Match[str], fields: list[str], before_clock: bool) -> Fraction:
     sign, clock, number, unit = part.groups()
     if clock is None:
         # In '1 10:00:00' the number before the clock is days.
-        name = _unit(unit) if unit else "DAY" if followed else fields[-1] if fields else "SECOND"
+        name = _unit_name(unit) if unit else "DAY" if before_clock else fields[-1] if fields else "SECOND"
         ticks = Fraction(number) * _unit_ticks(name)
     else:
         parts = clock.split(":")
-        last = _CLOCK.index(fields[-1]) if len(fields) == 2 and fields[-1] in _CLOCK else 1 if len(parts) == 2 else 2
-        names = _CLOCK[max(0, last + 1 - len(parts)) : last + 1]
+        last_unit = (
+            _CLOCK_UNITS.index(fields[-1])
+            if len(fields) == 2 and fields[-1] in _CLOCK_UNITS
+            else 1
+            if len(parts) == 2
+            else 2
+        )
+        names = _CLOCK_UNITS[max(0, last_unit + 1 - len(parts)) : last_unit + 1]
         if len(names) != len(parts):
             raise ValueError(f"'{clock}' has more parts than its fields")
         ticks = sum((Fraction(p) * _unit_ticks(n) for p, n in zip(parts, names, strict=True)), Fraction(0))
@@ -363,24 +374,24 @@ def _part_ticks(part: re.Match[str], fields: list[str], followed: bool) -> Fract
 
 
 def _unit_ticks(name: str) -> int:
-    return 7 * UNITS["DAY"] if name == "WEEK" else UNITS[name]
+    return 7 * TICKS_PER_UNIT["DAY"] if name == "WEEK" else TICKS_PER_UNIT[name]
 
 
-def _unit(word: str) -> str:
+def _unit_name(word: str) -> str:
     upper = word.upper()
-    singular = upper if upper in _SHORT or upper in _NOT_FIXED else upper.removesuffix("S")
-    name = _SHORT.get(singular, singular)
-    if name in _NOT_FIXED or upper in ("CENTURIES", "MILLENNIA"):
+    singular = upper if upper in _UNIT_ABBREVIATIONS or upper in _VARIABLE_UNITS else upper.removesuffix("S")
+    name = _UNIT_ABBREVIATIONS.get(singular, singular)
+    if name in _VARIABLE_UNITS or upper in ("CENTURIES", "MILLENNIA"):
         raise ValueError(f"the length of a {name.lower()} is not fixed; write the interval in days")
-    if name not in UNITS and name != "WEEK":
+    if name not in TICKS_PER_UNIT and name != "WEEK":
         raise ValueError(f"'{word}' is not a unit of time")
     return name
 
 
 def _clock_text(ticks: int) -> str:
     """Hours, minutes and seconds, exact to the tick; `parse_interval` reads it back."""
-    minutes, rest = divmod(abs(ticks), UNITS["MINUTE"])
-    seconds = f"{EXACT.divide(Decimal(rest), Decimal(_SECOND)):f}"  # at most 16 digits behind the point: exact
+    minutes, rest = divmod(abs(ticks), TICKS_PER_UNIT["MINUTE"])
+    seconds = f"{EXACT_CONTEXT.divide(Decimal(rest), Decimal(_TICKS_PER_SECOND)):f}"  # at most 16 digits behind the point: exact
     whole, _, fraction = seconds.partition(".")
     clock = f"{minutes // 60:02d}:{minutes % 60:02d}:{int(whole):02d}" + (f".{fraction}" if fraction else "")
     return f"-{clock}" if ticks < 0 else clock

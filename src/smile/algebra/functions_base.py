@@ -10,16 +10,16 @@ from smile.algebra.coercions import common_type
 from smile.algebra.types import NULL, STRING, DataType, Value
 
 
-class Growth(Enum):
+class Monotonicity(Enum):
     """How a function answers to one argument while the others stand still (false is below true)."""
 
-    UP = "non-decreasing"
-    DOWN = "non-increasing"
-    EITHER = "one or the other, as the other arguments decide"
-    NEITHER = "neither"
+    INCREASING = "non-decreasing"
+    DECREASING = "non-increasing"
+    MONOTONE = "one or the other, as the other arguments decide"
+    NOT_MONOTONE = "neither"
 
 
-UP, DOWN, EITHER, NEITHER = Growth
+INCREASING, DECREASING, MONOTONE, NOT_MONOTONE = Monotonicity
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Signature:
     result: DataType
 
 
-Fit = Callable[[tuple[DataType, ...]], Signature | None]
-Apply = Callable[[tuple[Value, ...], Signature], Value]
-Limit = Callable[[tuple[Value, ...]], Value]
+SignatureResolver = Callable[[tuple[DataType, ...]], Signature | None]
+ValueFunction = Callable[[tuple[Value, ...], Signature], Value]
+LimitFunction = Callable[[tuple[Value, ...]], Value]
 
 
 @dataclass(frozen=True)
-class Scalar:
+class ScalarFunction:
     """One operator or function.
 
     `strict`: NULL for any argument gives NULL, and `apply` never sees one. `partial`: NULL may also come of arguments
@@ -47,22 +47,22 @@ class Scalar:
 
     name: str
     arity: tuple[int, int | None]
-    fit: Fit
-    apply: Apply
-    growth: tuple[Growth, ...]
+    resolve: SignatureResolver
+    apply: ValueFunction
+    monotonicity: tuple[Monotonicity, ...]
     strict: bool = True
     partial: bool = False
-    pivot: dict[int, int] = field(default_factory=dict)
-    limit: Limit | None = None
+    turning_points: dict[int, int] = field(default_factory=dict)
+    limit_at_infinity: LimitFunction | None = None
 
-    def growth_in(self, argument: int) -> Growth:
-        return self.growth[min(argument, len(self.growth) - 1)]
-
-
-INFINITE: Final = math.inf
+    def monotonicity_in(self, argument: int) -> Monotonicity:
+        return self.monotonicity[min(argument, len(self.monotonicity) - 1)]
 
 
-def same_type(types: tuple[DataType, ...]) -> DataType | None:
+INFINITY: Final = math.inf
+
+
+def common_type_of_all(types: tuple[DataType, ...]) -> DataType | None:
     """What all are coerced to, or None."""
     common: DataType | None = NULL
     for t in types:
@@ -70,18 +70,18 @@ def same_type(types: tuple[DataType, ...]) -> DataType | None:
     return common
 
 
-def fixed(args: tuple[DataType, ...], result: DataType, optional: int = 0) -> Fit:
+def fixed_signature(args: tuple[DataType, ...], result: DataType, optional: int = 0) -> SignatureResolver:
     """Exactly these types (or NULL); the last `optional` may be left out."""
 
-    def fit(types: tuple[DataType, ...]) -> Signature | None:
-        wanted = args[: len(types)]
-        fitting = len(args) - optional <= len(types) <= len(args) and all(
-            t in (w, NULL) for t, w in zip(types, wanted, strict=True)
+    def resolve(types: tuple[DataType, ...]) -> Signature | None:
+        expected = args[: len(types)]
+        fits = len(args) - optional <= len(types) <= len(args) and all(
+            t in (w, NULL) for t, w in zip(types, expected, strict=True)
         )
-        return Signature(wanted, result) if fitting else None
+        return Signature(expected, result) if fits else None
 
-    return fit
+    return resolve
 
 
-def is_text(type: DataType) -> bool:
+def is_text_type(type: DataType) -> bool:
     return type in (STRING, NULL)

@@ -3,27 +3,34 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from smile.algebra.functions_base import DOWN, NEITHER, UP, Scalar, Signature, same_type
+from smile.algebra.functions_base import (
+    DECREASING,
+    INCREASING,
+    NOT_MONOTONE,
+    ScalarFunction,
+    Signature,
+    common_type_of_all,
+)
 from smile.algebra.types import BOOL, NULL, DataType, Value
 
 COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=")
 
 
-def _fit_comparison(types: tuple[DataType, ...]) -> Signature | None:
-    common = same_type(types)
+def _comparison_signature(types: tuple[DataType, ...]) -> Signature | None:
+    common = common_type_of_all(types)
     return None if common is None or common.name == "relation" else Signature((common,) * len(types), BOOL)
 
 
-def _fit_logic(types: tuple[DataType, ...]) -> Signature | None:
+def _logic_signature(types: tuple[DataType, ...]) -> Signature | None:
     return Signature((BOOL,) * len(types), BOOL) if all(t in (BOOL, NULL) for t in types) else None
 
 
-def _fit_null_test(types: tuple[DataType, ...]) -> Signature | None:
+def _null_test_signature(types: tuple[DataType, ...]) -> Signature | None:
     return Signature(types, BOOL)
 
 
-def _fit_choice(types: tuple[DataType, ...]) -> Signature | None:
-    common = same_type(types)
+def _choice_signature(types: tuple[DataType, ...]) -> Signature | None:
+    common = common_type_of_all(types)
     return None if common is None or common.name == "relation" else Signature((common,) * len(types), common)
 
 
@@ -75,21 +82,30 @@ def _extreme(choose: Any) -> Callable[[tuple[Value, ...], Signature], Value]:
 
 
 FUNCTIONS: Final = (
-    Scalar("=", (2, 2), _fit_comparison, _compare(lambda a, b: a == b), (NEITHER, NEITHER)),
-    Scalar("<>", (2, 2), _fit_comparison, _compare(lambda a, b: a != b), (NEITHER, NEITHER)),
-    Scalar("<", (2, 2), _fit_comparison, _compare(lambda a, b: a < b), (DOWN, UP)),
-    Scalar("<=", (2, 2), _fit_comparison, _compare(lambda a, b: a <= b), (DOWN, UP)),
-    Scalar(">", (2, 2), _fit_comparison, _compare(lambda a, b: a > b), (UP, DOWN)),
-    Scalar(">=", (2, 2), _fit_comparison, _compare(lambda a, b: a >= b), (UP, DOWN)),
-    Scalar("and", (2, None), _fit_logic, _and, (UP,), strict=False),
-    Scalar("or", (2, None), _fit_logic, _or, (UP,), strict=False),
-    Scalar("not", (1, 1), _fit_logic, _not, (DOWN,)),
-    Scalar("is null", (1, 1), _fit_null_test, _is_null, (NEITHER,), strict=False),
-    Scalar("is not null", (1, 1), _fit_null_test, _is_not_null, (NEITHER,), strict=False),
-    Scalar("is distinct from", (2, 2), _fit_comparison, _is_distinct, (NEITHER, NEITHER), strict=False),
-    Scalar("is not distinct from", (2, 2), _fit_comparison, _is_not_distinct, (NEITHER, NEITHER), strict=False),
-    Scalar("coalesce", (1, None), _fit_choice, _coalesce, (UP,), strict=False),
-    Scalar("nullif", (2, 2), _fit_choice, _nullif, (NEITHER, NEITHER), strict=False),
-    Scalar("greatest", (1, None), _fit_choice, _extreme(max), (UP,), strict=False),
-    Scalar("least", (1, None), _fit_choice, _extreme(min), (UP,), strict=False),
+    ScalarFunction("=", (2, 2), _comparison_signature, _compare(lambda a, b: a == b), (NOT_MONOTONE, NOT_MONOTONE)),
+    ScalarFunction("<>", (2, 2), _comparison_signature, _compare(lambda a, b: a != b), (NOT_MONOTONE, NOT_MONOTONE)),
+    ScalarFunction("<", (2, 2), _comparison_signature, _compare(lambda a, b: a < b), (DECREASING, INCREASING)),
+    ScalarFunction("<=", (2, 2), _comparison_signature, _compare(lambda a, b: a <= b), (DECREASING, INCREASING)),
+    ScalarFunction(">", (2, 2), _comparison_signature, _compare(lambda a, b: a > b), (INCREASING, DECREASING)),
+    ScalarFunction(">=", (2, 2), _comparison_signature, _compare(lambda a, b: a >= b), (INCREASING, DECREASING)),
+    ScalarFunction("and", (2, None), _logic_signature, _and, (INCREASING,), strict=False),
+    ScalarFunction("or", (2, None), _logic_signature, _or, (INCREASING,), strict=False),
+    ScalarFunction("not", (1, 1), _logic_signature, _not, (DECREASING,)),
+    ScalarFunction("is null", (1, 1), _null_test_signature, _is_null, (NOT_MONOTONE,), strict=False),
+    ScalarFunction("is not null", (1, 1), _null_test_signature, _is_not_null, (NOT_MONOTONE,), strict=False),
+    ScalarFunction(
+        "is distinct from", (2, 2), _comparison_signature, _is_distinct, (NOT_MONOTONE, NOT_MONOTONE), strict=False
+    ),
+    ScalarFunction(
+        "is not distinct from",
+        (2, 2),
+        _comparison_signature,
+        _is_not_distinct,
+        (NOT_MONOTONE, NOT_MONOTONE),
+        strict=False,
+    ),
+    ScalarFunction("coalesce", (1, None), _choice_signature, _coalesce, (INCREASING,), strict=False),
+    ScalarFunction("nullif", (2, 2), _choice_signature, _nullif, (NOT_MONOTONE, NOT_MONOTONE), strict=False),
+    ScalarFunction("greatest", (1, None), _choice_signature, _extreme(max), (INCREASING,), strict=False),
+    ScalarFunction("least", (1, None), _choice_signature, _extreme(min), (INCREASING,), strict=False),
 )

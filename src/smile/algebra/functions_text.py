@@ -4,34 +4,45 @@ from functools import lru_cache
 from typing import Any, Final
 
 from smile.algebra.coercions import can_cast
-from smile.algebra.functions_base import NEITHER, UP, Scalar, Signature, fixed, is_text
+from smile.algebra.functions_base import (
+    INCREASING,
+    NOT_MONOTONE,
+    ScalarFunction,
+    Signature,
+    fixed_signature,
+    is_text_type,
+)
 from smile.algebra.types import BOOL, BYTES, INT, NULL, STRING, DataType, Value
 
-Text = Any  # str, or int where the signature says so: the functions below are handed what their signatures demand
+TextOrInt = Any  # str, or int where the signature says so: the functions below are handed what their signatures demand
 
 
-def _fit_concatenation(types: tuple[DataType, ...]) -> Signature | None:
+def _concatenation_signature(types: tuple[DataType, ...]) -> Signature | None:
     """Two byte strings, or a string and anything that has a text."""
     if BYTES in types and all(t in (BYTES, NULL) for t in types):
         return Signature((BYTES, BYTES), BYTES)
-    texts = any(is_text(t) for t in types) and all(can_cast(t, STRING) for t in types)
-    return Signature((STRING, STRING), STRING) if texts else None
+    fits = any(is_text_type(t) for t in types) and all(can_cast(t, STRING) for t in types)
+    return Signature((STRING, STRING), STRING) if fits else None
 
 
-def _fit_concat(types: tuple[DataType, ...]) -> Signature | None:
+def _concat_signature(types: tuple[DataType, ...]) -> Signature | None:
     return Signature((STRING,) * len(types), STRING) if all(can_cast(t, STRING) for t in types) else None
 
 
-def _fit_length(types: tuple[DataType, ...]) -> Signature | None:
-    return Signature((BYTES if types[0] == BYTES else STRING,), INT) if is_text(types[0]) or types[0] == BYTES else None
+def _length_signature(types: tuple[DataType, ...]) -> Signature | None:
+    return (
+        Signature((BYTES if types[0] == BYTES else STRING,), INT)
+        if is_text_type(types[0]) or types[0] == BYTES
+        else None
+    )
 
 
-_ANY_ONE: Final = object()
-_ANY_RUN: Final = object()
+_ANY_CHARACTER: Final = object()
+_ANY_STRING: Final = object()
 
 
 @lru_cache(maxsize=1024)
-def _pattern(pattern: str, escape: str) -> tuple[object, ...] | None:
+def _compile_pattern(pattern: str, escape: str) -> tuple[object, ...] | None:
     """The pattern's parts, or None if it ends in the middle of an escape."""
     parts: list[object] = []
     characters = iter(pattern)
@@ -42,40 +53,40 @@ def _pattern(pattern: str, escape: str) -> tuple[object, ...] | None:
                 return None
             parts.append(literal)
         else:
-            parts.append(_ANY_RUN if c == "%" else _ANY_ONE if c == "_" else c)
+            parts.append(_ANY_STRING if c == "%" else _ANY_CHARACTER if c == "_" else c)
     return tuple(parts)
 
 
-def _matches(text: str, parts: tuple[object, ...]) -> bool:
+def _is_match(text: str, parts: tuple[object, ...]) -> bool:
     """Only the last `%` is ever reconsidered, so that no pattern takes more than length times length."""
-    at = part = 0
-    run: tuple[int, int] | None = None
-    while at < len(text):
-        if part < len(parts) and parts[part] is _ANY_RUN:
-            run = (at, part)
-            part += 1
-        elif part < len(parts) and (parts[part] is _ANY_ONE or parts[part] == text[at]):
-            at, part = at + 1, part + 1
-        elif run is not None:
-            run = (run[0] + 1, run[1])
-            at, part = run[0], run[1] + 1
+    position = part_index = 0
+    retry: tuple[int, int] | None = None
+    while position < len(text):
+        if part_index < len(parts) and parts[part_index] is _ANY_STRING:
+            retry = (position, part_index)
+            part_index += 1
+        elif part_index < len(parts) and (parts[part_index] is _ANY_CHARACTER or parts[part_index] == text[position]):
+            position, part_index = position + 1, part_index + 1
+        elif retry is not None:
+            retry = (retry[0] + 1, retry[1])
+            position, part_index = retry[0], retry[1] + 1
         else:
             return False
-    return all(p is _ANY_RUN for p in parts[part:])
+    return all(p is _ANY_STRING for p in parts[part_index:])
 
 
-def _like(values: tuple[Text, ...], signature: Signature) -> Value:
+def _like(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     text, pattern = values[:2]
     escape = values[2] if len(values) == 3 else "\\"
-    parts = _pattern(pattern, escape) if len(escape) <= 1 else None
-    return None if parts is None else _matches(text, parts)
+    parts = _compile_pattern(pattern, escape) if len(escape) <= 1 else None
+    return None if parts is None else _is_match(text, parts)
 
 
-def _ilike(values: tuple[Text, ...], signature: Signature) -> Value:
+def _ilike(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     return _like((values[0].lower(), values[1].lower(), *values[2:]), signature)
 
 
-def _substring(values: tuple[Text, ...], signature: Signature) -> Value:
+def _substring(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     text, start = values[:2]
     if len(values) == 2:
         return text[max(0, start - 1) :]  # type: ignore[no-any-return]
@@ -84,64 +95,82 @@ def _substring(values: tuple[Text, ...], signature: Signature) -> Value:
     return text[max(0, start - 1) : max(0, start - 1 + values[2])]  # type: ignore[no-any-return]
 
 
-def _left(values: tuple[Text, ...], signature: Signature) -> Value:
+def _left(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     return values[0][: values[1]]  # type: ignore[no-any-return]
 
 
-def _right(values: tuple[Text, ...], signature: Signature) -> Value:
+def _right(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     """A negative count leaves out that many from the left, as in PostgreSQL."""
     text, count = values
     return text[-count:] if count < 0 else text[max(0, len(text) - count) :]  # type: ignore[no-any-return]
 
 
-def _replace(values: tuple[Text, ...], signature: Signature) -> Value:
+def _replace(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     text, old, new = values
     return text.replace(old, new) if old else text  # type: ignore[no-any-return]
 
 
-def _split_part(values: tuple[Text, ...], signature: Signature) -> Value:
+def _split_part(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     text, separator, number = values
     if number == 0:
         return None
     parts = text.split(separator) if separator else [text]
-    at = number - 1 if number > 0 else len(parts) + number
-    return parts[at] if 0 <= at < len(parts) else ""
+    index = number - 1 if number > 0 else len(parts) + number
+    return parts[index] if 0 <= index < len(parts) else ""
 
 
-def _concatenated(values: tuple[Text, ...], signature: Signature) -> Value:
+def _concatenate(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     return values[0] + values[1]  # type: ignore[no-any-return]
 
 
-def _concat(values: tuple[Text, ...], signature: Signature) -> Value:
+def _concat(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     return "".join(v for v in values if v is not None)
 
 
-_SPACES: Final = " "
+_DEFAULT_TRIM_CHARACTERS: Final = " "
 
 
-def _plain(name: str, args: tuple[DataType, ...], result: DataType, of: Any, optional: int = 0) -> Scalar:
+def _simple_function(
+    name: str, args: tuple[DataType, ...], result: DataType, function: Any, optional: int = 0
+) -> ScalarFunction:
     """A function of exact types that Python has already."""
     arity = (len(args) - optional, len(args))
-    return Scalar(name, arity, fixed(args, result, optional), lambda values, signature: of(*values), (NEITHER,))
+    return ScalarFunction(
+        name,
+        arity,
+        fixed_signature(args, result, optional),
+        lambda values, signature: function(*values),
+        (NOT_MONOTONE,),
+    )
 
 
 FUNCTIONS: Final = (
-    Scalar("||", (2, 2), _fit_concatenation, _concatenated, (NEITHER, UP)),
-    Scalar("concat", (1, None), _fit_concat, _concat, (NEITHER,), strict=False),
-    Scalar("like", (2, 3), fixed((STRING,) * 3, BOOL, 1), _like, (NEITHER,), partial=True),
-    Scalar("ilike", (2, 3), fixed((STRING,) * 3, BOOL, 1), _ilike, (NEITHER,), partial=True),
-    Scalar("length", (1, 1), _fit_length, lambda values, signature: len(values[0]), (NEITHER,)),  # type: ignore[arg-type]
-    Scalar("substring", (2, 3), fixed((STRING, INT, INT), STRING, 1), _substring, (NEITHER,), partial=True),
-    Scalar("left", (2, 2), fixed((STRING, INT), STRING), _left, (NEITHER,)),
-    Scalar("right", (2, 2), fixed((STRING, INT), STRING), _right, (NEITHER,)),
-    Scalar("replace", (3, 3), fixed((STRING,) * 3, STRING), _replace, (NEITHER,)),
-    Scalar("split_part", (3, 3), fixed((STRING, STRING, INT), STRING), _split_part, (NEITHER,), partial=True),
-    _plain("lower", (STRING,), STRING, str.lower),
-    _plain("upper", (STRING,), STRING, str.upper),
-    _plain("reverse", (STRING,), STRING, lambda text: text[::-1]),
-    _plain("trim", (STRING, STRING), STRING, lambda text, of=_SPACES: text.strip(of) if of else text, 1),
-    _plain("ltrim", (STRING, STRING), STRING, lambda text, of=_SPACES: text.lstrip(of) if of else text, 1),
-    _plain("rtrim", (STRING, STRING), STRING, lambda text, of=_SPACES: text.rstrip(of) if of else text, 1),
-    _plain("position", (STRING, STRING), INT, lambda part, text: text.find(part) + 1),
-    _plain("starts_with", (STRING, STRING), BOOL, str.startswith),
+    ScalarFunction("||", (2, 2), _concatenation_signature, _concatenate, (NOT_MONOTONE, INCREASING)),
+    ScalarFunction("concat", (1, None), _concat_signature, _concat, (NOT_MONOTONE,), strict=False),
+    ScalarFunction("like", (2, 3), fixed_signature((STRING,) * 3, BOOL, 1), _like, (NOT_MONOTONE,), partial=True),
+    ScalarFunction("ilike", (2, 3), fixed_signature((STRING,) * 3, BOOL, 1), _ilike, (NOT_MONOTONE,), partial=True),
+    ScalarFunction("length", (1, 1), _length_signature, lambda values, signature: len(values[0]), (NOT_MONOTONE,)),  # type: ignore[arg-type]
+    ScalarFunction(
+        "substring", (2, 3), fixed_signature((STRING, INT, INT), STRING, 1), _substring, (NOT_MONOTONE,), partial=True
+    ),
+    ScalarFunction("left", (2, 2), fixed_signature((STRING, INT), STRING), _left, (NOT_MONOTONE,)),
+    ScalarFunction("right", (2, 2), fixed_signature((STRING, INT), STRING), _right, (NOT_MONOTONE,)),
+    ScalarFunction("replace", (3, 3), fixed_signature((STRING,) * 3, STRING), _replace, (NOT_MONOTONE,)),
+    ScalarFunction(
+        "split_part", (3, 3), fixed_signature((STRING, STRING, INT), STRING), _split_part, (NOT_MONOTONE,), partial=True
+    ),
+    _simple_function("lower", (STRING,), STRING, str.lower),
+    _simple_function("upper", (STRING,), STRING, str.upper),
+    _simple_function("reverse", (STRING,), STRING, lambda text: text[::-1]),
+    _simple_function(
+        "trim", (STRING, STRING), STRING, lambda text, of=_DEFAULT_TRIM_CHARACTERS: text.strip(of) if of else text, 1
+    ),
+    _simple_function(
+        "ltrim", (STRING, STRING), STRING, lambda text, of=_DEFAULT_TRIM_CHARACTERS: text.lstrip(of) if of else text, 1
+    ),
+    _simple_function(
+        "rtrim", (STRING, STRING), STRING, lambda text, of=_DEFAULT_TRIM_CHARACTERS: text.rstrip(of) if of else text, 1
+    ),
+    _simple_function("position", (STRING, STRING), INT, lambda part, text: text.find(part) + 1),
+    _simple_function("starts_with", (STRING, STRING), BOOL, str.startswith),
 )

@@ -7,7 +7,7 @@ from functools import singledispatchmethod
 
 from smile import limits
 from smile.algebra import mmpl
-from smile.algebra.scalars import expect, type_of
+from smile.algebra.scalars import expect_type, type_of
 from smile.algebra.types import (
     BOOL,
     FLOAT,
@@ -20,7 +20,7 @@ from smile.algebra.types import (
     decimal_type,
     relation_type,
 )
-from smile.errors import error, nearest
+from smile.errors import did_you_mean, error
 from smile.source import Span
 
 WINDOW_COLUMNS = ("window_start", "window_end")
@@ -44,17 +44,17 @@ class Heading:
         return tuple(c for c in self.columns if c not in self.hidden)
 
     @property
-    def values(self) -> tuple[str, ...]:
+    def value_columns(self) -> tuple[str, ...]:
         """The visible columns that are not key."""
         return tuple(c for c in self.visible if c not in self.key)
 
 
 def stream_heading(stream: mmpl.StreamDef) -> Heading:
-    _unique((stream.tick, *(name for name, _ in stream.columns)), stream.span)
+    _check_unique((stream.tick, *(name for name, _ in stream.columns)), stream.span)
     return Heading({stream.tick: TIME, **dict(stream.columns)}, (stream.tick,), tick=(stream.tick,))
 
 
-def whole_key_equated(heading: Heading, joined: Iterable[str]) -> bool:
+def is_key_equated(heading: Heading, joined: Iterable[str]) -> bool:
     return set(heading.key) <= set(joined)
 
 
@@ -63,22 +63,22 @@ class Headings:
 
     def __init__(self, relations: Mapping[str, Heading] | None = None) -> None:
         self.relations = dict(relations or {})
-        self._known: dict[mmpl.Rel, Heading] = {}
+        self._cache: dict[mmpl.Rel, Heading] = {}
 
     @classmethod
-    def of_program(cls, program: mmpl.Program) -> "Headings":
+    def from_program(cls, program: mmpl.Program) -> "Headings":
         headings = cls({s.name: stream_heading(s) for s in program.streams})
         for stream in program.streams:
             for check in stream.checks:
-                expect(check, BOOL, headings.relations[stream.name].columns)
+                expect_type(check, BOOL, headings.relations[stream.name].columns)
         for view in program.views:
-            headings.relations[view.name] = headings.of(view.body)
+            headings.relations[view.name] = headings.heading_of(view.body)
         return headings
 
-    def of(self, rel: mmpl.Rel) -> Heading:
-        heading = self._known.get(rel)
+    def heading_of(self, rel: mmpl.Rel) -> Heading:
+        heading = self._cache.get(rel)
         if heading is None:
-            heading = self._known[rel] = self._compute(rel)
+            heading = self._cache[rel] = self._compute(rel)
         return heading
 
     @singledispatchmethod
@@ -86,41 +86,43 @@ class Headings:
         raise AssertionError(rel)
 
     @_compute.register
-    def _(self, rel: mmpl.Ref) -> Heading:
+    def _(self, rel: mmpl.RelationRef) -> Heading:
         if rel.name not in self.relations:
-            raise error("E021", f"there is no stream or view {rel.name}", rel.span, nearest(rel.name, self.relations))
+            raise error(
+                "E021", f"there is no stream or view {rel.name}", rel.span, did_you_mean(rel.name, self.relations)
+            )
         return self.relations[rel.name]
 
     @_compute.register
     def _(self, rel: mmpl.Restrict) -> Heading:
-        heading = self.of(rel.input)
-        expect(rel.predicate, BOOL, heading.columns)
+        heading = self.heading_of(rel.input)
+        expect_type(rel.predicate, BOOL, heading.columns)
         return replace(heading, total=False)
 
     @_compute.register
     def _(self, rel: mmpl.Project) -> Heading:
-        heading = self.of(rel.input)
-        _unique(rel.columns, rel.span)
-        _exist(rel.columns, heading, rel.span)
+        heading = self.heading_of(rel.input)
+        _check_unique(rel.columns, rel.span)
+        _check_columns_exist(rel.columns, heading, rel.span)
         hidden = [c for c in heading.key if c not in rel.columns]
         columns = {c: heading.columns[c] for c in (*rel.columns, *hidden)}
         return replace(heading, columns=columns, hidden=frozenset(hidden))
 
     @_compute.register
     def _(self, rel: mmpl.Extend) -> Heading:
-        heading = self.of(rel.input)
+        heading = self.heading_of(rel.input)
         new = {name: type_of(e, heading.columns) for name, e in rel.assignments}
-        _unique((*heading.columns, *(name for name, _ in rel.assignments)), rel.span)
+        _check_unique((*heading.columns, *(name for name, _ in rel.assignments)), rel.span)
         return replace(heading, columns={**heading.columns, **new})
 
     @_compute.register
     def _(self, rel: mmpl.Rename) -> Heading:
-        heading = self.of(rel.input)
-        _exist((old for old, _ in rel.pairs), heading, rel.span)
-        _unique((old for old, _ in rel.pairs), rel.span)
+        heading = self.heading_of(rel.input)
+        _check_columns_exist((old for old, _ in rel.pairs), heading, rel.span)
+        _check_unique((old for old, _ in rel.pairs), rel.span)
         new = dict(rel.pairs)
         names = tuple(new.get(c, c) for c in heading.columns)
-        _unique(names, rel.span)
+        _check_unique(names, rel.span)
         return Heading(
             dict(zip(names, heading.columns.values(), strict=True)),
             tuple(new.get(c, c) for c in heading.key),
@@ -131,20 +133,20 @@ class Headings:
 
     @_compute.register
     def _(self, rel: mmpl.Join) -> Heading:
-        left, right = self.of(rel.left), self.of(rel.right)
+        left, right = self.heading_of(rel.left), self.heading_of(rel.right)
         _check_pairs(rel.on, left, right, rel.span)
         both = {**right.columns, **left.columns}
         if rel.when is not None:
-            expect(rel.when, BOOL, both)
+            expect_type(rel.when, BOOL, both)
         if rel.kind in ("semi", "anti"):
             return replace(left, total=False)
         if rel.kind == "match":
-            assert rel.mark is not None
-            _unique((*left.columns, rel.mark), rel.span)
-            return replace(left, columns={**left.columns, rel.mark: BOOL}, total=False)
+            assert rel.match_column is not None
+            _check_unique((*left.columns, rel.match_column), rel.span)
+            return replace(left, columns={**left.columns, rel.match_column: BOOL}, total=False)
         merged = [r for a, r in rel.on if a == r]
-        _unique((*left.columns, *(c for c in right.columns if c not in merged)), rel.span)
-        key, tick = _join_key(rel, left, right)
+        _check_unique((*left.columns, *(c for c in right.columns if c not in merged)), rel.span)
+        key, tick = _join_key_and_tick(rel, left, right)
         on_keys = {a for a, _ in rel.on} == set(left.key) and {b for _, b in rel.on} == set(right.key)
         # With a key of either side, no row has two values that differ.
         one_key = len(key) == len(left.key)
@@ -157,24 +159,24 @@ class Headings:
 
     @_compute.register
     def _(self, rel: mmpl.Asof) -> Heading:
-        left, right = self.of(rel.left), self.of(rel.right)
-        _check_pairs((*rel.on, rel.at), left, right, rel.span)
-        for side, column in ((left, rel.at[0]), (right, rel.at[1])):
+        left, right = self.heading_of(rel.left), self.heading_of(rel.right)
+        _check_pairs((*rel.on, rel.ticks), left, right, rel.span)
+        for side, column in ((left, rel.ticks[0]), (right, rel.ticks[1])):
             if side.columns[column] not in (TIME, TIMESTAMP):
                 raise error("E043", f"ASOF JOIN needs a time, {column} is {side.columns[column]}", rel.span)
-        if right.tick[:1] != (rel.at[1],):
-            raise error("E043", f"{rel.at[1]} is not the tick of the joined relation", rel.span)
-        merged = [r for a, r in (*rel.on, rel.at) if a == r]
+        if right.tick[:1] != (rel.ticks[1],):
+            raise error("E043", f"{rel.ticks[1]} is not the tick of the joined relation", rel.span)
+        merged = [r for a, r in (*rel.on, rel.ticks) if a == r]
         kept = {c: t for c, t in right.columns.items() if c not in merged and c not in right.hidden}
-        _unique((*left.columns, *kept), rel.span)
+        _check_unique((*left.columns, *kept), rel.span)
         return replace(left, columns={**left.columns, **kept}, total=False)
 
     @_compute.register
     def _(self, rel: mmpl.Summarize) -> Heading:
-        heading = self.of(rel.input)
-        _exist(rel.per, heading, rel.span)
-        _comparable(rel.per, heading, rel.span)
-        _unique((*rel.per, *(name for name, _ in rel.aggregates)), rel.span)
+        heading = self.heading_of(rel.input)
+        _check_columns_exist(rel.per, heading, rel.span)
+        _check_comparable(rel.per, heading, rel.span)
+        _check_unique((*rel.per, *(name for name, _ in rel.aggregates)), rel.span)
         columns = {c: heading.columns[c] for c in rel.per}
         columns |= {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
         tick = heading.tick if set(heading.tick) <= set(rel.per) else ()
@@ -182,17 +184,17 @@ class Headings:
 
     @_compute.register
     def _(self, rel: mmpl.Distinct) -> Heading:
-        heading = self.of(rel.input)
+        heading = self.heading_of(rel.input)
         visible = heading.visible
-        _comparable(visible, heading, rel.span)
+        _check_comparable(visible, heading, rel.span)
         tick = heading.tick if set(heading.tick) <= set(visible) else ()
         return Heading({c: heading.columns[c] for c in visible}, visible, tick=tick)
 
     @_compute.register
     def _(self, rel: mmpl.Best) -> Heading:
-        heading = self.of(rel.input)
-        _exist(rel.per, heading, rel.span)
-        _comparable(rel.per, heading, rel.span)
+        heading = self.heading_of(rel.input)
+        _check_columns_exist(rel.per, heading, rel.span)
+        _check_comparable(rel.per, heading, rel.span)
         if rel.k < 1:
             raise error("E033", "the number of rows is a whole number above zero", rel.span)
         for e, _ in rel.by:
@@ -203,8 +205,8 @@ class Headings:
 
     @_compute.register
     def _(self, rel: mmpl.Window) -> Heading:
-        heading = self.of(rel.input)
-        _exist((rel.on,), heading, rel.span)
+        heading = self.heading_of(rel.input)
+        _check_columns_exist((rel.on,), heading, rel.span)
         on_type = heading.columns[rel.on]
         if on_type not in (TIME, TIMESTAMP):
             raise error("E046", f"a window needs a time or a timestamp, {rel.on} is {on_type}", rel.span)
@@ -221,52 +223,52 @@ class Headings:
             if heading.tick[:1] != (rel.on,):
                 raise error("E043", f"LAST needs the tick of the relation, {rel.on} is not", rel.span)
             return replace(heading, total=False)
-        _unique((*heading.columns, *WINDOW_COLUMNS), rel.span)
+        _check_unique((*heading.columns, *WINDOW_COLUMNS), rel.span)
         columns = {**heading.columns, **dict.fromkeys(WINDOW_COLUMNS, on_type)}
         key = (*heading.key, "window_start") if rel.kind == "hop" else heading.key
         return replace(heading, columns=columns, key=key, total=False)
 
     @_compute.register
     def _(self, rel: mmpl.Over) -> Heading:
-        heading = self.of(rel.input)
-        _exist((*rel.per, rel.by), heading, rel.span)
-        _comparable(rel.per, heading, rel.span)
+        heading = self.heading_of(rel.input)
+        _check_columns_exist((*rel.per, rel.by), heading, rel.span)
+        _check_comparable(rel.per, heading, rel.span)
         if heading.tick[:1] != (rel.by,):
             raise error("E043", f"OVER must be ordered by the tick of the relation, {rel.by} is not", rel.span)
         new = {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
-        _unique((*heading.columns, *(name for name, _ in rel.aggregates)), rel.span)
+        _check_unique((*heading.columns, *(name for name, _ in rel.aggregates)), rel.span)
         return replace(heading, columns={**heading.columns, **new}, total=False)
 
     @_compute.register
     def _(self, rel: mmpl.Silence) -> Heading:
-        heading = self.of(rel.input)
-        _exist((*rel.per, rel.tick), heading, rel.span)
-        _comparable(rel.per, heading, rel.span)
+        heading = self.heading_of(rel.input)
+        _check_columns_exist((*rel.per, rel.tick), heading, rel.span)
+        _check_comparable(rel.per, heading, rel.span)
         if heading.key != (rel.tick,) or heading.tick != heading.key:
             raise error("E043", f"SILENCE needs rows keyed by one tick, {rel.tick} is not their key", rel.span)
-        _unique((*heading.columns, rel.name), rel.span)
+        _check_unique((*heading.columns, rel.name), rel.span)
         return replace(heading, columns={**heading.columns, rel.name: BOOL}, total=False)
 
     @_compute.register
     def _(self, rel: mmpl.Merge) -> Heading:
-        headings = [self.of(i) for i in rel.inputs]
+        headings = [self.heading_of(i) for i in rel.inputs]
         for heading, node in zip(headings, rel.inputs, strict=True):
             if len(heading.key) != 1 or heading.tick != heading.key:
                 raise error("E043", "MERGE needs relations keyed by one tick each", node.span or rel.span)
-        first = _same_visible("MERGE", headings, rel.span)
+        first = _check_same_visible_columns("MERGE", headings, rel.span)
         if any(h.key != first.key for h in headings):
             raise error("E044", "MERGE needs the tick in the same column of each relation", rel.span)
         if first.key[0] in first.hidden:
             raise error("E043", "MERGE needs the tick to be selected", rel.span)
-        _unique((*first.visible, "source"), rel.span)
+        _check_unique((*first.visible, "source"), rel.span)
         tick = (first.key[0], "source")
         columns = {tick[0]: TIME, "source": INT, **{c: first.columns[c] for c in first.visible}}
         return Heading(columns, tick, tick=tick)
 
     @_compute.register
     def _(self, rel: mmpl.Union) -> Heading:
-        headings = [self.of(i) for i in rel.inputs]
-        first = _same_visible("UNION", headings, rel.span)
+        headings = [self.heading_of(i) for i in rel.inputs]
+        first = _check_same_visible_columns("UNION", headings, rel.span)
         columns = {c: first.columns[c] for c in first.visible}
         hidden = {"branch": INT}
         for heading in headings:
@@ -274,7 +276,7 @@ class Headings:
                 if c in columns or c == "branch" or hidden.get(c, heading.columns[c]) != heading.columns[c]:
                     raise error("E044", f"the hidden key column {c} clashes in UNION", rel.span)
                 hidden[c] = heading.columns[c]
-        _unique((*columns, "branch"), rel.span)
+        _check_unique((*columns, "branch"), rel.span)
         keys = [c for c in columns if any(c in h.key for h in headings)]
         return Heading(
             {**columns, **hidden}, ("branch", *keys, *(c for c in hidden if c != "branch")), frozenset(hidden)
@@ -282,14 +284,14 @@ class Headings:
 
 
 def aggregate_type(aggregate: mmpl.Aggregate, heading: Heading, span: Span | None) -> DataType:
-    where = aggregate.span or span
+    error_span = aggregate.span or span
     if aggregate.function == "group":
-        _exist(aggregate.columns, heading, where)
-        _unique(aggregate.columns, where)
+        _check_columns_exist(aggregate.columns, heading, error_span)
+        _check_unique(aggregate.columns, error_span)
         return relation_type(tuple((c, heading.columns[c]) for c in aggregate.columns))
     arg = type_of(aggregate.arg, heading.columns) if aggregate.arg is not None else None
     if aggregate.function == "count_distinct" and arg is not None and not arg.is_ordered:
-        raise error("E031", f"COUNT(DISTINCT) cannot compare a {arg.name}", where)
+        raise error("E031", f"COUNT(DISTINCT) cannot compare a {arg.name}", error_span)
     if aggregate.function in ("count", "count_distinct"):
         return INT
     assert arg is not None
@@ -299,18 +301,18 @@ def aggregate_type(aggregate: mmpl.Aggregate, heading: Heading, span: Span | Non
             raise error(
                 "E043",
                 "LATEST needs rows with one tick, and these have none",
-                where,
+                error_span,
                 "Take LATEST of a stream, or group so that the tick stays in the key.",
             )
         return arg
     if aggregate.function in ("min", "max"):
         if not arg.is_ordered:
-            raise error("E031", f"{name} of a {arg.name} has no meaning", where)
+            raise error("E031", f"{name} of a {arg.name} has no meaning", error_span)
         return arg
     if arg.name == "interval":
         return arg
     if not arg.is_number:
-        raise error("E031", f"{name} needs a number or an interval, not {arg}", where)
+        raise error("E031", f"{name} needs a number or an interval, not {arg}", error_span)
     if aggregate.function == "avg":
         return FLOAT
     if arg.name == "decimal":
@@ -320,19 +322,19 @@ def aggregate_type(aggregate: mmpl.Aggregate, heading: Heading, span: Span | Non
 
 
 def _check_pairs(on: Sequence[tuple[str, str]], left: Heading, right: Heading, span: Span | None) -> None:
-    _unique((f"{a} = {b}" for a, b in on), span)
+    _check_unique((f"{a} = {b}" for a, b in on), span)
     for a, b in on:
-        _exist((a,), left, span)
-        _exist((b,), right, span)
+        _check_columns_exist((a,), left, span)
+        _check_columns_exist((b,), right, span)
         if left.columns[a] != right.columns[b]:
             raise error("E030", f"{a} is {left.columns[a]}, but {b} is {right.columns[b]}", span)
 
 
-def _join_key(rel: mmpl.Join, left: Heading, right: Heading) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _join_key_and_tick(rel: mmpl.Join, left: Heading, right: Heading) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """A side whose whole key is equated adds nothing to the key, provided that the other side is always there."""
-    if rel.kind in ("inner", "left") and whole_key_equated(right, (b for _, b in rel.on)):
+    if rel.kind in ("inner", "left") and is_key_equated(right, (b for _, b in rel.on)):
         return left.key, left.tick
-    if rel.kind == "right" and whole_key_equated(left, (a for a, _ in rel.on)):
+    if rel.kind == "right" and is_key_equated(left, (a for a, _ in rel.on)):
         return right.key, right.tick
     if rel.kind == "full" and rel.when is not None and any(a == b for a, b in rel.on):
         hint = "Give the right column another name, and equate the two."
@@ -340,29 +342,29 @@ def _join_key(rel: mmpl.Join, left: Heading, right: Heading) -> tuple[tuple[str,
     return (*left.key, *(c for c in right.key if c not in left.key)), ()
 
 
-def _same_visible(what: str, headings: list[Heading], span: Span | None) -> Heading:
+def _check_same_visible_columns(operator: str, headings: list[Heading], span: Span | None) -> Heading:
     first = headings[0]
     for h in headings[1:]:
         if h.visible != first.visible or any(h.columns[c] != first.columns[c] for c in h.visible):
-            raise error("E044", f"{what} needs the same columns of the same types in each relation", span)
+            raise error("E044", f"{operator} needs the same columns of the same types in each relation", span)
     return first
 
 
-def _exist(names: Iterable[str], heading: Heading, span: Span | None) -> None:
+def _check_columns_exist(names: Iterable[str], heading: Heading, span: Span | None) -> None:
     for name in names:
         if name not in heading.columns:
-            raise error("E022", f"there is no column {name}", span, nearest(name, heading.columns))
+            raise error("E022", f"there is no column {name}", span, did_you_mean(name, heading.columns))
 
 
-def _comparable(names: Sequence[str], heading: Heading, span: Span | None) -> None:
+def _check_comparable(names: Sequence[str], heading: Heading, span: Span | None) -> None:
     """Columns that rows are grouped by: each once, and of a type that can be compared."""
-    _unique(names, span)
+    _check_unique(names, span)
     for name in names:
         if not heading.columns[name].is_ordered:
             raise error("E031", f"rows cannot be told apart by {name}, a {heading.columns[name].name}", span)
 
 
-def _unique(names: Iterable[str], span: Span | None) -> None:
+def _check_unique(names: Iterable[str], span: Span | None) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:

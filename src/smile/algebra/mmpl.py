@@ -13,7 +13,7 @@ from smile.source import Span
 
 
 @cache
-def _compared(node: type) -> tuple[str, ...]:
+def _compared_fields(node: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(node) if f.compare)
 
 
@@ -31,7 +31,7 @@ class Node:
 
     def _content(self) -> tuple[object, ...]:
         """What makes two nodes of one class the same."""
-        return tuple([getattr(self, name) for name in _compared(type(self))])  # type: ignore[arg-type]  # a class has a hash
+        return tuple([getattr(self, name) for name in _compared_fields(type(self))])  # type: ignore[arg-type]  # a class has a hash
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """A hash of text is another in every process."""
@@ -59,7 +59,7 @@ class Expr(Node):
 
 
 @dataclass(frozen=True)
-class Column(Expr):
+class ColumnRef(Expr):
     name: str
 
 
@@ -119,7 +119,7 @@ class Rel(Node):
 
 
 @dataclass(frozen=True)
-class Ref(Rel):
+class RelationRef(Rel):
     """A stream or a view, by name."""
 
     name: str
@@ -171,7 +171,7 @@ class Join(Rel):
     right: Rel
     on: tuple[tuple[str, str], ...]
     when: Expr | None = None
-    mark: str | None = None
+    match_column: str | None = None
     null_aware: bool = False
 
 
@@ -184,7 +184,7 @@ class Asof(Rel):
     left: Rel
     right: Rel
     on: tuple[tuple[str, str], ...]
-    at: tuple[str, str]
+    ticks: tuple[str, str]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from lark.lexer import PatternStr
 
 from smile import limits
 from smile.algebra import mmpl
-from smile.algebra.from_tree import FromTree
+from smile.algebra.mmpl_builder import MmplBuilder
 from smile.algebra.printer import GRAMMAR, KEYWORDS
 from smile.errors import SmileError, error
 from smile.source import Source, Span
@@ -35,17 +35,17 @@ def parse_expression(text: str) -> mmpl.Expr:
 def _parse(text: str, start: str) -> object:
     _check_nesting(text)
     try:
-        tree = _lark().parse(text, start=start)
+        tree = _lark_parser().parse(text, start=start)
     except UnexpectedInput as unexpected:
         raise _syntax_error(unexpected) from None
     try:
-        return FromTree().transform(tree)
+        return MmplBuilder().transform(tree)
     except VisitError as wrapped:
         raise wrapped.orig_exc from None
 
 
 @cache
-def _lark() -> Lark:
+def _lark_parser() -> Lark:
     # The basic lexer: a keyword is a keyword everywhere, so that what must be quoted does not depend on its place.
     return Lark(
         GRAMMAR,
@@ -66,8 +66,8 @@ _LEXEME: Final = re.compile(
     re.VERBOSE,
 )
 _UNCLOSED: Final = {"'": ("string", "'"), '"': ("quoted name", '"'), "/*": ("comment", "*/")}
-_OPENS: Final = frozenset({"(", "{", "CASE"})
-_CLOSES: Final = frozenset({")", "}", "END"})
+_OPENING: Final = frozenset({"(", "{", "CASE"})
+_CLOSING: Final = frozenset({")", "}", "END"})
 
 
 def _check_nesting(text: str) -> None:
@@ -75,23 +75,23 @@ def _check_nesting(text: str) -> None:
     for lexeme in _LEXEME.finditer(text):
         word = lexeme[0]
         if lexeme["unclosed"]:
-            what, closing = _UNCLOSED[word]
+            construct, closing = _UNCLOSED[word]
             raise error(
                 "E011",
-                f"this {what} does not end",
+                f"this {construct} does not end",
                 Span(*lexeme.span()),
-                f"A {what} goes on until {closing}, across lines too.",
+                f"A {construct} goes on until {closing}, across lines too.",
             )
-        if word in _OPENS:
+        if word in _OPENING:
             depth += 1
-        elif word in _CLOSES:
+        elif word in _CLOSING:
             depth -= 1
         if depth > limits.nesting_max:
             message = f"brackets within brackets, more than {limits.nesting_max} deep"
             raise error("E012", message, Span(*lexeme.span()), "Make a view of the inner part and use its name here.")
 
 
-_WORDS: Final = {
+_TERMINAL_NAMES: Final = {
     "NAME": "a name",
     "QUOTED_NAME": "a name",
     "INT": "a whole number",
@@ -102,10 +102,10 @@ _WORDS: Final = {
 
 def _syntax_error(unexpected: UnexpectedInput) -> SmileError:
     accepted = frozenset(cast(Any, unexpected).interactive_parser.accepts())
-    hint = f"Expected {_in_words(accepted)}."
+    hint = f"Expected {_describe_expected(accepted)}."
     if isinstance(unexpected, UnexpectedCharacters):
-        at = cast(int, unexpected.pos_in_stream)
-        return error("E010", f"unexpected character {unexpected.char}", Span(at, at + 1), hint)
+        position = cast(int, unexpected.pos_in_stream)
+        return error("E010", f"unexpected character {unexpected.char}", Span(position, position + 1), hint)
     assert isinstance(unexpected, UnexpectedToken)
     token = unexpected.token
     if token.type == "$END":
@@ -119,24 +119,26 @@ def _syntax_error(unexpected: UnexpectedInput) -> SmileError:
     return error("E010", f"unexpected {token}", Span(start, start + len(token)), hint)
 
 
-def _in_words(accepted: frozenset[str]) -> str:
+def _describe_expected(accepted: frozenset[str]) -> str:
     """What may stand here; ways to go on with an expression that could end here are left out."""
-    words: list[str] = []
+    descriptions: list[str] = []
     if accepted >= _accepted_after("1 *", "expression"):
         accepted -= _accepted_after("", "expression")
-        words.append("an expression")
+        descriptions.append("an expression")
     if accepted >= _accepted_after("a", "relation"):
         accepted -= _accepted_after("a", "relation")
-        words.append("an operator such as WHERE")
+        descriptions.append("an operator such as WHERE")
     if accepted >= _accepted_after("1", "expression"):
         accepted -= _accepted_after("a", "expression")
-    signs = {t.name: f"'{t.pattern.value}'" for t in _lark().terminals if isinstance(t.pattern, PatternStr)}
-    words += sorted({_WORDS.get(name) or (name if name in KEYWORDS else signs[name]) for name in accepted})
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    signs = {t.name: f"'{t.pattern.value}'" for t in _lark_parser().terminals if isinstance(t.pattern, PatternStr)}
+    descriptions += sorted(
+        {_TERMINAL_NAMES.get(name) or (name if name in KEYWORDS else signs[name]) for name in accepted}
+    )
+    return " or ".join(filter(None, [", ".join(descriptions[:-1]), descriptions[-1]]))
 
 
 @cache
 def _accepted_after(text: str, start: str) -> frozenset[str]:
-    parser = cast(Any, _lark().parse_interactive(text, start=start))
+    parser = cast(Any, _lark_parser().parse_interactive(text, start=start))
     parser.exhaust_lexer()
     return frozenset(parser.accepts()) - {"$END"}

@@ -18,21 +18,21 @@ KEYWORDS: Final = frozenset(re.findall(r'"([A-Z]+)"', GRAMMAR))
 _BARE_NAME: Final = re.compile(re.findall(r"^NAME: /(.*)/$", GRAMMAR, re.MULTILINE)[0])
 
 
-class _Part(NamedTuple):
+class _ExpressionPiece(NamedTuple):
     """An expression where the grammar wants one that binds at least as tightly as `level`."""
 
     expr: mmpl.Expr
     level: int = 0
 
 
-class _Pipeline(NamedTuple):
+class _RelationPiece(NamedTuple):
     """A relation whose lines after the first start at `indent`."""
 
     rel: mmpl.Rel
     indent: int
 
 
-_Piece = str | _Part | _Pipeline
+_Piece = str | _ExpressionPiece | _RelationPiece
 
 
 class _Infix(NamedTuple):
@@ -59,7 +59,7 @@ _INFIX: Final[dict[str, _Infix]] = {
 }
 _POSTFIX: Final = {"is null": "IS NULL", "is not null": "IS NOT NULL"}
 
-JOINS: Final[dict[mmpl.JoinKind, str]] = {
+JOIN_KEYWORDS: Final[dict[mmpl.JoinKind, str]] = {
     "inner": "JOIN",
     "left": "LEFT JOIN",
     "right": "RIGHT JOIN",
@@ -78,11 +78,11 @@ def print_program(program: mmpl.Program) -> str:
 
 
 def print_relation(rel: mmpl.Rel) -> str:
-    return _render([_Pipeline(rel, 0)])
+    return _render([_RelationPiece(rel, 0)])
 
 
 def print_expression(expr: mmpl.Expr) -> str:
-    return _render([_Part(expr)])
+    return _render([_ExpressionPiece(expr)])
 
 
 def name_text(name: str) -> str:
@@ -104,14 +104,14 @@ def _render(pieces: list[_Piece]) -> str:
         match stack.pop():
             case str(text):
                 out.append(text)
-            case _Part(expr, level):
+            case _ExpressionPiece(expr, level):
                 stack.extend(reversed(_expression(expr, level)))
-            case _Pipeline(rel, indent):
+            case _RelationPiece(rel, indent):
                 stack.extend(reversed(_pipeline(rel, indent)))
     return "".join(out)
 
 
-def _listed(items: Iterable[list[_Piece]], separator: str = ", ") -> list[_Piece]:
+def _separate(items: Iterable[list[_Piece]], separator: str = ", ") -> list[_Piece]:
     pieces: list[_Piece] = []
     for item in items:
         if pieces:
@@ -137,100 +137,103 @@ def _stream(stream: mmpl.StreamDef) -> list[_Piece]:
     if stream.publisher_timed:
         pieces.append(" TICKS PUBLISHER")
     for check in stream.checks:
-        pieces += ["\n  CHECK ", _Part(check)]
+        pieces += ["\n  CHECK ", _ExpressionPiece(check)]
     return pieces
 
 
 def _view(view: mmpl.ViewDef) -> list[_Piece]:
     heading = f"{'LET' if view.shared else 'VIEW'} {name_text(view.name)} :="
-    if isinstance(view.body, mmpl.Ref):
+    if isinstance(view.body, mmpl.RelationRef):
         return [heading, " ", name_text(view.body.name)]
-    return [heading, _line(1), _Pipeline(view.body, 1)]
+    return [heading, _new_line(1), _RelationPiece(view.body, 1)]
 
 
 # ── relations ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _line(indent: int) -> str:
+def _new_line(indent: int) -> str:
     return "\n" + "  " * indent
 
 
 def _pipeline(rel: mmpl.Rel, indent: int) -> list[_Piece]:
     operators: list[list[_Piece]] = []
-    while not isinstance(rel, mmpl.Ref | mmpl.Merge | mmpl.Union):
-        operators.append([_line(indent), *_operator(rel, indent)])
+    while not isinstance(rel, mmpl.RelationRef | mmpl.Merge | mmpl.Union):
+        operators.append([_new_line(indent), *_operator(rel, indent)])
         rel = trees.inputs_of(rel)[0]
     return [piece for part in (_head(rel, indent), *reversed(operators)) for piece in part]
 
 
-def _head(rel: mmpl.Ref | mmpl.Merge | mmpl.Union, indent: int) -> list[_Piece]:
-    if isinstance(rel, mmpl.Ref):
+def _head(rel: mmpl.RelationRef | mmpl.Merge | mmpl.Union, indent: int) -> list[_Piece]:
+    if isinstance(rel, mmpl.RelationRef):
         return [name_text(rel.name)]
     keyword = "MERGE" if isinstance(rel, mmpl.Merge) else "UNION"
-    inputs = _listed(([_line(indent + 1), _Pipeline(i, indent + 1)] for i in rel.inputs), ",")
-    return [f"{keyword} {{", *inputs, _line(indent), "}"]
+    inputs = _separate(([_new_line(indent + 1), _RelationPiece(i, indent + 1)] for i in rel.inputs), ",")
+    return [f"{keyword} {{", *inputs, _new_line(indent), "}"]
 
 
 def _operator(rel: mmpl.Rel, indent: int) -> list[_Piece]:
     """The operator's own line, without what it is applied to."""
     match rel:
         case mmpl.Restrict(_, predicate):
-            return ["WHERE ", _Part(predicate)]
+            return ["WHERE ", _ExpressionPiece(predicate)]
         case mmpl.Project(_, columns):
             return [f"PROJECT {_names(columns)}"]
         case mmpl.Extend(_, assignments):
-            return ["EXTEND {", *_listed([f"{name_text(n)} := ", _Part(e)] for n, e in assignments), "}"]
+            return ["EXTEND {", *_separate([f"{name_text(n)} := ", _ExpressionPiece(e)] for n, e in assignments), "}"]
         case mmpl.Rename(_, pairs):
             return ["RENAME {" + ", ".join(f"{name_text(old)} AS {name_text(new)}" for old, new in pairs) + "}"]
         case mmpl.Join():
             return _join(rel, indent)
-        case mmpl.Asof(kind, _, right, on, (at_left, at_right)):
+        case mmpl.Asof(kind, _, right, on, (left_tick, right_tick)):
             keyword = "ASOF JOIN " if kind == "inner" else "ASOF LEFT JOIN "
-            at = f" AT {name_text(at_left)} >= {name_text(at_right)}"
-            return [keyword, *_operand(right, indent), _on(on), at]
+            tick_condition = f" AT {name_text(left_tick)} >= {name_text(right_tick)}"
+            return [keyword, *_operand(right, indent), _on(on), tick_condition]
         case mmpl.Summarize(_, per, aggregates):
             return [f"SUMMARIZE PER {_names(per)} ADD ", *_aggregates(aggregates)]
         case mmpl.Distinct():
             return ["DISTINCT"]
         case mmpl.Best(_, k, by, per):
-            order = _listed([_Part(e), " DESC" if descending else ""] for e, descending in by)
+            order = _separate([_ExpressionPiece(e), " DESC" if descending else ""] for e, descending in by)
             return [f"BEST {k} BY ", *order, f" PER {_names(per)}"]
         case mmpl.Window(kind, _, on_column, size, slide):
-            sliding = "" if slide is None else f" SLIDE {interval_text(slide)}"
-            return [f"{kind.upper()} {name_text(on_column)}{sliding} SIZE {interval_text(size)}"]
-        case mmpl.Over(_, per, by_column, extent, aggregates):
-            reach = "UNBOUNDED" if extent is None else interval_text(extent)
-            return [f"OVER PER {_names(per)} BY {name_text(by_column)} RANGE {reach} ADD ", *_aggregates(aggregates)]
+            slide_text = "" if slide is None else f" SLIDE {interval_text(slide)}"
+            return [f"{kind.upper()} {name_text(on_column)}{slide_text} SIZE {interval_text(size)}"]
+        case mmpl.Over(_, per, by_column, range_ticks, aggregates):
+            range_text = "UNBOUNDED" if range_ticks is None else interval_text(range_ticks)
+            return [
+                f"OVER PER {_names(per)} BY {name_text(by_column)} RANGE {range_text} ADD ",
+                *_aggregates(aggregates),
+            ]
         case mmpl.Silence(_, name, tick, per, longer_than):
-            kept = f"{name_text(name)} := {name_text(tick)} PER {_names(per)} > {interval_text(longer_than)}"
-            return [f"SILENCE {{{kept}}}"]
+            silence_text = f"{name_text(name)} := {name_text(tick)} PER {_names(per)} > {interval_text(longer_than)}"
+            return [f"SILENCE {{{silence_text}}}"]
     raise AssertionError(type(rel))
 
 
 def _join(join: mmpl.Join, indent: int) -> list[_Piece]:
-    pieces = [f"{JOINS[join.kind]} ", *_operand(join.right, indent), _on(join.on)]
+    pieces = [f"{JOIN_KEYWORDS[join.kind]} ", *_operand(join.right, indent), _on(join.on)]
     if join.null_aware:
         pieces.append(" NULL AWARE")
     if join.when is not None:
-        pieces += [" WHEN ", _Part(join.when)]
-    if join.mark is not None:
-        pieces.append(f" AS {name_text(join.mark)}")
+        pieces += [" WHEN ", _ExpressionPiece(join.when)]
+    if join.match_column is not None:
+        pieces.append(f" AS {name_text(join.match_column)}")
     return pieces
 
 
 def _operand(rel: mmpl.Rel, indent: int) -> list[_Piece]:
-    if isinstance(rel, mmpl.Ref):
+    if isinstance(rel, mmpl.RelationRef):
         return [name_text(rel.name)]
-    return ["(", _line(indent + 1), _Pipeline(rel, indent + 1), _line(indent), ")"]
+    return ["(", _new_line(indent + 1), _RelationPiece(rel, indent + 1), _new_line(indent), ")"]
 
 
 def _on(pairs: tuple[tuple[str, str], ...]) -> str:
-    shown = (name_text(a) if a == b else f"{name_text(a)} = {name_text(b)}" for a, b in pairs)
-    return " ON {" + ", ".join(shown) + "}"
+    conditions = (name_text(a) if a == b else f"{name_text(a)} = {name_text(b)}" for a, b in pairs)
+    return " ON {" + ", ".join(conditions) + "}"
 
 
 def _aggregates(aggregates: tuple[tuple[str, mmpl.Aggregate], ...]) -> list[_Piece]:
-    return ["{", *_listed([f"{name_text(name)} := ", *_aggregate(a)] for name, a in aggregates), "}"]
+    return ["{", *_separate([f"{name_text(name)} := ", *_aggregate(a)] for name, a in aggregates), "}"]
 
 
 def _aggregate(aggregate: mmpl.Aggregate) -> list[_Piece]:
@@ -239,22 +242,22 @@ def _aggregate(aggregate: mmpl.Aggregate) -> list[_Piece]:
     if aggregate.arg is None:
         return ["COUNT()"]
     if aggregate.function == "count_distinct":
-        return ["COUNT(DISTINCT ", _Part(aggregate.arg), ")"]
-    return [f"{aggregate.function.upper()}(", _Part(aggregate.arg), ")"]
+        return ["COUNT(DISTINCT ", _ExpressionPiece(aggregate.arg), ")"]
+    return [f"{aggregate.function.upper()}(", _ExpressionPiece(aggregate.arg), ")"]
 
 
 # ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _expression(expr: mmpl.Expr, level: int) -> list[_Piece]:
-    own, pieces = _unparenthesised(expr)
-    return pieces if own >= level else ["(", *pieces, ")"]
+    own_level, pieces = _unparenthesised(expr)
+    return pieces if own_level >= level else ["(", *pieces, ")"]
 
 
 def _unparenthesised(expr: mmpl.Expr) -> tuple[int, list[_Piece]]:
     """How tightly the expression binds, and its pieces."""
     match expr:
-        case mmpl.Column(name):
+        case mmpl.ColumnRef(name):
             return _PRIMARY, [name_text(name)]
         case mmpl.Constant():
             # An integer binds like a negation, so that the negation of 5 is -(5), and -5 is the constant.
@@ -263,12 +266,12 @@ def _unparenthesised(expr: mmpl.Expr) -> tuple[int, list[_Piece]]:
         case mmpl.Call():
             return _call(expr)
         case mmpl.Cast(arg, data_type):
-            return _PRIMARY, ["CAST(", _Part(arg), f" AS {type_text(data_type)})"]
+            return _PRIMARY, ["CAST(", _ExpressionPiece(arg), f" AS {type_text(data_type)})"]
         case mmpl.Case(branches, otherwise):
             pieces: list[_Piece] = ["CASE"]
             for condition, value in branches:
-                pieces += [" WHEN ", _Part(condition), " THEN ", _Part(value)]
-            return _PRIMARY, [*pieces, " ELSE ", _Part(otherwise), " END"]
+                pieces += [" WHEN ", _ExpressionPiece(condition), " THEN ", _ExpressionPiece(value)]
+            return _PRIMARY, [*pieces, " ELSE ", _ExpressionPiece(otherwise), " END"]
     raise AssertionError(type(expr))
 
 
@@ -276,17 +279,21 @@ def _call(call: mmpl.Call) -> tuple[int, list[_Piece]]:
     match call.args:
         case (left, right) if call.function in _INFIX:
             infix = _INFIX[call.function]
-            return infix.level, [_Part(left, infix.left), f" {infix.symbol} ", _Part(right, infix.right)]
+            return infix.level, [
+                _ExpressionPiece(left, infix.left),
+                f" {infix.symbol} ",
+                _ExpressionPiece(right, infix.right),
+            ]
         case (_, _, *_) if call.function in ("and", "or"):
             infix = _INFIX[call.function]
-            return infix.level, _listed(([_Part(a, infix.left)] for a in call.args), f" {infix.symbol} ")
+            return infix.level, _separate(([_ExpressionPiece(a, infix.left)] for a in call.args), f" {infix.symbol} ")
         case (arg,) if call.function in _POSTFIX:
-            return _IS, [_Part(arg, _IS), f" {_POSTFIX[call.function]}"]
+            return _IS, [_ExpressionPiece(arg, _IS), f" {_POSTFIX[call.function]}"]
         case (arg,) if call.function == "not":
-            return _NOT, ["NOT ", _Part(arg, _NOT)]
+            return _NOT, ["NOT ", _ExpressionPiece(arg, _NOT)]
         case (arg,) if call.function == "neg":
-            return _NEG, ["-", _Part(arg, _PRIMARY)]
-    return _PRIMARY, [f"{name_text(call.function)}(", *_listed([_Part(a)] for a in call.args), ")"]
+            return _NEG, ["-", _ExpressionPiece(arg, _PRIMARY)]
+    return _PRIMARY, [f"{name_text(call.function)}(", *_separate([_ExpressionPiece(a)] for a in call.args), ")"]
 
 
 def _constant(constant: mmpl.Constant) -> str:

@@ -9,31 +9,39 @@ from typing import Final
 
 from smile.algebra import functions_arithmetic, functions_logic, functions_text, functions_time
 from smile.algebra.coercions import can_cast, cast
-from smile.algebra.functions_base import DOWN, EITHER, NEITHER, UP, Growth, Scalar, Signature
+from smile.algebra.functions_base import (
+    DECREASING,
+    INCREASING,
+    MONOTONE,
+    NOT_MONOTONE,
+    Monotonicity,
+    ScalarFunction,
+    Signature,
+)
 from smile.algebra.functions_logic import COMPARISONS
-from smile.algebra.mmpl import Call, Case, Cast, Column, Constant, Expr
+from smile.algebra.mmpl import Call, Case, Cast, ColumnRef, Constant, Expr
 from smile.algebra.types import BOOL, DataType, Value
-from smile.errors import error, nearest
+from smile.errors import did_you_mean, error
 
 __all__ = [
     "COMPARISONS",
-    "DOWN",
-    "EITHER",
-    "NEITHER",
-    "SCALARS",
-    "UP",
-    "Growth",
-    "Scalar",
+    "DECREASING",
+    "INCREASING",
+    "MONOTONE",
+    "NOT_MONOTONE",
+    "SCALAR_FUNCTIONS",
+    "Monotonicity",
+    "ScalarFunction",
     "Signature",
     "arity_of",
     "evaluate",
     "evaluate_expr",
-    "expect",
-    "resolve",
+    "expect_type",
+    "resolve_signature",
     "type_of",
 ]
 
-SCALARS: Final[dict[str, Scalar]] = {
+SCALAR_FUNCTIONS: Final[dict[str, ScalarFunction]] = {
     f.name: f
     for module in (functions_arithmetic, functions_logic, functions_text, functions_time)
     for f in module.FUNCTIONS
@@ -42,31 +50,31 @@ SCALARS: Final[dict[str, Scalar]] = {
 
 def arity_of(name: str) -> tuple[int, int | None]:
     """The least and the greatest number of arguments; None is any number."""
-    return SCALARS[name].arity
+    return SCALAR_FUNCTIONS[name].arity
 
 
 @lru_cache(maxsize=4096)
-def resolve(name: str, arg_types: tuple[DataType, ...]) -> Signature | None:
+def resolve_signature(name: str, arg_types: tuple[DataType, ...]) -> Signature | None:
     """What `name` makes of these types, or None if they, or their number, do not fit."""
-    scalar = SCALARS[name]
+    scalar = SCALAR_FUNCTIONS[name]
     least, greatest = scalar.arity
     if len(arg_types) < least or (greatest is not None and len(arg_types) > greatest):
         return None
-    return scalar.fit(arg_types)
+    return scalar.resolve(arg_types)
 
 
 def evaluate(name: str, values: tuple[Value, ...], signature: Signature) -> Value:
     """The result for values that are of the signature's types already."""
-    scalar = SCALARS[name]
+    scalar = SCALAR_FUNCTIONS[name]
     return None if scalar.strict and None in values else scalar.apply(values, signature)
 
 
 def type_of(expr: Expr, types: Mapping[str, DataType]) -> DataType:
     """The type of an expression whose coercions are all explicit, or the error in it."""
     match expr:
-        case Column(name):
+        case ColumnRef(name):
             if name not in types:
-                raise error("E022", f"there is no column {name}", expr.span, nearest(name, types))
+                raise error("E022", f"there is no column {name}", expr.span, did_you_mean(name, types))
             return types[name]
         case Constant():
             return expr.type
@@ -80,33 +88,35 @@ def type_of(expr: Expr, types: Mapping[str, DataType]) -> DataType:
         case Case(branches, otherwise):
             result = type_of(otherwise, types)
             for condition, value in branches:
-                expect(condition, BOOL, types)
-                expect(value, result, types)
+                expect_type(condition, BOOL, types)
+                expect_type(value, result, types)
             return result
     raise AssertionError(expr)
 
 
-def expect(expr: Expr, wanted: DataType, types: Mapping[str, DataType]) -> None:
-    found = type_of(expr, types)
-    if found != wanted:
-        raise error("E031", f"expected {wanted}, found {found}", expr.span)
+def expect_type(expr: Expr, expected: DataType, types: Mapping[str, DataType]) -> None:
+    actual = type_of(expr, types)
+    if actual != expected:
+        raise error("E031", f"expected {expected}, found {actual}", expr.span)
 
 
 def signature_of(call: Call, types: Mapping[str, DataType]) -> Signature:
-    if call.function not in SCALARS:
-        raise error("E026", f"there is no function {call.function}", call.span, nearest(call.function, SCALARS))
+    if call.function not in SCALAR_FUNCTIONS:
+        raise error(
+            "E026", f"there is no function {call.function}", call.span, did_you_mean(call.function, SCALAR_FUNCTIONS)
+        )
     arg_types = tuple(type_of(a, types) for a in call.args)
-    signature = resolve(call.function, arg_types)
+    signature = resolve_signature(call.function, arg_types)
     if signature is None or signature.args != arg_types:
-        given = ", ".join(map(str, arg_types))
-        raise error("E031", f"{call.function} cannot be applied to ({given})", call.span)
+        arg_list = ", ".join(map(str, arg_types))
+        raise error("E031", f"{call.function} cannot be applied to ({arg_list})", call.span)
     return signature
 
 
 def evaluate_expr(expr: Expr, row: Mapping[str, Value], types: Mapping[str, DataType]) -> Value:
     """The value of an expression on a plain row."""
     match expr:
-        case Column():
+        case ColumnRef():
             return row[expr.name]
         case Constant():
             return expr.value

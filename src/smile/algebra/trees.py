@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from smile.algebra.mmpl import Asof, Call, Case, Cast, Column, Expr, Join, Merge, Ref, Rel, Union
+from smile.algebra.mmpl import Asof, Call, Case, Cast, ColumnRef, Expr, Join, Merge, Rel, RelationRef, Union
 
 
 def inputs_of(rel: Rel) -> tuple[Rel, ...]:
     match rel:
-        case Ref():
+        case RelationRef():
             return ()
         case Join() | Asof():
             return (rel.left, rel.right)
@@ -40,12 +40,12 @@ def with_inputs(rel: Rel, inputs: tuple[Rel, ...]) -> Rel:
             return replace(rel, input=inputs[0])  # type: ignore[call-arg]
 
 
-def rebuild(rel: Rel, change: Callable[[Rel], Rel]) -> Rel:
+def rebuild_relation(rel: Rel, change: Callable[[Rel], Rel]) -> Rel:
     """Apply `change` to every node, inputs first."""
-    return change(with_inputs(rel, tuple(rebuild(i, change) for i in inputs_of(rel))))
+    return change(with_inputs(rel, tuple(rebuild_relation(i, change) for i in inputs_of(rel))))
 
 
-def parts_of(expr: Expr) -> tuple[Expr, ...]:
+def operands_of(expr: Expr) -> tuple[Expr, ...]:
     match expr:
         case Call():
             return expr.args
@@ -62,49 +62,49 @@ def columns_in(expr: Expr) -> frozenset[str]:
     stack = [expr]
     while stack:
         node = stack.pop()
-        if isinstance(node, Column):
+        if isinstance(node, ColumnRef):
             names.add(node.name)
-        stack.extend(parts_of(node))
+        stack.extend(operands_of(node))
     return frozenset(names)
 
 
-def with_parts(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
+def with_operands(expr: Expr, operands: tuple[Expr, ...]) -> Expr:
     """The same operator on other operands; the node itself where nothing changed."""
-    if all(a is b for a, b in zip(parts, parts_of(expr), strict=True)):
+    if all(a is b for a, b in zip(operands, operands_of(expr), strict=True)):
         return expr
     match expr:
         case Call():
-            return replace(expr, args=parts)
+            return replace(expr, args=operands)
         case Cast():
-            return replace(expr, arg=parts[0])
+            return replace(expr, arg=operands[0])
         case Case():
-            pairs = tuple(zip(parts[:-1:2], parts[1:-1:2], strict=True))
-            return replace(expr, branches=pairs, otherwise=parts[-1])
+            pairs = tuple(zip(operands[:-1:2], operands[1:-1:2], strict=True))
+            return replace(expr, branches=pairs, otherwise=operands[-1])
     raise AssertionError(expr)
 
 
 def rebuild_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    return change(with_parts(expr, tuple(rebuild_expr(p, change) for p in parts_of(expr))))
+    return change(with_operands(expr, tuple(rebuild_expr(p, change) for p in operands_of(expr))))
 
 
 def rename_columns(expr: Expr, new: Mapping[str, str]) -> Expr:
     def change(e: Expr) -> Expr:
-        return replace(e, name=new[e.name]) if isinstance(e, Column) and e.name in new else e
+        return replace(e, name=new[e.name]) if isinstance(e, ColumnRef) and e.name in new else e
 
     return rebuild_expr(expr, change)
 
 
 def conjuncts(predicate: Expr) -> list[Expr]:
     """The operands of AND, of ANDs within it too, in their order."""
-    found: list[Expr] = []
+    operands: list[Expr] = []
     stack = [predicate]
     while stack:
-        top = stack.pop()
-        if isinstance(top, Call) and top.function == "and":
-            stack.extend(reversed(top.args))
+        node = stack.pop()
+        if isinstance(node, Call) and node.function == "and":
+            stack.extend(reversed(node.args))
         else:
-            found.append(top)
-    return found
+            operands.append(node)
+    return operands
 
 
 def conjunction(predicates: Sequence[Expr]) -> Expr:

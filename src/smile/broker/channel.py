@@ -5,141 +5,145 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smile.broker.rows import Grown, Key, Rows, tuples
+from smile.broker.view_store import GrowableArray, Key, ViewStore, row_tuples
 from smile.columns.hashing import hashes
 from smile.columns.values import Array, Indices
-from smile.kernels.changes import Changes
+from smile.kernels.delta import Delta
 
 if TYPE_CHECKING:
-    from smile.broker.subscription import Subscription
-    from smile.broker.told import Told
+    from smile.broker.subscription import ViewSubscription
+    from smile.broker.view_frame import ViewFrame
 
 
-Asked = tuple[int, int, int, bool]
+FrameRequest = tuple[int, int, int, bool]
 """After which change, how many, up to which one rows that are gone are left out, and whether all is told anew."""
 
 
 class Channel:
     """Of a row that changed again, the earlier change is passed over, and forgotten now and then."""
 
-    __slots__ = ("_check", "last", "numbers", "places", "subscribers", "waiting")
+    __slots__ = ("_compact_at", "change_numbers", "last_frame", "slots", "subscriber_count", "waiting")
 
     def __init__(self) -> None:
-        self.numbers = Grown("i8")
-        self.places = Grown("i8")
-        self.waiting: set[Subscription] = set()
+        self.change_numbers = GrowableArray("i8")
+        self.slots = GrowableArray("i8")
+        self.waiting: set[ViewSubscription] = set()
         """Those who have been told everything, and are to be woken."""
-        self.subscribers = 0
-        self.last: tuple[Asked, Told] | None = None
+        self.subscriber_count = 0
+        self.last_frame: tuple[FrameRequest, ViewFrame] | None = None
         """What was told last, for others who are as far."""
-        self._check = 256
+        self._compact_at = 256
 
-    def extend(self, numbers: Array, places: Indices, rows: Rows) -> None:
-        self.numbers.extend(numbers)
-        self.places.extend(places)
-        if len(self.numbers) > self._check:
-            self.keep(np.flatnonzero(rows.numbers.all[self.places.all] == self.numbers.all))
-            self._check = 2 * len(self.numbers) + 256
+    def extend(self, numbers: Array, slots: Indices, store: ViewStore) -> None:
+        self.change_numbers.extend(numbers)
+        self.slots.extend(slots)
+        if len(self.change_numbers) > self._compact_at:
+            self.keep(np.flatnonzero(store.change_numbers.values[self.slots.values] == self.change_numbers.values))
+            self._compact_at = 2 * len(self.change_numbers) + 256
 
-    def keep(self, which: Indices) -> None:
-        self.numbers.keep(which)
-        self.places.keep(which)
+    def keep(self, indices: Indices) -> None:
+        self.change_numbers.keep(indices)
+        self.slots.keep(indices)
 
-    def after(self, number: int, most: int, rows: Rows) -> tuple[Array, Indices, bool]:
+    def changes_after(self, number: int, changes_max: int, store: ViewStore) -> tuple[Array, Indices, bool]:
         """The numbers and places of the next changes, not more than that; and whether they are all there are."""
-        begin = int(np.searchsorted(self.numbers.all, number, side="right"))
-        found_numbers, found_places, count = [], [], 0
-        while begin < len(self.numbers) and count < most:
-            end = begin + most
-            numbers, places = self.numbers.all[begin:end], self.places.all[begin:end]
-            live = np.flatnonzero(rows.numbers.all[places] == numbers)[: most - count]
-            if count + len(live) == most:
+        begin = int(np.searchsorted(self.change_numbers.values, number, side="right"))
+        live_numbers, live_slots, count = [], [], 0
+        while begin < len(self.change_numbers) and count < changes_max:
+            end = begin + changes_max
+            numbers, slots = self.change_numbers.values[begin:end], self.slots.values[begin:end]
+            live = np.flatnonzero(store.change_numbers.values[slots] == numbers)[: changes_max - count]
+            if count + len(live) == changes_max:
                 begin += int(live[-1]) + 1
             else:
                 begin = end
-            found_numbers.append(numbers[live])
-            found_places.append(places[live])
+            live_numbers.append(numbers[live])
+            live_slots.append(slots[live])
             count += len(live)
-        if not found_numbers:
+        if not live_numbers:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), True
-        return np.concatenate(found_numbers), np.concatenate(found_places), begin >= len(self.numbers)
+        return np.concatenate(live_numbers), np.concatenate(live_slots), begin >= len(self.change_numbers)
 
 
-class Route:
+class ChannelIndex:
     """By the values of some columns, a channel for each that somebody asks for. Of every row it knows the hash of these
     columns, so that those with some values are found without looking at the others."""
 
-    def __init__(self, columns: Sequence[str], rows: Rows) -> None:
+    def __init__(self, columns: Sequence[str], store: ViewStore) -> None:
         self.columns = tuple(columns)
-        self.subscribers = 0
-        self._rows = rows
+        self.subscriber_count = 0
+        self._store = store
         self._channels: dict[Key, Channel] = {}
-        self._by_mark: dict[int, list[tuple[Key, Channel]]] = {}
-        self._marks = np.zeros(0, np.uint64)
+        self._channels_by_hash: dict[int, list[tuple[Key, Channel]]] = {}
+        self._hashes = np.zeros(0, np.uint64)
         """By place."""
-        self._note(*rows.marks(self.columns))
+        self._set_hashes(*store.column_hashes(self.columns))
 
-    def _note(self, places: Indices, marks: Array) -> None:
-        if len(self._rows.numbers) > len(self._marks):
-            room = np.zeros(2 * len(self._rows.numbers), np.uint64)
-            room[: len(self._marks)] = self._marks
-            self._marks = room
-        self._marks[places] = marks
+    def _set_hashes(self, slots: Indices, hashes_of_slots: Array) -> None:
+        if len(self._store.change_numbers) > len(self._hashes):
+            grown = np.zeros(2 * len(self._store.change_numbers), np.uint64)
+            grown[: len(self._hashes)] = self._hashes
+            self._hashes = grown
+        self._hashes[slots] = hashes_of_slots
 
-    def extend(self, changes: Changes, numbers: Array, places: Indices) -> Sequence[Channel]:
+    def extend(self, delta: Delta, numbers: Array, slots: Indices) -> Sequence[Channel]:
         """The channels that have something new."""
         if not self.columns:
             channels = list(self._channels.values())
             for channel in channels:
-                channel.extend(numbers, places, self._rows)
+                channel.extend(numbers, slots, self._store)
             return channels
-        columns = [changes.fixed[name] for name in self.columns]
-        marks = hashes(columns, len(changes))
-        self._note(places, marks)
-        routed: dict[int, list[int]] = {}
-        for i, mark in enumerate(marks.tolist()):
-            if mark in self._by_mark:
-                routed.setdefault(mark, []).append(i)
-        found = []
-        for mark, which in routed.items():
-            rows = tuples([column.take(np.array(which)) for column in columns], len(which))
-            for values, channel in self._by_mark[mark]:
-                met = [i for i, row in zip(which, rows, strict=True) if row == values]
-                if met:
-                    channel.extend(numbers[met], places[met], self._rows)
-                    found.append(channel)
-        return found
+        columns = [delta.fixed[name] for name in self.columns]
+        row_hashes = hashes(columns, len(delta))
+        self._set_hashes(slots, row_hashes)
+        indices_by_hash: dict[int, list[int]] = {}
+        for i, row_hash in enumerate(row_hashes.tolist()):
+            if row_hash in self._channels_by_hash:
+                indices_by_hash.setdefault(row_hash, []).append(i)
+        extended = []
+        for row_hash, indices in indices_by_hash.items():
+            rows = row_tuples([column.take(np.array(indices)) for column in columns], len(indices))
+            for values, channel in self._channels_by_hash[row_hash]:
+                matching = [i for i, row in zip(indices, rows, strict=True) if row == values]
+                if matching:
+                    channel.extend(numbers[matching], slots[matching], self._store)
+                    extended.append(channel)
+        return extended
 
-    def open(self, values: Key, mark: int) -> Channel:
+    def open(self, values: Key, key_hash: int) -> Channel:
         """For one subscriber more; `mark` is the hash of the values."""
-        self.subscribers += 1
+        self.subscriber_count += 1
         channel = self._channels.get(values)
         if channel is None:
-            channel = self._channels[values] = self.once(values, mark)
-            self._by_mark.setdefault(mark, []).append((values, channel))
-        channel.subscribers += 1
+            channel = self._channels[values] = self.build_channel(values, key_hash)
+            self._channels_by_hash.setdefault(key_hash, []).append((values, channel))
+        channel.subscriber_count += 1
         return channel
 
-    def once(self, values: Key, mark: int) -> Channel:
+    def build_channel(self, values: Key, key_hash: int) -> Channel:
         """As it is now, for somebody who does not stay."""
-        rows = self._rows
-        live = rows.numbers.all >= 0
+        store = self._store
+        live = store.change_numbers.values >= 0
         if self.columns:
-            places = rows.meeting(np.flatnonzero(live & (self._marks[: len(live)] == mark)), self.columns, values)
+            slots = store.matching_slots(
+                np.flatnonzero(live & (self._hashes[: len(live)] == key_hash)), self.columns, values
+            )
         else:
-            places = np.flatnonzero(live)
-            places = places[np.argsort(rows.numbers.all[places])]
+            slots = np.flatnonzero(live)
+            slots = slots[np.argsort(store.change_numbers.values[slots])]
         channel = Channel()
-        channel.extend(rows.numbers.all[places], places, rows)
+        channel.extend(store.change_numbers.values[slots], slots, store)
         return channel
 
-    def close(self, values: Key, mark: int) -> None:
+    def close(self, values: Key, key_hash: int) -> None:
         """For one subscriber less."""
-        self.subscribers -= 1
+        self.subscriber_count -= 1
         channel = self._channels[values]
-        channel.subscribers -= 1
-        if not channel.subscribers and self.columns:
+        channel.subscriber_count -= 1
+        if not channel.subscriber_count and self.columns:
             del self._channels[values]
-            self._by_mark[mark] = [one for one in self._by_mark[mark] if one[1] is not channel]
-            if not self._by_mark[mark]:
-                del self._by_mark[mark]
+            self._channels_by_hash[key_hash] = [
+                entry for entry in self._channels_by_hash[key_hash] if entry[1] is not channel
+            ]
+            if not self._channels_by_hash[key_hash]:
+                del self._channels_by_hash[key_hash]

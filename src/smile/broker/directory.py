@@ -13,34 +13,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from smile.broker.programs import Kept
+from smile.broker.program_difference import GenerationRecord
 from smile.engine.generation import Generation
 from smile.errors import SmileError, error
 from smile.source import Source
 
 FORMAT: Final = 1
-_NOTED: Final = "broker.json"
+_METADATA_FILE: Final = "broker.json"
 
 
 @dataclass(frozen=True)
-class Noted:
+class BrokerMetadata:
     """`served` is the digest of the file that was served last. A program that was applied since goes before it."""
 
     program: Source
     served: str
-    kept: tuple[Kept, ...] = ()
+    generations: tuple[GenerationRecord, ...] = ()
 
 
-def digest_of(source: Source) -> str:
+def source_digest(source: Source) -> str:
     return hashlib.sha256(source.text.encode()).hexdigest()
 
 
-def _checksum(found: dict[str, Any]) -> int:
+def _checksum(fields: dict[str, Any]) -> int:
     """A program that is damaged may still be one, and show what is not so."""
-    return zlib.crc32(json.dumps({name: found[name] for name in sorted(found) if name != "crc"}).encode())
+    return zlib.crc32(json.dumps({name: fields[name] for name in sorted(fields) if name != "crc"}).encode())
 
 
-class Directory:
+class BrokerDirectory:
     def __init__(self, path: Path) -> None:
         """Makes it if there is none; nobody else may use it until it is closed."""
         self.path = path
@@ -63,28 +63,31 @@ class Directory:
             self._lock = None
 
     @property
-    def log(self) -> str:
+    def log_path(self) -> str:
         return str(self.path / "log")
 
     @property
-    def state(self) -> Path:
+    def state_path(self) -> Path:
         return self.path / "state"
 
     @property
-    def spark_log(self) -> Path:
+    def spark_log_path(self) -> Path:
         return self.path / "spark.log"
 
-    def noted(self) -> Noted | None:
+    def read_metadata(self) -> BrokerMetadata | None:
         """None if nothing was served from here yet."""
-        path = self.path / _NOTED
+        path = self.path / _METADATA_FILE
         try:
-            found: Any = json.loads(path.read_text())
-            if found["format"] > FORMAT:
-                raise error("E062", f"{path} was written by a newer SMILE (format {found['format']}, not {FORMAT})")
-            if found["crc"] != _checksum(found):
+            fields: Any = json.loads(path.read_text())
+            if fields["format"] > FORMAT:
+                raise error("E062", f"{path} was written by a newer SMILE (format {fields['format']}, not {FORMAT})")
+            if fields["crc"] != _checksum(fields):
                 raise ValueError("it does not have the checksum it was written with")
-            kept = tuple(Kept(Generation.from_json(one["generation"]), one["digests"]) for one in found["kept"])
-            return Noted(Source(found["name"], found["text"]), found["served"], kept)
+            generations = tuple(
+                GenerationRecord(Generation.from_json(record["generation"]), record["digests"])
+                for record in fields["kept"]
+            )
+            return BrokerMetadata(Source(fields["name"], fields["text"]), fields["served"], generations)
         except FileNotFoundError:
             return None
         except OSError as problem:
@@ -95,26 +98,29 @@ class Directory:
             hint = "Delete it, and name the program again: its views are then begun anew from the log."
             raise error("E105", f"{path} is damaged: {problem}", hint=hint) from None
 
-    def note(self, noted: Noted) -> None:
+    def write_metadata(self, metadata: BrokerMetadata) -> None:
         """On the disk, wholly or not at all."""
-        found = {
+        fields = {
             "format": FORMAT,
-            "name": noted.program.name,
-            "text": noted.program.text,
-            "served": noted.served,
-            "kept": [{"generation": one.generation.to_json(), "digests": dict(one.digests)} for one in noted.kept],
+            "name": metadata.program.name,
+            "text": metadata.program.text,
+            "served": metadata.served,
+            "kept": [
+                {"generation": record.generation.to_json(), "digests": dict(record.digests)}
+                for record in metadata.generations
+            ],
         }
-        path, new = self.path / _NOTED, self.path / f"{_NOTED}.new"
+        path, new_path = self.path / _METADATA_FILE, self.path / f"{_METADATA_FILE}.new"
         try:
-            with new.open("w") as file:
-                file.write(json.dumps({**found, "crc": _checksum(found)}, indent=1))
+            with new_path.open("w") as file:
+                file.write(json.dumps({**fields, "crc": _checksum(fields)}, indent=1))
                 file.flush()
                 os.fsync(file.fileno())
-            new.replace(path)
-            directory = os.open(self.path, os.O_RDONLY)
+            new_path.replace(path)
+            descriptor = os.open(self.path, os.O_RDONLY)
             try:
-                os.fsync(directory)
+                os.fsync(descriptor)
             finally:
-                os.close(directory)
+                os.close(descriptor)
         except OSError as problem:
             raise error("E105", f"{path} cannot be written: {problem.strerror}") from None

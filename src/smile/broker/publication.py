@@ -6,14 +6,14 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from smile.log.checks import Row
+from smile.log.checks import EventRow
 
-Rows: TypeAlias = Sequence[Row] | pa.RecordBatch
+EventRows: TypeAlias = Sequence[EventRow] | pa.RecordBatch
 """Events of one stream, as its columns stand, without the tick; of a publisher-timed stream with the tick in front."""
 
 
 @dataclass(frozen=True)
-class Numbered:
+class ProducerSequence:
     """Who publishes, and the sequence number of the first event; the others follow it without a gap."""
 
     producer: str
@@ -25,12 +25,12 @@ class Publication:
     """Checked already: its values are of the columns' types, and no CHECK is broken."""
 
     stream: str
-    rows: Rows
-    numbered: Numbered | None = None
+    rows: EventRows
+    sequence: ProducerSequence | None = None
 
 
 @dataclass(frozen=True)
-class Silence:
+class SilencePublication:
     """Of a publisher-timed stream: nothing happens up to this tick but what was published."""
 
     stream: str
@@ -38,7 +38,7 @@ class Silence:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishResult:
     """The ticks of the events, in their order; they are on the disk. `repeated` of them, the first ones, were there
     before."""
 

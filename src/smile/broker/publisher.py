@@ -17,22 +17,22 @@ import pyarrow as pa
 
 from smile import limits
 from smile.algebra import mmpl
-from smile.broker.group import Group
-from smile.broker.publication import Publication, Published, Silence
-from smile.broker.repeats import Known
+from smile.broker.commit_group import CommitGroup
+from smile.broker.publication import Publication, PublishResult, SilencePublication
+from smile.broker.published_events import PublishedEvents
 from smile.errors import SmileError, error
-from smile.log.clock import Ticks
+from smile.log.clock import TickGenerator
 from smile.log.durable import DurableLog
-from smile.log.frame import END
-from smile.log.published_batches import schema_without_tick
-from smile.log.shape import Shape
+from smile.log.input_batch import END
+from smile.log.published_arrow import schema_without_tick
+from smile.log.stream_schema import StreamSchema
 
 _log = logging.getLogger("smile.broker.publisher")
 
 _VALUE_BYTES = 64
 """What a value takes as an object of Python's, about, and in the log."""
 
-Order = tuple[Publication | Silence, "Future[Published]", int, int]
+PendingPublication = tuple[Publication | SilencePublication, "Future[PublishResult]", int, int]
 """With its number of events, and of bytes as far as that can be told quickly."""
 
 
@@ -43,222 +43,229 @@ class Publisher:
     def __init__(
         self,
         log: DurableLog,
-        ticks: Ticks,
+        ticks: TickGenerator,
         silence_ms: int,
         idle_ms: int,
         streams: Sequence[mmpl.StreamDef],
-        committed: Callable[[], None] = lambda: None,
+        on_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        self.shapes: Mapping[str, Shape] = {}
+        self.schemas: Mapping[str, StreamSchema] = {}
         self._log = log
-        self._known = Known(log, ticks)
+        self._published = PublishedEvents(log, ticks)
         self._silence_s, self._idle_s = silence_ms / 1000, idle_ms / 1000
-        self._committed = committed
-        self._arrived = Condition()
-        self._orders: deque[Order] = deque()
-        self._events = self._bytes = 0
+        self._on_commit = on_commit
+        self._wakeup = Condition()
+        self._queue: deque[PendingPublication] = deque()
+        self._queued_events = self._queued_bytes = 0
         self._stopping = False
         self._thread = Thread(target=self._run, name="publisher", daemon=True)
-        self._levelled = self._advanced = time.monotonic()
-        self._busy = False
+        self._all_advanced_at = self._committed_at = time.monotonic()
+        self._had_events = False
         self._counts = dict.fromkeys(("publications", "events", "repeated", "refused", "commits"), 0)
-        self._seconds = 0.0
-        self._trouble: str | None = None
-        self._known.load()
-        self._stale = False
-        self.become(streams)
+        self._commit_s = 0.0
+        self._warning: str | None = None
+        self._published.load()
+        self._needs_reload = False
+        self.set_streams(streams)
 
     def start(self) -> None:
-        for shape in self.shapes.values():
-            shape.batch([])  # what Arrow loads when it is first used, nobody has to wait for later
+        for schema in self.schemas.values():
+            schema.record_batch([])  # what Arrow loads when it is first used, nobody has to wait for later
         self._thread.start()
 
     def stop(self) -> None:
         """After all that was submitted; what is submitted later is refused."""
-        with self._arrived:
+        with self._wakeup:
             self._stopping = True
-            self._arrived.notify()
+            self._wakeup.notify()
         if self._thread.is_alive():
             self._thread.join()
 
-    def become(self, streams: Sequence[mmpl.StreamDef]) -> None:
+    def set_streams(self, streams: Sequence[mmpl.StreamDef]) -> None:
         """These streams may be published to from now on; the log has them."""
-        self._stale = True
-        self.shapes = {stream.name: self._log.shapes[stream.name] for stream in streams}
+        self._needs_reload = True
+        self.schemas = {stream.name: self._log.schemas[stream.name] for stream in streams}
 
     @property
     def horizons(self) -> Mapping[str, int]:
         """Of all streams of the log: what is on the disk."""
-        return self._known.streams
+        return self._published.horizons
 
     def status(self) -> dict[str, Any]:
         return {
             **self._counts,
-            "waiting_events": self._events,
-            "waiting_bytes": self._bytes,
-            "commit_ms": round(self._seconds * 1000, 3),
-            "trouble": self._trouble,
+            "waiting_events": self._queued_events,
+            "waiting_bytes": self._queued_bytes,
+            "commit_ms": round(self._commit_s * 1000, 3),
+            "trouble": self._warning,
         }
 
     # ── submitting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def submit(self, order: Publication | Silence) -> "Future[Published]":
+    def submit(self, publication: Publication | SilencePublication) -> "Future[PublishResult]":
         """From any thread. What is wrong with it alone is raised here, or told by the future, and is nobody else's
         trouble. A future that is cancelled in time takes its publication with it."""
-        events, size = self._measured(order)
-        future: Future[Published] = Future()
-        with self._arrived:
+        events, size = self._measure(publication)
+        future: Future[PublishResult] = Future()
+        with self._wakeup:
             if self._stopping:
                 raise error("E098", "the broker is stopping", hint="Publish again when it is back.")
-            if self._orders and (
-                self._events + events > limits.publisher_events_max or self._bytes + size > limits.publisher_bytes_max
+            if self._queue and (
+                self._queued_events + events > limits.publisher_events_max
+                or self._queued_bytes + size > limits.publisher_bytes_max
             ):
                 hint = "Publish again in a moment."
-                raise error("E092", f"{self._events:,} events are waiting to be logged, and no more may", hint=hint)
-            self._orders.append((order, future, events, size))
-            self._events += events
-            self._bytes += size
-            if len(self._orders) == 1:
-                self._arrived.notify()
+                raise error(
+                    "E092", f"{self._queued_events:,} events are waiting to be logged, and no more may", hint=hint
+                )
+            self._queue.append((publication, future, events, size))
+            self._queued_events += events
+            self._queued_bytes += size
+            if len(self._queue) == 1:
+                self._wakeup.notify()
         return future
 
-    def _measured(self, order: Publication | Silence) -> tuple[int, int]:
-        shape = self.shapes.get(order.stream)
-        if shape is None:
-            raise error("E076", f"there is no stream {order.stream}")
-        timed = shape.stream.publisher_timed
-        if isinstance(order, Silence):
-            if not timed:
+    def _measure(self, publication: Publication | SilencePublication) -> tuple[int, int]:
+        schema = self.schemas.get(publication.stream)
+        if schema is None:
+            raise error("E076", f"there is no stream {publication.stream}")
+        is_publisher_timed = schema.stream.publisher_timed
+        if isinstance(publication, SilencePublication):
+            if not is_publisher_timed:
                 hint = "Only streams whose publishers give the ticks are told of silence."
-                raise error("E079", f"{order.stream} is silent up to where the broker says", hint=hint)
-            if not 0 <= order.to <= END:
-                raise error("E079", f"{order.to} is not a tick")
+                raise error("E079", f"{publication.stream} is silent up to where the broker says", hint=hint)
+            if not 0 <= publication.to <= END:
+                raise error("E079", f"{publication.to} is not a tick")
             return 0, 0
-        count = len(order.rows)
+        count = len(publication.rows)
         if count > limits.publication_events_max:
-            most = limits.publication_events_max
-            raise error("E092", f"{count:,} events are published at once, and at most {most:,} may be")
-        self._check_numbers(order, count)
-        if isinstance(order.rows, pa.RecordBatch):
-            _check_schema(shape, order.rows, timed)
-            return count, order.rows.nbytes
-        size = _VALUE_BYTES * count * shape.width
-        for row in order.rows:
+            events_max = limits.publication_events_max
+            raise error("E092", f"{count:,} events are published at once, and at most {events_max:,} may be")
+        self._check_sequence(publication, count)
+        if isinstance(publication.rows, pa.RecordBatch):
+            _check_schema(schema, publication.rows, is_publisher_timed)
+            return count, publication.rows.nbytes
+        size = _VALUE_BYTES * count * schema.width
+        for row in publication.rows:
             for value in row:
                 if value.__class__ is str or value.__class__ is bytes:
                     size += len(value)
         return count, size
 
-    def _check_numbers(self, order: Publication, count: int) -> None:
-        if order.numbered is None:
+    def _check_sequence(self, publication: Publication, count: int) -> None:
+        if publication.sequence is None:
             return
-        producer, first = order.numbered.producer, order.numbered.seq
+        producer, first = publication.sequence.producer, publication.sequence.seq
         if not 0 < len(producer) <= limits.producer_chars_max or not producer.isprintable():
-            most = limits.producer_chars_max
-            raise error("E096", f"a producer's name has 1 to {most} characters that can be printed")
+            chars_max = limits.producer_chars_max
+            raise error("E096", f"a producer's name has 1 to {chars_max} characters that can be printed")
         if not 0 <= first <= limits.sequence_max - count:
             raise error("E096", f"a producer's numbers lie between 0 and {limits.sequence_max}")
 
     # ── the thread ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
-        while (orders := self._next()) is not None:
-            problem = self._reloaded() if self._stale else None
-            group = Group(self._known)
-            for order, future, _, _ in orders:
+        while (pending := self._next_publications()) is not None:
+            problem = self._reload() if self._needs_reload else None
+            group = CommitGroup(self._published)
+            for publication, future, _, _ in pending:
                 if not future.set_running_or_notify_cancel():
                     continue
                 if problem is not None:
                     self._refuse(future, problem)
                 else:
-                    group = self._add(group, order, future)
+                    group = self._add(group, publication, future)
             if problem is None:
                 self._commit(group)
             else:
-                self._advanced = time.monotonic()
+                self._committed_at = time.monotonic()
 
-    def _next(self) -> list[Order] | None:
+    def _next_publications(self) -> list[PendingPublication] | None:
         """What the next commit has, or nothing if it is time for silence; None at the end."""
-        with self._arrived:
+        with self._wakeup:
             # Soon after something happened on one stream, the others are known as far.
-            due = self._advanced + (self._silence_s if self._busy else self._idle_s)
-            while not self._orders and not self._stopping and (wait := due - time.monotonic()) > 0:
-                self._arrived.wait(wait)
-            if not self._orders and self._stopping:
+            due_at = self._committed_at + (self._silence_s if self._had_events else self._idle_s)
+            while not self._queue and not self._stopping and (wait_s := due_at - time.monotonic()) > 0:
+                self._wakeup.wait(wait_s)
+            if not self._queue and self._stopping:
                 return None
-            found, events, size = list[Order](), 0, 0
-            while self._orders and events < limits.commit_group_events_max and size < limits.commit_group_bytes_max:
-                order = self._orders.popleft()
-                found.append(order)
-                events, size = events + order[2], size + order[3]
-            self._events -= events
-            self._bytes -= size
-            return found
+            taken, events, size = list[PendingPublication](), 0, 0
+            while self._queue and events < limits.commit_group_events_max and size < limits.commit_group_bytes_max:
+                pending = self._queue.popleft()
+                taken.append(pending)
+                events, size = events + pending[2], size + pending[3]
+            self._queued_events -= events
+            self._queued_bytes -= size
+            return taken
 
-    def _reloaded(self) -> SmileError | None:
+    def _reload(self) -> SmileError | None:
         """What is known of the log is known anew, since its streams are others now or a commit may have failed."""
-        self._stale = False
+        self._needs_reload = False
         try:
-            self._known.load()
+            self._published.load()
         except SmileError as problem:
-            self._stale = True
-            self._told(problem)
+            self._needs_reload = True
+            self._warn(problem)
             return problem
         return None
 
-    def _add(self, group: Group, order: Publication | Silence, future: "Future[Published]") -> Group:
+    def _add(
+        self, group: CommitGroup, publication: Publication | SilencePublication, future: "Future[PublishResult]"
+    ) -> CommitGroup:
         """Gives the group that goes on."""
         try:
-            if not group.add(order, future):
+            if not group.add(publication, future):
                 self._commit(group)
-                group = Group(self._known)
-                group.add(order, future)
+                group = CommitGroup(self._published)
+                group.add(publication, future)
         except Exception as problem:  # noqa: BLE001  # whatever it is, it is one publisher's, and the thread goes on
             self._refuse(future, problem)
         return group
 
-    def _commit(self, group: Group) -> None:
-        begin = time.monotonic()
-        levelled = begin - self._levelled >= self._silence_s
+    def _commit(self, group: CommitGroup) -> None:
+        start_s = time.monotonic()
+        advance_all = start_s - self._all_advanced_at >= self._silence_s
         try:
-            pieces = group.pieces(self._known.ticks.now(), levelled)
+            pieces = group.log_pieces(self._published.ticks.silence_tick(), advance_all)
             if pieces or group.records:
-                self._log.append(pieces, group.records, self._known.ticks.clock())
+                self._log.append(pieces, group.records, self._published.ticks.clock())
         except Exception as problem:  # noqa: BLE001  # whatever it is, it is theirs who wait, and the thread goes on
-            self._stale = True
-            self._told(problem)
+            self._needs_reload = True
+            self._warn(problem)
             for future, _ in group.answers:
                 self._refuse(future, problem)
             pieces = []
         else:
-            self._known.committed(group.horizons, group.numbers)
+            self._published.record_commit(group.horizons, group.last_numbers)
             self._counts["publications"] += len(group.answers)
             self._counts["events"] += group.events
             self._counts["repeated"] += group.repeated
-            for future, published in group.answers:
-                future.set_result(published)
-        self._advanced = time.monotonic()
-        self._busy = bool(group.events)
-        if levelled:
-            self._levelled = begin
+            for future, result in group.answers:
+                future.set_result(result)
+        self._committed_at = time.monotonic()
+        self._had_events = bool(group.events)
+        if advance_all:
+            self._all_advanced_at = start_s
         if pieces:
-            self._trouble = None
+            self._warning = None
             self._counts["commits"] += 1
-            self._seconds = self._advanced - begin
-            self._committed()
+            self._commit_s = self._committed_at - start_s
+            self._on_commit()
 
-    def _refuse(self, future: "Future[Published]", problem: Exception) -> None:
+    def _refuse(self, future: "Future[PublishResult]", problem: Exception) -> None:
         self._counts["refused"] += 1
-        known = problem if isinstance(problem, SmileError) else error("E084", f"the log cannot be written: {problem!r}")
-        future.set_exception(known)
+        reported = (
+            problem if isinstance(problem, SmileError) else error("E084", f"the log cannot be written: {problem!r}")
+        )
+        future.set_exception(reported)
 
-    def _told(self, problem: Exception) -> None:
+    def _warn(self, problem: Exception) -> None:
         """Once, as long as it is the same."""
-        if self._trouble != str(problem):
-            self._trouble = str(problem)
-            _log.warning("not logged", extra={"what": self._trouble})
+        if self._warning != str(problem):
+            self._warning = str(problem)
+            _log.warning("not logged", extra={"what": self._warning})
 
 
-def _check_schema(shape: Shape, rows: pa.RecordBatch, timed: bool) -> None:
-    if not rows.schema.equals(shape.schema if timed else schema_without_tick(shape)):
-        raise error("E088", f"the batch does not have the columns of {shape.name}", hint="Read it by `rows_of_batch`.")
+def _check_schema(schema: StreamSchema, rows: pa.RecordBatch, timed: bool) -> None:
+    if not rows.schema.equals(schema.arrow_schema if timed else schema_without_tick(schema)):
+        raise error("E088", f"the batch does not have the columns of {schema.name}", hint="Read it by `rows_of_batch`.")

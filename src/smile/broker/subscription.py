@@ -11,35 +11,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from smile.broker.channel import Channel
-from smile.broker.told import Told
+from smile.broker.view_frame import ViewFrame
 from smile.errors import SmileError, error
-from smile.log.frame import END, NOTHING
+from smile.log.input_batch import END, HORIZON_MIN
 
 if TYPE_CHECKING:
-    from smile.broker.view import Condition, View
+    from smile.broker.view import View, ViewCondition
 
 Horizons = Mapping[str, int]
 
 
 @dataclass(eq=False)
-class Subscription:
+class ViewSubscription:
     """`number` is the last change that it was told of; `gate` are the horizons before which it is told nothing."""
 
     view: "View"
-    condition: "Condition"
+    condition: "ViewCondition"
     channel: Channel
     waker: Callable[[], None]
-    number: int | None
-    gate: Horizons
-    reset_to: int = 0
+    last_change: int | None
+    required_horizons: Horizons
+    reset_change: int = 0
     """Of rows that were gone when it was told all anew, nothing need be said."""
     progress: Horizons | None = None
     """As it was told last."""
-    due: float = 0.0
+    progress_due: float = 0.0
     """When it may be told of progress alone."""
     ended: SmileError | None = None
 
-    def take(self, rows_max: int) -> Told | None:
+    def take(self, rows_max: int) -> ViewFrame | None:
         """What it has not been told yet, oldest change first; None if there is nothing, and then `waker` is called,
         from any thread, once there is."""
         return self.view.take(self, rows_max)
@@ -51,34 +51,34 @@ class Subscription:
 # ── resume tokens ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def token(identity: str, horizons: Horizons) -> str:
+def resume_token(identity: str, horizons: Horizons) -> str:
     """The progress mark of a subscription, for whoever comes again."""
-    told = json.dumps(dict(sorted(horizons.items())), separators=(",", ":")).encode()
-    return f"{identity}.{base64.urlsafe_b64encode(told).decode().rstrip('=')}"
+    payload = json.dumps(dict(sorted(horizons.items())), separators=(",", ":")).encode()
+    return f"{identity}.{base64.urlsafe_b64encode(payload).decode().rstrip('=')}"
 
 
-def identity(digest: str, columns: tuple[str, ...], values: tuple[object, ...]) -> str:
+def token_identity(digest: str, columns: tuple[str, ...], values: tuple[object, ...]) -> str:
     """Of all that a token is good for: the view as it is defined, and the condition."""
     return hashlib.sha256(repr((digest, columns, values)).encode()).hexdigest()[:16]
 
 
-def horizons_of(text: str) -> tuple[str, dict[str, int]]:
+def parse_resume_token(text: str) -> tuple[str, dict[str, int]]:
     """What a token says: its identity, and the horizons."""
-    name, point, told = text.partition(".")
+    name, separator, payload = text.partition(".")
     try:
-        if not point or len(text) > TOKEN_CHARS_MAX:
+        if not separator or len(text) > TOKEN_CHARS_MAX:
             raise ValueError
-        found = json.loads(base64.urlsafe_b64decode(told + "=" * (-len(told) % 4)))
-        if not isinstance(found, dict) or not all(_is_tick(tick) for tick in found.values()):
+        horizons = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        if not isinstance(horizons, dict) or not all(_is_tick(tick) for tick in horizons.values()):
             raise ValueError
     except (ValueError, RecursionError, binascii.Error):
         hint = "Give the text that came as `resume`, or none at all to begin anew."
         raise error("E094", "this is not a resume token", hint=hint) from None
-    return name, found
+    return name, horizons
 
 
 def _is_tick(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and NOTHING <= value <= END
+    return isinstance(value, int) and not isinstance(value, bool) and HORIZON_MIN <= value <= END
 
 
 TOKEN_CHARS_MAX = 2**16

@@ -12,27 +12,27 @@ from threading import RLock
 from typing import Any
 
 from smile import limits
-from smile.broker.channel import Route
-from smile.broker.keeper import Restored
-from smile.broker.rows import Key, Rows, tuples
-from smile.broker.subscription import Horizons, Subscription, horizons_of, identity, token
-from smile.broker.told import Told
+from smile.broker.channel import ChannelIndex
+from smile.broker.maintainer import ViewSnapshot
+from smile.broker.subscription import Horizons, ViewSubscription, parse_resume_token, resume_token, token_identity
+from smile.broker.view_frame import ViewFrame
+from smile.broker.view_store import Key, ViewStore, row_tuples
 from smile.columns.hashing import hashes
-from smile.columns.values import Values, of_python
-from smile.errors import SmileError, error, nearest
-from smile.kernels.changes import Changes
-from smile.kernels.transform import Input
-from smile.log.frame import NOTHING
-from smile.log.values import Number, how_to_write, value_of
+from smile.columns.values import ValueColumn, from_python
+from smile.errors import SmileError, did_you_mean, error
+from smile.kernels.delta import Delta
+from smile.kernels.transform import InputRelation
+from smile.log.input_batch import HORIZON_MIN
+from smile.log.values import JsonNumber, format_hint, parse_value
 
 
 @dataclass(frozen=True)
-class Condition:
+class ViewCondition:
     """Columns that have these values; `mark` is their hash. Without any, every row meets it."""
 
     columns: tuple[str, ...] = ()
     values: Key = ()
-    mark: int = 0
+    key_hash: int = 0
 
 
 @dataclass(eq=False)
@@ -41,66 +41,68 @@ class View:
     seconds that never go back."""
 
     name: str
-    source: Input
+    source: InputRelation
     digest: str
-    known: Callable[[], Horizons]
+    log_horizons: Callable[[], Horizons]
     clock: Callable[[], float] = time.monotonic
     horizons: Horizons = field(default_factory=dict)
-    changed: int = 0
+    changed_row_count: int = 0
     """So many rows were changed since it is here."""
 
     def __post_init__(self) -> None:
         self._lock = RLock()
-        self._rows = Rows(self.source.layout)
-        self._routes: dict[tuple[str, ...], Route] = {(): Route((), self._rows)}
-        self._subscriptions: set[Subscription] = set()
-        self._gated: set[Subscription] = set()
-        self._marks: OrderedDict[tuple[tuple[str, int], ...], int] = OrderedDict({_mark(self.horizons): 0})
+        self._store = ViewStore(self.source.layout)
+        self._channel_indexes: dict[tuple[str, ...], ChannelIndex] = {(): ChannelIndex((), self._store)}
+        self._subscriptions: set[ViewSubscription] = set()
+        self._blocked: set[ViewSubscription] = set()
+        self._changes_by_progress: OrderedDict[tuple[tuple[str, int], ...], int] = OrderedDict(
+            {_progress_key(self.horizons): 0}
+        )
         self._ended: SmileError | None = None
 
     @property
-    def rows(self) -> int:
-        return self._rows.count
+    def row_count(self) -> int:
+        return self._store.row_count
 
     @property
-    def subscribers(self) -> int:
+    def subscriber_count(self) -> int:
         return len(self._subscriptions)
 
     # ── what the keeper tells ───────────────────────────────────────────────────────────────────────────────────────
 
-    def deliver(self, changes: Changes | None, horizons: Horizons) -> None:
+    def deliver(self, delta: Delta | None, horizons: Horizons) -> None:
         with self._lock:
-            if changes is not None and len(changes):
-                self._take_in(changes)
-            self._move(horizons)
+            if delta is not None and len(delta):
+                self._apply(delta)
+            self._advance(horizons)
 
-    def restore(self, restored: Restored) -> None:
+    def restore(self, snapshot: ViewSnapshot) -> None:
         with self._lock:
-            changed = self._rows.replaced(restored.rows)
-            if len(changed):
-                self._take_in(changed)
-            self._move(restored.horizons)
+            delta = self._store.replacement_delta(snapshot.rows)
+            if len(delta):
+                self._apply(delta)
+            self._advance(snapshot.horizons)
 
-    def _take_in(self, changes: Changes) -> None:
-        taken, places, numbers = self._rows.take_in(changes)
-        self.changed += len(numbers)
+    def _apply(self, delta: Delta) -> None:
+        applied, slots, numbers = self._store.apply(delta)
+        self.changed_row_count += len(numbers)
         if not len(numbers):
             return
-        for route in self._routes.values():
-            for channel in route.extend(taken, numbers, places):
-                channel.last = None
-                woken, channel.waiting = channel.waiting, set()
-                _wake(woken)
+        for index in self._channel_indexes.values():
+            for channel in index.extend(applied, numbers, slots):
+                channel.last_frame = None
+                waiting, channel.waiting = channel.waiting, set()
+                _wake(waiting)
 
-    def _move(self, horizons: Horizons) -> None:
+    def _advance(self, horizons: Horizons) -> None:
         self.horizons = {**self.horizons, **horizons}
-        mark = _mark(self.horizons)
+        key = _progress_key(self.horizons)
         # Whoever was told of it before these rows came has not heard of them.
-        self._marks.setdefault(mark, self._rows.number)
-        if len(self._marks) > limits.marks_kept:
-            self._marks.popitem(last=False)
-        reached = {one for one in self._gated if self._is_reached(one.gate)}
-        self._gated -= reached
+        self._changes_by_progress.setdefault(key, self._store.last_change)
+        if len(self._changes_by_progress) > limits.progress_marks_max:
+            self._changes_by_progress.popitem(last=False)
+        reached = {subscription for subscription in self._blocked if self._is_reached(subscription.required_horizons)}
+        self._blocked -= reached
         _wake(reached)
 
     def end(self, problem: SmileError) -> None:
@@ -111,41 +113,41 @@ class View:
                 subscription.ended = problem
             _wake(self._subscriptions)
 
-    def pulse(self) -> None:
+    def wake_for_progress(self) -> None:
         """Wakes those who may be told of progress alone; to be called a few times a second."""
         with self._lock:
             now = self.clock()
-            waiting = (s for s in self._subscriptions if s.due <= now and s in s.channel.waiting)
-            woken = [s for s in waiting if s.progress != self.horizons]
-            for subscription in woken:
+            waiting = (s for s in self._subscriptions if s.progress_due <= now and s in s.channel.waiting)
+            due = [s for s in waiting if s.progress != self.horizons]
+            for subscription in due:
                 subscription.channel.waiting.discard(subscription)
-            _wake(woken)
+            _wake(due)
 
     # ── what subscribers ask ────────────────────────────────────────────────────────────────────────────────────────
 
-    def condition(self, where: Mapping[str, Any]) -> Condition:
+    def condition(self, where: Mapping[str, Any]) -> ViewCondition:
         """From values by column, as JSON has them or as text."""
-        fixed, found = self.source.layout.fixed, dict[str, Values]()
-        known = self.source.type.heading.columns
+        fixed, columns_by_name = self.source.layout.fixed, dict[str, ValueColumn]()
+        types = self.source.type.heading.columns
         for name in sorted(where):
-            if name not in known:
-                hint = nearest(name, known) or f"It has {', '.join(known)}."
+            if name not in types:
+                hint = did_you_mean(name, types) or f"It has {', '.join(types)}."
                 raise error("E099", f"{self.name} has no column {name[:100]}", hint=hint)
-            if name not in fixed or known[name].name == "relation":
-                never = ", ".join(n for n in known if n in fixed)
-                hint = f"{f'These never change: {never}. Or put' if never else 'Put'} it into a view."
+            if name not in fixed or types[name].name == "relation":
+                fixed_names = ", ".join(n for n in types if n in fixed)
+                hint = f"{f'These never change: {fixed_names}. Or put' if fixed_names else 'Put'} it into a view."
                 raise error("E099", f"{self.name}.{name} may change, so that no condition can be put on it", hint=hint)
             try:
-                value = value_of(_given(where[name]), known[name])
+                value = parse_value(_json_number(where[name]), types[name])
                 if isinstance(value, Decimal) and value != Decimal(str(where[name])):
-                    raise ValueError(f"{where[name]} is not a {known[name]}")
+                    raise ValueError(f"{where[name]} is not a {types[name]}")
             except ValueError as problem:
-                raise error("E099", f"{self.name}.{name}: {problem}", hint=how_to_write(known[name])) from None
-            found[name] = of_python([value], known[name])
-        if not found:
-            return Condition()
-        columns = list(found.values())
-        return Condition(tuple(found), tuples(columns, 1)[0], int(hashes(columns, 1)[0]))
+                raise error("E099", f"{self.name}.{name}: {problem}", hint=format_hint(types[name])) from None
+            columns_by_name[name] = from_python([value], types[name])
+        if not columns_by_name:
+            return ViewCondition()
+        columns = list(columns_by_name.values())
+        return ViewCondition(tuple(columns_by_name), row_tuples(columns, 1)[0], int(hashes(columns, 1)[0]))
 
     def is_reached(self, ticks: Horizons) -> bool:
         """Whether everything up to these ticks is known here."""
@@ -153,149 +155,157 @@ class View:
             return self._is_reached(ticks)
 
     def _is_reached(self, ticks: Horizons) -> bool:
-        return all(self.horizons.get(stream, NOTHING) >= tick for stream, tick in ticks.items())
+        return all(self.horizons.get(stream, HORIZON_MIN) >= tick for stream, tick in ticks.items())
 
     def subscribe(
         self,
-        condition: Condition,
+        condition: ViewCondition,
         waker: Callable[[], None],
         resume: str | None = None,
         after: Horizons | None = None,
-    ) -> Subscription:
+    ) -> ViewSubscription:
         """With a token, from where it was; it waits until the broker knows as much again."""
-        number, gate, known = None, dict(after or {}), self.known()
-        _check_streams(gate, known)
+        last_change, required, log_horizons = None, dict(after or {}), self.log_horizons()
+        _check_streams(required, log_horizons)
         with self._lock:
             if resume is not None:
-                name, horizons = horizons_of(resume)
-                if name == self._identity(condition):
-                    number = self._marks.get(_mark(horizons))
+                name, horizons = parse_resume_token(resume)
+                if name == self._token_identity(condition):
+                    last_change = self._changes_by_progress.get(_progress_key(horizons))
                     for stream, tick in horizons.items():
-                        if stream in known:
-                            gate[stream] = max(tick, gate.get(stream, NOTHING))
-                    self._check_history(horizons, known)
-            if condition.columns not in self._routes:
-                self._routes[condition.columns] = Route(condition.columns, self._rows)
-            channel = self._routes[condition.columns].open(condition.values, condition.mark)
-            found = Subscription(self, condition, channel, waker, number, gate, ended=self._ended)
-            self._subscriptions.add(found)
-            return found
+                        if stream in log_horizons:
+                            required[stream] = max(tick, required.get(stream, HORIZON_MIN))
+                    self._check_token_horizons(horizons, log_horizons)
+            if condition.columns not in self._channel_indexes:
+                self._channel_indexes[condition.columns] = ChannelIndex(condition.columns, self._store)
+            channel = self._channel_indexes[condition.columns].open(condition.values, condition.key_hash)
+            subscription = ViewSubscription(self, condition, channel, waker, last_change, required, ended=self._ended)
+            self._subscriptions.add(subscription)
+            return subscription
 
-    def snapshot(self, condition: Condition) -> Told:
+    def snapshot(self, condition: ViewCondition) -> ViewFrame:
         """All rows now."""
         with self._lock:
             # What nobody subscribes to is looked up, and let go.
-            route = self._routes.get(condition.columns) or Route(condition.columns, self._rows)
-            whole = Subscription(self, condition, route.once(condition.values, condition.mark), _nobody, None, {})
-            told = self._told(whole, max(1, self._rows.number))
-            assert told is not None
-            return told
+            index = self._channel_indexes.get(condition.columns) or ChannelIndex(condition.columns, self._store)
+            subscription = ViewSubscription(
+                self, condition, index.build_channel(condition.values, condition.key_hash), _unexpected_wake, None, {}
+            )
+            frame = self._next_frame(subscription, max(1, self._store.last_change))
+            assert frame is not None
+            return frame
 
-    def take(self, subscription: Subscription, rows_max: int) -> Told | None:
+    def take(self, subscription: ViewSubscription, rows_max: int) -> ViewFrame | None:
         with self._lock:
-            if not self._is_reached(subscription.gate):
-                self._gated.add(subscription)
+            if not self._is_reached(subscription.required_horizons):
+                self._blocked.add(subscription)
                 return None
-            told = self._told(subscription, rows_max)
-            if told is None and subscription.ended is None:
+            frame = self._next_frame(subscription, rows_max)
+            if frame is None and subscription.ended is None:
                 subscription.channel.waiting.add(subscription)
-            return told
+            return frame
 
-    def close(self, subscription: Subscription) -> None:
+    def close(self, subscription: ViewSubscription) -> None:
         with self._lock:
             if subscription not in self._subscriptions:
                 return
             self._subscriptions.remove(subscription)
-            self._gated.discard(subscription)
+            self._blocked.discard(subscription)
             subscription.channel.waiting.discard(subscription)
             condition = subscription.condition
-            route = self._routes[condition.columns]
-            route.close(condition.values, condition.mark)
-            if route.columns and not route.subscribers:
-                del self._routes[route.columns]
+            index = self._channel_indexes[condition.columns]
+            index.close(condition.values, condition.key_hash)
+            if index.columns and not index.subscriber_count:
+                del self._channel_indexes[index.columns]
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _told(self, subscription: Subscription, rows_max: int) -> Told | None:
-        number = subscription.number
-        if number is not None and number < self._rows.floor:
-            number = None
-        reset = number is None
+    def _next_frame(self, subscription: ViewSubscription, rows_max: int) -> ViewFrame | None:
+        last_change = subscription.last_change
+        if last_change is not None and last_change < self._store.expired_up_to:
+            last_change = None
+        reset = last_change is None
         if reset:
-            subscription.reset_to = self._rows.number
-        begin = -1 if number is None else number
-        asked = begin, rows_max, subscription.reset_to if begin < subscription.reset_to else 0, reset
+            subscription.reset_change = self._store.last_change
+        begin = -1 if last_change is None else last_change
+        request = begin, rows_max, subscription.reset_change if begin < subscription.reset_change else 0, reset
         channel = subscription.channel
-        if channel.last is not None and channel.last[0] == asked and channel.last[1].horizons is self.horizons:
-            told, end = channel.last[1], self._rows.number
+        if (
+            channel.last_frame is not None
+            and channel.last_frame[0] == request
+            and channel.last_frame[1].horizons is self.horizons
+        ):
+            frame, end = channel.last_frame[1], self._store.last_change
         else:
-            told, end = self._made(subscription, begin, rows_max, reset)
-            if told.progress is not None:
-                channel.last = asked, told
-        subscription.number = end
-        if not told.rows and not reset and not self._may_progress(subscription, told):
+            frame, end = self._build_frame(subscription, begin, rows_max, reset)
+            if frame.progress is not None:
+                channel.last_frame = request, frame
+        subscription.last_change = end
+        if not frame.row_count and not reset and not self._may_send_progress(subscription, frame):
             return None
-        if told.progress is not None:
-            subscription.progress = told.progress
-            pause = max(limits.progress_pause_s, len(self._subscriptions) * limits.progress_pause_each_s)
-            subscription.due = self.clock() + pause
-        return told
+        if frame.progress is not None:
+            subscription.progress = frame.progress
+            pause_s = max(limits.progress_pause_s, len(self._subscriptions) * limits.progress_pause_each_s)
+            subscription.progress_due = self.clock() + pause_s
+        return frame
 
-    def _may_progress(self, subscription: Subscription, told: Told) -> bool:
+    def _may_send_progress(self, subscription: ViewSubscription, frame: ViewFrame) -> bool:
         """Whether it may be told of progress alone."""
-        moved = told.progress is not None and subscription.progress != told.progress
-        return moved and (subscription.progress is None or self.clock() >= subscription.due)
+        has_progress = frame.progress is not None and subscription.progress != frame.progress
+        return has_progress and (subscription.progress is None or self.clock() >= subscription.progress_due)
 
-    def _made(self, subscription: Subscription, number: int, rows_max: int, reset: bool) -> tuple[Told, int]:
+    def _build_frame(
+        self, subscription: ViewSubscription, last_change: int, rows_max: int, reset: bool
+    ) -> tuple[ViewFrame, int]:
         """What comes next, and the number of the last change that is told then."""
-        rows = self._rows
+        store = self._store
         while True:
-            numbers, places, is_all = subscription.channel.after(number, rows_max, rows)
-            end = rows.number if is_all else int(numbers[-1])
-            if number < subscription.reset_to and len(numbers):
-                numbers = numbers[rows.shown(places) | (numbers > subscription.reset_to)]
+            numbers, slots, is_all = subscription.channel.changes_after(last_change, rows_max, store)
+            end = store.last_change if is_all else int(numbers[-1])
+            if last_change < subscription.reset_change and len(numbers):
+                numbers = numbers[store.is_shown(slots) | (numbers > subscription.reset_change)]
             if len(numbers) or is_all:
                 break
-            number = end
-        parts = rows.at(numbers) if len(numbers) else []
+            last_change = end
+        parts = store.locate_changes(numbers) if len(numbers) else []
         progress = self.horizons if is_all else None
-        resume = token(self._identity(subscription.condition), self.horizons) if is_all else None
-        return Told(self.source, parts, self.horizons, reset, progress, resume), end
+        resume = resume_token(self._token_identity(subscription.condition), self.horizons) if is_all else None
+        return ViewFrame(self.source, parts, self.horizons, reset, progress, resume), end
 
-    def _identity(self, condition: Condition) -> str:
-        return identity(self.digest, condition.columns, condition.values)
+    def _token_identity(self, condition: ViewCondition) -> str:
+        return token_identity(self.digest, condition.columns, condition.values)
 
-    def _check_history(self, horizons: Horizons, known: Horizons) -> None:
+    def _check_token_horizons(self, horizons: Horizons, log_horizons: Horizons) -> None:
         """Nobody is told of what is not in the log, so that no token can be ahead of it."""
         for stream, tick in horizons.items():
-            if tick > known.get(stream, tick):
-                message = f"the token knows {stream} up to {tick}, and the log ends at {known[stream]}"
+            if tick > log_horizons.get(stream, tick):
+                message = f"the token knows {stream} up to {tick}, and the log ends at {log_horizons[stream]}"
                 hint = "It is of another broker, or the log was lost. Begin anew without it."
                 raise error("E094", message, hint=hint)
 
 
-def _mark(horizons: Horizons) -> tuple[tuple[str, int], ...]:
+def _progress_key(horizons: Horizons) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(horizons.items()))
 
 
-def _check_streams(ticks: Iterable[str], known: Horizons) -> None:
+def _check_streams(ticks: Iterable[str], log_horizons: Horizons) -> None:
     for stream in ticks:
-        if stream not in known:
-            hint = nearest(stream[:100], known) or f"There are {', '.join(known)}."
+        if stream not in log_horizons:
+            hint = did_you_mean(stream[:100], log_horizons) or f"There are {', '.join(log_horizons)}."
             raise error("E076", f"there is no stream {stream[:100]}", hint=hint)
 
 
-def _given(value: Any) -> Any:
+def _json_number(value: Any) -> Any:
     """Of what JSON holds, numbers as they are written."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
-    return Number(repr(value))
+    return JsonNumber(repr(value))
 
 
-def _nobody() -> None:
+def _unexpected_wake() -> None:
     raise AssertionError("nobody waits for a snapshot")
 
 
-def _wake(subscriptions: Iterable[Subscription]) -> None:
+def _wake(subscriptions: Iterable[ViewSubscription]) -> None:
     for subscription in subscriptions:
         subscription.waker()

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smile import limits
-from smile.cli.client import Ca, Url
-from smile.cli.ends import ended
-from smile.client.link import answered, unreachable
-from smile.client.place import Place
+from smile.cli.client import CaOption, UrlOption
+from smile.cli.exits import error_exit
+from smile.client.address import BrokerAddress
+from smile.client.connection import response_error, unreachable_error
 from smile.errors import Diagnostic, SmileError, error
-from smile.program import Compiled, compile_program, read_source
+from smile.program import CompiledProgram, compile_program, read_source
 from smile.source import Source, Span
 
 if TYPE_CHECKING:
     import httpx
 
-DIFFERENCE = {"added", "changed", "dropped", "unchanged", "streams_added", "streams_dropped"}
+DIFFERENCE_KEYS = {"added", "changed", "dropped", "unchanged", "streams_added", "streams_dropped"}
 """What a broker tells of: names of views, and of streams."""
 
 POLL_S = 0.5
@@ -35,8 +35,8 @@ def apply(
     program: Annotated[
         str, typer.Argument(metavar="PROGRAM", help="A SmileSQL program, or MMPL if its name ends in .mmpl.")
     ],
-    url: Url = None,
-    ca: Ca = None,
+    url: UrlOption = None,
+    ca: CaOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the difference only.")] = False,
 ) -> None:
@@ -51,125 +51,129 @@ def apply(
     try:
         source = read_source(program)
         compiled = compile_program(source)
-        with _Running(Place.of(url, ca=ca), source) as running:
-            before = running.program()
-            difference = running.difference()
-            _show(before, compiled, difference)
-            if dry_run or before == source.text:
+        with _RunningBroker(BrokerAddress.resolve(url, ca=ca), source) as broker:
+            running_text = broker.fetch_program()
+            difference = broker.fetch_difference()
+            _print_difference(running_text, compiled, difference)
+            if dry_run or running_text == source.text:
                 return
-            if not yes and not _agreed():
+            if not yes and not _confirm():
                 return
-            with _progress(running, (*difference["added"], *difference["changed"])):
-                running.become()
+            with _show_progress(broker, (*difference["added"], *difference["changed"])):
+                broker.apply_program()
     except SmileError as problem:
-        raise ended(problem, source) from None
+        raise error_exit(problem, source) from None
     except KeyboardInterrupt:
         print("smile: interrupted: what the broker has begun, it goes on with", file=sys.stderr)
         raise typer.Exit(130) from None
     print("smile: applied", file=sys.stderr)
 
 
-class _Running:
+class _RunningBroker:
     """The broker that runs a program, which may become `source`."""
 
-    def __init__(self, place: Place, source: Source) -> None:
+    def __init__(self, address: BrokerAddress, source: Source) -> None:
         import httpx  # noqa: PLC0415  # it takes a while to load
 
-        self._place, self._source = place, source
+        self._address, self._source = address, source
         # Views may take hours to fill, and the connection says when the broker is gone.
         timeout = httpx.Timeout(limits.client_timeout_s)
-        self._patient = httpx.Timeout(limits.client_timeout_s, read=None)
-        trusted = place.tls() or True
-        self._http = httpx.Client(verify=trusted, trust_env=not place.is_loopback, timeout=timeout)
+        self._long_timeout = httpx.Timeout(limits.client_timeout_s, read=None)
+        verify = address.tls_context() or True
+        self._http = httpx.Client(verify=verify, trust_env=not address.is_loopback, timeout=timeout)
 
-    def __enter__(self) -> "_Running":
+    def __enter__(self) -> "_RunningBroker":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def program(self) -> str:
-        return self._asked("GET", "/program").text
+    def fetch_program(self) -> str:
+        return self._request("GET", "/program").text
 
-    def difference(self) -> dict[str, list[str]]:
-        told = self._told(self._put("?dry_run=true"))
-        if not told.keys() >= DIFFERENCE:
-            raise self._strange()
-        return told
+    def fetch_difference(self) -> dict[str, list[str]]:
+        difference = self._decode_object(self._put_program("?dry_run=true"))
+        if not difference.keys() >= DIFFERENCE_KEYS:
+            raise self._unexpected_answer()
+        return difference
 
-    def become(self) -> None:
-        self._put("", timeout=self._patient)
+    def apply_program(self) -> None:
+        self._put_program("", timeout=self._long_timeout)
 
-    def status(self) -> dict[str, Any]:
-        return self._told(self._asked("GET", "/status"))
+    def fetch_status(self) -> dict[str, Any]:
+        return self._decode_object(self._request("GET", "/status"))
 
-    def _put(self, query: str, **more: Any) -> "httpx.Response":
-        kind = "text/x-mmpl" if self._source.name.lower().endswith(".mmpl") else "text/plain"
-        headers = {"Content-Type": f"{kind}; charset=utf-8"}
-        return self._asked("PUT", f"/program{query}", content=self._source.text.encode(), headers=headers, **more)
+    def _put_program(self, query: str, **more: Any) -> "httpx.Response":
+        content_type = "text/x-mmpl" if self._source.name.lower().endswith(".mmpl") else "text/plain"
+        headers = {"Content-Type": f"{content_type}; charset=utf-8"}
+        return self._request("PUT", f"/program{query}", content=self._source.text.encode(), headers=headers, **more)
 
-    def _asked(self, method: str, path: str, headers: Mapping[str, str] | None = None, **more: Any) -> "httpx.Response":
+    def _request(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> "httpx.Response":
         import httpx  # noqa: PLC0415
 
-        sent = {**self._place.headers, **(headers or {})}
+        all_headers = {**self._address.headers, **(headers or {})}
         try:
-            answer = self._http.request(method, f"{self._place.url}{path}", headers=sent, **more)
-        except (httpx.HTTPError, httpx.InvalidURL) as trouble:
-            raise unreachable(self._place, trouble) from None
-        if answer.status_code != 200:
-            raise self._placed(answer)
-        return answer
+            response = self._http.request(method, f"{self._address.url}{path}", headers=all_headers, **more)
+        except (httpx.HTTPError, httpx.InvalidURL) as failure:
+            raise unreachable_error(self._address, failure) from None
+        if response.status_code != 200:
+            raise self._decode_errors(response)
+        return response
 
-    def _told(self, answer: "httpx.Response") -> dict[str, Any]:
+    def _decode_object(self, answer: "httpx.Response") -> dict[str, Any]:
         try:
-            told = answer.json()
+            decoded = answer.json()
         except ValueError:
-            told = None
-        if not isinstance(told, dict):
-            raise self._strange()
-        return told
+            decoded = None
+        if not isinstance(decoded, dict):
+            raise self._unexpected_answer()
+        return decoded
 
-    def _strange(self) -> SmileError:
-        return error("E103", f"{self._place.url}: its answer is not a broker's", hint="Is that the URL of a broker?")
+    def _unexpected_answer(self) -> SmileError:
+        return error("E103", f"{self._address.url}: its answer is not a broker's", hint="Is that the URL of a broker?")
 
-    def _placed(self, answer: "httpx.Response") -> SmileError:
+    def _decode_errors(self, answer: "httpx.Response") -> SmileError:
         """What the broker says is wrong, at its places in the program."""
         try:
             errors = answer.json()["errors"]
-            return SmileError([self._diagnostic(told) for told in errors])
+            return SmileError([self._decode_diagnostic(encoded) for encoded in errors])
         except (ValueError, KeyError, TypeError):
-            return answered(self._place, answer.status_code, answer.content)
+            return response_error(self._address, answer.status_code, answer.content)
 
-    def _diagnostic(self, told: dict[str, Any]) -> Diagnostic:
+    def _decode_diagnostic(self, encoded: dict[str, Any]) -> Diagnostic:
         span = None
-        if "line" in told:
-            before = self._source.text.split("\n")[: told["line"] - 1]
-            start = sum(len(line) + 1 for line in before) + told["col"] - 1
-            span = Span(start, start + told.get("length", 1))
-        return Diagnostic(told["code"], told["message"], span, told.get("hint"))
+        if "line" in encoded:
+            lines_before = self._source.text.split("\n")[: encoded["line"] - 1]
+            start = sum(len(line) + 1 for line in lines_before) + encoded["col"] - 1
+            span = Span(start, start + encoded.get("length", 1))
+        return Diagnostic(encoded["code"], encoded["message"], span, encoded.get("hint"))
 
 
-def _show(before: str, compiled: Compiled, difference: Mapping[str, Sequence[str]]) -> None:
+def _print_difference(before: str, compiled: CompiledProgram, difference: Mapping[str, Sequence[str]]) -> None:
     """Line by line how the text changes; then what becomes of each stream and view."""
     from rich.console import Console  # noqa: PLC0415  # it takes a while to load
     from rich.text import Text  # noqa: PLC0415
 
     console = Console(highlight=False, soft_wrap=True)
-    after = compiled.source
+    new_source = compiled.source
     styles = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 
     def show(line: str) -> None:
         console.print(Text(line, style=styles.get(line[:1], "")))
 
-    if before == after.text:
-        show(f"The broker runs this program already: {after.name}")
+    if before == new_source.text:
+        show(f"The broker runs this program already: {new_source.name}")
         return
-    for line in unified_diff(before.splitlines(), after.text.splitlines(), "running", after.name, lineterm=""):
+    for line in unified_diff(
+        before.splitlines(), new_source.text.splitlines(), "running", new_source.name, lineterm=""
+    ):
         show("".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in line))
     show("")
-    streams = [s.name for s in compiled.written.streams]
+    streams = [s.name for s in compiled.original.streams]
     added, dropped = difference["streams_added"], difference["streams_dropped"]
-    for sign, noun, names, what in [
+    for sign, noun, names, effect in [
         ("+", "stream", added, "added"),
         ("-", "stream", dropped, "dropped; its events stay in the log"),
         (" ", "stream", [name for name in streams if name not in added], "unchanged"),
@@ -179,10 +183,10 @@ def _show(before: str, compiled: Compiled, difference: Mapping[str, Sequence[str
         (" ", "view", difference["unchanged"], "unchanged"),
     ]:
         for name in names:
-            show(f"{sign} {noun} {name}: {what}")
+            show(f"{sign} {noun} {name}: {effect}")
 
 
-def _agreed() -> bool:
+def _confirm() -> bool:
     if not sys.stdin.isatty():
         raise error("E093", "there is nobody to ask whether to apply this", hint="Say --yes, or --dry-run.")
     if typer.confirm("Apply?", default=False, err=True):
@@ -192,7 +196,7 @@ def _agreed() -> bool:
 
 
 @contextmanager
-def _progress(running: _Running, views: Sequence[str]) -> Iterator[None]:
+def _show_progress(broker: _RunningBroker, views: Sequence[str]) -> Iterator[None]:
     """Says on a terminal how many rows the views have that are being filled."""
     if not views or not sys.stderr.isatty():
         yield
@@ -205,19 +209,19 @@ def _progress(running: _Running, views: Sequence[str]) -> Iterator[None]:
         def watch() -> None:
             while not done.wait(POLL_S):
                 try:
-                    found = running.status()["views"]
-                    rows = [f"{name}: {found[name]['rows']:,} rows" for name in views if name in found]
+                    view_status = broker.fetch_status()["views"]
+                    rows = [f"{name}: {view_status[name]['rows']:,} rows" for name in views if name in view_status]
                 except (SmileError, KeyError, TypeError, ValueError):
                     continue  # what became of it, the answer will say
                 line.update(f"filling {', '.join(rows)}")
 
-        watching = threading.Thread(target=watch, daemon=True)
-        watching.start()
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
         try:
             yield
         finally:
             done.set()
-            watching.join(limits.client_timeout_s)
+            watcher.join(limits.client_timeout_s)
 
 
 def register(app: typer.Typer) -> None:

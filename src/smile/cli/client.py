@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smile.cli.ends import ended, silenced
+from smile.cli.exits import discard_stdout, error_exit
 from smile.errors import SmileError
 
 if TYPE_CHECKING:
     from smile.client import Client
 
-Url = Annotated[
+UrlOption = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help="Where the broker is [default: SMILE_URL, else http://127.0.0.1:7400]."),
 ]
-Ca = Annotated[
+CaOption = Annotated[
     str | None,
     typer.Option("--ca", metavar="FILE", help="Certificates to trust besides the system's [default: SMILE_CA]."),
 ]
 
 
 @contextmanager
-def talking(url: str | None, ca: str | None) -> "Iterator[Client]":
+def open_client(url: str | None, ca: str | None) -> "Iterator[Client]":
     """A client; whatever goes wrong is told, and ends the command."""
     from smile.client import connect  # noqa: PLC0415  # asyncio takes a while to load
 
-    with errors_told():
+    with report_errors():
         client = connect(url, ca=ca)
         try:
             yield client
@@ -36,15 +36,15 @@ def talking(url: str | None, ca: str | None) -> "Iterator[Client]":
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     try:
         yield
     except SmileError as problem:
-        raise ended(problem) from None
+        raise error_exit(problem) from None
     except KeyboardInterrupt:
         # Who has seen enough is done.
-        silenced()
+        discard_stdout()
         raise typer.Exit(0) from None
     except BrokenPipeError:
-        silenced()
+        discard_stdout()
         raise typer.Exit(0) from None

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smile.cli.client import errors_told
-from smile.cli.options import Engine, EngineOption
+from smile.cli.client import report_errors
+from smile.cli.options import EngineKind, EngineOption
 from smile.errors import error
 
 if TYPE_CHECKING:
     from smile.client import AsyncTable
-    from smile.demo.floor import Figures, Floor
+    from smile.demo.trade_floor import FloorMetrics, FloorSettings
 
 PROGRAM = "tradefloor.smile"
-RATE = 400.0
+RATE_DEFAULT = 400.0
 """Bids a second: enough to see much happen, and little for a machine to do."""
-PICTURES_S = 0.2
-LINES_S = 5.0
+REFRESH_S = 0.2
+SUMMARY_S = 5.0
 MATCHERS = 4
 
 
@@ -29,8 +29,8 @@ def demo(
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=1, metavar="N", help="End by itself, with a summary.")
     ] = None,
-    engine: EngineOption = Engine.spark,
-    rate: Annotated[float, typer.Option("--rate", min=1, metavar="R", help="Bids a second.")] = RATE,
+    engine: EngineOption = EngineKind.spark,
+    rate: Annotated[float, typer.Option("--rate", min=1, metavar="R", help="Bids a second.")] = RATE_DEFAULT,
 ) -> None:
     """Run the trading floor: a broker on Spark, simulated bidders and matchers, a live table of what can be matched.
 
@@ -39,40 +39,40 @@ def demo(
 
     Example: smile demo --seconds 30
     """
-    from smile.demo.floor import Figures, Floor  # noqa: PLC0415  # asyncio takes a while to load
-    from smile.demo.process import broker, program  # noqa: PLC0415
+    from smile.demo.broker_process import example_program, running_broker  # noqa: PLC0415
+    from smile.demo.trade_floor import FloorMetrics, FloorSettings  # noqa: PLC0415  # asyncio takes a while to load
 
-    figures, floor = Figures(), Floor(issues=40, prices=10, rate=rate)
-    with errors_told(), tempfile.TemporaryDirectory(prefix="smile-demo-") as folder:
+    metrics, settings = FloorMetrics(), FloorSettings(issues=40, prices=10, rate=rate)
+    with report_errors(), tempfile.TemporaryDirectory(prefix="smile-demo-") as folder:
         options = ["--listen", "127.0.0.1:0", "--flight", "", "--engine", engine.value]
-        print("starting a broker…" + (" Spark takes some ten to thirty seconds." if engine is Engine.spark else ""))
-        with broker(program(PROGRAM), Path(folder), options) as process:
+        print("starting a broker…" + (" Spark takes some ten to thirty seconds." if engine is EngineKind.spark else ""))
+        with running_broker(example_program(PROGRAM), Path(folder), options) as process:
             process.wait_until_ready()
             print(
                 f"the broker is at {process.url}; look for yourself: smile subscribe RemainingBuy --url {process.url}"
             )
             try:
-                asyncio.run(_run(process.url, floor, figures, seconds))
+                asyncio.run(_run_simulation(process.url, settings, metrics, seconds))
             except KeyboardInterrupt:
                 pass
             finally:
-                if figures.events:
-                    print(summary(figures))
+                if metrics.events:
+                    print(summary_text(metrics))
 
 
-async def _run(url: str, floor: "Floor", figures: "Figures", seconds: float | None) -> None:
+async def _run_simulation(url: str, settings: "FloorSettings", metrics: "FloorMetrics", seconds: float | None) -> None:
     from smile.client import connect_async  # noqa: PLC0415
-    from smile.demo.floor import Bidders, Matcher  # noqa: PLC0415
+    from smile.demo.trade_floor import Bidders, Matcher  # noqa: PLC0415
 
-    issues = [floor.issue(number) for number in range(floor.issues)]
+    issues = [settings.issue_name(number) for number in range(settings.issues)]
     clients = [await connect_async(url) for _ in range(MATCHERS + 1)]
-    people = [Bidders(clients[0], floor, figures).run()]
+    participants = [Bidders(clients[0], settings, metrics).run()]
     for number, client in enumerate(clients[1:]):
-        people.append(Matcher(client, issues[number::MATCHERS], figures).run())
-    tasks = [asyncio.create_task(one) for one in people]
+        participants.append(Matcher(client, issues[number::MATCHERS], metrics).run())
+    tasks = [asyncio.create_task(participant) for participant in participants]
     table = await clients[0].table("Matchable")
-    figures.began = time.time()
-    tasks.append(asyncio.create_task(_show(table, figures)))
+    metrics.started_at = time.time()
+    tasks.append(asyncio.create_task(_show_table(table, metrics)))
     try:
         done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -86,37 +86,37 @@ async def _run(url: str, floor: "Floor", figures: "Figures", seconds: float | No
             await client.close()
 
 
-async def _show(table: "AsyncTable", figures: "Figures") -> None:
+async def _show_table(table: "AsyncTable", metrics: "FloorMetrics") -> None:
     if not sys.stdout.isatty():
         while True:
-            await asyncio.sleep(LINES_S)
-            print(f"{len(table):,} pairs can be matched; {summary(figures)}", flush=True)
+            await asyncio.sleep(SUMMARY_S)
+            print(f"{len(table):,} pairs can be matched; {summary_text(metrics)}", flush=True)
     from rich.console import Console, Group  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    from smile.cli.live import Picture  # noqa: PLC0415
+    from smile.cli.view_display import ViewDisplay  # noqa: PLC0415
 
     console = Console()
-    picture = Picture(table, lambda: True, time.time)
-    table.changed(picture.touch)
+    display = ViewDisplay(table, lambda: True, time.time)
+    table.changed(display.record_changes)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            shown = picture.table(console.width, console.height - 1)
-            live.update(Group(shown, Text(summary(figures), style="bold")), refresh=True)
-            await asyncio.sleep(PICTURES_S)
+            rendered = display.render(console.width, console.height - 1)
+            live.update(Group(rendered, Text(summary_text(metrics), style="bold")), refresh=True)
+            await asyncio.sleep(REFRESH_S)
 
 
-def summary(figures: "Figures") -> str:
-    half, most = figures.latency(0.5), figures.latency(0.99)
-    seconds = figures.seconds
-    told = [
-        f"{figures.events:,} events and {figures.matches:,} matches of {figures.shares:,} shares in {seconds:.1f} s",
-        f"{figures.matches / seconds:,.1f} matches/s",
+def summary_text(metrics: "FloorMetrics") -> str:
+    p50, p99 = metrics.latency_quantile(0.5), metrics.latency_quantile(0.99)
+    seconds = metrics.seconds
+    parts = [
+        f"{metrics.events:,} events and {metrics.matches:,} matches of {metrics.shares:,} shares in {seconds:.1f} s",
+        f"{metrics.matches / seconds:,.1f} matches/s",
     ]
-    if half is not None and most is not None:
-        told.append(f"seen after {1000 * half:,.0f} ms, 99th {1000 * most:,.0f} ms")
-    return "; ".join(told)
+    if p50 is not None and p99 is not None:
+        parts.append(f"seen after {1000 * p50:,.0f} ms, 99th {1000 * p99:,.0f} ms")
+    return "; ".join(parts)
 
 
 def register(app: typer.Typer) -> None:

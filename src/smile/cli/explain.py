@@ -6,27 +6,27 @@ from typing import Any
 
 from smile.algebra import mmpl
 from smile.algebra.printer import print_program
-from smile.cli.pictures import dot, mermaid
-from smile.graph.objects import Graph, RelationObject, TransformObject
+from smile.cli.graph_formats import dot, mermaid
+from smile.graph.knowledge_graph import KnowledgeGraph, RelationObject, TransformObject
 from smile.graph.stages import Stage
-from smile.knowledge.log_needs import log_needs
+from smile.knowledge.log_retention import log_retentions
 from smile.knowledge.symbolic import Bound, Interval
-from smile.knowledge.types import ColumnType, Course, MaskType, RelationType
-from smile.program import Compiled
+from smile.knowledge.types import ColumnType, MaskDirection, MaskType, RelationType
+from smile.program import CompiledProgram
 
 
-def explain_mmpl(compiled: Compiled, view: str | None, form: str) -> str:
-    rewritten = _part(compiled.rewritten, compiled.graph, view)
+def explain_mmpl(compiled: CompiledProgram, view: str | None, form: str) -> str:
+    rewritten = _subprogram(compiled.rewritten, compiled.graph, view)
     if form == "json":
-        return _json({"written": print_program(compiled.written), "rewritten": print_program(rewritten)})
+        return _json_text({"written": print_program(compiled.original), "rewritten": print_program(rewritten)})
     return print_program(rewritten).rstrip("\n")
 
 
-def _part(program: mmpl.Program, graph: Graph, view: str | None) -> mmpl.Program:
+def _subprogram(program: mmpl.Program, graph: KnowledgeGraph, view: str | None) -> mmpl.Program:
     """What a view is made from, as a program of its own."""
     if view is None:
         return program
-    needed = set(graph.path_to(view))
+    needed = set(graph.upstream_relations(view))
     return mmpl.Program(
         tuple(s for s in program.streams if s.name in needed),
         tuple(v for v in program.views if v.name in needed),
@@ -37,26 +37,28 @@ def _part(program: mmpl.Program, graph: Graph, view: str | None) -> mmpl.Program
 # ── types ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def explain_types(compiled: Compiled, view: str | None, form: str) -> str:
+def explain_types(compiled: CompiledProgram, view: str | None, form: str) -> str:
     graph = compiled.graph
-    shown = [graph.relations[n] for n in _named(graph, view)]
+    shown = [graph.relations[n] for n in _relation_names(graph, view)]
     needs = [
-        n for n in log_needs(compiled.rewritten, compiled.analysis) if view is None or n.stream in _named(graph, view)
+        n
+        for n in log_retentions(compiled.rewritten, compiled.analysis)
+        if view is None or n.stream in _relation_names(graph, view)
     ]
     if form == "json":
-        relations = {r.name: _relation_json(r) | {"remembers": _remembered(r.name, graph, True)} for r in shown}
-        return _json({"relations": relations, "log": {n.stream: str(n) for n in needs}})
-    parts = [_relation_text(r, _remembered(r.name, graph, False)) for r in shown]
-    logs = _table([("  " + n.stream, str(n)) for n in needs])
-    return "\n\n".join([*parts, "LOG that can still be needed\n" + logs, *_symbols(shown)])
+        relations = {r.name: _relation_json(r) | {"remembers": _describe_state(r.name, graph, True)} for r in shown}
+        return _json_text({"relations": relations, "log": {n.stream: str(n) for n in needs}})
+    parts = [_relation_text(r, _describe_state(r.name, graph, False)) for r in shown]
+    logs = _format_table([("  " + n.stream, str(n)) for n in needs])
+    return "\n\n".join([*parts, "LOG that can still be needed\n" + logs, *_symbol_section(shown)])
 
 
-def _named(graph: Graph, view: str | None) -> list[str]:
-    names = graph.path_to(view) if view is not None else list(graph.relations)
+def _relation_names(graph: KnowledgeGraph, view: str | None) -> list[str]:
+    names = graph.upstream_relations(view) if view is not None else list(graph.relations)
     return [n for n in names if graph.relations[n].kind != "between"]
 
 
-def _relation_text(relation: RelationObject, remembered: list[Any]) -> str:
+def _relation_text(relation: RelationObject, state_texts: list[Any]) -> str:
     type_ = relation.type
     heading = type_.heading
     key = ", ".join(heading.key) or "none: always one row"
@@ -70,7 +72,7 @@ def _relation_text(relation: RelationObject, remembered: list[Any]) -> str:
             (
                 f"  {name}{hidden}",
                 str(column.data),
-                domain_of(column, type_),
+                domain_text(column, type_),
                 str(column.range) if column.range is not None else "",
                 str(column.steps) if column.domain != "key" else "",
                 column.direction.value if column.evolves else "",
@@ -86,39 +88,41 @@ def _relation_text(relation: RelationObject, remembered: list[Any]) -> str:
             ", ".join(f"{s} at {seal}" if not seal.is_never else f"{s} never" for s, seal in type_.seals.items()),
         )
     ]
-    facts += [("  remembers", text) for text in remembered]
-    return "\n".join([title, _table(rows), _table(facts)])
+    facts += [("  remembers", text) for text in state_texts]
+    return "\n".join([title, _format_table(rows), _format_table(facts)])
 
 
-def domain_of(column: ColumnType, relation: RelationType) -> str:
+def domain_text(column: ColumnType, relation: RelationType) -> str:
     """The domain's name; columns of rows that can be hidden again are masked."""
-    masked = column.domain != "key" and relation.mask.course is not Course.DECIDED
-    return f"masked {column.domain}" if masked else column.domain
+    is_masked = column.domain != "key" and relation.mask.direction is not MaskDirection.DECIDED
+    return f"masked {column.domain}" if is_masked else column.domain
 
 
 def mask_text(mask: MaskType) -> str:
-    if mask.course is Course.DECIDED:
+    if mask.direction is MaskDirection.DECIDED:
         return "shown or not from the start, for good"
-    finals = "T or F" if mask.final_true else "F; T only at the end of time"
+    finals = "T or F" if mask.can_be_final_true else "F; T only at the end of time"
     limit = f"at most {mask.steps} step{'s' * (str(mask.steps) != '1')}"
-    return f"mask: begins f, {mask.course.value}, {limit}, final {finals}"
+    return f"mask: begins f, {mask.direction.value}, {limit}, final {finals}"
 
 
-def _remembered(name: str, graph: Graph, as_json: bool) -> list[Any]:
+def _describe_state(name: str, graph: KnowledgeGraph, as_json: bool) -> list[Any]:
     """What the transforms remember that end in this relation, nearest the streams first."""
-    own = [t for t in graph.transforms if graph.relations[t.output].view == name]
-    memories = [m for t in own for m in t.remembers]
+    transforms = [t for t in graph.transforms if graph.relations[t.output].view == name]
+    memories = [m for t in transforms for m in t.state]
     if as_json:
-        return [{"what": m.what, "until": m.until, "endless": m.endless and m.endless.why} for m in memories]
+        return [
+            {"what": m.description, "until": m.until, "endless": m.unbounded and m.unbounded.reason} for m in memories
+        ]
     return [
-        f"{m.what}, until {m.until}" + (f" (state without bound: {m.endless.why})" if m.endless else "")
+        f"{m.description}, until {m.until}" + (f" (state without bound: {m.unbounded.reason})" if m.unbounded else "")
         for m in memories
     ]
 
 
-def _symbols(relations: Iterable[RelationObject]) -> list[str]:
+def _symbol_section(relations: Iterable[RelationObject]) -> list[str]:
     """What the symbols mean that occur in the ranges shown."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for relation in relations:
         for name, column in relation.type.columns.items():
             for end in (column.range.lo, column.range.hi) if column.range is not None else ():
@@ -127,10 +131,10 @@ def _symbols(relations: Iterable[RelationObject]) -> list[str]:
                         word = "greatest" if symbol.startswith("MAX") else "least"
                         own = relation.kind == "stream" and len(monomial) == 1
                         if symbol == "MAXTIME":
-                            found[symbol] = "the last tick, and so the number of ticks: no domain bounds it"
+                            meanings[symbol] = "the last tick, and so the number of ticks: no domain bounds it"
                         elif own:
-                            found.setdefault(symbol, f"the {word} {name}: no domain bounds it")
-    return ["SYMBOLS\n" + _table([("  " + s, text) for s, text in sorted(found.items())])] if found else []
+                            meanings.setdefault(symbol, f"the {word} {name}: no domain bounds it")
+    return ["SYMBOLS\n" + _format_table([("  " + s, text) for s, text in sorted(meanings.items())])] if meanings else []
 
 
 def _relation_json(relation: RelationObject) -> dict[str, Any]:
@@ -144,9 +148,9 @@ def _relation_json(relation: RelationObject) -> dict[str, Any]:
         "columns": {n: _column_json(c, type_) for n, c in type_.columns.items()},
         "mask": {
             "initial": "f",
-            "course": type_.mask.course.value,
+            "course": type_.mask.direction.value,
             "steps": _bound_json(type_.mask.steps),
-            "final": ["F", "T"] if type_.mask.final_true else ["F"],
+            "final": ["F", "T"] if type_.mask.can_be_final_true else ["F"],
         },
         "steps": _bound_json(type_.steps),
         "seals": {s: None if seal.is_never else str(seal) for s, seal in type_.seals.items()},
@@ -156,7 +160,7 @@ def _relation_json(relation: RelationObject) -> dict[str, Any]:
 def _column_json(column: ColumnType, relation: RelationType) -> dict[str, Any]:
     return {
         "type": str(column.data),
-        "domain": domain_of(column, relation),
+        "domain": domain_text(column, relation),
         "range": _range_json(column.range),
         "steps": _bound_json(column.steps),
         "direction": column.direction.value,
@@ -177,33 +181,33 @@ def _bound_json(bound: Bound) -> int | float | str:
 # ── graph and stages ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def explain_graph(compiled: Compiled, view: str | None, form: str) -> str:
+def explain_graph(compiled: CompiledProgram, view: str | None, form: str) -> str:
     graph = _subgraph(compiled.graph, view)
     if form == "dot":
         return dot(graph)
     if form == "mermaid":
         return mermaid(graph)
     if form == "json":
-        return _json(
+        return _json_text(
             {
                 "relations": [
-                    {"name": r.name, "kind": r.kind, "subscribed": r.subscribed, "stored": r.why_stored}
+                    {"name": r.name, "kind": r.kind, "subscribed": r.subscribed, "stored": r.storage_reason}
                     for r in graph.relations.values()
                 ],
                 "transforms": [_transform_json(t) for t in graph.transforms],
                 "subscriptions": list(graph.subscriptions),
             }
         )
-    stored = [(f"  {r.name}", r.kind, r.why_stored or "passes through") for r in graph.relations.values()]
-    lines = [(f"  {t.output}", "←", ", ".join(t.inputs), t.operator) for t in graph.transforms]
-    return "\n".join(["RELATIONS", _table(stored), "", "TRANSFORMS", _table(lines)])
+    relation_rows = [(f"  {r.name}", r.kind, r.storage_reason or "passes through") for r in graph.relations.values()]
+    transform_rows = [(f"  {t.output}", "←", ", ".join(t.inputs), t.operator) for t in graph.transforms]
+    return "\n".join(["RELATIONS", _format_table(relation_rows), "", "TRANSFORMS", _format_table(transform_rows)])
 
 
-def _subgraph(graph: Graph, view: str | None) -> Graph:
+def _subgraph(graph: KnowledgeGraph, view: str | None) -> KnowledgeGraph:
     if view is None:
         return graph
-    needed = set(graph.path_to(view))
-    return Graph(
+    needed = set(graph.upstream_relations(view))
+    return KnowledgeGraph(
         {n: r for n, r in graph.relations.items() if n in needed},
         tuple(t for t in graph.transforms if t.output in needed),
         tuple(s for s in graph.subscriptions if s in needed),
@@ -215,50 +219,54 @@ def _transform_json(transform: TransformObject) -> dict[str, Any]:
         "output": transform.output,
         "inputs": list(transform.inputs),
         "operator": transform.operator,
-        "remembers": [{"what": m.what, "until": m.until} for m in transform.remembers],
+        "remembers": [{"what": m.description, "until": m.until} for m in transform.state],
     }
 
 
-def explain_stages(compiled: Compiled, view: str | None, form: str) -> str:
+def explain_stages(compiled: CompiledProgram, view: str | None, form: str) -> str:
     # Only layouts tell which columns are fixed; to compile them Arrow is loaded, which nothing else here needs.
-    from smile.engine.plan import stages_of  # noqa: PLC0415
+    from smile.engine.plan import plan_stages  # noqa: PLC0415
     from smile.kernels.compile import compile_graph  # noqa: PLC0415
 
     graph = compiled.graph
-    stages = stages_of(graph, compile_graph(graph, compiled.rewritten.streams))
-    shown = set(graph.path_to(view)) if view is not None else set(graph.relations)
-    paths = {v: _path(v, graph, stages) for v in graph.subscriptions if v in shown}
+    stages = plan_stages(graph, compile_graph(graph, compiled.rewritten.streams))
+    shown = set(graph.upstream_relations(view)) if view is not None else set(graph.relations)
+    paths = {v: _view_path(v, graph, stages) for v in graph.subscriptions if v in shown}
     if form == "json":
-        return _json({"stages": [_stage_json(s, shown) for s in stages], "paths": paths})
+        return _json_text({"stages": [_stage_json(s, shown) for s in stages], "paths": paths})
     parts = []
     for stage in stages:
-        arriving = [(f"  ⇒ {e.relation}", f"by {_columns(e.by)}") for e in stage.exchanges if e.reader in shown]
-        lines = [
+        exchange_rows = [
+            (f"  ⇒ {e.relation}", f"by {_columns_text(e.columns)}") for e in stage.exchanges if e.reader in shown
+        ]
+        transform_rows = [
             (f"  {t.output}", str(stage.partitionings[t.output]), t.operator)
             for t in stage.transforms
             if t.output in shown
         ]
-        if lines:
-            title = f"STAGE {stage.number}  by {' | '.join(stage.keys)}"
-            parts.append("\n".join(x for x in (title, _table(arriving), _table(lines)) if x))
+        if transform_rows:
+            title = f"STAGE {stage.number}  by {' | '.join(stage.partition_keys)}"
+            parts.append(
+                "\n".join(x for x in (title, _format_table(exchange_rows), _format_table(transform_rows)) if x)
+            )
     routes = [(f"  {v}", " → ".join(steps)) for v, steps in paths.items()]
-    return "\n\n".join([*parts, *(["PATHS\n" + _table(routes)] if routes else [])])
+    return "\n\n".join([*parts, *(["PATHS\n" + _format_table(routes)] if routes else [])])
 
 
-def _path(view: str, graph: Graph, stages: Sequence[Stage]) -> list[str]:
+def _view_path(view: str, graph: KnowledgeGraph, stages: Sequence[Stage]) -> list[str]:
     """The streams, the stages passed through, and the view."""
-    needed = set(graph.path_to(view))
+    needed = set(graph.upstream_relations(view))
     streams = [n for n in graph.relations if n in needed and graph.relations[n].kind == "stream"]
-    passed = [f"stage {s.number}" for s in stages if any(t.output in needed for t in s.transforms)]
-    return [", ".join(streams), *passed, view]
+    stage_names = [f"stage {s.number}" for s in stages if any(t.output in needed for t in s.transforms)]
+    return [", ".join(streams), *stage_names, view]
 
 
 def _stage_json(stage: Stage, shown: set[str]) -> dict[str, Any]:
     return {
         "stage": stage.number,
-        "by": stage.keys,
+        "by": stage.partition_keys,
         "exchanges": [
-            {"relation": e.relation, "by": None if e.by is None else list(e.by)}
+            {"relation": e.relation, "by": None if e.columns is None else list(e.columns)}
             for e in stage.exchanges
             if e.reader in shown
         ],
@@ -270,18 +278,18 @@ def _stage_json(stage: Stage, shown: set[str]) -> dict[str, Any]:
     }
 
 
-def _columns(by: Sequence[str] | None) -> str:
+def _columns_text(by: Sequence[str] | None) -> str:
     if by is None:
         return "any"
     return ", ".join(by) or "one partition"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def _format_table(rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell, two spaces between them."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _json(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)

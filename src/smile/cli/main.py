@@ -11,15 +11,15 @@ import typer
 
 from smile import __version__
 from smile.cli import access, apply, demo, options, publish, serve, status, subscribe
-from smile.cli.ends import silenced
+from smile.cli.exits import discard_stdout
 from smile.cli.explain import explain_graph, explain_mmpl, explain_stages, explain_types
 from smile.errors import SmileError, render
-from smile.log.places import EventError
-from smile.program import Compiled, compile_program, read_source
+from smile.log.event_errors import EventError
+from smile.program import CompiledProgram, compile_program, read_source
 from smile.source import Source
 
 if TYPE_CHECKING:
-    from smile.cli.replay import Figures, Replay
+    from smile.cli.replay import ReplayMetrics, ReplayRequest
 
 app = typer.Typer(
     name="smile",
@@ -38,14 +38,14 @@ ProgramArgument = Annotated[
 ]
 
 
-class Step(StrEnum):
+class ExplainStep(StrEnum):
     mmpl = "mmpl"
     types = "types"
     graph = "graph"
     stages = "stages"
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"smile {__version__}")
         raise typer.Exit
@@ -54,7 +54,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def smile(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """SMILE: publish events to streams, subscribe to views that are never false."""
@@ -68,20 +68,20 @@ def check(program: ProgramArgument) -> None:
 
     Example: smile check programs/tradefloor.smile
     """
-    compiled = _compiled(program)
+    compiled = _compile(program)
     if compiled.warnings:
         print(render(compiled.warnings, compiled.source), file=sys.stderr)
-    stages = _stages(compiled)
-    written = compiled.written
+    stages = _count_stages(compiled)
+    written = compiled.original
     counts = [
-        _count(len(written.streams), "stream"),
-        _count(len(written.views), "view"),
-        _count(len(written.subscriptions), "subscription"),
-        _count(stages, "stage"),
+        _count_text(len(written.streams), "stream"),
+        _count_text(len(written.views), "view"),
+        _count_text(len(written.subscriptions), "subscription"),
+        _count_text(stages, "stage"),
     ]
     if compiled.warnings:
-        counts.append(_count(len(compiled.warnings), "warning"))
-    _show(f"{compiled.source.name}: ok: {', '.join(counts)}")
+        counts.append(_count_text(len(compiled.warnings), "warning"))
+    _print_output(f"{compiled.source.name}: ok: {', '.join(counts)}")
 
 
 @app.command()
@@ -91,13 +91,13 @@ def explain(
         str | None, typer.Option("--view", metavar="V", help="Only this view, and what it is made from.")
     ] = None,
     step: Annotated[
-        Step,
+        ExplainStep,
         typer.Option(
             "--as",
             help="mmpl: the program in relational algebra, as it will run. types: key, domain, range, steps and seal "
             "of every column. graph: relation and transform objects. stages: how they are cut into the pipeline.",
         ),
-    ] = Step.types,
+    ] = ExplainStep.types,
     json: Annotated[bool, typer.Option("--json", help="For programs to read.")] = False,
     dot: Annotated[bool, typer.Option("--dot", help="The graph for Graphviz.")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="The graph for Mermaid.")] = False,
@@ -106,42 +106,42 @@ def explain(
 
     Example: smile explain programs/tradefloor.smile --as stages
     """
-    if (dot or mermaid) and step is not Step.graph:
+    if (dot or mermaid) and step is not ExplainStep.graph:
         raise typer.BadParameter("--dot and --mermaid are for --as graph")
     if json + dot + mermaid > 1:
         raise typer.BadParameter("choose one of --json, --dot and --mermaid")
-    compiled = _compiled(program)
+    compiled = _compile(program)
     if view is not None:
-        view = _view_named(view, compiled)
+        view = _find_view(view, compiled)
     form = "json" if json else "dot" if dot else "mermaid" if mermaid else "text"
-    explained = {
-        Step.mmpl: explain_mmpl,
-        Step.types: explain_types,
-        Step.graph: explain_graph,
-        Step.stages: explain_stages,
+    explainers = {
+        ExplainStep.mmpl: explain_mmpl,
+        ExplainStep.types: explain_types,
+        ExplainStep.graph: explain_graph,
+        ExplainStep.stages: explain_stages,
     }
-    _show(explained[step](compiled, view, form))
+    _print_output(explainers[step](compiled, view, form))
 
 
-MASTER_WRONG = "E067"
+MASTER_INVALID = "E067"
 """What is wrong with the command, though only Spark's side can tell."""
 
 
 @app.command()
 def replay(
     program: ProgramArgument,
-    events: options.Events,
-    engine: options.EngineOption = options.Engine.spark,
-    master: options.Master = None,
-    partitions: options.Partitions = None,
-    batch: options.BatchSize = None,
-    view: options.Views = None,
-    changes: options.Changes = False,
-    end: options.End = False,
-    skip_bad: options.SkipBad = False,
-    bad_file: options.BadFile = None,
-    state: options.State = None,
-    verbose: options.Verbose = False,
+    events: options.EventsOption,
+    engine: options.EngineOption = options.EngineKind.spark,
+    master: options.MasterOption = None,
+    partitions: options.PartitionsOption = None,
+    batch: options.BatchSizeOption = None,
+    view: options.ViewsOption = None,
+    changes: options.ChangesOption = False,
+    end: options.EndOption = False,
+    skip_bad: options.SkipBadOption = False,
+    bad_file: options.BadFileOption = None,
+    state: options.StateOption = None,
+    verbose: options.VerboseOption = False,
 ) -> None:
     """Run recorded events through a program, and print what its views show, a JSON object a row.
 
@@ -156,71 +156,71 @@ def replay(
     """
     if program == events == "-":
         raise typer.BadParameter("the program and the events cannot both be standard input")
-    compiled = _compiled(program)
-    wanted = [_view_named(v, compiled) for v in view] if view else list(compiled.rewritten.subscriptions)
-    views = list(dict.fromkeys(wanted))
+    compiled = _compile(program)
+    view_names = [_find_view(v, compiled) for v in view] if view else list(compiled.rewritten.subscriptions)
+    views = list(dict.fromkeys(view_names))
     if not views:
         raise typer.BadParameter("the program subscribes to nothing; choose a view with --view")
     if bad_file is not None and not skip_bad:
         raise typer.BadParameter("--bad-file is for --skip-bad")
-    bad = bad_file or ("events.bad" if events == "-" else f"{events}.bad")
-    if Path(bad).exists() and Path(events).exists() and Path(bad).samefile(events):
+    bad_path = bad_file or ("events.bad" if events == "-" else f"{events}.bad")
+    if Path(bad_path).exists() and Path(events).exists() and Path(bad_path).samefile(events):
         raise typer.BadParameter("--bad-file would overwrite the events")
     # Arrow takes a second to load, which `check` and `explain` need not.
-    from smile.cli.replay import OnSpark, Replay  # noqa: PLC0415
+    from smile.cli.replay import ReplayRequest, SparkOptions  # noqa: PLC0415
 
-    spark = None
-    if engine is options.Engine.spark:
-        spark = OnSpark(master or options.MASTER_DEFAULT, partitions or 1, verbose)
+    spark_options = None
+    if engine is options.EngineKind.spark:
+        spark_options = SparkOptions(master or options.MASTER_DEFAULT, partitions or 1, verbose)
         if master and master.startswith(("spark://", "k8s://", "yarn")) and state is None:
             raise typer.BadParameter("a cluster needs --state, a directory that all its machines reach")
     elif master or partitions or verbose:
         raise typer.BadParameter("--master, --partitions and --verbose are for --engine spark")
-    asked = Replay(views, events, batch, changes, end, bad if skip_bad else None, state, spark)
-    print(_replayed(compiled, asked).text(), file=sys.stderr)
+    request = ReplayRequest(views, events, batch, changes, end, bad_path if skip_bad else None, state, spark_options)
+    print(_run_replay(compiled, request).text(), file=sys.stderr)
 
 
-def _replayed(compiled: Compiled, asked: "Replay") -> "Figures":
+def _run_replay(compiled: CompiledProgram, request: "ReplayRequest") -> "ReplayMetrics":
     """Figures of a replay; or what went wrong, and the end."""
     from smile.cli.replay import replay as run_replay  # noqa: PLC0415
 
     try:
-        return run_replay(compiled, asked)
+        return run_replay(compiled, request)
     except EventError as problem:
         print(problem.bad.render(), file=sys.stderr)
         raise typer.Exit(1) from None
     except SmileError as problem:
         # What is about no place in the program is about files: the message names them.
-        of_program = any(d.span is not None for d in problem.diagnostics)
-        print(render(problem.diagnostics, compiled.source if of_program else Source("smile", "")), file=sys.stderr)
-        raise typer.Exit(2 if problem.diagnostics[0].code == MASTER_WRONG else 1) from None
+        has_position = any(d.span is not None for d in problem.diagnostics)
+        print(render(problem.diagnostics, compiled.source if has_position else Source("smile", "")), file=sys.stderr)
+        raise typer.Exit(2 if problem.diagnostics[0].code == MASTER_INVALID else 1) from None
     except KeyboardInterrupt:
-        silenced()
+        discard_stdout()
         print("smile: interrupted: every line written is whole, and later events were not taken in", file=sys.stderr)
         raise typer.Exit(130) from None
     except BrokenPipeError:
-        silenced()
+        discard_stdout()
         raise typer.Exit(0) from None
     except OSError as problem:
-        silenced()
+        discard_stdout()
         print(f"smile: the output cannot be written: {problem.strerror}", file=sys.stderr)
         raise typer.Exit(1) from None
 
 
-def _stages(compiled: Compiled) -> int:
+def _count_stages(compiled: CompiledProgram) -> int:
     """How many it has; or what cannot be run, and the end."""
     # Arrow is loaded with them, which takes half a second that a program with errors need not wait for.
-    from smile.engine.plan import stages_of  # noqa: PLC0415
+    from smile.engine.plan import plan_stages  # noqa: PLC0415
     from smile.kernels.compile import compile_graph  # noqa: PLC0415
 
     try:
-        return len(stages_of(compiled.graph, compile_graph(compiled.graph, compiled.rewritten.streams)))
+        return len(plan_stages(compiled.graph, compile_graph(compiled.graph, compiled.rewritten.streams)))
     except SmileError as problem:
         print(render(problem.diagnostics, compiled.source), file=sys.stderr)
         raise typer.Exit(1) from None
 
 
-def _compiled(path: str) -> Compiled:
+def _compile(path: str) -> CompiledProgram:
     """The program; or its errors, and the end."""
     source = Source(path, "")
     try:
@@ -231,27 +231,27 @@ def _compiled(path: str) -> Compiled:
         raise typer.Exit(1) from None
 
 
-def _view_named(view: str, compiled: Compiled) -> str:
+def _find_view(view: str, compiled: CompiledProgram) -> str:
     names = [n for n, r in compiled.graph.relations.items() if r.kind != "between"]
-    found = [n for n in names if n == view] or [n for n in names if n.casefold() == view.casefold()]
-    if not found:
+    matches = [n for n in names if n == view] or [n for n in names if n.casefold() == view.casefold()]
+    if not matches:
         raise typer.BadParameter(f"there is no stream or view {view}; there are {', '.join(names)}")
-    return found[0]
+    return matches[0]
 
 
-def _show(text: str) -> None:
+def _print_output(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
         # Whoever reads our output has had enough, which is no error.
-        silenced()
+        discard_stdout()
     except OSError as problem:
         print(f"smile: the output cannot be written: {problem.strerror}", file=sys.stderr)
-        silenced()
+        discard_stdout()
         raise typer.Exit(1) from None
 
 
-def _count(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 

@@ -8,21 +8,21 @@ import typer
 from smile import limits
 
 
-class Engine(StrEnum):
+class EngineKind(StrEnum):
     spark = "spark"
     local = "local"
 
 
 MASTER_DEFAULT = "local[*]"
 
-Events = Annotated[
+EventsOption = Annotated[
     str,
     typer.Option("--events", metavar="FILE", help="Recorded events, a JSON object a line; - for standard input."),
 ]
 EngineOption = Annotated[
-    Engine, typer.Option("--engine", help="spark: a pipeline on Spark. local: in this process, without Java.")
+    EngineKind, typer.Option("--engine", help="spark: a pipeline on Spark. local: in this process, without Java.")
 ]
-Master = Annotated[
+MasterOption = Annotated[
     str | None,
     typer.Option(
         "--master",
@@ -31,7 +31,7 @@ Master = Annotated[
         f"reach the directory of --state [default: {MASTER_DEFAULT}].",
     ),
 ]
-Partitions = Annotated[
+PartitionsOption = Annotated[
     int | None,
     typer.Option(
         "--partitions",
@@ -41,7 +41,7 @@ Partitions = Annotated[
         help="Into how many parts the work is cut [default: 1].",
     ),
 ]
-BatchSize = Annotated[
+BatchSizeOption = Annotated[
     int | None,
     typer.Option(
         "--batch",
@@ -50,21 +50,21 @@ BatchSize = Annotated[
         help="So many lines are taken in at once [default: 10,000, and on Spark as many as have come].",
     ),
 ]
-Views = Annotated[
+ViewsOption = Annotated[
     list[str] | None,
     typer.Option("--view", metavar="V", help="Show this view; may be given again. Else those subscribed to."),
 ]
-Changes = Annotated[
+ChangesOption = Annotated[
     bool, typer.Option("--changes", help="Every change as it comes, and after each batch how far all is known.")
 ]
-End = Annotated[bool, typer.Option("--end", help="All streams end with the events, so that all is final.")]
-SkipBad = Annotated[
+EndOption = Annotated[bool, typer.Option("--end", help="All streams end with the events, so that all is final.")]
+SkipBadOption = Annotated[
     bool, typer.Option("--skip-bad", help="Go on after a line that is refused; it goes to the file of bad lines.")
 ]
-BadFile = Annotated[
+BadFileOption = Annotated[
     str | None, typer.Option("--bad-file", metavar="FILE", help="Where those go [default: EVENTS.bad].")
 ]
-State = Annotated[
+StateOption = Annotated[
     str | None,
     typer.Option(
         "--state",
@@ -72,4 +72,4 @@ State = Annotated[
         help="Keep the state there after every batch; a run with the same events, and more, goes on from it.",
     ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show what Spark says.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show what Spark says.")]

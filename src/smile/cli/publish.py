@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from smile import limits
-from smile.cli.client import Ca, Url, talking
+from smile.cli.client import CaOption, UrlOption, open_client
 from smile.errors import SmileError, error
 
 if TYPE_CHECKING:
@@ -24,54 +24,54 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 2**17
 """So much of a file is published at once; of a pipe or a terminal, whatever there is."""
 
-OF_AN_EVENT = ("E071", "E072", "E073", "E074", "E075", "E077", "E078", "E079", "E080", "E081", "E082")
+EVENT_ERROR_CODES = ("E071", "E072", "E073", "E074", "E075", "E077", "E078", "E079", "E080", "E081", "E082")
 """Errors that are one event's, and not the publication's as a whole."""
 
 
 @dataclass(frozen=True)
-class Line:
+class InputLine:
     number: int
     text: bytes
 
 
-class Refused(Exception):
+class RefusedLineError(Exception):
     """A line was refused, and no more are to be published."""
 
 
-def lines_of(file: BufferedReader) -> Iterator[tuple[list[Line], int]]:
+def read_lines(file: BufferedReader) -> Iterator[tuple[list[InputLine], int]]:
     """Lines as they become available, and how many bytes have been read; blank ones are passed over."""
-    rest, number, size = b"", 0, 0
+    remainder, number, size = b"", 0, 0
     while block := file.read1(BLOCK_BYTES):
         size += len(block)
-        *whole, rest = (rest + block).split(b"\n")
-        yield [Line(number + i, text) for i, text in enumerate(whole, 1) if text.strip()], size
-        number += len(whole)
-        if len(rest) > limits.event_line_bytes_max:
+        *complete, remainder = (remainder + block).split(b"\n")
+        yield [InputLine(number + i, text) for i, text in enumerate(complete, 1) if text.strip()], size
+        number += len(complete)
+        if len(remainder) > limits.event_line_bytes_max:
             # It cannot be an event; that it is read to its end would fill the memory.
             raise error("E071", f"line {number + 1} is longer than {limits.event_line_bytes_max:,} bytes")
-    if rest.strip():
-        yield [Line(number + 1, rest)], size
+    if remainder.strip():
+        yield [InputLine(number + 1, remainder)], size
 
 
 @dataclass
-class Publishing:
+class LinePublisher:
     client: "Client"
     stream: str
-    ticks: bool
+    print_ticks: bool
     skip_bad: bool
-    what: str
-    events: int = 0
-    refused: int = 0
+    source_name: str
+    event_count: int = 0
+    refused_count: int = 0
     started: float = field(default_factory=time.perf_counter)
 
-    def publish(self, lines: Sequence[Line]) -> None:
+    def publish(self, lines: Sequence[InputLine]) -> None:
         """All at once; and if that is refused, in halves, until the line is found that is to blame."""
         if not lines:
             return
         try:
-            published = self.client.publish(self.stream, [_text(line) for line in lines])
+            published = self.client.publish(self.stream, [_decode_line(line) for line in lines])
         except SmileError as problem:
-            if problem.diagnostics[0].code not in OF_AN_EVENT:
+            if problem.diagnostics[0].code not in EVENT_ERROR_CODES:
                 raise
             if len(lines) == 1:
                 self._refuse(lines[0], problem)
@@ -80,40 +80,44 @@ class Publishing:
             self.publish(lines[:middle])
             self.publish(lines[middle:])
             return
-        self.events += len(published)
-        if self.ticks:
+        self.event_count += len(published)
+        if self.print_ticks:
             print("\n".join(map(str, published)), flush=True)
 
-    def _refuse(self, line: Line, problem: SmileError) -> None:
-        found = problem.diagnostics[0]
-        print(f"{self.what}:{line.number}: error {found.code}: {found.message}", file=sys.stderr)
-        shown = line.text.decode(errors="replace").strip()
-        print(f"  {shown[: limits.excerpt_chars_max]}", file=sys.stderr)
-        if found.hint:
-            print(f"  hint: {found.hint}", file=sys.stderr)
-        self.refused += 1
+    def _refuse(self, line: InputLine, problem: SmileError) -> None:
+        diagnostic = problem.diagnostics[0]
+        print(f"{self.source_name}:{line.number}: error {diagnostic.code}: {diagnostic.message}", file=sys.stderr)
+        excerpt = line.text.decode(errors="replace").strip()
+        print(f"  {excerpt[: limits.excerpt_chars_max]}", file=sys.stderr)
+        if diagnostic.hint:
+            print(f"  hint: {diagnostic.hint}", file=sys.stderr)
+        self.refused_count += 1
         if not self.skip_bad:
-            raise Refused
+            raise RefusedLineError
 
-    def text(self) -> str:
+    def summary(self) -> str:
         seconds = time.perf_counter() - self.started
-        rate = self.events / seconds if seconds else 0
-        told = f"{_count(self.events, 'event')} published in {seconds:.2f} s ({rate:,.0f} events/s)"
-        return f"{told}; {_count(self.refused, 'line')} refused" if self.refused else told
+        rate = self.event_count / seconds if seconds else 0
+        published_text = f"{_count_text(self.event_count, 'event')} published in {seconds:.2f} s ({rate:,.0f} events/s)"
+        return (
+            f"{published_text}; {_count_text(self.refused_count, 'line')} refused"
+            if self.refused_count
+            else published_text
+        )
 
 
-def _text(line: Line) -> str:
+def _decode_line(line: InputLine) -> str:
     try:
         return line.text.decode()
     except UnicodeDecodeError:
         raise error("E072", "the line is not text in UTF-8") from None
 
 
-def _count(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-Events = Annotated[
+EventsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[EVENT]…", help="Events, each a JSON object; else lines of standard input."),
 ]
@@ -121,14 +125,14 @@ Events = Annotated[
 
 def publish(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream to publish to.")],
-    events: Events = None,
+    events: EventsArgument = None,
     file: Annotated[
         str | None, typer.Option("--file", metavar="FILE", help="Events, a JSON object a line; - for standard input.")
     ] = None,
     ticks: Annotated[bool, typer.Option("--ticks", help="Print the tick of each event, a line each.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on after a line that is refused.")] = False,
-    url: Url = None,
-    ca: Ca = None,
+    url: UrlOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Publish events to a stream: JSON objects, from the command line, a file or standard input.
 
@@ -139,59 +143,61 @@ def publish(
     """
     if events and file is not None:
         raise typer.BadParameter("give events or --file, not both")
-    with _opened(file) as (source, total), talking(url, ca) as client:
-        what = "argument" if events else "standard input" if file in (None, "-") else str(file)
-        publishing = Publishing(client, stream, ticks, skip_bad, what)
+    with _open_source(file) as (source, total), open_client(url, ca) as client:
+        source_name = "argument" if events else "standard input" if file in (None, "-") else str(file)
+        publisher = LinePublisher(client, stream, ticks, skip_bad, source_name)
         try:
             if events:
-                publishing.publish([Line(i, text.encode(errors="surrogateescape")) for i, text in enumerate(events, 1)])
+                publisher.publish(
+                    [InputLine(i, text.encode(errors="surrogateescape")) for i, text in enumerate(events, 1)]
+                )
             else:
-                _published(publishing, source, total)
-            code = 0
-        except Refused:
-            code = 1
+                _publish_source(publisher, source, total)
+            exit_code = 0
+        except RefusedLineError:
+            exit_code = 1
         except KeyboardInterrupt:
-            code = 130
+            exit_code = 130
         except SmileError:
-            if publishing.events:
-                print(publishing.text(), file=sys.stderr)
+            if publisher.event_count:
+                print(publisher.summary(), file=sys.stderr)
             raise
-        print(publishing.text(), file=sys.stderr)
-    if code:
-        raise typer.Exit(code)
+        print(publisher.summary(), file=sys.stderr)
+    if exit_code:
+        raise typer.Exit(exit_code)
 
 
-def _published(publishing: Publishing, source: BufferedReader, total: int | None) -> None:
-    with _progress(total is not None and not publishing.ticks) as progress:
+def _publish_source(publisher: LinePublisher, source: BufferedReader, total: int | None) -> None:
+    with _progress_bar(total is not None and not publisher.print_ticks) as progress:
         task = progress.add_task("0 events", total=total)
-        for lines, read in lines_of(source):
-            publishing.publish(lines)
-            progress.update(task, completed=read, description=_count(publishing.events, "event"))
+        for lines, bytes_read in read_lines(source):
+            publisher.publish(lines)
+            progress.update(task, completed=bytes_read, description=_count_text(publisher.event_count, "event"))
 
 
 @contextmanager
-def _opened(file: str | None) -> Iterator[tuple[BufferedReader, int | None]]:
+def _open_source(file: str | None) -> Iterator[tuple[BufferedReader, int | None]]:
     """The lines, and how many bytes they are, where that is known."""
     if file is None or file == "-":
         yield cast(BufferedReader, sys.stdin.buffer), None
         return
     try:
-        opened = Path(file).open("rb")  # noqa: SIM115  # closed below
+        opened_file = Path(file).open("rb")  # noqa: SIM115  # closed below
     except OSError as problem:
         print(f"smile: {file} cannot be read: {problem.strerror}", file=sys.stderr)
         raise typer.Exit(1) from None
-    with opened:
-        yield opened, Path(file).stat().st_size
+    with opened_file:
+        yield opened_file, Path(file).stat().st_size
 
 
 @contextmanager
-def _progress(wanted: bool) -> "Iterator[Progress]":
+def _progress_bar(visible: bool) -> "Iterator[Progress]":
     """A bar on standard error, if that is a terminal."""
     from rich.console import Console  # noqa: PLC0415  # it takes a while to load
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    hidden = not wanted or not sys.stderr.isatty()
+    hidden = not visible or not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as progress:
         yield progress
 

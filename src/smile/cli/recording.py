@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from smile.log.database import HEADER
-from smile.log.ended import Ended
+from smile.log.event_errors import BadEvent
 from smile.log.events import EventReader
-from smile.log.frame import END, Frame
+from smile.log.finite_log import FiniteLog
+from smile.log.input_batch import END, InputBatch
 from smile.log.lines import open_events
-from smile.log.places import BadEvent
-from smile.log.position import Limit, Log
-from smile.log.reading import frames, opened
-from smile.program import Compiled
+from smile.log.position import BatchLimit, Log
+from smile.log.reading import open_log, read_batches
+from smile.program import CompiledProgram
 
-encode = msgspec.json.Encoder().encode
+encode_json = msgspec.json.Encoder().encode
 
 
 class Recording(Protocol):
@@ -39,44 +39,46 @@ class Recording(Protocol):
     @property
     def log(self) -> Log | None: ...
 
-    def frames(self) -> Iterator[Frame]: ...
+    def batches(self) -> Iterator[InputBatch]: ...
 
 
 @contextmanager
-def recording(compiled: Compiled, events: str, batch: int, end: bool, bad: str | None) -> Iterator[Recording]:
+def open_recording(
+    compiled: CompiledProgram, events: str, batch: int, end: bool, bad: str | None
+) -> Iterator[Recording]:
     streams = compiled.rewritten.streams
     if _is_log(events):
-        log = opened(events, streams)
-        yield Recorded(Ended.of(log) if end else log, Limit(rows=batch))
+        log = open_log(events, streams)
+        yield LogRecording(FiniteLog.wrap(log) if end else log, BatchLimit(rows=batch))
         return
-    with _refused(bad) as refuse, open_events(events) as file:
+    with _open_bad_lines(bad) as bad_lines, open_events(events) as file:
         name = "standard input" if events == "-" else events
-        with _progress() as progress:
-            yield Lines(EventReader(streams, file, name, refuse), batch, end, progress)
+        with _progress_bar() as progress:
+            yield JsonLinesRecording(EventReader(streams, file, name, bad_lines), batch, end, progress)
 
 
 def _is_log(events: str) -> bool:
-    place = Path(events)
-    if events == "-" or not place.is_file():
-        return place.is_dir()
-    with place.open("rb") as file:
+    path = Path(events)
+    if events == "-" or not path.is_file():
+        return path.is_dir()
+    with path.open("rb") as file:
         return file.read(len(HEADER)) == HEADER
 
 
-class Recorded:
+class LogRecording:
     """A log; what is in it was accepted before."""
 
     duplicates = refused = 0
 
-    def __init__(self, log: Log, limit: Limit) -> None:
+    def __init__(self, log: Log, limit: BatchLimit) -> None:
         self.log, self.limit = log, limit
-        self.events, _ = log.waiting(log.start())
+        self.events, _ = log.backlog(log.start())
 
-    def frames(self) -> Iterator[Frame]:
-        return frames(self.log, self.limit)
+    def batches(self) -> Iterator[InputBatch]:
+        return read_batches(self.log, self.limit)
 
 
-class Lines:
+class JsonLinesRecording:
     """Lines of JSON."""
 
     log = None
@@ -84,14 +86,14 @@ class Lines:
     def __init__(self, reader: EventReader, batch: int, end: bool, progress: Progress) -> None:
         self.reader, self.batch, self.end, self.progress = reader, batch, end, progress
 
-    def frames(self) -> Iterator[Frame]:
+    def batches(self) -> Iterator[InputBatch]:
         task = self.progress.add_task("0 events", total=self.reader.bytes_total)
-        for frame in self.reader.frames(self.batch):
-            yield frame
-            told = f"{self.reader.events:,} events"
-            self.progress.update(task, completed=self.reader.bytes_read, description=told)
+        for batch in self.reader.batches(self.batch):
+            yield batch
+            description = f"{self.reader.events:,} events"
+            self.progress.update(task, completed=self.reader.bytes_read, description=description)
         if self.end:
-            yield Frame({}, dict.fromkeys(self.reader.horizons, END))
+            yield InputBatch({}, dict.fromkeys(self.reader.horizons, END))
 
     @property
     def events(self) -> int:
@@ -107,19 +109,19 @@ class Lines:
 
 
 @contextmanager
-def _refused(path: str | None) -> Iterator["_Refuse | None"]:
+def _open_bad_lines(path: str | None) -> Iterator["_BadLinesFile | None"]:
     """Where lines that are refused go: to a file, each with the reason before it; or nowhere, if they may not be."""
     if path is None:
         yield None
         return
-    refuse = _Refuse(path)
+    bad_lines = _BadLinesFile(path)
     try:
-        yield refuse
+        yield bad_lines
     finally:
-        refuse.close()
+        bad_lines.close()
 
 
-class _Refuse:
+class _BadLinesFile:
     """Opens its file with the first line that is refused, so that a clean replay leaves none."""
 
     def __init__(self, path: str) -> None:
@@ -129,8 +131,8 @@ class _Refuse:
     def __call__(self, bad: BadEvent) -> None:
         if self.file is None:
             self.file = Path(self.path).open("wb")  # noqa: SIM115  # closed by `close`
-        told = {"line": bad.number, "code": bad.diagnostic.code, "reason": bad.diagnostic.message}
-        self.file.write(encode({**told, "text": bad.source.text}) + b"\n")
+        record = {"line": bad.number, "code": bad.diagnostic.code, "reason": bad.diagnostic.message}
+        self.file.write(encode_json({**record, "text": bad.source.text}) + b"\n")
 
     def close(self) -> None:
         if self.file is not None:
@@ -138,7 +140,7 @@ class _Refuse:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _progress_bar() -> Iterator[Progress]:
     """A bar on standard error, if that is a terminal and the output does not go to the same one."""
     hidden = not sys.stderr.isatty() or sys.stdout.isatty()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from smile.algebra.printer import print_program
-from smile.cli.recording import Recording, encode, recording
-from smile.engine.local import Batch, LocalEngine
-from smile.engine.messages import messages
-from smile.kernels.changes import Changes
-from smile.kernels.compile import Kernels, compile_graph, shown
-from smile.kernels.shown import Shown
+from smile.cli.recording import Recording, encode_json, open_recording
+from smile.engine.json_changes import json_changes
+from smile.engine.local import BatchResult, LocalEngine
+from smile.kernels.compile import Kernels, compile_graph, materialized_name
+from smile.kernels.delta import Delta
+from smile.kernels.materialized_view import MaterializedView
 from smile.knowledge.json import tick_json
-from smile.log.frame import NOTHING, Frame
-from smile.program import Compiled
-from smile.state.store import Store
+from smile.log.input_batch import HORIZON_MIN, InputBatch
+from smile.program import CompiledProgram
+from smile.state.store import StateStore
 
 
 @dataclass(frozen=True)
-class OnSpark:
+class SparkOptions:
     """Where a pipeline runs, and in how many partitions. With `verbose`, what Java says is shown."""
 
     master: str
@@ -30,7 +30,7 @@ class OnSpark:
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayRequest:
     """What is asked for. `batch` is None where batches may grow with what there is to do. `bad` is where lines that are
     refused go; without it the first one ends the replay. `state` is where state is kept from one run to the next.
     Without `spark` it all happens in this process."""
@@ -42,7 +42,7 @@ class Replay:
     end: bool
     bad: str | None
     state: str | None
-    spark: OnSpark | None
+    spark: SparkOptions | None
 
 
 BATCH_DEFAULT = 10_000
@@ -50,18 +50,18 @@ BATCH_DEFAULT = 10_000
 
 
 @dataclass
-class Figures:
+class ReplayMetrics:
     started: float = field(default_factory=time.perf_counter)
     events: int = 0
     duplicates: int = 0
     refused: int = 0
-    frames: int = 0
-    changed: int = 0
+    batches: int = 0
+    changed_rows: int = 0
     state_rows: int | None = None
     """Not counted where state lies in files of many partitions."""
     state_bytes: int = 0
 
-    def _state(self) -> str:
+    def _state_text(self) -> str:
         size = f"{self.state_bytes / 1e6:,.1f} MB"
         return f"state: {size}" if self.state_rows is None else f"state: {self.state_rows:,} rows, {size}"
 
@@ -69,92 +69,102 @@ class Figures:
         seconds = time.perf_counter() - self.started
         rate = self.events / seconds if seconds else 0
         parts = [
-            f"{_count(self.events, 'event')} in {seconds:.2f} s ({rate:,.0f} events/s, {_count(self.frames, 'batch')})",
-            f"{_count(self.changed, 'row')} changed",
-            self._state(),
+            f"{_count_text(self.events, 'event')} in {seconds:.2f} s ({rate:,.0f} events/s, {_count_text(self.batches, 'batch')})",
+            f"{_count_text(self.changed_rows, 'row')} changed",
+            self._state_text(),
         ]
         if self.duplicates:
-            parts.append(f"{_count(self.duplicates, 'duplicate')} dropped")
+            parts.append(f"{_count_text(self.duplicates, 'duplicate')} dropped")
         if self.refused:
-            parts.append(f"{_count(self.refused, 'line')} refused")
+            parts.append(f"{_count_text(self.refused, 'line')} refused")
         return "; ".join(parts)
 
 
-def _count(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "es" if noun.endswith("ch") else "s")
 
 
-def replay(compiled: Compiled, asked: Replay) -> Figures:
+def replay(compiled: CompiledProgram, request: ReplayRequest) -> ReplayMetrics:
     """Writes to standard output; raises SmileError where events, their file or the machine are wrong."""
-    figures = Figures()
-    with recording(compiled, asked.events, asked.batch or BATCH_DEFAULT, asked.end, asked.bad) as recorded:
-        if asked.spark is None:
-            _locally(compiled, asked, recorded, figures)
+    metrics = ReplayMetrics()
+    with open_recording(
+        compiled, request.events, request.batch or BATCH_DEFAULT, request.end, request.bad
+    ) as opened_recording:
+        if request.spark is None:
+            _replay_locally(compiled, request, opened_recording, metrics)
         else:
             # Spark takes a second to load, which nothing else needs.
-            from smile.cli.on_spark import on_spark  # noqa: PLC0415
+            from smile.cli.spark_replay import replay_on_spark  # noqa: PLC0415
 
-            on_spark(compiled, asked, asked.spark, recorded, figures)
-    figures.events, figures.duplicates, figures.refused = recorded.events, recorded.duplicates, recorded.refused
+            replay_on_spark(compiled, request, request.spark, opened_recording, metrics)
+    metrics.events, metrics.duplicates, metrics.refused = (
+        opened_recording.events,
+        opened_recording.duplicates,
+        opened_recording.refused,
+    )
     sys.stdout.buffer.flush()
-    return figures
+    return metrics
 
 
-def _locally(compiled: Compiled, asked: Replay, recorded: Recording, figures: Figures) -> None:
-    kernels = compile_graph(compiled.graph.for_views(asked.views), compiled.rewritten.streams)
-    engine = LocalEngine(kernels if asked.changes else kernels.keeping(asked.views))
-    if asked.state is not None:
-        engine.store = Store.at(f"{asked.state}/in-process", _digest(compiled, asked))
+def _replay_locally(
+    compiled: CompiledProgram, request: ReplayRequest, recording: Recording, metrics: ReplayMetrics
+) -> None:
+    kernels = compile_graph(compiled.graph.for_views(request.views), compiled.rewritten.streams)
+    engine = LocalEngine(kernels if request.changes else kernels.with_materialized_views(request.views))
+    if request.state is not None:
+        engine.store = StateStore.open(f"{request.state}/in-process", _digest(compiled, request))
         for problem in engine.resume():
-            say(f"{problem}; it is passed over")
+            print_message(f"{problem}; it is passed over")
     # What is shown before anything has happened comes first.
-    for frame in chain([Frame({}, {})], recorded.frames()):
-        write(asked, kernels, engine.advance(frame), figures)
-        if asked.state is not None:
+    for batch in chain([InputBatch({}, {})], recording.batches()):
+        write_batch(request, kernels, engine.advance(batch), metrics)
+        if request.state is not None:
             engine.checkpoint()
-    if not asked.changes:
-        states = engine.remembered.states
-        for view in asked.views:
-            kept = engine.kernels.transforms[shown(view)]
-            assert isinstance(kept, Shown)
-            write_rows(kernels, view, kept.rows(states[shown(view)]), engine.remembered.horizons)
+    if not request.changes:
+        states = engine.state.states
+        for view in request.views:
+            transform = engine.kernels.transforms[materialized_name(view)]
+            assert isinstance(transform, MaterializedView)
+            write_rows(kernels, view, transform.read_rows(states[materialized_name(view)]), engine.state.horizons)
     tables = engine.tables.values()
-    figures.state_rows = sum(table.size for table in tables)
-    figures.state_bytes = sum(table.bytes for table in tables)
+    metrics.state_rows = sum(table.row_count for table in tables)
+    metrics.state_bytes = sum(table.nbytes for table in tables)
 
 
-def _digest(compiled: Compiled, asked: Replay) -> str:
+def _digest(compiled: CompiledProgram, request: ReplayRequest) -> str:
     """What state belongs to: the program as it runs, and the views whose rows are kept."""
-    kept = [] if asked.changes else sorted(asked.views)
-    return hashlib.sha256(repr([print_program(compiled.rewritten), kept]).encode()).hexdigest()
+    stored_views = [] if request.changes else sorted(request.views)
+    return hashlib.sha256(repr([print_program(compiled.rewritten), stored_views]).encode()).hexdigest()
 
 
 # ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def say(what: str) -> None:
-    print(f"smile: {what}", file=sys.stderr)
+def print_message(message: str) -> None:
+    print(f"smile: {message}", file=sys.stderr)
 
 
-def write(asked: Replay, kernels: Kernels, batch: Batch, figures: Figures) -> None:
+def write_batch(request: ReplayRequest, kernels: Kernels, batch: BatchResult, metrics: ReplayMetrics) -> None:
     """The changes of a batch, and its progress, if they are asked for; counts them."""
     out = sys.stdout.buffer
-    figures.frames += bool(known := {stream: tick_json(h) for stream, h in batch.horizons.items() if h > NOTHING})
-    for view in asked.views:
-        changes = batch.changes.get(view)
-        if changes is None:
+    metrics.batches += bool(
+        progress := {stream: tick_json(h) for stream, h in batch.horizons.items() if h > HORIZON_MIN}
+    )
+    for view in request.views:
+        delta = batch.deltas.get(view)
+        if delta is None:
             continue
-        figures.changed += len(changes)
-        if asked.changes:
+        metrics.changed_rows += len(delta)
+        if request.changes:
             source = kernels.inputs[view]
-            for message in messages(view, source.type, source.layout, changes, batch.horizons):
-                out.write(encode(message) + b"\n")
-    if asked.changes and known:
-        out.write(encode({"progress": known}) + b"\n")
+            for message in json_changes(view, source.type, source.layout, delta, batch.horizons):
+                out.write(encode_json(message) + b"\n")
+    if request.changes and progress:
+        out.write(encode_json({"progress": progress}) + b"\n")
         out.flush()
 
 
-def write_rows(kernels: Kernels, view: str, rows: Changes, horizons: Mapping[str, int]) -> None:
+def write_rows(kernels: Kernels, view: str, rows: Delta, horizons: Mapping[str, int]) -> None:
     source = kernels.inputs[view]
-    told = messages(view, source.type, source.layout, rows, horizons)
-    sys.stdout.buffer.writelines(encode(message) + b"\n" for message in told)
+    row_messages = json_changes(view, source.type, source.layout, rows, horizons)
+    sys.stdout.buffer.writelines(encode_json(message) + b"\n" for message in row_messages)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smile.cli.client import Ca, Url, talking
+from smile.cli.client import CaOption, UrlOption, open_client
 from smile.errors import SmileError, render
 from smile.source import Source
 
@@ -29,8 +29,8 @@ def subscribe(
         bool, typer.Option("--changes", help="Lines of JSON in a terminal too: each change, and how far all is known.")
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="What it shows now, and no changes.")] = False,
-    url: Url = None,
-    ca: Ca = None,
+    url: UrlOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Subscribe to a view: all of its rows, and then every change, with what is known of each value.
 
@@ -41,19 +41,19 @@ def subscribe(
     """
     if once and changes:
         raise typer.BadParameter("choose one of --once and --changes")
-    condition = _condition(where) if where is not None else {}
-    with talking(url, ca) as client:
+    condition = _read_condition(where) if where is not None else {}
+    with open_client(url, ca) as client:
         if once:
             _show_once(client, view, condition)
         elif changes or not sys.stdout.isatty():
             with client.subscribe(view, condition) as subscription:
                 for frame in subscription.frames():
-                    write(frame)
+                    write_frame(frame)
         else:
             _show_live(client, view, condition)
 
 
-def _condition(where: str) -> dict[str, Any]:
+def _read_condition(where: str) -> dict[str, Any]:
     from smile.lang.conditions import parse_condition  # noqa: PLC0415  # only who has a condition needs it
 
     source = Source("condition", where)
@@ -64,15 +64,15 @@ def _condition(where: str) -> dict[str, Any]:
         raise typer.Exit(2) from None
 
 
-def write(frame: "Frame") -> None:
+def write_frame(frame: "Frame") -> None:
     """The rows and the progress, as on the wire."""
-    told = [change.to_json() for change in frame.changes]
-    told += [frame.progress_json()] if frame.progress is not None else []
-    _write(told)
+    messages = [change.to_json() for change in frame.changes]
+    messages += [frame.progress_json()] if frame.progress is not None else []
+    _write_messages(messages)
 
 
-def _write(told: list[dict[str, Any]]) -> None:
-    text = "".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) + "\n" for one in told)
+def _write_messages(messages: list[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(message, ensure_ascii=False, separators=(",", ":")) + "\n" for message in messages)
     sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()
 
@@ -80,32 +80,32 @@ def _write(told: list[dict[str, Any]]) -> None:
 def _show_once(client: "Client", view: str, condition: dict[str, Any]) -> None:
     rows = client.snapshot(view, condition)
     if not sys.stdout.isatty():
-        _write([row.to_json() for row in rows])
+        _write_messages([row.to_json() for row in rows])
         return
     from rich.console import Console  # noqa: PLC0415  # it takes a while to load
 
-    from smile.cli.live import Picture  # noqa: PLC0415
+    from smile.cli.view_display import ViewDisplay  # noqa: PLC0415
 
     console = Console()
-    console.print(Picture(rows, lambda: True, time.time).table(console.width, None))
+    console.print(ViewDisplay(rows, lambda: True, time.time).render(console.width, None))
 
 
 def _show_live(client: "Client", view: str, condition: dict[str, Any]) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
-    from smile.cli.live import Picture  # noqa: PLC0415
+    from smile.cli.view_display import ViewDisplay  # noqa: PLC0415
 
     console = Console()
     with client.table(view, condition) as table:
-        picture = Picture(table, lambda: client.connected, time.time)
-        table.changed(picture.touch)
+        display = ViewDisplay(table, lambda: client.connected, time.time)
+        table.changed(display.record_changes)
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
             while table.error is None:
-                if picture.is_stale():
-                    live.update(picture.table(console.width, console.height), refresh=True)
+                if display.is_stale():
+                    live.update(display.render(console.width, console.height), refresh=True)
                 time.sleep(REFRESH_S)
-            live.update(picture.table(console.width, console.height), refresh=True)
+            live.update(display.render(console.width, console.height), refresh=True)
         raise table.error
 
 

@@ -5,19 +5,19 @@ import json
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from typing import Any, Self
 
-from smile.client.changes import After, Change, Frame, Published, Schema, ticks_of
-from smile.client.feed import Feed, Queue, Signal, Sink
-from smile.client.link import Link, get
-from smile.client.place import Place
+from smile.client.address import BrokerAddress
+from smile.client.changes import AfterTicks, Change, Frame, Published, Schema, ticks_of
+from smile.client.connection import BrokerConnection, http_get
+from smile.client.feed import FrameQueue, FrameSink, Signal, SubscriptionFeed
 from smile.client.rows import Rows
 from smile.client.session import Event
 from smile.errors import SmileError, error
 
-CONNECT_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
 """A broker that is being started is waited for so long."""
 
 
-async def until(signal: Signal, ready: Callable[[], bool], timeout: float | None, what: str) -> None:
+async def wait_until(signal: Signal, ready: Callable[[], bool], timeout: float | None, action: str) -> None:
     """Waits for the signal until all is ready; E108 if that takes too long."""
     event = asyncio.Event()
     signal.add(event.set)
@@ -27,7 +27,7 @@ async def until(signal: Signal, ready: Callable[[], bool], timeout: float | None
                 event.clear()
                 await event.wait()
     except TimeoutError:
-        raise error("E108", f"{what} took longer than {timeout:g} s") from None
+        raise error("E108", f"{action} took longer than {timeout:g} s") from None
     finally:
         signal.discard(event.set)
 
@@ -35,7 +35,7 @@ async def until(signal: Signal, ready: Callable[[], bool], timeout: float | None
 class AsyncSubscription:
     """An endless iterator of changes; `frames` gives them as they came together, with progress."""
 
-    def __init__(self, client: "AsyncClient", feed: Feed, queue: Queue) -> None:
+    def __init__(self, client: "AsyncClient", feed: SubscriptionFeed, queue: FrameQueue) -> None:
         self._client, self._feed, self._queue = client, feed, queue
         self._changes: list[Change] = []
 
@@ -54,12 +54,12 @@ class AsyncSubscription:
 
     async def frame(self, timeout: float | None = None) -> Frame:
         frames, feed = self._queue.frames, self._feed
-        await until(feed.signal, lambda: bool(frames) or feed.error is not None, timeout, "waiting for a change")
+        await wait_until(feed.signal, lambda: bool(frames) or feed.error is not None, timeout, "waiting for a change")
         if not frames:
             assert feed.error is not None
             raise feed.error
         frame = frames.popleft()
-        self._client.link.session.taken(feed)
+        self._client.connection.session.acknowledge_frame(feed)
         return frame
 
     async def frames(self) -> AsyncIterator[Frame]:
@@ -67,7 +67,7 @@ class AsyncSubscription:
             yield await self.frame()
 
     async def close(self) -> None:
-        self._client.link.session.unsubscribe(self._feed)
+        self._client.connection.session.unsubscribe(self._feed)
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,25 +82,27 @@ class AsyncTable(Rows):
     def __init__(self, client: "AsyncClient") -> None:
         super().__init__()
         self._client = client
-        self.feed: Feed | None = None
+        self.feed: SubscriptionFeed | None = None
 
     @property
     def error(self) -> SmileError | None:
         """Why it is not kept up to date any longer."""
         return self.feed.error if self.feed is not None else None
 
-    async def wait_for(self, after: After, timeout: float | None = None) -> Self:
+    async def wait_for(self, after: AfterTicks, timeout: float | None = None) -> Self:
         """Until everything that was published there, or up to these ticks, is in it."""
         ticks, feed = ticks_of(after), self.feed
         assert feed is not None
-        await until(feed.signal, lambda: self.knows(ticks) or feed.error is not None, timeout, f"{feed.view}")
+        await wait_until(
+            feed.signal, lambda: self.has_reached(ticks) or feed.error is not None, timeout, f"{feed.view}"
+        )
         if feed.error is not None:
             raise feed.error
         return self
 
     async def close(self) -> None:
         assert self.feed is not None
-        self._client.link.session.unsubscribe(self.feed)
+        self._client.connection.session.unsubscribe(self.feed)
 
     async def __aenter__(self) -> Self:
         return self
@@ -112,54 +114,54 @@ class AsyncTable(Rows):
 class AsyncClient:
     """Made by `connect_async`; what is lost with a connection is made good with the next."""
 
-    def __init__(self, place: Place) -> None:
-        self.link = Link(place)
+    def __init__(self, address: BrokerAddress) -> None:
+        self.connection = BrokerConnection(address)
 
     async def start(self, timeout: float) -> Self:
-        session = self.link.session
-        self.link.start()
+        session = self.connection.session
+        self.connection.start()
         try:
-            await until(session.moved, lambda: session.connected or session.failed, timeout, "connecting")
+            await wait_until(session.state_changed, lambda: session.connected or session.failed, timeout, "connecting")
             if session.failed and session.problem is not None:
                 raise session.problem
         except BaseException as problem:
-            why = session.problem
+            connection_problem = session.problem
             await self.close()
-            late = isinstance(problem, SmileError) and problem.diagnostics[0].code == "E108"
-            if late and why is not None:
-                raise why from None
+            timed_out = isinstance(problem, SmileError) and problem.diagnostics[0].code == "E108"
+            if timed_out and connection_problem is not None:
+                raise connection_problem from None
             raise
         return self
 
     async def close(self) -> None:
         """At once: what is not acknowledged yet may be published or not."""
-        await self.link.close()
+        await self.connection.close()
 
     @property
     def connected(self) -> bool:
-        return self.link.session.connected
+        return self.connection.session.connected
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(self, stream: str, events: Event | Sequence[Event]) -> Published:
         """All of the events or none, in one message; ends when they are on the broker's disk. Tasks that publish at
         the same time do not wait for each other."""
-        session = self.link.session
-        turn = asyncio.Event()
-        if not session.admit(turn.set):
+        session = self.connection.session
+        admitted = asyncio.Event()
+        if not session.admit(admitted.set):
             try:
-                await turn.wait()
+                await admitted.wait()
             except BaseException:
-                session.leave(turn.set)
+                session.cancel_wait(admitted.set)
                 raise
-        every = [events] if isinstance(events, Mapping | str) else list(events)
-        return await self._settled(lambda settle: session.publish(stream, every, settle))
+        event_list = [events] if isinstance(events, Mapping | str) else list(events)
+        return await self._await_outcome(lambda settle: session.publish(stream, event_list, settle))
 
     async def silence(self, stream: str, to: int) -> None:
         """Of a publisher-timed stream: nothing happens up to this tick but what was published."""
-        await self._settled(lambda settle: self.link.session.silence(stream, to, settle))
+        await self._await_outcome(lambda settle: self.connection.session.silence(stream, to, settle))
 
-    async def _settled(self, ask: Callable[[Callable[[Published | SmileError], None]], None]) -> Published:
+    async def _await_outcome(self, send: Callable[[Callable[[Published | SmileError], None]], None]) -> Published:
         future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
 
         def settle(outcome: Published | SmileError) -> None:
@@ -170,41 +172,47 @@ class AsyncClient:
             else:
                 future.set_result(outcome)
 
-        ask(settle)
+        send(settle)
         return await future
 
     # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def subscribe(
-        self, view: str, where: Mapping[str, Any] | None = None, after: After | None = None
+        self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
     ) -> AsyncSubscription:
         """First all rows, then each change."""
-        queue = Queue()
-        return AsyncSubscription(self, await self._feed(view, where, after, queue), queue)
+        queue = FrameQueue()
+        return AsyncSubscription(self, await self._open_feed(view, where, after, queue), queue)
 
-    async def table(self, view: str, where: Mapping[str, Any] | None = None, after: After | None = None) -> AsyncTable:
+    async def table(
+        self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
+    ) -> AsyncTable:
         """Ends when all rows are in it."""
         table = AsyncTable(self)
-        table.feed = await self._feed(view, where, after, table)
-        await self._reached(table.feed, lambda feed: feed.complete)
+        table.feed = await self._open_feed(view, where, after, table)
+        await self._wait_for_feed(table.feed, lambda feed: feed.has_snapshot)
         return table
 
-    async def snapshot(self, view: str, where: Mapping[str, Any] | None = None, after: After | None = None) -> Rows:
+    async def snapshot(
+        self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
+    ) -> Rows:
         """All rows as they are now, or once everything that `after` says is in them."""
         table = await self.table(view, where, after)
         await table.close()
         return table
 
-    async def _feed(self, view: str, where: Mapping[str, Any] | None, after: After | None, sink: Sink) -> Feed:
-        feed = self.link.session.subscribe(view, where or {}, ticks_of(after or {}), sink)
-        await self._reached(feed, lambda feed: feed.schema is not None)
+    async def _open_feed(
+        self, view: str, where: Mapping[str, Any] | None, after: AfterTicks | None, sink: FrameSink
+    ) -> SubscriptionFeed:
+        feed = self.connection.session.subscribe(view, where or {}, ticks_of(after or {}), sink)
+        await self._wait_for_feed(feed, lambda feed: feed.schema is not None)
         return feed
 
-    async def _reached(self, feed: Feed, ready: Callable[[Feed], bool]) -> None:
+    async def _wait_for_feed(self, feed: SubscriptionFeed, ready: Callable[[SubscriptionFeed], bool]) -> None:
         try:
-            await until(feed.signal, lambda: ready(feed) or feed.error is not None, None, feed.view)
+            await wait_until(feed.signal, lambda: ready(feed) or feed.error is not None, None, feed.view)
         except BaseException:
-            self.link.session.unsubscribe(feed)
+            self.connection.session.unsubscribe(feed)
             raise
         if feed.error is not None:
             raise feed.error
@@ -213,26 +221,26 @@ class AsyncClient:
 
     async def status(self) -> dict[str, Any]:
         """How the broker fares."""
-        told: dict[str, Any] = json.loads(await get(self.link.place, "/status"))
-        return told
+        status: dict[str, Any] = json.loads(await http_get(self.connection.address, "/status"))
+        return status
 
     async def program(self) -> str:
         """The text of the program that runs."""
-        return (await get(self.link.place, "/program")).decode()
+        return (await http_get(self.connection.address, "/program")).decode()
 
 
-class Connecting:
+class PendingConnection:
     """To be awaited, or entered: `client = await connect_async()`, or `async with connect_async() as client`."""
 
-    def __init__(self, place: Place, timeout: float) -> None:
-        self._place, self._timeout = place, timeout
+    def __init__(self, address: BrokerAddress, timeout: float) -> None:
+        self._address, self._timeout = address, timeout
         self._client: AsyncClient | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncClient]:
-        return self._connected().__await__()
+        return self._connect().__await__()
 
-    async def _connected(self) -> AsyncClient:
-        return await AsyncClient(self._place).start(self._timeout)
+    async def _connect(self) -> AsyncClient:
+        return await AsyncClient(self._address).start(self._timeout)
 
     async def __aenter__(self) -> AsyncClient:
         self._client = await self
@@ -244,7 +252,7 @@ class Connecting:
 
 
 def connect_async(
-    url: str | None = None, token: str | None = None, ca: str | None = None, timeout: float = CONNECT_S
-) -> Connecting:
+    url: str | None = None, token: str | None = None, ca: str | None = None, timeout: float = CONNECT_TIMEOUT_S
+) -> PendingConnection:
     """A client of the broker at `url`, else at SMILE_URL. E103 if it cannot be reached in that time."""
-    return Connecting(Place.of(url, token, ca), timeout)
+    return PendingConnection(BrokerAddress.resolve(url, token, ca), timeout)

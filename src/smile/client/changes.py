@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from smile.client.knowledge import Knowledge, text_of
-from smile.client.values import Column, read_row, tick_json, write_row
+from smile.client.knowledge import Knowledge, value_text
+from smile.client.values import ViewColumn, decode_row, encode_row, tick_json
 
 Key = tuple[Any, ...]
 Json = dict[str, Any]
@@ -18,23 +18,23 @@ class Schema:
 
     view: str
     key: tuple[str, ...]
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ViewColumn]
     streams: tuple[str, ...]
 
     @staticmethod
-    def from_json(told: Json) -> "Schema":
-        columns = {name: Column.of(name, type_) for name, type_ in told["columns"].items()}
-        return Schema(told["subscribed"], tuple(told["key"]), columns, tuple(told["streams"]))
+    def from_json(message: Json) -> "Schema":
+        columns = {name: ViewColumn.from_type(name, type_) for name, type_ in message["columns"].items()}
+        return Schema(message["subscribed"], tuple(message["key"]), columns, tuple(message["streams"]))
 
-    def change(self, told: Json) -> "Change":
-        key = read_row(self.columns, told["key"])
-        if told.get("deleted"):
-            return Change(self, key, final=told["final"], deleted=True, steps=told["steps"])
-        row = read_row(self.columns, told["row"])
+    def decode_change(self, message: Json) -> "Change":
+        key = decode_row(self.columns, message["key"])
+        if message.get("deleted"):
+            return Change(self, key, final=message["final"], deleted=True, steps=message["steps"])
+        row = decode_row(self.columns, message["row"])
         columns = self.columns
-        known = {n: Knowledge.from_json(k, row.get(n), columns[n]) for n, k in told["knowledge"].items()}
-        final: bool = told["final"]
-        return Change(self, key, row, known, final, stays=final or "stays" in told, steps=told["steps"])
+        knowledge = {n: Knowledge.from_json(k, row.get(n), columns[n]) for n, k in message["knowledge"].items()}
+        final: bool = message["final"]
+        return Change(self, key, row, knowledge, final, stays=final or "stays" in message, steps=message["steps"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +69,17 @@ class Change:
         return tuple(self.key[name] for name in self.schema.key)
 
     def __str__(self) -> str:
-        key = ", ".join(f"{name} {text_of(value)}" for name, value in self.key.items())
-        told = "deleted" if self.deleted else ", ".join(f"{name} {_sign(self, name)}" for name in self.row)
-        return f"{self.schema.view} {key}: {told}{' (final)' if self.final else ''}"
+        key = ", ".join(f"{name} {value_text(value)}" for name, value in self.key.items())
+        row_text = "deleted" if self.deleted else ", ".join(f"{name} {_column_text(self, name)}" for name in self.row)
+        return f"{self.schema.view} {key}: {row_text}{' (final)' if self.final else ''}"
 
     def to_json(self) -> Json:
         """As on the wire."""
         columns = self.schema.columns
-        message: Json = {"view": self.schema.view, "key": write_row(columns, self.key)}
+        message: Json = {"view": self.schema.view, "key": encode_row(columns, self.key)}
         if self.deleted:
             return {**message, "deleted": True, "final": self.final, "steps": self.steps}
-        message["row"] = write_row(columns, self.row)
+        message["row"] = encode_row(columns, self.row)
         message["knowledge"] = {name: known.to_json(columns[name]) for name, known in self.knowledge.items()}
         message["final"] = self.final
         if self.stays and not self.final:
@@ -87,8 +87,8 @@ class Change:
         return {**message, "steps": self.steps}
 
 
-def _sign(change: Change, name: str) -> str:
-    return str(change.knowledge[name]) if name in change.knowledge else text_of(change.row[name])
+def _column_text(change: Change, name: str) -> str:
+    return str(change.knowledge[name]) if name in change.knowledge else value_text(change.row[name])
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,10 @@ class Published(tuple[int, ...]):  # noqa: SLOT001  # a tuple of any length has 
     repeated: int
 
     @staticmethod
-    def of(stream: str, ticks: Sequence[int | str], repeated: int) -> "Published":
-        found = Published(int(tick) for tick in ticks)
-        found.stream, found.repeated = stream, repeated
-        return found
+    def from_ticks(stream: str, ticks: Sequence[int | str], repeated: int) -> "Published":
+        published = Published(int(tick) for tick in ticks)
+        published.stream, published.repeated = stream, repeated
+        return published
 
     @property
     def tick(self) -> int:
@@ -121,11 +121,11 @@ class Published(tuple[int, ...]):  # noqa: SLOT001  # a tuple of any length has 
         return self[-1]
 
 
-After = Published | Mapping[str, int]
+AfterTicks = Published | Mapping[str, int]
 """What a view has to know before it is looked at: events that were published, or a tick for each of some streams."""
 
 
-def ticks_of(after: After) -> dict[str, int]:
+def ticks_of(after: AfterTicks) -> dict[str, int]:
     if isinstance(after, Published):
         return {after.stream: max(after)} if after else {}
     return dict(after)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from smile import limits
 from smile.client.changes import Change, Frame, Key, Schema
-from smile.client.rows import gone_from
+from smile.client.rows import deletion_change
 from smile.errors import SmileError
 
 Json = dict[str, Any]
@@ -32,101 +32,105 @@ class Signal:
             callback()
 
 
-class Sink(Protocol):
+class FrameSink(Protocol):
     """Where the frames of a subscription go."""
 
-    def begin(self, schema: Schema) -> None: ...
+    def set_schema(self, schema: Schema) -> None: ...
 
-    def take_in(self, reset: bool, frame: Frame) -> Callable[[], None] | None: ...
+    def deliver_frame(self, reset: bool, frame: Frame) -> Callable[[], None] | None: ...
 
-    def lost(self) -> None: ...
+    def abort_snapshot(self) -> None: ...
 
 
-class Queue:
+class FrameQueue:
     """Frames for an iterator. After a new snapshot the rows that it does not have are told as deleted: whoever reads
     changes alone is then right, whatever happened to the connection."""
 
     def __init__(self) -> None:
         self.frames: deque[Frame] = deque()
         self._schema: Schema | None = None
-        self._shown: dict[Key, Mapping[str, Any]] = {}
-        self._coming: dict[Key, Mapping[str, Any]] | None = None
+        self._visible_keys: dict[Key, Mapping[str, Any]] = {}
+        self._snapshot_keys: dict[Key, Mapping[str, Any]] | None = None
 
-    def begin(self, schema: Schema) -> None:
+    def set_schema(self, schema: Schema) -> None:
         self._schema = schema
 
-    def lost(self) -> None:
-        if self._coming is not None:
-            self._shown |= self._coming
-            self._coming = None
+    def abort_snapshot(self) -> None:
+        if self._snapshot_keys is not None:
+            self._visible_keys |= self._snapshot_keys
+            self._snapshot_keys = None
 
-    def take_in(self, reset: bool, frame: Frame) -> None:
+    def deliver_frame(self, reset: bool, frame: Frame) -> None:
         if reset:
-            self._coming = {}
-        shown = self._shown if self._coming is None else self._coming
+            self._snapshot_keys = {}
+        visible_keys = self._visible_keys if self._snapshot_keys is None else self._snapshot_keys
         for change in frame.changes:
             if change.deleted:
-                shown.pop(change.id, None)
+                visible_keys.pop(change.id, None)
             else:
-                shown[change.id] = change.key
+                visible_keys[change.id] = change.key
         changes = list(frame.changes)
-        if self._coming is not None and frame.progress is not None:
-            changes += self._replaced(self._coming)
+        if self._snapshot_keys is not None and frame.progress is not None:
+            changes += self._replace_snapshot(self._snapshot_keys)
         self.frames.append(Frame(changes, frame.progress))
 
-    def _replaced(self, coming: dict[Key, Mapping[str, Any]]) -> list[Change]:
+    def _replace_snapshot(self, snapshot_keys: dict[Key, Mapping[str, Any]]) -> list[Change]:
         assert self._schema is not None
-        gone = [gone_from(self._schema, key) for name, key in self._shown.items() if name not in coming]
-        self._shown, self._coming = coming, None
-        return gone
+        deletions = [
+            deletion_change(self._schema, key) for name, key in self._visible_keys.items() if name not in snapshot_keys
+        ]
+        self._visible_keys, self._snapshot_keys = snapshot_keys, None
+        return deletions
 
 
-class Feed:
+class SubscriptionFeed:
     """A subscription that outlives connections: it goes on from the token that it was given last. `error` ends it."""
 
-    def __init__(self, id: int, view: str, where: Json, after: Mapping[str, Any], sink: Sink, at_once: bool) -> None:
+    def __init__(
+        self, id: int, view: str, where: Json, after: Mapping[str, Any], sink: FrameSink, auto_acknowledge: bool
+    ) -> None:
         self.id, self.view, self.where, self.after = id, view, where, after
         self.sink = sink
-        self.at_once = at_once
+        self.auto_acknowledge = auto_acknowledge
         """Frames are taken as they come; else when the user takes them."""
         self.schema: Schema | None = None
-        self.resume: str | None = None
+        self.resume_token: str | None = None
         self.error: SmileError | None = None
-        self.complete = False
+        self.has_snapshot = False
         """A whole snapshot has come."""
         self.signal = Signal()
-        self._numbers: deque[int | None] = deque()
+        self._frame_numbers: deque[int | None] = deque()
         """Of frames not taken yet; None where their connection is lost."""
 
-    def subscribe(self) -> Json:
+    def subscribe_message(self) -> Json:
         """What is sent on each new connection."""
-        self.sink.lost()
-        self._numbers = deque(None for _ in self._numbers)
+        self.sink.abort_snapshot()
+        self._frame_numbers = deque(None for _ in self._frame_numbers)
         message: Json = {"subscribe": self.view, "id": self.id, "window": limits.client_window_frames}
         message |= {"where": self.where} if self.where else {}
-        message |= {"resume": self.resume} if self.resume is not None else {}
-        return message | ({"after": self.after} if self.after and not self.complete else {})
+        message |= {"resume": self.resume_token} if self.resume_token is not None else {}
+        return message | ({"after": self.after} if self.after and not self.has_snapshot else {})
 
-    def subscribed(self, told: Json) -> None:
-        self.schema = Schema.from_json(told)
-        self.sink.begin(self.schema)
+    def receive_schema(self, message: Json) -> None:
+        self.schema = Schema.from_json(message)
+        self.sink.set_schema(self.schema)
 
-    def receive(self, told: Json) -> Callable[[], None] | None:
+    def receive_frame(self, message: Json) -> Callable[[], None] | None:
         """A frame; what is left to do afterwards."""
         assert self.schema is not None
-        progress = told.get("progress")
+        progress = message.get("progress")
         horizons = None if progress is None else {stream: int(tick) for stream, tick in progress.items()}
-        frame = Frame([self.schema.change(row) for row in told.get("rows", ())], horizons)
-        self._numbers.append(told["n"])
-        self.resume = told.get("resume", self.resume)
-        left = self.sink.take_in(bool(told.get("reset")), frame)
-        self.complete = self.complete or horizons is not None
-        return left
+        frame = Frame([self.schema.decode_change(row) for row in message.get("rows", ())], horizons)
+        self._frame_numbers.append(message["n"])
+        self.resume_token = message.get("resume", self.resume_token)
+        callback = self.sink.deliver_frame(bool(message.get("reset")), frame)
+        self.has_snapshot = self.has_snapshot or horizons is not None
+        return callback
 
-    def taken(self) -> Json | None:
+    def acknowledge_frame(self) -> Json | None:
         """The oldest frame has been taken: what is to be acknowledged. One of a connection that was lost is not."""
-        number = self._numbers.popleft()
+        number = self._frame_numbers.popleft()
         return None if number is None else {"ack": self.id, "n": number}
 
-    def refuse_token(self) -> None:
-        self.resume = None
+    def discard_resume_token(self) -> None:
+        self.resume_token = None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from smile.client.values import Column, tick_json
+from smile.client.values import ViewColumn, tick_json
 
 Json = dict[str, Any]
 
@@ -35,28 +35,28 @@ class Knowledge:
         return Knowledge("exactly", value, value, value)
 
     @staticmethod
-    def from_json(told: Json, value: Any, column: Column | None = None) -> "Knowledge":
+    def from_json(encoded: Json, value: Any, column: ViewColumn | None = None) -> "Knowledge":
         """`told` is as on the wire, `value` what the row has at present, read already."""
 
-        def read(given: Any) -> Any:
-            return given if given is None or column is None else column.read(given)
+        def read(encoded_value: Any) -> Any:
+            return encoded_value if encoded_value is None or column is None else column.decode(encoded_value)
 
-        match told:
-            case {"exactly": given}:
-                return Knowledge.exactly(read(given))
-            case {"at_least": given}:
-                return Knowledge("at_least", value, low=read(given))
-            case {"at_most": given}:
-                return Knowledge("at_most", value, high=read(given))
+        match encoded:
+            case {"exactly": encoded_value}:
+                return Knowledge.exactly(read(encoded_value))
+            case {"at_least": encoded_value}:
+                return Knowledge("at_least", value, low=read(encoded_value))
+            case {"at_most": encoded_value}:
+                return Knowledge("at_most", value, high=read(encoded_value))
             case {"between": [low, high]}:
                 return Knowledge("between", value, read(low), read(high))
-            case {"latest": given, "at": tick}:
-                return Knowledge("latest", value, latest=read(given), at=int(tick))
+            case {"latest": encoded_value, "at": tick}:
+                return Knowledge("latest", value, latest=read(encoded_value), at=int(tick))
         return Knowledge("unknown", value)
 
-    def to_json(self, column: Column | None = None) -> Json:
+    def to_json(self, column: ViewColumn | None = None) -> Json:
         def write(value: Any) -> Any:
-            return value if value is None or column is None else column.write(value)
+            return value if value is None or column is None else column.encode(value)
 
         match self.kind:
             case "exactly":
@@ -79,33 +79,33 @@ class Knowledge:
     def __str__(self) -> str:
         match self.kind:
             case "exactly":
-                return f"={text_of(self.low)}"
+                return f"={value_text(self.low)}"
             case "at_least":
-                return f"≥{text_of(self.low)}"
+                return f"≥{value_text(self.low)}"
             case "at_most":
-                return f"≤{text_of(self.high)}"
+                return f"≤{value_text(self.high)}"
             case "between":
-                return f"[{text_of(self.low)}..{text_of(self.high)}]"
+                return f"[{value_text(self.low)}..{value_text(self.high)}]"
             case "latest":
-                return f"{text_of(self.latest)}@{self.at}"
+                return f"{value_text(self.latest)}@{self.at}"
         return "?"
 
     def __repr__(self) -> str:
-        return f"<{self}>" if self.is_final or self.value is None else f"<{self} now {text_of(self.value)}>"
+        return f"<{self}>" if self.is_final or self.value is None else f"<{self} now {value_text(self.value)}>"
 
     # ── equality and order ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _point(self) -> tuple[Any, ...]:
+    def _comparison_key(self) -> tuple[Any, ...]:
         return self.kind, self.low, self.high, self.latest, self.at
 
     def __eq__(self, other: object) -> bool:
         """Whether the same is known. A plain value stands for final knowledge of itself."""
         if isinstance(other, Knowledge):
-            return self._point() == other._point()
+            return self._comparison_key() == other._comparison_key()
         return self.is_final and bool(self.low == other)
 
     def __hash__(self) -> int:
-        return hash(_hashable(self.low)) if self.is_final else hash(tuple(map(_hashable, self._point())))
+        return hash(_hashable(self.low)) if self.is_final else hash(tuple(map(_hashable, self._comparison_key())))
 
     def evolves_to(self, other: "Knowledge") -> bool:
         """Whether what is known here may become what is known there. Of two values at one tick, either may be the
@@ -126,22 +126,22 @@ class Knowledge:
     # True and False are for good; None is not known yet. NULL is no value, so that the answer is False.
 
     def at_least(self, bound: Any) -> bool | None:
-        return self._decided(
+        return self._decide(
             lambda: self.low is not None and self.low >= bound, lambda: self.high is not None and self.high < bound
         )
 
     def more_than(self, bound: Any) -> bool | None:
-        return self._decided(
+        return self._decide(
             lambda: self.low is not None and self.low > bound, lambda: self.high is not None and self.high <= bound
         )
 
     def at_most(self, bound: Any) -> bool | None:
-        return self._decided(
+        return self._decide(
             lambda: self.high is not None and self.high <= bound, lambda: self.low is not None and self.low > bound
         )
 
     def less_than(self, bound: Any) -> bool | None:
-        return self._decided(
+        return self._decide(
             lambda: self.high is not None and self.high < bound, lambda: self.low is not None and self.low >= bound
         )
 
@@ -151,33 +151,49 @@ class Knowledge:
         outside = (self.low is not None and value < self.low) or (self.high is not None and self.high < value)
         return False if outside else None
 
-    def _decided(self, holds: Callable[[], Any], fails: Callable[[], Any]) -> bool | None:
+    def _decide(self, holds: Callable[[], Any], fails: Callable[[], Any]) -> bool | None:
         if self.is_final and self.low is None:
             return False
         return True if holds() else False if fails() else None
 
-    def _answer(self, answer: bool | None, question: str) -> bool:
+    def _require_decided(self, answer: bool | None, question: str) -> bool:
         if answer is None:
             raise NotYetKnown(f"{self} {question} is not decided yet; ask .at_least(…) and the like, or take .value")
         return answer
 
     def __ge__(self, bound: Any) -> bool:
-        return NotImplemented if isinstance(bound, Knowledge) else self._answer(self.at_least(bound), f">= {bound}")
+        return (
+            NotImplemented
+            if isinstance(bound, Knowledge)
+            else self._require_decided(self.at_least(bound), f">= {bound}")
+        )
 
     def __gt__(self, bound: Any) -> bool:
-        return NotImplemented if isinstance(bound, Knowledge) else self._answer(self.more_than(bound), f"> {bound}")
+        return (
+            NotImplemented
+            if isinstance(bound, Knowledge)
+            else self._require_decided(self.more_than(bound), f"> {bound}")
+        )
 
     def __le__(self, bound: Any) -> bool:
-        return NotImplemented if isinstance(bound, Knowledge) else self._answer(self.at_most(bound), f"<= {bound}")
+        return (
+            NotImplemented
+            if isinstance(bound, Knowledge)
+            else self._require_decided(self.at_most(bound), f"<= {bound}")
+        )
 
     def __lt__(self, bound: Any) -> bool:
-        return NotImplemented if isinstance(bound, Knowledge) else self._answer(self.less_than(bound), f"< {bound}")
+        return (
+            NotImplemented
+            if isinstance(bound, Knowledge)
+            else self._require_decided(self.less_than(bound), f"< {bound}")
+        )
 
     def __bool__(self) -> bool:
-        return self._answer(bool(self.low) if self.is_final else None, "as a truth")
+        return self._require_decided(bool(self.low) if self.is_final else None, "as a truth")
 
 
-def text_of(value: Any) -> str:
+def value_text(value: Any) -> str:
     match value:
         case None:
             return "NULL"

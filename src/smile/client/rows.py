@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-Changed = Callable[[Sequence[Change]], None]
+ChangesCallback = Callable[[Sequence[Change]], None]
 
 _log = logging.getLogger("smile.client")
 
@@ -28,9 +28,9 @@ class Rows:
         self.progress: Mapping[str, int] = {}
         self._schema: Schema | None = None
         self._rows: dict[Key, Change] = {}
-        self._coming: dict[Key, Change] | None = None
+        self._new_rows: dict[Key, Change] | None = None
         self._lock = Lock()
-        self._callbacks: list[Changed] = []
+        self._callbacks: list[ChangesCallback] = []
 
     @property
     def schema(self) -> Schema:
@@ -51,16 +51,16 @@ class Rows:
         return iter(self.rows)
 
     def __contains__(self, key: object) -> bool:
-        return self._id(key) in self._rows
+        return self._row_key(key) in self._rows
 
     def __getitem__(self, key: object) -> Change:
         """By the key's value, or a tuple of them, or a dict by name."""
-        return self._rows[self._id(key)]
+        return self._rows[self._row_key(key)]
 
     def get(self, key: object) -> Change | None:
-        return self._rows.get(self._id(key))
+        return self._rows.get(self._row_key(key))
 
-    def _id(self, key: object) -> Key:
+    def _row_key(self, key: object) -> Key:
         if isinstance(key, Mapping):
             return tuple(key[name] for name in self.schema.key)
         return key if isinstance(key, tuple) else (key,)
@@ -70,12 +70,12 @@ class Rows:
         import pyarrow as pa  # noqa: PLC0415  # it takes a while to load, as the others do
 
         rows, columns = self.rows, self.schema.columns
-        found = {}
+        arrays = {}
         for name, column in columns.items():
             values = [row.row[name] if name in row.row else row.key.get(name) for row in rows]
-            found[name] = pa.array(values, column.arrow_type())
-        found.setdefault("final", pa.array([row.final for row in rows], pa.bool_()))
-        return pa.table(found)
+            arrays[name] = pa.array(values, column.arrow_type())
+        arrays.setdefault("final", pa.array([row.final for row in rows], pa.bool_()))
+        return pa.table(arrays)
 
     def to_polars(self) -> "pl.DataFrame":
         import polars as pl  # noqa: PLC0415
@@ -87,39 +87,39 @@ class Rows:
         import pandas as pd  # noqa: PLC0415
         import pyarrow as pa  # noqa: PLC0415
 
-        found: pd.DataFrame = self.to_arrow().to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-        return found
+        data_frame: pd.DataFrame = self.to_arrow().to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        return data_frame
 
     # ── being told ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def changed(self, callback: Changed) -> Changed:
+    def changed(self, callback: ChangesCallback) -> ChangesCallback:
         """Calls it with the changes of each frame, in the client's thread: it must be quick. Can be a decorator."""
         self._callbacks.append(callback)
         return callback
 
-    def begin(self, schema: Schema) -> None:
+    def set_schema(self, schema: Schema) -> None:
         self._schema = schema
 
-    def lost(self) -> None:
+    def abort_snapshot(self) -> None:
         """Half a snapshot is none."""
-        self._coming = None
+        self._new_rows = None
 
-    def take_in(self, reset: bool, frame: Frame) -> Callable[[], None] | None:
+    def deliver_frame(self, reset: bool, frame: Frame) -> Callable[[], None] | None:
         """What remains to be done is handed back: others must not wait for it."""
         if reset:
-            self._coming = {}
-        changed: Sequence[Change] = frame.changes
+            self._new_rows = {}
+        changes: Sequence[Change] = frame.changes
         with self._lock:
-            if self._coming is None:
-                self._apply(self._rows, changed)
+            if self._new_rows is None:
+                self._apply(self._rows, changes)
             else:
-                self._apply(self._coming, changed)
-                changed = self._replaced() if frame.progress is not None else ()
+                self._apply(self._new_rows, changes)
+                changes = self._replace_snapshot() if frame.progress is not None else ()
             if frame.progress is not None:
                 self.progress = frame.progress
-        if not changed or not self._callbacks:
+        if not changes or not self._callbacks:
             return None
-        return lambda: self._tell(changed)
+        return lambda: self._notify(changes)
 
     def _apply(self, rows: dict[Key, Change], changes: Sequence[Change]) -> None:
         for change in changes:
@@ -128,13 +128,13 @@ class Rows:
             else:
                 rows[change.id] = change
 
-    def _replaced(self) -> list[Change]:
+    def _replace_snapshot(self) -> list[Change]:
         """Puts the new snapshot in the place of the old; what differs."""
-        before, self._rows, self._coming = self._rows, self._coming or {}, None
-        gone = [gone_from(self.schema, before[key].key) for key in before.keys() - self._rows.keys()]
-        return [row for key, row in self._rows.items() if before.get(key) != row] + gone
+        before, self._rows, self._new_rows = self._rows, self._new_rows or {}, None
+        deletions = [deletion_change(self.schema, before[key].key) for key in before.keys() - self._rows.keys()]
+        return [row for key, row in self._rows.items() if before.get(key) != row] + deletions
 
-    def _tell(self, changed: Sequence[Change]) -> None:
+    def _notify(self, changed: Sequence[Change]) -> None:
         for callback in self._callbacks:
             try:
                 callback(changed)
@@ -142,13 +142,13 @@ class Rows:
                 # It is its writer's to mend; the table goes on.
                 _log.exception("a callback of the table %s failed", self.schema.view)
 
-    def knows(self, ticks: Mapping[str, int]) -> bool:
+    def has_reached(self, ticks: Mapping[str, int]) -> bool:
         """Whether everything up to these ticks is in it; streams that it is not made from do not matter."""
         if not self.progress and self._schema is not None and self.schema.streams:
             return False
         return all(self.progress[stream] >= tick for stream, tick in ticks.items() if stream in self.progress)
 
 
-def gone_from(schema: Schema, key: Mapping[str, Any]) -> Change:
+def deletion_change(schema: Schema, key: Mapping[str, Any]) -> Change:
     """A row that a new snapshot does not have."""
     return Change(schema, key, deleted=True)

@@ -16,273 +16,281 @@ from typing import Any
 
 from smile import limits
 from smile.client.changes import Published
-from smile.client.feed import Feed, Queue, Signal, Sink
-from smile.client.values import checked_json, tick_json, to_json
+from smile.client.feed import FrameQueue, FrameSink, Signal, SubscriptionFeed
+from smile.client.values import json_text, tick_json, validate_event_json
 from smile.errors import Diagnostic, SmileError, error
 
 Json = dict[str, Any]
 Event = Mapping[str, Any] | str
 """Values by column; or JSON as text."""
-Settle = Callable[[Published | SmileError], None]
+SettleCallback = Callable[[Published | SmileError], None]
 
 _log = logging.getLogger("smile.client")
 
-STOPPING = "E098"
-TOKEN_WRONG = "E094"
+BROKER_STOPPING = "E098"
+RESUME_TOKEN_WRONG = "E094"
 
 
 @dataclass(eq=False)
-class Pending:
+class PendingRequest:
     """A publication, or a silence, that is not acknowledged."""
 
     stream: str
     text: str
     events: int
-    settle: Settle
+    settle: SettleCallback
 
 
-class Session:
-    def __init__(self, wake: Callable[[], None], drop: Callable[[], None]) -> None:
+class ClientSession:
+    def __init__(self, on_outgoing: Callable[[], None], request_reconnect: Callable[[], None]) -> None:
         """`wake` is called once there is something to send, `drop` when a new connection is needed."""
-        self._wake, self._drop = wake, drop
+        self._on_outgoing, self._request_reconnect = on_outgoing, request_reconnect
         self._lock = RLock()
         self._producer = secrets.token_hex(8)
-        self._ids = 0
-        self._sequences: dict[str, int] = {}
-        self._pending: dict[int, Pending] = {}
-        self._feeds: dict[int, Feed] = {}
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._last_id = 0
+        self._next_sequences: dict[str, int] = {}
+        self._pending: dict[int, PendingRequest] = {}
+        self._feeds: dict[int, SubscriptionFeed] = {}
+        self._publish_waiters: deque[Callable[[], None]] = deque()
         self._outgoing: list[str] = []
         self.connected = False
         self.problem: SmileError | None = None
         """Why there is no connection; for good if `failed`."""
         self.failed = False
-        self.moved = Signal()
+        self.state_changed = Signal()
         """The connection came or went, or everything is acknowledged."""
 
     # ── what users ask for ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, stream: str, events: Sequence[Event], settle: Settle) -> None:
+    def publish(self, stream: str, events: Sequence[Event], settle: SettleCallback) -> None:
         """Ends in `settle`. SmileError if the events can be no message."""
-        texts = [checked_json(e) if isinstance(e, str) else to_json(e) for e in events]
+        texts = [validate_event_json(e) if isinstance(e, str) else json_text(e) for e in events]
         with self._lock:
-            seq = self._sequences.get(stream, 1)
+            seq = self._next_sequences.get(stream, 1)
             id = self._next_id()
             # A name for each stream: its numbers have no gaps then, whatever else is published.
-            head = to_json({"publish": stream, "id": id, "producer": f"{self._producer}-{stream}", "seq": seq})
+            head = json_text({"publish": stream, "id": id, "producer": f"{self._producer}-{stream}", "seq": seq})
             text = f'{head[:-1]},"events":[{",".join(texts)}]}}'
             if (size := len(text.encode())) > limits.client_message_bytes_max:
                 message = f"the events take {size:,} bytes, of {limits.client_message_bytes_max:,} allowed"
                 raise error("E092", message, hint="Publish fewer of them at a time.")
-            self._sequences[stream] = seq + len(texts)
-            self._ask(id, Pending(stream, text, len(texts), settle))
+            self._next_sequences[stream] = seq + len(texts)
+            self._submit(id, PendingRequest(stream, text, len(texts), settle))
 
-    def silence(self, stream: str, to: int, settle: Settle) -> None:
+    def silence(self, stream: str, to: int, settle: SettleCallback) -> None:
         with self._lock:
             id = self._next_id()
-            self._ask(id, Pending(stream, to_json({"silence": stream, "to": tick_json(to), "id": id}), 0, settle))
+            self._submit(
+                id, PendingRequest(stream, json_text({"silence": stream, "to": tick_json(to), "id": id}), 0, settle)
+            )
 
-    def _ask(self, id: int, pending: Pending) -> None:
-        self._refuse_failed()
+    def _submit(self, id: int, pending: PendingRequest) -> None:
+        self._raise_if_failed()
         self._pending[id] = pending
         if self.connected:
             self._send(pending.text)
 
-    def subscribe(self, view: str, where: Mapping[str, Any], after: Mapping[str, int], sink: Sink) -> Feed:
-        given = json.loads(to_json(dict(where)))
+    def subscribe(
+        self, view: str, where: Mapping[str, Any], after: Mapping[str, int], sink: FrameSink
+    ) -> SubscriptionFeed:
+        where_json = json.loads(json_text(dict(where)))
         ticks = {stream: tick_json(tick) for stream, tick in after.items()}
         with self._lock:
-            self._refuse_failed()
-            feed = Feed(self._next_id(), view, given, ticks, sink, not isinstance(sink, Queue))
+            self._raise_if_failed()
+            feed = SubscriptionFeed(self._next_id(), view, where_json, ticks, sink, not isinstance(sink, FrameQueue))
             self._feeds[feed.id] = feed
             if self.connected:
-                self._send(to_json(feed.subscribe()))
+                self._send(json_text(feed.subscribe_message()))
             return feed
 
-    def unsubscribe(self, feed: Feed) -> None:
+    def unsubscribe(self, feed: SubscriptionFeed) -> None:
         with self._lock:
             if self._feeds.pop(feed.id, None) is not None and self.connected:
-                self._send(to_json({"unsubscribe": feed.id}))
+                self._send(json_text({"unsubscribe": feed.id}))
 
-    def taken(self, feed: Feed) -> None:
+    def acknowledge_frame(self, feed: SubscriptionFeed) -> None:
         """The user has taken a frame."""
         with self._lock:
-            message = feed.taken()
+            message = feed.acknowledge_frame()
             if message is not None and self.connected and feed.id in self._feeds:
-                self._send(to_json(message))
+                self._send(json_text(message))
 
-    def admit(self, wake: Callable[[], None]) -> bool:
+    def admit(self, on_turn: Callable[[], None]) -> bool:
         """Whether more may be published before something is acknowledged. If not, `wake` is called when its turn has
         come: whoever came first goes first."""
         with self._lock:
-            if self.failed or (len(self._pending) < limits.client_pending_max and not self._waiting):
+            if self.failed or (len(self._pending) < limits.client_pending_max and not self._publish_waiters):
                 return True
-            self._waiting.append(wake)
+            self._publish_waiters.append(on_turn)
             return False
 
-    def leave(self, wake: Callable[[], None]) -> None:
+    def cancel_wait(self, on_turn: Callable[[], None]) -> None:
         """Who was to be woken does not wait any longer; if his turn has come already, it is the next one's."""
-        following = None
+        next_waiter = None
         with self._lock:
-            if wake in self._waiting:
-                self._waiting.remove(wake)
-            elif self._waiting:
-                following = self._waiting.popleft()
-        if following is not None:
-            following()
+            if on_turn in self._publish_waiters:
+                self._publish_waiters.remove(on_turn)
+            elif self._publish_waiters:
+                next_waiter = self._publish_waiters.popleft()
+        if next_waiter is not None:
+            next_waiter()
 
     @property
     def unacknowledged(self) -> int:
         return len(self._pending)
 
     def _next_id(self) -> int:
-        self._ids += 1
-        return self._ids
+        self._last_id += 1
+        return self._last_id
 
-    def _refuse_failed(self) -> None:
+    def _raise_if_failed(self) -> None:
         if self.failed and self.problem is not None:
             raise self.problem
 
     def _send(self, text: str) -> None:
         self._outgoing.append(text)
         if len(self._outgoing) == 1:
-            self._wake()
+            self._on_outgoing()
 
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def opened(self) -> None:
+    def on_connected(self) -> None:
         with self._lock:
             self.connected, self.problem = True, None
-            self._outgoing = [to_json(feed.subscribe()) for feed in self._feeds.values()]
+            self._outgoing = [json_text(feed.subscribe_message()) for feed in self._feeds.values()]
             self._outgoing += [pending.text for pending in self._pending.values()]
-            self._wake()
-        self.moved.fire()
+            self._on_outgoing()
+        self.state_changed.fire()
 
-    def closed(self, problem: SmileError, for_good: bool = False) -> None:
+    def on_disconnected(self, problem: SmileError, permanent: bool = False) -> None:
         """There is no connection. If there never will be, nobody waits any longer."""
-        settled: list[Pending] = []
-        ended: list[Feed] = []
-        woken: list[Callable[[], None]] = []
+        requests: list[PendingRequest] = []
+        feeds: list[SubscriptionFeed] = []
+        waiters: list[Callable[[], None]] = []
         with self._lock:
             if self.failed:
                 return
-            self.connected, self.problem, self.failed = False, problem, for_good
+            self.connected, self.problem, self.failed = False, problem, permanent
             self._outgoing = []
-            if for_good:
-                settled, ended = list(self._pending.values()), list(self._feeds.values())
-                woken = list(self._waiting)
-                for kept in (self._pending, self._feeds, self._waiting):
-                    kept.clear()
-        for pending in settled:
+            if permanent:
+                requests, feeds = list(self._pending.values()), list(self._feeds.values())
+                waiters = list(self._publish_waiters)
+                for collection in (self._pending, self._feeds, self._publish_waiters):
+                    collection.clear()
+        for pending in requests:
             pending.settle(problem)
-        for feed in ended:
+        for feed in feeds:
             feed.error = problem
             feed.signal.fire()
-        for wake in woken:
-            wake()
-        self.moved.fire()
+        for on_turn in waiters:
+            on_turn()
+        self.state_changed.fire()
 
-    def refused_as_too_large(self) -> None:
+    def fail_largest_request(self) -> None:
         """The broker takes smaller messages only than we thought: the largest was meant."""
         with self._lock:
-            largest = max(self._pending, key=lambda id: len(self._pending[id].text), default=None)
-            pending = None if largest is None else self._pending.pop(largest)
+            largest_id = max(self._pending, key=lambda id: len(self._pending[id].text), default=None)
+            pending = None if largest_id is None else self._pending.pop(largest_id)
         if pending is not None:
             message = f"the broker takes no message of {len(pending.text.encode()):,} bytes"
-            self._settled(pending, error("E092", message, hint="Publish fewer events at a time."))
+            self._settle_request(pending, error("E092", message, hint="Publish fewer events at a time."))
 
-    def refuse_too_large(self) -> None:
+    def fail_feeds_as_too_large(self) -> None:
         """The broker sent more than we take, which can only be a row: it would be sent again on every connection."""
-        most = limits.client_received_bytes_max
+        bytes_max = limits.client_received_bytes_max
         hint = "A row is as large as that: leave out what makes it so, or ask for other rows."
-        problem = error("E092", f"the broker sent a message of more than {most:,} bytes", hint=hint)
+        problem = error("E092", f"the broker sent a message of more than {bytes_max:,} bytes", hint=hint)
         with self._lock:
-            ended = list(self._feeds.values())
+            feeds = list(self._feeds.values())
             self._feeds.clear()
-        for feed in ended:
+        for feed in feeds:
             feed.error = problem
             feed.signal.fire()
 
-    def outgoing(self) -> list[str]:
+    def take_outgoing(self) -> list[str]:
         with self._lock:
-            found, self._outgoing = self._outgoing, []
-            return found
+            messages, self._outgoing = self._outgoing, []
+            return messages
 
     def receive(self, text: str | bytes) -> None:
-        told = json.loads(text)
+        message = json.loads(text)
         with self._lock:
-            left = self._received(told)
-        if left is not None:
-            left()
+            callback = self._dispatch(message)
+        if callback is not None:
+            callback()
 
-    def _received(self, told: Json) -> Callable[[], None] | None:
-        id = told.get("id")
+    def _dispatch(self, message: Json) -> Callable[[], None] | None:
+        id = message.get("id")
         feed = self._feeds.get(id) if isinstance(id, int) else None
-        if "error" in told or "ended" in told:
-            return self._refused(id, feed, error_of(told.get("error") or told["ended"]))
+        if "error" in message or "ended" in message:
+            return self._handle_error(id, feed, decode_error(message.get("error") or message["ended"]))
         if feed is not None:
-            return self._fed(feed, told)
-        if "published" in told or "silent" in told:
-            pending = self._pending.pop(told["id"], None)
+            return self._receive_feed_message(feed, message)
+        if "published" in message or "silent" in message:
+            pending = self._pending.pop(message["id"], None)
             if pending is not None:
-                published = Published.of(pending.stream, told.get("published", ()), told.get("repeated", 0))
-                return lambda: self._settled(pending, published)
+                published = Published.from_ticks(
+                    pending.stream, message.get("published", ()), message.get("repeated", 0)
+                )
+                return lambda: self._settle_request(pending, published)
         return None
 
-    def _settled(self, pending: Pending, outcome: Published | SmileError) -> None:
+    def _settle_request(self, pending: PendingRequest, outcome: Published | SmileError) -> None:
         pending.settle(outcome)
         with self._lock:
-            wake = self._waiting.popleft() if self._waiting else None
-        if wake is not None:
-            wake()
+            on_turn = self._publish_waiters.popleft() if self._publish_waiters else None
+        if on_turn is not None:
+            on_turn()
         elif not self._pending:
-            self.moved.fire()
+            self.state_changed.fire()
 
-    def _fed(self, feed: Feed, told: Json) -> Callable[[], None]:
-        left = None
-        if "subscribed" in told:
-            feed.subscribed(told)
-        elif "n" in told and feed.schema is not None:
-            left = feed.receive(told)
-            if feed.at_once:
-                self.taken(feed)
+    def _receive_feed_message(self, feed: SubscriptionFeed, message: Json) -> Callable[[], None]:
+        callback = None
+        if "subscribed" in message:
+            feed.receive_schema(message)
+        elif "n" in message and feed.schema is not None:
+            callback = feed.receive_frame(message)
+            if feed.auto_acknowledge:
+                self.acknowledge_frame(feed)
 
         def after() -> None:
-            if left is not None:
-                left()
+            if callback is not None:
+                callback()
             feed.signal.fire()
 
         return after
 
-    def _refused(self, id: Any, feed: Feed | None, problem: SmileError) -> Callable[[], None] | None:
+    def _handle_error(self, id: Any, feed: SubscriptionFeed | None, problem: SmileError) -> Callable[[], None] | None:
         code = problem.diagnostics[0].code
-        if code == STOPPING:
+        if code == BROKER_STOPPING:
             # Whoever comes after it will take what this one did not: all is kept for the next connection.
-            return self._drop
+            return self._request_reconnect
         if feed is not None:
-            if code == TOKEN_WRONG and feed.resume is not None:
-                feed.refuse_token()
-                self._send(to_json(feed.subscribe()))
+            if code == RESUME_TOKEN_WRONG and feed.resume_token is not None:
+                feed.discard_resume_token()
+                self._send(json_text(feed.subscribe_message()))
                 return None
             del self._feeds[feed.id]
             feed.error = problem
             return feed.signal.fire
         pending = self._pending.pop(id, None) if isinstance(id, int) else None
         if pending is not None:
-            return lambda: self._settled(pending, problem)
+            return lambda: self._settle_request(pending, problem)
         _log.warning("the broker refused a message: %s", problem)
         return None
 
 
-def error_of(told: Any) -> SmileError:
+def decode_error(encoded: Any) -> SmileError:
     """An error as the broker tells it."""
-    if not isinstance(told, dict) or not isinstance(told.get("code"), str):
+    if not isinstance(encoded, dict) or not isinstance(encoded.get("code"), str):
         return error("E103", "the broker answered something that is no answer of a broker's")
-    every = told.get("errors")
-    if isinstance(every, list) and every:
-        return SmileError([_diagnostic(one) for one in every if isinstance(one, dict)])
-    return SmileError(_diagnostic(told))
+    errors = encoded.get("errors")
+    if isinstance(errors, list) and errors:
+        return SmileError(
+            [_decode_diagnostic(encoded_error) for encoded_error in errors if isinstance(encoded_error, dict)]
+        )
+    return SmileError(_decode_diagnostic(encoded))
 
 
-def _diagnostic(told: Json) -> Diagnostic:
-    return Diagnostic(str(told.get("code")), str(told.get("message")), hint=told.get("hint"))
+def _decode_diagnostic(encoded: Json) -> Diagnostic:
+    return Diagnostic(str(encoded.get("code")), str(encoded.get("message")), hint=encoded.get("hint"))

@@ -10,10 +10,10 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from smile.client.asynchronous import CONNECT_S, AsyncClient
-from smile.client.changes import After, Change, Frame, Published, Schema, ticks_of
-from smile.client.feed import Feed, Queue, Signal
-from smile.client.place import Place
+from smile.client.address import BrokerAddress
+from smile.client.asynchronous import CONNECT_TIMEOUT_S, AsyncClient
+from smile.client.changes import AfterTicks, Change, Frame, Published, Schema, ticks_of
+from smile.client.feed import FrameQueue, Signal, SubscriptionFeed
 from smile.client.rows import Rows
 from smile.client.session import Event
 from smile.errors import SmileError, error
@@ -21,14 +21,14 @@ from smile.errors import SmileError, error
 T = TypeVar("T")
 
 
-def until(signal: Signal, ready: Callable[[], bool], timeout: float | None, what: str) -> None:
+def wait_until(signal: Signal, ready: Callable[[], bool], timeout: float | None, action: str) -> None:
     """Waits for the signal until all is ready; E108 if that takes too long."""
     event = threading.Event()
     signal.add(event.set)
     try:
         while not ready():
             if not event.wait(timeout):
-                raise error("E108", f"{what} took longer than {timeout:g} s")
+                raise error("E108", f"{action} took longer than {timeout:g} s")
             event.clear()
     finally:
         signal.discard(event.set)
@@ -37,7 +37,7 @@ def until(signal: Signal, ready: Callable[[], bool], timeout: float | None, what
 class Subscription:
     """An endless iterator of changes; `frames` gives them as they came together, with progress."""
 
-    def __init__(self, client: "Client", feed: Feed, queue: Queue) -> None:
+    def __init__(self, client: "Client", feed: SubscriptionFeed, queue: FrameQueue) -> None:
         self._client, self._feed, self._queue = client, feed, queue
         self._changes: list[Change] = []
 
@@ -56,12 +56,12 @@ class Subscription:
 
     def frame(self, timeout: float | None = None) -> Frame:
         frames, feed = self._queue.frames, self._feed
-        until(feed.signal, lambda: bool(frames) or feed.error is not None, timeout, "waiting for a change")
+        wait_until(feed.signal, lambda: bool(frames) or feed.error is not None, timeout, "waiting for a change")
         if not frames:
             assert feed.error is not None
             raise feed.error
         frame = frames.popleft()
-        self._client.session.taken(feed)
+        self._client.session.acknowledge_frame(feed)
         return frame
 
     def frames(self) -> Iterator[Frame]:
@@ -84,18 +84,18 @@ class Table(Rows):
     def __init__(self, client: "Client") -> None:
         super().__init__()
         self._client = client
-        self.feed: Feed | None = None
+        self.feed: SubscriptionFeed | None = None
 
     @property
     def error(self) -> SmileError | None:
         """Why it is not kept up to date any longer."""
         return self.feed.error if self.feed is not None else None
 
-    def wait_for(self, after: After, timeout: float | None = None) -> Self:
+    def wait_for(self, after: AfterTicks, timeout: float | None = None) -> Self:
         """Until everything that was published there, or up to these ticks, is in it."""
         ticks, feed = ticks_of(after), self.feed
         assert feed is not None
-        until(feed.signal, lambda: self.knows(ticks) or feed.error is not None, timeout, feed.view)
+        wait_until(feed.signal, lambda: self.has_reached(ticks) or feed.error is not None, timeout, feed.view)
         if feed.error is not None:
             raise feed.error
         return self
@@ -114,27 +114,27 @@ class Table(Rows):
 class Client:
     """Made by `connect`; what is lost with a connection is made good with the next."""
 
-    def __init__(self, place: Place, timeout: float) -> None:
+    def __init__(self, address: BrokerAddress, timeout: float) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="smile-client", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="smile-client", daemon=True)
         self._thread.start()
         try:
-            self._client = self._run(self._connected(place, timeout))
+            self._client = self._run_coroutine(self._start_client(address, timeout))
         except BaseException:
-            self._stop()
+            self._stop_loop()
             raise
-        self.session = self._client.link.session
+        self.session = self._client.connection.session
 
-    async def _connected(self, place: Place, timeout: float) -> AsyncClient:
-        return await AsyncClient(place).start(timeout)
+    async def _start_client(self, address: BrokerAddress, timeout: float) -> AsyncClient:
+        return await AsyncClient(address).start(timeout)
 
-    def _serve(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self._loop.is_closed():
             coroutine.close()
             raise error("E103", "the client was closed")
@@ -147,15 +147,15 @@ class Client:
             future.cancel()
             raise
 
-    def _stop(self) -> None:
+    def _stop_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
     def close(self) -> None:
         """At once: what is not acknowledged yet may be published or not."""
         if not self._loop.is_closed():
-            self._run(self._client.close())
-            self._stop()
+            self._run_coroutine(self._client.close())
+            self._stop_loop()
 
     def __enter__(self) -> Self:
         return self
@@ -167,7 +167,9 @@ class Client:
         try:
             if problem is None:
                 session = self.session
-                until(session.moved, lambda: not session.unacknowledged or session.failed, None, "publishing")
+                wait_until(
+                    session.state_changed, lambda: not session.unacknowledged or session.failed, None, "publishing"
+                )
         finally:
             self.close()
 
@@ -184,53 +186,57 @@ class Client:
     def submit(self, stream: str, events: Event | Sequence[Event]) -> Future[Published]:
         """The same without waiting for it, unless very much is not acknowledged yet."""
         session = self.session
-        turn = threading.Event()
-        if not session.admit(turn.set):
+        admitted = threading.Event()
+        if not session.admit(admitted.set):
             try:
-                turn.wait()
+                admitted.wait()
             except BaseException:
-                session.leave(turn.set)
+                session.cancel_wait(admitted.set)
                 raise
-        every = [events] if isinstance(events, Mapping | str) else list(events)
-        future, settle = _settled()
-        session.publish(stream, every, settle)
+        event_list = [events] if isinstance(events, Mapping | str) else list(events)
+        future, settle = _new_future()
+        session.publish(stream, event_list, settle)
         return future
 
     def silence(self, stream: str, to: int) -> None:
         """Of a publisher-timed stream: nothing happens up to this tick but what was published."""
-        future, settle = _settled()
+        future, settle = _new_future()
         self.session.silence(stream, to, settle)
         future.result()
 
     # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def subscribe(self, view: str, where: Mapping[str, Any] | None = None, after: After | None = None) -> Subscription:
+    def subscribe(
+        self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
+    ) -> Subscription:
         """First all rows, then each change."""
-        queue = Queue()
-        feed = self._feed(view, where, after, queue)
+        queue = FrameQueue()
+        feed = self._open_feed(view, where, after, queue)
         return Subscription(self, feed, queue)
 
-    def table(self, view: str, where: Mapping[str, Any] | None = None, after: After | None = None) -> Table:
+    def table(self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None) -> Table:
         """Ends when all rows are in it."""
         table = Table(self)
-        table.feed = self._feed(view, where, after, table)
-        self._reached(table.feed, lambda feed: feed.complete)
+        table.feed = self._open_feed(view, where, after, table)
+        self._wait_for_feed(table.feed, lambda feed: feed.has_snapshot)
         return table
 
-    def snapshot(self, view: str, where: Mapping[str, Any] | None = None, after: After | None = None) -> Rows:
+    def snapshot(self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None) -> Rows:
         """All rows as they are now, or once everything that `after` says is in them."""
         table = self.table(view, where, after)
         table.close()
         return table
 
-    def _feed(self, view: str, where: Mapping[str, Any] | None, after: After | None, sink: Queue | Table) -> Feed:
+    def _open_feed(
+        self, view: str, where: Mapping[str, Any] | None, after: AfterTicks | None, sink: FrameQueue | Table
+    ) -> SubscriptionFeed:
         feed = self.session.subscribe(view, where or {}, ticks_of(after or {}), sink)
-        self._reached(feed, lambda feed: feed.schema is not None)
+        self._wait_for_feed(feed, lambda feed: feed.schema is not None)
         return feed
 
-    def _reached(self, feed: Feed, ready: Callable[[Feed], bool]) -> None:
+    def _wait_for_feed(self, feed: SubscriptionFeed, ready: Callable[[SubscriptionFeed], bool]) -> None:
         try:
-            until(feed.signal, lambda: ready(feed) or feed.error is not None, None, feed.view)
+            wait_until(feed.signal, lambda: ready(feed) or feed.error is not None, None, feed.view)
         except BaseException:
             self.session.unsubscribe(feed)
             raise
@@ -241,14 +247,14 @@ class Client:
 
     def status(self) -> dict[str, Any]:
         """How the broker fares."""
-        return self._run(self._client.status())
+        return self._run_coroutine(self._client.status())
 
     def program(self) -> str:
         """The text of the program that runs."""
-        return self._run(self._client.program())
+        return self._run_coroutine(self._client.program())
 
 
-def _settled() -> tuple[Future[Published], Callable[[Published | SmileError], None]]:
+def _new_future() -> tuple[Future[Published], Callable[[Published | SmileError], None]]:
     future: Future[Published] = Future()
     future.set_running_or_notify_cancel()
 
@@ -262,7 +268,7 @@ def _settled() -> tuple[Future[Published], Callable[[Published | SmileError], No
 
 
 def connect(
-    url: str | None = None, token: str | None = None, ca: str | None = None, timeout: float = CONNECT_S
+    url: str | None = None, token: str | None = None, ca: str | None = None, timeout: float = CONNECT_TIMEOUT_S
 ) -> Client:
     """A client of the broker at `url`, else at SMILE_URL. E103 if it cannot be reached in that time."""
-    return Client(Place.of(url, token, ca), timeout)
+    return Client(BrokerAddress.resolve(url, token, ca), timeout)

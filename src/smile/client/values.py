@@ -21,13 +21,13 @@ JSON_INT_MAX = 2**53
 
 TICKS_PER_MICROSECOND = 1024
 
-_SIMPLE = ("bool", "int", "float", "string", "bytes", "time", "interval", "timestamp", "date")
+_SIMPLE_KINDS = ("bool", "int", "float", "string", "bytes", "time", "interval", "timestamp", "date")
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-_SAME: Callable[[Any], Any] = lambda value: value  # noqa: E731  # one function for all
+_IDENTITY: Callable[[Any], Any] = lambda value: value  # noqa: E731  # one function for all
 
 
 @dataclass(frozen=True)
-class Column:
+class ViewColumn:
     """`kind` is the name of its type; what is none of ours is left as JSON has it. `columns` are those of a nested
     relation."""
 
@@ -35,20 +35,22 @@ class Column:
     kind: str
     digits: int = 38
     scale: int = 0
-    columns: tuple["Column", ...] = ()
+    columns: tuple["ViewColumn", ...] = ()
 
     @staticmethod
-    def of(name: str, type_: str) -> "Column":
+    def from_type(name: str, type_: str) -> "ViewColumn":
         """From a type as the broker writes it."""
-        if found := _DECIMAL.fullmatch(type_):
-            return Column(name, "decimal", int(found[1]), int(found[2]))
+        if match := _DECIMAL.fullmatch(type_):
+            return ViewColumn(name, "decimal", int(match[1]), int(match[2]))
         if type_.startswith("relation{") and type_.endswith("}"):
-            parts = [part.partition(": ") for part in _parts(type_[len("relation{") : -1])]
-            return Column(name, "relation", columns=tuple(Column.of(inner, told) for inner, _, told in parts))
-        return Column(name, type_ if type_ in _SIMPLE else "json")
+            parts = [part.partition(": ") for part in _split_columns(type_[len("relation{") : -1])]
+            return ViewColumn(
+                name, "relation", columns=tuple(ViewColumn.from_type(inner, type_text) for inner, _, type_text in parts)
+            )
+        return ViewColumn(name, type_ if type_ in _SIMPLE_KINDS else "json")
 
     @cached_property
-    def read(self) -> Callable[[Any], Any]:
+    def decode(self) -> Callable[[Any], Any]:
         """From JSON, where it is not null."""
         match self.kind:
             case "int" | "time" | "interval":
@@ -64,11 +66,11 @@ class Column:
             case "bytes":
                 return lambda told: bytes.fromhex(told[2:])
             case "relation":
-                return lambda told: [read_row(self.by_name, row) for row in told]
-        return _SAME
+                return lambda told: [decode_row(self.by_name, row) for row in told]
+        return _IDENTITY
 
     @cached_property
-    def write(self) -> Callable[[Any], Any]:
+    def encode(self) -> Callable[[Any], Any]:
         """To JSON, as the broker does."""
         match self.kind:
             case "time" | "interval":
@@ -82,11 +84,11 @@ class Column:
             case "bytes":
                 return bytes_text
             case "relation":
-                return lambda rows: [write_row(self.by_name, row) for row in rows]
-        return _SAME
+                return lambda rows: [encode_row(self.by_name, row) for row in rows]
+        return _IDENTITY
 
     @cached_property
-    def by_name(self) -> Mapping[str, "Column"]:
+    def by_name(self) -> Mapping[str, "ViewColumn"]:
         return {column.name: column for column in self.columns}
 
     def arrow_type(self) -> Any:  # pyarrow has no types of its own
@@ -103,24 +105,24 @@ class Column:
         return simple.get(self.kind, pa.int64())
 
 
-def _parts(text: str) -> list[str]:
+def _split_columns(text: str) -> list[str]:
     """`a: int, b: decimal(6, 2)` cut at the commas that are in no bracket, once a type has been named."""
-    found, depth, begin = [], 0, 0
-    for i, sign in enumerate(text):
-        depth += (sign in "({") - (sign in ")}")
-        if sign == "," and not depth and ": " in text[begin:i]:
-            found.append(text[begin:i])
-            begin = i + 2
-    return [*found, text[begin:]] if text else []
+    parts, depth, start = [], 0, 0
+    for i, char in enumerate(text):
+        depth += (char in "({") - (char in ")}")
+        if char == "," and not depth and ": " in text[start:i]:
+            parts.append(text[start:i])
+            start = i + 2
+    return [*parts, text[start:]] if text else []
 
 
-def read_row(columns: Mapping[str, Column], told: Mapping[str, Any]) -> dict[str, Any]:
+def decode_row(columns: Mapping[str, ViewColumn], encoded: Mapping[str, Any]) -> dict[str, Any]:
     """What no column is known of is left as JSON has it: names may hold the very signs that types are written with."""
-    return {n: v if v is None or n not in columns else columns[n].read(v) for n, v in told.items()}
+    return {n: v if v is None or n not in columns else columns[n].decode(v) for n, v in encoded.items()}
 
 
-def write_row(columns: Mapping[str, Column], row: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: v if v is None or n not in columns else columns[n].write(v) for n, v in row.items()}
+def encode_row(columns: Mapping[str, ViewColumn], row: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: v if v is None or n not in columns else columns[n].encode(v) for n, v in row.items()}
 
 
 def tick_json(value: int) -> int | str:
@@ -134,8 +136,8 @@ def _decimal_json(value: Decimal) -> int | float | str:
 
 
 def timestamp_text(value: datetime) -> str:
-    plain = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
-    text = plain.isoformat(sep=" ")
+    naive = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    text = naive.isoformat(sep=" ")
     return text.rstrip("0") if "." in text else text
 
 
@@ -146,10 +148,10 @@ def bytes_text(value: bytes) -> str:
 # ── what is published ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def to_json(value: Any) -> str:
+def json_text(value: Any) -> str:
     """What a publisher hands in, as the broker reads it; E078 for what no column can hold."""
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_other)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_json_default)
         text.encode()
     except UnicodeEncodeError:
         raise error("E078", "a text has half a character") from None
@@ -159,7 +161,7 @@ def to_json(value: Any) -> str:
     return text
 
 
-def _other(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     match value:
         case Decimal():
             return str(value)
@@ -176,17 +178,17 @@ def _other(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no value of a column")
 
 
-def checked_json(text: str) -> str:
+def validate_event_json(text: str) -> str:
     """An event that is JSON already, as it is written: no digit of it is lost."""
     try:
-        if not isinstance(json.loads(text, parse_constant=_refused), dict):
+        if not isinstance(json.loads(text, parse_constant=_reject_constant), dict):
             raise error("E074", "the line is not an event", hint='An event is an object, such as {"issue":"IBM"}.')
         text.encode()
     except (ValueError, RecursionError) as problem:
-        told = problem.msg if isinstance(problem, json.JSONDecodeError) else str(problem)
-        raise error("E073", f"this is not JSON: {told[:1].lower()}{told[1:]}") from None
+        reason = problem.msg if isinstance(problem, json.JSONDecodeError) else str(problem)
+        raise error("E073", f"this is not JSON: {reason[:1].lower()}{reason[1:]}") from None
     return text
 
 
-def _refused(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no number")

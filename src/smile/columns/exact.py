@@ -12,37 +12,37 @@ from smile.columns.values import Array, Bools, narrow
 
 _INT64_DIGITS: Final = 18
 """10 to this power, and twice that, is within 64 bits."""
-_SAFE: Final = 9.2e18
+_PRODUCT_LIMIT: Final = 9.2e18
 """A product of floats that is smaller than this is within 64 bits, however it was rounded."""
 
 
-def added(a: Array, b: Array) -> Array:
+def add(a: Array, b: Array) -> Array:
     if a.dtype == object or b.dtype == object:
         return narrow(a + b)
-    found = a + b
-    if (((a ^ found) & (b ^ found)) < 0).any():
+    total = a + b
+    if (((a ^ total) & (b ^ total)) < 0).any():
         return a.astype(object) + b.astype(object)
-    return found
+    return total
 
 
-def subtracted(a: Array, b: Array) -> Array:
+def subtract(a: Array, b: Array) -> Array:
     if a.dtype == object or b.dtype == object:
         return narrow(a - b)
-    found = a - b
-    if (((a ^ b) & (a ^ found)) < 0).any():
+    difference = a - b
+    if (((a ^ b) & (a ^ difference)) < 0).any():
         return a.astype(object) - b.astype(object)
-    return found
+    return difference
 
 
-def multiplied(a: Array, b: Array) -> Array:
+def multiply(a: Array, b: Array) -> Array:
     if a.dtype == object or b.dtype == object:
         return narrow(a * b)
-    if (np.abs(a.astype(np.float64) * b.astype(np.float64)) >= _SAFE).any():
+    if (np.abs(a.astype(np.float64) * b.astype(np.float64)) >= _PRODUCT_LIMIT).any():
         return narrow(a.astype(object) * b.astype(object))
     return a * b
 
 
-def negated(a: Array) -> Array:
+def negate(a: Array) -> Array:
     if a.dtype == object:
         return narrow(-a)
     return -a.astype(object) if (a == INT_MIN).any() else -a
@@ -54,52 +54,52 @@ def absolute(a: Array) -> Array:
     return abs(a.astype(object)) if (a == INT_MIN).any() else np.abs(a)
 
 
-def scaled(a: Array, places: int) -> Array:
+def scale_up(a: Array, places: int) -> Array:
     """Times ten to the power of `places`, which is not negative."""
     if not places:
         return a
     if a.dtype != object and places <= _INT64_DIGITS:
-        most = INT_MAX // 10**places
-        if not ((a > most) | (a < -most)).any():
+        limit = INT_MAX // 10**places
+        if not ((a > limit) | (a < -limit)).any():
             return a * 10**places
     return narrow(a.astype(object) * 10**places)
 
 
-def rounded(a: Array, places: int) -> Array:
+def scale_down_half_away(a: Array, places: int) -> Array:
     """Divided by ten to the power of `places`, ties away from zero."""
     if not places:
         return a
-    whole, twice, unit = _parts(a, places)
-    return narrow(whole + ((twice > unit) | ((twice == unit) & (a >= 0))))
+    quotients, twice_remainder, unit = _divide_by_power(a, places)
+    return narrow(quotients + ((twice_remainder > unit) | ((twice_remainder == unit) & (a >= 0))))
 
 
-def floored(a: Array, places: int) -> Array:
-    return narrow(_parts(a, places)[0]) if places else a
+def scale_down_floor(a: Array, places: int) -> Array:
+    return narrow(_divide_by_power(a, places)[0]) if places else a
 
 
-def raised(a: Array, places: int) -> Array:
+def scale_down_ceil(a: Array, places: int) -> Array:
     """To the next whole number that is not smaller."""
     if not places:
         return a
-    whole, twice, _ = _parts(a, places)
-    return narrow(whole + (twice > 0))
+    quotients, twice_remainder, _ = _divide_by_power(a, places)
+    return narrow(quotients + (twice_remainder > 0))
 
 
-def cut(a: Array, places: int) -> Array:
+def scale_down_truncate(a: Array, places: int) -> Array:
     """Toward zero."""
     if not places:
         return a
-    whole, twice, _ = _parts(a, places)
-    return narrow(whole + ((twice > 0) & (a < 0)))
+    quotients, twice_remainder, _ = _divide_by_power(a, places)
+    return narrow(quotients + ((twice_remainder > 0) & (a < 0)))
 
 
-def _parts(a: Array, places: int) -> tuple[Array, Array, int]:
+def _divide_by_power(a: Array, places: int) -> tuple[Array, Array, int]:
     """The quotient rounded down, twice the rest, and the divisor."""
     if places > _INT64_DIGITS:
         a = a.astype(object)
     unit = 10**places
-    whole = a // unit
-    return whole, 2 * (a - whole * unit), unit
+    quotients = a // unit
+    return quotients, 2 * (a - quotients * unit), unit
 
 
 def remainder(a: Array, b: Array) -> Array:
@@ -132,11 +132,11 @@ def ratio(a: Array, b: Array, places: int) -> Array:
     return narrow(np.where((a < 0) != (b < 0), -units, units))
 
 
-def fitted(data: Array, least: int, greatest: int) -> tuple[Array, Bools | None]:
+def zero_out_of_bounds(data: Array, least: int, greatest: int) -> tuple[Array, Bools | None]:
     """The same numbers, and where they are out of bounds (None: nowhere). Those that are out of bounds become zero."""
     if data.dtype != object and least <= INT_MIN and greatest >= INT_MAX:
         return data, None
-    out = np.asarray((data < least) | (data > greatest), bool)
-    if not out.any():
+    out_of_bounds = np.asarray((data < least) | (data > greatest), bool)
+    if not out_of_bounds.any():
         return data, None
-    return narrow(np.where(out, 0, data)), out
+    return narrow(np.where(out_of_bounds, 0, data)), out_of_bounds

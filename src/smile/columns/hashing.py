@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from smile.columns.values import Array, Values
+from smile.columns.values import Array, ValueColumn
 
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _SHIFTS = tuple(np.uint64(n) for n in (30, 27, 31))
@@ -20,79 +20,79 @@ _BASE = 0x9E3779B97F4A7C55
 _BITS = 2**64 - 1
 
 
-def hashes(columns: Sequence[Values], count: int) -> Array:
+def hashes(columns: Sequence[ValueColumn], count: int) -> Array:
     """One uint64 for each of `count` rows."""
-    if len(columns) == 1 and _is_whole(columns[0]):
-        return _of(columns[0])
-    found = np.zeros(count, np.uint64)
+    if len(columns) == 1 and _is_integer(columns[0]):
+        return _column_hashes(columns[0])
+    row_hashes = np.zeros(count, np.uint64)
     for column in columns:
-        found = mixed(found * _STEP + _of(column))
-    return found
+        row_hashes = mix_bits(row_hashes * _STEP + _column_hashes(column))
+    return row_hashes
 
 
-def is_injective(columns: Sequence[Values]) -> bool:
+def is_injective(columns: Sequence[ValueColumn]) -> bool:
     """Whether equal hashes mean equal rows."""
     return len(columns) == 1 and columns[0].valid is None and not columns[0].is_text and columns[0].data.dtype == "i8"
 
 
-def _is_whole(column: Values) -> bool:
+def _is_integer(column: ValueColumn) -> bool:
     """How a row is hashed must depend on the types of its columns alone, not on what else is in the batch."""
     return not column.is_text and column.data.dtype != np.float64
 
 
-def mixed(found: Array) -> Array:
+def mix_bits(bits: Array) -> Array:
     """The finish of splitmix64: every bit depends on every other."""
-    found = (found ^ (found >> _SHIFTS[0])) * _FACTORS[0]
-    found = (found ^ (found >> _SHIFTS[1])) * _FACTORS[1]
-    return found ^ (found >> _SHIFTS[2])
+    bits = (bits ^ (bits >> _SHIFTS[0])) * _FACTORS[0]
+    bits = (bits ^ (bits >> _SHIFTS[1])) * _FACTORS[1]
+    return bits ^ (bits >> _SHIFTS[2])
 
 
-def _of(column: Values) -> Array:
+def _column_hashes(column: ValueColumn) -> Array:
     data = column.data
     if isinstance(data, pa.Array):
         if column.hashed is None:
-            column.hashed = _of_text(data)
-        found = column.hashed
+            column.hashed = _text_hashes(data)
+        column_hashes = column.hashed
     elif data.dtype == np.float64:
-        found = (data + 0.0).view(np.uint64)  # minus zero is zero
+        column_hashes = (data + 0.0).view(np.uint64)  # minus zero is zero
     elif data.dtype == object:
-        found = np.array([v & (2**64 - 1) for v in data], np.uint64)
+        column_hashes = np.array([v & (2**64 - 1) for v in data], np.uint64)
     else:
-        found = data.astype(np.int64, copy=False).view(np.uint64)
-    return found if column.valid is None else np.where(column.valid, found, _NULL)
+        column_hashes = data.astype(np.int64, copy=False).view(np.uint64)
+    return column_hashes if column.valid is None else np.where(column.valid, column_hashes, _NULL)
 
 
-def _of_text(array: pa.Array) -> Array:
+def _text_hashes(array: pa.Array) -> Array:
     """A polynomial of the bytes, all at once."""
     if not len(array):
         return np.zeros(0, np.uint64)
     if len(array) == 1:
-        return _of_one(array[0].as_buffer())
-    _, ends, body = array.buffers()
-    offsets = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+        return _single_text_hash(array[0].as_buffer())
+    _, offset_buffer, byte_buffer = array.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     lengths = np.diff(offsets)
     total = int(offsets[-1] - offsets[0])
     if not total:
         return np.zeros(len(array), np.uint64)
-    characters = np.frombuffer(body, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
+    characters = np.frombuffer(byte_buffer, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
     starts = offsets[:-1] - offsets[0]
-    place = np.arange(total) - starts.repeat(lengths)
+    positions = np.arange(total) - starts.repeat(lengths)
     sums = np.zeros(total + 1, np.uint64)
-    np.cumsum((characters + np.uint64(1)) * _powers(int(lengths.max()).bit_length())[place], out=sums[1:])
-    return mixed(sums[starts + lengths] - sums[starts])
+    np.cumsum((characters + np.uint64(1)) * _powers(int(lengths.max()).bit_length())[positions], out=sums[1:])
+    return mix_bits(sums[starts + lengths] - sums[starts])
 
 
-def _of_one(text: pa.Buffer) -> Array:
+def _single_text_hash(text: pa.Buffer) -> Array:
     """The same of a single text, without the toil of arrays."""
-    found = 0
+    polynomial = 0
     for character in reversed(text.to_pybytes()):
-        found = (found * _BASE + character + 1) & _BITS
-    return mixed(np.array([found], np.uint64))
+        polynomial = (polynomial * _BASE + character + 1) & _BITS
+    return mix_bits(np.array([polynomial], np.uint64))
 
 
 @lru_cache(maxsize=32)
 def _powers(bits: int) -> Array:
     """Powers of an odd number, for texts shorter than 2 ** bits."""
-    found = np.full(1 << bits, _BASE, np.uint64)
-    found[0] = 1
-    return np.multiply.accumulate(found)
+    factors = np.full(1 << bits, _BASE, np.uint64)
+    factors[0] = 1
+    return np.multiply.accumulate(factors)

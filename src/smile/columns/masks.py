@@ -10,70 +10,74 @@ import numpy as np
 from smile.columns.values import Array, Bools
 from smile.knowledge.mask import Mask
 
-CAN: Final = 1
-CANNOT: Final = 2
-NOW: Final = 4
+MAY_SHOW: Final = 1
+MAY_HIDE: Final = 2
+SHOWN_NOW: Final = 4
 
 ABSENT: Final = 0
-T: Final = CAN | NOW
-F: Final = CANNOT
-SHOWN: Final = CAN | CANNOT | NOW
-HIDDEN: Final = CAN | CANNOT
+T: Final = MAY_SHOW | SHOWN_NOW
+F: Final = MAY_HIDE
+SHOWN: Final = MAY_SHOW | MAY_HIDE | SHOWN_NOW
+HIDDEN: Final = MAY_SHOW | MAY_HIDE
 
-Codes = Array  # of uint8
+MaskCodes = Array  # of uint8
 
 
-def full(code: int, count: int) -> Codes:
+def full(code: int, count: int) -> MaskCodes:
     return np.full(count, code, np.uint8)
 
 
-def of(can: Bools, cannot: Bools, now: Bools) -> Codes:
+def pack_codes(may_show: Bools, may_hide: Bools, shown_now: Bools) -> MaskCodes:
     return (
-        can.view(np.uint8) * np.uint8(CAN)
-        | cannot.view(np.uint8) * np.uint8(CANNOT)
-        | now.view(np.uint8) * np.uint8(NOW)
+        may_show.view(np.uint8) * np.uint8(MAY_SHOW)
+        | may_hide.view(np.uint8) * np.uint8(MAY_HIDE)
+        | shown_now.view(np.uint8) * np.uint8(SHOWN_NOW)
     )
 
 
-def all_of(a: Codes, b: Codes) -> Codes:
-    return (a & b & (CAN | NOW)) | ((a | b) & CANNOT)
+def all_of(a: MaskCodes, b: MaskCodes) -> MaskCodes:
+    return (a & b & (MAY_SHOW | SHOWN_NOW)) | ((a | b) & MAY_HIDE)
 
 
-def any_of(a: Codes, b: Codes) -> Codes:
-    return ((a | b) & (CAN | NOW)) | (a & b & CANNOT)
+def any_of(a: MaskCodes, b: MaskCodes) -> MaskCodes:
+    return ((a | b) & (MAY_SHOW | SHOWN_NOW)) | (a & b & MAY_HIDE)
 
 
-def none_of(a: Codes) -> Codes:
-    return ((a >> 1) & CAN) | ((a << 1) & CANNOT) | ((a & NOW) ^ NOW)
+def negation(a: MaskCodes) -> MaskCodes:
+    return ((a >> 1) & MAY_SHOW) | ((a << 1) & MAY_HIDE) | ((a & SHOWN_NOW) ^ SHOWN_NOW)
 
 
-def heard(codes: Codes) -> Bools:
+def is_present(codes: MaskCodes) -> Bools:
     return codes != ABSENT
 
 
-def shown(codes: Codes) -> Bools:
-    return (codes & NOW) != 0
+def is_shown(codes: MaskCodes) -> Bools:
+    return (codes & SHOWN_NOW) != 0
 
 
-def stays(codes: Codes) -> Bools:
+def is_permanently_shown(codes: MaskCodes) -> Bools:
     return codes == T
 
 
-def gone(codes: Codes) -> Bools:
+def is_permanently_hidden(codes: MaskCodes) -> Bools:
     return codes == F
 
 
-def live(codes: Codes) -> Bools:
+def can_be_shown(codes: MaskCodes) -> Bools:
     """Heard of, and perhaps shown in the end."""
-    return (codes & CAN) != 0
+    return (codes & MAY_SHOW) != 0
 
 
-def known(code: int) -> Mask:
+def decode_mask(code: int) -> Mask:
     """One mask, as `knowledge` has it."""
-    possible = ([True] if code & CAN else []) + ([False] if code & CANNOT else [])
-    return Mask.of(possible, bool(code & NOW))
+    possible = ([True] if code & MAY_SHOW else []) + ([False] if code & MAY_HIDE else [])
+    return Mask.from_truths(possible, bool(code & SHOWN_NOW))
 
 
-def code(mask: Mask) -> int:
+def encode_mask(mask: Mask) -> int:
     """Of a mask that is never NULL."""
-    return (CAN if True in mask.possible else 0) | (CANNOT if False in mask.possible else 0) | (NOW if mask.now else 0)
+    return (
+        (MAY_SHOW if True in mask.possible else 0)
+        | (MAY_HIDE if False in mask.possible else 0)
+        | (SHOWN_NOW if mask.now else 0)
+    )

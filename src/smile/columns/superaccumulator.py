@@ -12,26 +12,26 @@ import numpy as np
 import pyarrow as pa
 
 from smile.columns import values as v
-from smile.columns.values import Array, Indices, Values
+from smile.columns.values import Array, Indices, ValueColumn
 
-LIMBS: Final = 6
-BITS: Final = 32
-LOWEST: Final = -96
+LIMB_COUNT: Final = 6
+LIMB_BITS: Final = 32
+LIMBS_EXPONENT: Final = -96
 """The exponent of the lowest bit of the limbs."""
-UNIT: Final = -1074
+FLOAT_EXPONENT_MIN: Final = -1074
 """The exponent of the lowest bit of any float."""
 
-ARROW: Final = pa.binary(8 * LIMBS)
-_DTYPE: Final = np.dtype(f"V{8 * LIMBS}")
-_MASK: Final = np.int64(2**BITS - 1)
+ARROW_TYPE: Final = pa.binary(8 * LIMB_COUNT)
+_DTYPE: Final = np.dtype(f"V{8 * LIMB_COUNT}")
+_MASK: Final = np.int64(2**LIMB_BITS - 1)
 _TOP_MAX: Final = 2**60
-_SHIFT_MAX: Final = BITS * (LIMBS - 2) - 1
+_SHIFT_MAX: Final = LIMB_BITS * (LIMB_COUNT - 2) - 1
 _CHUNK: Final = 2**18
-_FEW: Final = 12
+_SMALL_COUNT: Final = 12
 """Below so many sums Python's integers are faster than many NumPy calls."""
 
 
-class Sums:
+class ExactSums:
     """`limbs` is an array of LIMBS integers a sum; `wide` None: all of every sum is in its limbs."""
 
     __slots__ = ("limbs", "wide")
@@ -45,204 +45,208 @@ class Sums:
     # ── stored ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod
-    def read(limbs: Values, wide: Values) -> "Sums":
+    def from_columns(limbs: ValueColumn, wide: ValueColumn) -> "ExactSums":
         """From columns of a table; where there was no row, the sum is 0."""
-        found = limbs.data.view(np.int64).reshape(-1, LIMBS)
+        limb_array = limbs.data.view(np.int64).reshape(-1, LIMB_COUNT)
         if wide.valid is None:
-            rest = [_int(x) for x in wide.data.to_pylist()]
+            wide_sums = [_decode_int(x) for x in wide.data.to_pylist()]
         elif wide.valid.any():
             pairs = zip(wide.data.to_pylist(), wide.valid.tolist(), strict=True)
-            rest = [_int(x) if there else 0 for x, there in pairs]
+            wide_sums = [_decode_int(x) if is_valid else 0 for x, is_valid in pairs]
         else:
-            return Sums(found, None)
-        return Sums(found, rest)
+            return ExactSums(limb_array, None)
+        return ExactSums(limb_array, wide_sums)
 
-    def stored(self) -> tuple[Values, Values]:
-        limbs = Values(np.ascontiguousarray(self.limbs).view(_DTYPE).reshape(-1))
+    def to_columns(self) -> tuple[ValueColumn, ValueColumn]:
+        limbs = ValueColumn(np.ascontiguousarray(self.limbs).view(_DTYPE).reshape(-1))
         if self.wide is None:
-            return limbs, v.empty_like(Values(pa.array([], pa.binary())), len(self))
-        return limbs, v.text(pa.array([_bytes(x) if x else None for x in self.wide], pa.binary()))
+            return limbs, v.nulls_like(ValueColumn(pa.array([], pa.binary())), len(self))
+        return limbs, v.from_arrow_text(pa.array([_encode_int(x) if x else None for x in self.wide], pa.binary()))
 
     # ── summed ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def plus(self, other: "Sums") -> "Sums":
+    def add(self, other: "ExactSums") -> "ExactSums":
         wide = self.wide or other.wide
         if self.wide is not None and other.wide is not None:
             wide = [a + b for a, b in zip(self.wide, other.wide, strict=True)]
-        return _settled(self.limbs + other.limbs, wide)
+        return _propagate_carries(self.limbs + other.limbs, wide)
 
     # ── shown ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def whole(self) -> list[int]:
+    def to_integers(self) -> list[int]:
         """As Python's integers, in units of 2^LOWEST, or of 2^UNIT if there is anything wide."""
-        found = [_joined(limbs) for limbs in self.limbs.tolist()]
+        integers = [_join_limbs(limbs) for limbs in self.limbs.tolist()]
         if self.wide is None:
-            return found
-        return [(x << (LOWEST - UNIT)) + w for x, w in zip(found, self.wide, strict=True)]
+            return integers
+        return [(x << (LIMBS_EXPONENT - FLOAT_EXPONENT_MIN)) + w for x, w in zip(integers, self.wide, strict=True)]
 
     @property
     def _unit(self) -> int:
-        return 1 << -(LOWEST if self.wide is None else UNIT)
+        return 1 << -(LIMBS_EXPONENT if self.wide is None else FLOAT_EXPONENT_MIN)
 
-    def rounded(self) -> Values:
+    def to_floats(self) -> ValueColumn:
         """The nearest floats, of two as near the even one; NULL beyond all floats."""
-        if self.wide is not None or len(self) <= _FEW:
-            return _quotients(self.whole(), [self._unit] * len(self))
-        return Values(_nearest(self.limbs)[0])
+        if self.wide is not None or len(self) <= _SMALL_COUNT:
+            return _divide_exactly(self.to_integers(), [self._unit] * len(self))
+        return ValueColumn(_nearest_floats(self.limbs)[0])
 
-    def means(self, counts: Array) -> Values:
+    def means(self, counts: Array) -> ValueColumn:
         """Each divided by a count, rounded once; NULL where that is 0."""
-        if self.wide is not None or len(self) <= _FEW:
-            return _quotients(self.whole(), [n * self._unit for n in counts.tolist()])
-        there = counts > 0
-        found, doubtful = _divided(self.limbs, np.maximum(counts, 1).astype(float))
+        if self.wide is not None or len(self) <= _SMALL_COUNT:
+            return _divide_exactly(self.to_integers(), [n * self._unit for n in counts.tolist()])
+        is_nonempty = counts > 0
+        quotients, doubtful = _divide(self.limbs, np.maximum(counts, 1).astype(float))
         if len(doubtful):
-            some = Sums(self.limbs[doubtful], None)
-            found[doubtful] = _quotients(some.whole(), [n * self._unit or 1 for n in counts[doubtful].tolist()]).data
-        return Values(found, None if there.all() else there)
+            doubtful_sums = ExactSums(self.limbs[doubtful], None)
+            quotients[doubtful] = _divide_exactly(
+                doubtful_sums.to_integers(), [n * self._unit or 1 for n in counts[doubtful].tolist()]
+            ).data
+        return ValueColumn(quotients, None if is_nonempty.all() else is_nonempty)
 
 
-def _int(stored: bytes) -> int:
+def _decode_int(stored: bytes) -> int:
     return int.from_bytes(stored, "little", signed=True)
 
 
-def _bytes(value: int) -> bytes:
+def _encode_int(value: int) -> bytes:
     return value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
 
 
-def _joined(limbs: list[int]) -> int:
+def _join_limbs(limbs: list[int]) -> int:
     a, b, c, d, e, f = limbs
     return a + (b << 32) + (c << 64) + (d << 96) + (e << 128) + (f << 160)
 
 
-def _quotients(above: list[int], below: list[int]) -> Values:
+def _divide_exactly(numerators: list[int], denominators: list[int]) -> ValueColumn:
     """Python divides integers exactly and rounds once."""
-    found = []
-    for a, b in zip(above, below, strict=True):
+    quotients = []
+    for a, b in zip(numerators, denominators, strict=True):
         try:
-            found.append(a / b if b else None)
+            quotients.append(a / b if b else None)
         except OverflowError:
-            found.append(None)
-    valid = np.fromiter((x is not None for x in found), bool, len(found))
-    data = np.array([0.0 if x is None else x for x in found])
-    return Values(data, None if valid.all() else valid)
+            quotients.append(None)
+    valid = np.fromiter((x is not None for x in quotients), bool, len(quotients))
+    data = np.array([0.0 if x is None else x for x in quotients])
+    return ValueColumn(data, None if valid.all() else valid)
 
 
-def of_floats(data: Array) -> Sums:
+def from_floats(data: Array) -> ExactSums:
     """Each float as a sum of itself."""
-    return summed(data, np.arange(len(data)), len(data))
+    return sum_groups(data, np.arange(len(data)), len(data))
 
 
-def summed(data: Array, of: Indices, count: int) -> Sums:
+def sum_groups(data: Array, groups: Indices, count: int) -> ExactSums:
     """The sums of `count` groups; `of` is the group of each float. The limbs are not settled yet."""
     fraction, exponent = np.frexp(data)
     mantissa = (fraction * 2.0**53).astype(np.int64)
-    shift = exponent.astype(np.int64) - (53 + LOWEST)
+    shift = exponent.astype(np.int64) - (53 + LIMBS_EXPONENT)
     wide = None
     if len(data) and (int(shift.min()) < 0 or int(shift.max()) > _SHIFT_MAX):
-        mantissa, shift, outside = _fitted(mantissa, shift)
+        mantissa, shift, outside = _fit_into_limbs(mantissa, shift)
         if outside is not None:
             wide = [0] * count
-            for at in np.flatnonzero(outside).tolist():
-                wide[of[at]] += _units(float(data[at]))
+            for index in np.flatnonzero(outside).tolist():
+                wide[groups[index]] += _to_units(float(data[index]))
     # 53 bits moved by up to 31 are three limbs at most. Floats hold the sums of fewer than 2^20 of them exactly.
     # Shifts of negative integers round down, so only the highest piece has the sign.
-    place, within = of * LIMBS + (shift >> 5), shift & 31
-    low, high = (mantissa & _MASK) << within, (mantissa >> BITS) << within
-    pieces = np.array([low & _MASK, (low >> BITS) + (high & _MASK), high >> BITS], float)
-    places = np.array([place, place + 1, place + 2])
-    limbs = np.zeros(count * LIMBS, np.int64)
+    first_limb, bit_shift = groups * LIMB_COUNT + (shift >> 5), shift & 31
+    low, high = (mantissa & _MASK) << bit_shift, (mantissa >> LIMB_BITS) << bit_shift
+    pieces = np.array([low & _MASK, (low >> LIMB_BITS) + (high & _MASK), high >> LIMB_BITS], float)
+    limb_indices = np.array([first_limb, first_limb + 1, first_limb + 2])
+    limbs = np.zeros(count * LIMB_COUNT, np.int64)
     for start in range(0, len(data), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        found = np.bincount(places[:, part].ravel(), pieces[:, part].ravel(), len(limbs))
-        limbs += found.astype(np.int64)
-    return Sums(limbs.reshape(count, LIMBS), wide)
+        chunk = slice(start, start + _CHUNK)
+        chunk_sums = np.bincount(limb_indices[:, chunk].ravel(), pieces[:, chunk].ravel(), len(limbs))
+        limbs += chunk_sums.astype(np.int64)
+    return ExactSums(limbs.reshape(count, LIMB_COUNT), wide)
 
 
-def _fitted(mantissa: Array, shift: Array) -> tuple[Array, Array, Array | None]:
+def _fit_into_limbs(mantissa: Array, shift: Array) -> tuple[Array, Array, Array | None]:
     """With 0 in the place of what does not fit into limbs, and where that is, if anywhere."""
     outside = ((shift < 0) | (shift > _SHIFT_MAX)) & (mantissa != 0)
     # Few bits of a small number may be used, and those may fit.
-    low = outside & (shift < 0) & (shift > -53)
-    cut = np.where(low, -shift, 0)
-    fits = low & ((mantissa & ((np.int64(1) << cut) - 1)) == 0)
-    mantissa = np.where(fits, mantissa >> cut, mantissa)
+    is_small = outside & (shift < 0) & (shift > -53)
+    dropped_bits = np.where(is_small, -shift, 0)
+    fits = is_small & ((mantissa & ((np.int64(1) << dropped_bits) - 1)) == 0)
+    mantissa = np.where(fits, mantissa >> dropped_bits, mantissa)
     shift = np.where(fits, 0, shift)
     outside &= ~fits
     mantissa = np.where(outside, 0, mantissa)
     return mantissa, np.where(mantissa == 0, 0, shift), outside if outside.any() else None
 
 
-def _units(value: float) -> int:
+def _to_units(value: float) -> int:
     above, below = value.as_integer_ratio()
-    return (above << -UNIT) // below
+    return (above << -FLOAT_EXPONENT_MIN) // below
 
 
-def _settled(limbs: Array, wide: list[int] | None) -> Sums:
+def _propagate_carries(limbs: Array, wide: list[int] | None) -> ExactSums:
     """With carries in their places; a sum too great for its limbs is wide."""
-    for place in range(LIMBS - 1):
-        limbs[:, place + 1] += limbs[:, place] >> BITS
-        limbs[:, place] &= _MASK
+    for limb in range(LIMB_COUNT - 1):
+        limbs[:, limb + 1] += limbs[:, limb] >> LIMB_BITS
+        limbs[:, limb] &= _MASK
     if wide is not None and not any(wide):
         wide = None
-    top = limbs[:, LIMBS - 1]
-    great = (top > _TOP_MAX) | (top < -_TOP_MAX)
-    if great.any():
+    top = limbs[:, LIMB_COUNT - 1]
+    overflows = (top > _TOP_MAX) | (top < -_TOP_MAX)
+    if overflows.any():
         wide = wide or [0] * len(limbs)
-        for row in np.flatnonzero(great).tolist():
-            wide[row] += _joined(limbs[row].tolist()) << (LOWEST - UNIT)
+        for row in np.flatnonzero(overflows).tolist():
+            wide[row] += _join_limbs(limbs[row].tolist()) << (LIMBS_EXPONENT - FLOAT_EXPONENT_MIN)
             limbs[row] = 0
-    return Sums(limbs, wide)
+    return ExactSums(limbs, wide)
 
 
-def _divided(limbs: Array, counts: Array) -> tuple[Array, Indices]:
+def _divide(limbs: Array, counts: Array) -> tuple[Array, Indices]:
     """Sums divided by counts, and which of them may be rounded wrongly: those nearly half way between two floats."""
-    total, rest = _nearest(limbs)
-    found = total / counts
-    product = found * counts
-    high, count_high = _upper(found), _upper(counts)
-    low, count_low = found - high, counts - count_high
+    sums, residuals = _nearest_floats(limbs)
+    quotients = sums / counts
+    product = quotients * counts
+    high, count_high = _upper_half(quotients), _upper_half(counts)
+    low, count_low = quotients - high, counts - count_high
     error = ((high * count_high - product) + high * count_low + low * count_high) + low * count_low
-    missing = ((total - product) - error) + rest
-    size = np.abs(found)
-    gap = size - np.nextafter(size, 0.0)
-    return found, np.flatnonzero(np.abs(missing) > 0.49 * gap * counts)
+    missing = ((sums - product) - error) + residuals
+    magnitudes = np.abs(quotients)
+    gap = magnitudes - np.nextafter(magnitudes, 0.0)
+    return quotients, np.flatnonzero(np.abs(missing) > 0.49 * gap * counts)
 
 
-def _upper(data: Array) -> Array:
+def _upper_half(data: Array) -> Array:
     """The upper half of each float's bits, so that products of halves are exact."""
-    moved = data * 134217729.0
-    return moved - (moved - data)
+    scaled = data * 134217729.0
+    return scaled - (scaled - data)
 
 
-def _nearest(limbs: Array) -> tuple[Array, Array]:
+def _nearest_floats(limbs: Array) -> tuple[Array, Array]:
     """The nearest floats, all at once, and about what they lack: 64 bits from the highest that is set, and whether
     anything is below them, decide it."""
-    negative = limbs[:, LIMBS - 1] < 0
-    size = limbs.copy()
+    negative = limbs[:, LIMB_COUNT - 1] < 0
+    magnitudes = limbs.copy()
     if negative.any():
-        size[negative] = -size[negative]
-        for place in range(LIMBS - 1):
-            size[:, place + 1] += size[:, place] >> BITS
-            size[:, place] &= _MASK
+        magnitudes[negative] = -magnitudes[negative]
+        for limb in range(LIMB_COUNT - 1):
+            magnitudes[:, limb + 1] += magnitudes[:, limb] >> LIMB_BITS
+            magnitudes[:, limb] &= _MASK
     # The highest limb may have more than 32 bits, so it becomes two; and there are always two below the highest.
-    size = np.concatenate([np.zeros((len(size), 2), np.int64), size, size[:, LIMBS - 1 :] >> BITS], axis=1)
-    size[:, LIMBS + 1] &= _MASK
-    rows = np.arange(len(size))
-    top = LIMBS + 2 - np.argmax(size[:, ::-1] != 0, axis=1)
-    high, mid, low = (size[rows, top - n].astype(np.uint64) for n in range(3))
+    magnitudes = np.concatenate(
+        [np.zeros((len(magnitudes), 2), np.int64), magnitudes, magnitudes[:, LIMB_COUNT - 1 :] >> LIMB_BITS], axis=1
+    )
+    magnitudes[:, LIMB_COUNT + 1] &= _MASK
+    rows = np.arange(len(magnitudes))
+    top = LIMB_COUNT + 2 - np.argmax(magnitudes[:, ::-1] != 0, axis=1)
+    high, mid, low = (magnitudes[rows, top - n].astype(np.uint64) for n in range(3))
     length = np.frexp(high.astype(float))[1].astype(np.int64)
-    space = np.uint64(BITS) - length.astype(np.uint64)
-    bits = (((high << np.uint64(BITS)) | mid) << space) | (low >> (np.uint64(BITS) - space))
-    below = (low << space) & np.uint64(_MASK)
-    places = np.arange(LIMBS + 3)
-    rest = ((size != 0) & (places[None, :] < (top - 2)[:, None])).any(axis=1) | (below != 0)
-    kept, cut = bits >> np.uint64(11), bits & np.uint64(0x7FF)
+    space = np.uint64(LIMB_BITS) - length.astype(np.uint64)
+    bits = (((high << np.uint64(LIMB_BITS)) | mid) << space) | (low >> (np.uint64(LIMB_BITS) - space))
+    below_bits = (low << space) & np.uint64(_MASK)
+    limb_indices = np.arange(LIMB_COUNT + 3)
+    has_lower_bits = ((magnitudes != 0) & (limb_indices[None, :] < (top - 2)[:, None])).any(axis=1) | (below_bits != 0)
+    mantissa, dropped = bits >> np.uint64(11), bits & np.uint64(0x7FF)
     half = np.uint64(0x400)
-    up = (cut > half) | ((cut == half) & (rest | ((kept & np.uint64(1)) != 0)))
-    exponent = (top - 2) * BITS + length - 53 + LOWEST
-    found = np.ldexp((kept + up).astype(float), exponent)
-    lacking = np.ldexp(cut.astype(float) - up * 2048.0, exponent - 11)
+    rounds_up = (dropped > half) | ((dropped == half) & (has_lower_bits | ((mantissa & np.uint64(1)) != 0)))
+    exponent = (top - 2) * LIMB_BITS + length - 53 + LIMBS_EXPONENT
+    nearest = np.ldexp((mantissa + rounds_up).astype(float), exponent)
+    residuals = np.ldexp(dropped.astype(float) - rounds_up * 2048.0, exponent - 11)
     if negative.any():
-        return np.where(negative, -found, found), np.where(negative, -lacking, lacking)
-    return found, lacking
+        return np.where(negative, -nearest, nearest), np.where(negative, -residuals, residuals)
+    return nearest, residuals

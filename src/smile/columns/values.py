@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from smile.algebra.coercions import EXACT
+from smile.algebra.coercions import EXACT_CONTEXT
 from smile.algebra.types import DataType, Value
 
 Array = Any  # np.ndarray: its element type is settled only when it runs
@@ -20,7 +20,7 @@ Bools = Any  # np.ndarray of bool
 Indices = Any  # np.ndarray of int64
 
 
-class Values:
+class ValueColumn:
     """`valid` is None where every value is. `hashed` are the hashes of text, once somebody has asked for them."""
 
     __slots__ = ("data", "hashed", "valid")
@@ -37,69 +37,71 @@ class Values:
     def is_text(self) -> bool:
         return isinstance(self.data, pa.Array)
 
-    def take(self, at: Indices) -> "Values":
+    def take(self, indices: Indices) -> "ValueColumn":
         if isinstance(self.data, pa.Array):
-            hashed = None if self.hashed is None else self.hashed[at]
-            return Values(self.data.take(arrow_ints(at)), None if self.valid is None else self.valid[at], hashed)
-        return Values(self.data[at], None if self.valid is None else self.valid[at])
+            hashed = None if self.hashed is None else self.hashed[indices]
+            return ValueColumn(
+                self.data.take(arrow_ints(indices)), None if self.valid is None else self.valid[indices], hashed
+            )
+        return ValueColumn(self.data[indices], None if self.valid is None else self.valid[indices])
 
     @property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         return int(self.data.nbytes) + (0 if self.valid is None else int(self.valid.nbytes))
 
-    def nulls(self) -> Bools:
+    def is_null(self) -> Bools:
         """Where there is no value."""
         return np.zeros(len(self.data), bool) if self.valid is None else ~self.valid
 
-    def there(self) -> Bools:
+    def is_valid(self) -> Bools:
         """Where there is one."""
         return np.ones(len(self.data), bool) if self.valid is None else self.valid
 
-    def same(self, other: "Values") -> Bools:
+    def same(self, other: "ValueColumn") -> Bools:
         """IS NOT DISTINCT FROM, row by row."""
         equal = equal_data(self.data, other.data)
         if self.valid is None and other.valid is None:
             return equal
-        a, b = self.there(), other.there()
+        a, b = self.is_valid(), other.is_valid()
         return (a == b) & (equal | ~a)
 
-    def at(self, index: int, data: DataType) -> Value:
+    def value_at(self, index: int, data: DataType) -> Value:
         """The value of a row, as Python has it."""
         if self.valid is not None and not self.valid[index]:
             return None
-        found = self.data[index]
+        item = self.data[index]
         if isinstance(self.data, pa.Array):
-            return found.as_py()  # type: ignore[no-any-return]
+            return item.as_py()  # type: ignore[no-any-return]
         if data.name == "decimal":
-            return EXACT.scaleb(Decimal(int(found)), -(data.scale or 0))
+            return EXACT_CONTEXT.scaleb(Decimal(int(item)), -(data.scale or 0))
         if data.name == "bool":
-            return bool(found)
-        return float(found) if data.name == "float" else int(found)
+            return bool(item)
+        return float(item) if data.name == "float" else int(item)
 
 
-def places_of(holds: Bools) -> Indices:
+def true_indices(condition: Bools) -> Indices:
     """Where it holds; `np.flatnonzero` takes three times as long over a few rows."""
-    return holds.nonzero()[0]
+    return condition.nonzero()[0]
 
 
 # ── making them ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def of_python(values: Sequence[Value], data: DataType) -> Values:
+def from_python(values: Sequence[Value], data: DataType) -> ValueColumn:
     """From Python's values of a type."""
     valid = np.fromiter((v is not None for v in values), bool, len(values))
-    known = None if valid.all() else valid
+    validity_or_none = None if valid.all() else valid
     if data.name in ("string", "bytes"):
-        return text(pa.array(values, pa.string() if data.name == "string" else pa.binary()))
+        return from_arrow_text(pa.array(values, pa.string() if data.name == "string" else pa.binary()))
     if data.name == "float":
-        return Values(np.array([0.0 if v is None else v for v in values], float), known)
+        return ValueColumn(np.array([0.0 if v is None else v for v in values], float), validity_or_none)
     if data.name == "bool":
-        return Values(np.array([bool(v) for v in values], bool), known)
-    return Values(ints([0 if v is None else _unscaled(v, data) for v in values]), known)
+        return ValueColumn(np.array([bool(v) for v in values], bool), validity_or_none)
+    return ValueColumn(ints([0 if v is None else _unscaled(v, data) for v in values]), validity_or_none)
 
 
 def _unscaled(value: Any, data: DataType) -> int:
-    return int(EXACT.scaleb(value, data.scale or 0)) if data.name == "decimal" else int(value)
+    return int(EXACT_CONTEXT.scaleb(value, data.scale or 0)) if data.name == "decimal" else int(value)
 
 
 def ints(values: Sequence[int]) -> Array:
@@ -115,60 +117,60 @@ def narrow(data: Array) -> Array:
     return ints(data.tolist()) if data.dtype == object else data
 
 
-def text(array: pa.Array) -> Values:
+def from_arrow_text(array: pa.Array) -> ValueColumn:
     """From an Arrow array, whose nulls are filled: NULL is said once, by `valid`."""
     valid = validity(array)
     if valid is None:
-        return Values(array)
-    return Values(pc.fill_null(array, "" if array.type == pa.string() else b""), valid)
+        return ValueColumn(array)
+    return ValueColumn(pc.fill_null(array, "" if array.type == pa.string() else b""), valid)
 
 
-def constant(value: Value, data: DataType, count: int) -> Values:
-    return of_python([value], data).take(np.zeros(count, np.int64))
+def constant(value: Value, data: DataType, count: int) -> ValueColumn:
+    return from_python([value], data).take(np.zeros(count, np.int64))
 
 
-def nulls(data: DataType, count: int) -> Values:
+def nulls(data: DataType, count: int) -> ValueColumn:
     return constant(None, data, count)
 
 
-def empty_like(values: Values, count: int) -> Values:
+def nulls_like(values: ValueColumn, count: int) -> ValueColumn:
     """As many NULLs of the same kind."""
     if isinstance(values.data, pa.Array):
         blank = pa.array([""] if values.data.type == pa.string() else [b""], values.data.type)
-        return Values(blank.take(arrow_ints(np.zeros(count, np.int64))), np.zeros(count, bool))
-    return Values(np.zeros(count, values.data.dtype), np.zeros(count, bool))
+        return ValueColumn(blank.take(arrow_ints(np.zeros(count, np.int64))), np.zeros(count, bool))
+    return ValueColumn(np.zeros(count, values.data.dtype), np.zeros(count, bool))
 
 
-def concat(parts: Sequence[Values]) -> Values:
+def concat(parts: Sequence[ValueColumn]) -> ValueColumn:
     """One after the other; there is at least one."""
     if len(parts) == 1:
         return parts[0]
-    valid = None if all(p.valid is None for p in parts) else np.concatenate([p.there() for p in parts])
+    valid = None if all(p.valid is None for p in parts) else np.concatenate([p.is_valid() for p in parts])
     if isinstance(parts[0].data, pa.Array):
-        known = all(p.hashed is not None for p in parts)
-        hashed = np.concatenate([p.hashed for p in parts]) if known else None
-        return Values(pa.concat_arrays([p.data for p in parts]), valid, hashed)
-    return Values(np.concatenate([p.data for p in parts]), valid)
+        all_hashed = all(p.hashed is not None for p in parts)
+        hashed = np.concatenate([p.hashed for p in parts]) if all_hashed else None
+        return ValueColumn(pa.concat_arrays([p.data for p in parts]), valid, hashed)
+    return ValueColumn(np.concatenate([p.data for p in parts]), valid)
 
 
-def where(chosen: Bools, a: Values, b: Values) -> Values:
+def where(condition: Bools, a: ValueColumn, b: ValueColumn) -> ValueColumn:
     """Row by row the one or the other."""
-    valid = None if a.valid is None and b.valid is None else np.where(chosen, a.there(), b.there())
+    valid = None if a.valid is None and b.valid is None else np.where(condition, a.is_valid(), b.is_valid())
     if isinstance(a.data, pa.Array):
-        return Values(pc.if_else(arrow_bools(chosen), a.data, b.data), valid)
-    return Values(np.where(chosen, a.data, b.data), valid)
+        return ValueColumn(pc.if_else(arrow_bools(condition), a.data, b.data), valid)
+    return ValueColumn(np.where(condition, a.data, b.data), valid)
 
 
 def equal_data(a: Array | pa.Array, b: Array | pa.Array) -> Bools:
     if isinstance(a, pa.Array):
-        return bools_of(pc.equal(a, b))
+        return arrow_to_bools(pc.equal(a, b))
     return np.asarray(a == b, bool)
 
 
 # ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ranks(values: Values) -> Array:
+def ranks(values: ValueColumn) -> Array:
     """int64 that are in the order of the values, equal where they are; NULLs come last."""
     data = values.data
     if isinstance(data, pa.Array):
@@ -176,15 +178,17 @@ def ranks(values: Values) -> Array:
         words = encoded.dictionary.to_pylist()
         order = np.empty(len(words), np.int64)
         order[sorted(range(len(words)), key=words.__getitem__)] = np.arange(len(words))
-        found = order[ints_of(encoded.indices.cast(pa.int64()))] if len(words) else np.zeros(len(data), np.int64)
+        value_ranks = (
+            order[arrow_to_numbers(encoded.indices.cast(pa.int64()))] if len(words) else np.zeros(len(data), np.int64)
+        )
     elif data.dtype == np.int64:
-        found = data
+        value_ranks = data
     else:
-        found = np.unique(data, return_inverse=True)[1].reshape(-1)
+        value_ranks = np.unique(data, return_inverse=True)[1].reshape(-1)
     if values.valid is None:
-        return found
-    distinct = np.unique(found[values.valid], return_inverse=True)[1].reshape(-1)
-    result = np.full(len(found), len(found), np.int64)
+        return value_ranks
+    distinct = np.unique(value_ranks[values.valid], return_inverse=True)[1].reshape(-1)
+    result = np.full(len(value_ranks), len(value_ranks), np.int64)
     result[values.valid] = distinct
     return result
 
@@ -202,7 +206,7 @@ def arrow_bools(data: Bools) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(data), [None, pa.py_buffer(np.packbits(data, bitorder="little"))])
 
 
-def bools_of(array: pa.Array) -> Bools:
+def arrow_to_bools(array: pa.Array) -> Bools:
     """Of an Arrow array of Booleans, false where it is null."""
     if array.null_count:
         array = pc.fill_null(array, False)
@@ -210,7 +214,7 @@ def bools_of(array: pa.Array) -> Bools:
     return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].astype(bool)
 
 
-def ints_of(array: pa.Array) -> Array:
+def arrow_to_numbers(array: pa.Array) -> Array:
     """The buffer of an Arrow array of numbers, nulls and all."""
     kind = array.type.to_pandas_dtype()
     if not len(array):
@@ -221,31 +225,31 @@ def ints_of(array: pa.Array) -> Array:
 def validity(array: pa.Array) -> Bools | None:
     if not array.null_count:
         return None
-    return bools_of(array.is_valid())
+    return arrow_to_bools(array.is_valid())
 
 
-def from_arrow(array: pa.Array | pa.ChunkedArray) -> Values:
+def from_arrow(array: pa.Array | pa.ChunkedArray) -> ValueColumn:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return text(array)
+        return from_arrow_text(array)
     if pa.types.is_boolean(kind):
-        return Values(bools_of(array), validity(array))
+        return ValueColumn(arrow_to_bools(array), validity(array))
     if pa.types.is_decimal128(kind):
-        return Values(_unscaled_of(array), validity(array))
+        return ValueColumn(_unscaled_decimals(array), validity(array))
     if pa.types.is_fixed_size_binary(kind):
-        return Values(_wide_of(array, kind.byte_width), validity(array))
-    return Values(ints_of(array), validity(array))
+        return ValueColumn(_fixed_size_bytes(array, kind.byte_width), validity(array))
+    return ValueColumn(arrow_to_numbers(array), validity(array))
 
 
-def _wide_of(array: pa.Array, width: int) -> Array:
+def _fixed_size_bytes(array: pa.Array, width: int) -> Array:
     """Bytes that are all as long, which only accumulators have."""
-    found = np.frombuffer(array.buffers()[1] or b"", np.dtype(f"V{width}"))
-    return found[array.offset : array.offset + len(array)]
+    items = np.frombuffer(array.buffers()[1] or b"", np.dtype(f"V{width}"))
+    return items[array.offset : array.offset + len(array)]
 
 
-def _unscaled_of(array: pa.Array) -> Array:
+def _unscaled_decimals(array: pa.Array) -> Array:
     if not len(array):
         return np.zeros(0, np.int64)
     halves = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)[array.offset : array.offset + len(array)]
@@ -255,14 +259,14 @@ def _unscaled_of(array: pa.Array) -> Array:
     return np.array([(int(h) << 64) | (int(x) & (2**64 - 1)) for x, h in zip(low, high, strict=True)], object)
 
 
-def to_arrow(values: Values, kind: pa.DataType) -> pa.Array:
+def to_arrow(values: ValueColumn, kind: pa.DataType) -> pa.Array:
     """As an Arrow array of this type, which is the one that `arrow_type` has for the column's."""
     data = values.data
     if pa.types.is_decimal128(kind) and data.dtype == object:
         # A sum may have more digits than any decimal: there is no value for it.
         fits = np.array([abs(v) < 10**38 for v in data], bool)
         if not fits.all():
-            values = Values(np.where(fits, data, 0), values.there() & fits)
+            values = ValueColumn(np.where(fits, data, 0), values.is_valid() & fits)
             data = values.data
     bits = None if values.valid is None else pa.py_buffer(np.packbits(values.valid, bitorder="little"))
     if isinstance(data, pa.Array):

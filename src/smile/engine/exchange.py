@@ -5,68 +5,72 @@ from typing import Any
 
 import pyarrow as pa
 
-from smile.columns.packed import Json, Packed, Packer
-from smile.columns.values import Values
-from smile.kernels.changes import Changes, Version, concat
+from smile.columns.packed import ColumnPacker, Json, PackedColumns
+from smile.columns.values import ValueColumn
+from smile.kernels.delta import Delta, RowKnowledge, concat_deltas
 from smile.kernels.layout import Layout
-from smile.kernels.stored import MASK, STEPS, fixed_of, flat, version_of
+from smile.kernels.row_encoding import MASK, STEPS, decode_fixed, decode_knowledge, encode_rows
 
 
-class Outgoing:
+class ExchangeMessageBuilder:
     """A message in the making."""
 
     def __init__(self) -> None:
-        self._packer = Packer()
-        self._changes: list[Json] = []
+        self._packer = ColumnPacker()
+        self._entries: list[Json] = []
 
-    def add(self, name: Any, layout: Layout, changes: Changes) -> None:
+    def add(self, name: Any, layout: Layout, delta: Delta) -> None:
         """`name` is what the receiver knows them by: any JSON."""
-        told: Json = {"name": name, "count": len(changes)}
-        told["new"] = self._packer.columns(flat(layout, changes.fixed, changes.new))
-        if changes.old is not None:
-            told["old"] = self._packer.columns(_old(layout, changes.fixed, changes.old))
-        self._changes.append(told)
+        entry: Json = {"name": name, "count": len(delta)}
+        entry["new"] = self._packer.add_columns(encode_rows(layout, delta.fixed, delta.new))
+        if delta.old is not None:
+            entry["old"] = self._packer.add_columns(_old_columns(layout, delta.fixed, delta.old))
+        self._entries.append(entry)
 
     def finish(self, head: Json) -> bytes:
-        return self._packer.finish({"head": head, "changes": self._changes})
+        return self._packer.finish({"head": head, "changes": self._entries})
 
 
-def _old(layout: Layout, fixed: Mapping[str, Values], old: Version) -> dict[str, Values]:
+def _old_columns(layout: Layout, fixed: Mapping[str, ValueColumn], old: RowKnowledge) -> dict[str, ValueColumn]:
     """Without what is the same now, and where only the mask is told, with that alone."""
     if layout.evolving and not old.columns:
-        return {MASK: Values(old.mask), STEPS: Values(old.steps)}
-    return {name: c for name, c in flat(layout, fixed, old).items() if name[1:] not in layout.fixed}
+        return {MASK: ValueColumn(old.mask), STEPS: ValueColumn(old.steps)}
+    return {name: c for name, c in encode_rows(layout, fixed, old).items() if name[1:] not in layout.fixed}
 
 
-class Incoming:
+class ExchangeMessage:
     """A message that came. Columns are read when they are asked for, without a copy."""
 
     def __init__(self, message: bytes | pa.Buffer) -> None:
-        self._packed = Packed(pa.BufferReader(message))
+        self._packed = PackedColumns(pa.BufferReader(message))
         self.head: Json = self._packed.footer["head"]
 
-    def changes(self, layouts: Mapping[str, Layout]) -> list[tuple[Any, Changes]]:
+    def deltas(self, layouts: Mapping[str, Layout]) -> list[tuple[Any, Delta]]:
         """By their names; `layouts` are those of all relations, a name's first word being its relation's."""
-        found = []
-        for told in self._packed.footer["changes"]:
-            name, count = told["name"], told["count"]
+        deltas = []
+        for entry in self._packed.footer["changes"]:
+            name, count = entry["name"], entry["count"]
             layout = layouts[name[0]]
-            new = self._packed.columns(told["new"], count)
+            new = self._packed.lazy_columns(entry["new"], count)
             old = None
-            if "old" in told:
-                rows = self._packed.columns(told["old"], count)
-                old = version_of(layout, rows) if not layout.evolving or len(rows) > 2 else _masks(rows)
-            found.append((name, Changes(fixed_of(layout, new), old, version_of(layout, new))))
-        return found
+            if "old" in entry:
+                old_columns = self._packed.lazy_columns(entry["old"], count)
+                old = (
+                    decode_knowledge(layout, old_columns)
+                    if not layout.evolving or len(old_columns) > 2
+                    else _masks_only(old_columns)
+                )
+            deltas.append((name, Delta(decode_fixed(layout, new), old, decode_knowledge(layout, new))))
+        return deltas
 
 
-def _masks(rows: Mapping[str, Values]) -> Version:
-    return Version({}, rows[MASK].data, rows[STEPS].data)
+def _masks_only(rows: Mapping[str, ValueColumn]) -> RowKnowledge:
+    return RowKnowledge({}, rows[MASK].data, rows[STEPS].data)
 
 
-def gathered(layouts: Mapping[str, Layout], found: Sequence[tuple[Any, Changes]]) -> dict[Any, Changes]:
+def merge_deltas(layouts: Mapping[str, Layout], deltas: Sequence[tuple[Any, Delta]]) -> dict[Any, Delta]:
     """What came by one name from several partitions, as one."""
-    parts: dict[Any, list[Changes]] = {}
-    for name, changes in found:
-        parts.setdefault(name, []).append(changes)
-    return {name: concat(layouts[name[0]], of) for name, of in parts.items()}
+    parts: dict[Any, list[Delta]] = {}
+    for name, delta in deltas:
+        parts.setdefault(name, []).append(delta)
+    return {name: concat_deltas(layouts[name[0]], group) for name, group in parts.items()}

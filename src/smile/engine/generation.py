@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from smile.algebra import mmpl
-from smile.algebra.check import checked
+from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
-from smile.engine.plan import Plan, plan
-from smile.graph.build import build
-from smile.kernels.transform import Input
-from smile.knowledge.analysis import Analysis
+from smile.engine.plan import Plan, build_plan
+from smile.graph.build import build_graph
+from smile.kernels.transform import InputRelation
+from smile.knowledge.analysis import TypeAnalysis
 from smile.source import Source
 
 Json = dict[str, Any]
@@ -28,38 +28,42 @@ class Generation:
 
     name: str
     program: mmpl.Program
-    compiled: tuple[str, ...]
-    wanted: tuple[str, ...]
-    kept: tuple[str, ...]
+    compiled_views: tuple[str, ...]
+    views: tuple[str, ...]
+    stored_views: tuple[str, ...]
 
     def plan(self, partitions: int) -> Plan:
-        graph = build(self.program, Analysis(self.program)).for_views(self.compiled)
-        return plan(graph, self.program.streams, partitions, self.kept).wanted(self.wanted)
+        graph = build_graph(self.program, TypeAnalysis(self.program)).for_views(self.compiled_views)
+        return build_plan(graph, self.program.streams, partitions, self.stored_views).restrict_to(self.views)
 
-    def inputs(self) -> dict[str, Input]:
+    def inputs(self) -> dict[str, InputRelation]:
         """What its views look like."""
         kernels = self.plan(1).kernels
-        return {view: kernels.inputs[view] for view in self.wanted}
+        return {view: kernels.inputs[view] for view in self.views}
 
-    def as_one_of(self, others: Sequence["Generation"]) -> "Generation | None":
+    def find_reduced(self, candidates: Sequence["Generation"]) -> "Generation | None":
         """The same as it is among these, where it may be wanted less."""
-        for other in others:
-            has_all = {*other.wanted} <= {*self.wanted} and {*other.kept} <= {*self.kept}
-            if has_all and replace(self, wanted=other.wanted, kept=other.kept).to_json() == other.to_json():
-                return other
+        for candidate in candidates:
+            is_subset = {*candidate.views} <= {*self.views} and {*candidate.stored_views} <= {*self.stored_views}
+            if (
+                is_subset
+                and replace(self, views=candidate.views, stored_views=candidate.stored_views).to_json()
+                == candidate.to_json()
+            ):
+                return candidate
         return None
 
     def to_json(self) -> Json:
         return {
             "name": self.name,
             "program": print_program(self.program),
-            "compiled": list(self.compiled),
-            "wanted": list(self.wanted),
-            "kept": list(self.kept),
+            "compiled": list(self.compiled_views),
+            "wanted": list(self.views),
+            "kept": list(self.stored_views),
         }
 
     @staticmethod
-    def from_json(found: Json) -> "Generation":
-        program = checked(parse_program(Source("state.mmpl", found["program"])))
-        views = (tuple(found[name]) for name in ("compiled", "wanted", "kept"))
-        return Generation(found["name"], program, *views)
+    def from_json(fields: Json) -> "Generation":
+        program = check_program(parse_program(Source("state.mmpl", fields["program"])))
+        views = (tuple(fields[name]) for name in ("compiled", "wanted", "kept"))
+        return Generation(fields["name"], program, *views)

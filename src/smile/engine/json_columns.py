@@ -5,58 +5,60 @@ of each cell, found a column at a time.
 from decimal import Decimal
 from typing import Any
 
-from smile.algebra.coercions import EXACT
+from smile.algebra.coercions import EXACT_CONTEXT
 from smile.algebra.types import DataType
 from smile.columns import knowledge as k
-from smile.columns.knowledge import Column, Latests, Masks, Objects, Ranges
-from smile.columns.values import Values
+from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
+from smile.columns.values import ValueColumn
 from smile.knowledge.json import JSON_INT_MAX, Json, knowledge_json, plain_json
 from smile.knowledge.range import MAYBE, ONLY
 
-_MAYBE, _ONLY = k.NULLS.index(MAYBE), k.NULLS.index(ONLY)
+_MAYBE, _ONLY = k.NULLABILITY_BY_CODE.index(MAYBE), k.NULLABILITY_BY_CODE.index(ONLY)
 _TRUTHS = {1: True, 2: False, 4: None, 0: None}
 
 
-def now_json(column: Column, data: DataType) -> list[Any]:
+def now_json(column: KnowledgeColumn, data: DataType) -> list[Any]:
     """What plain SQL gives."""
-    if isinstance(column, Objects):
+    if isinstance(column, ObjectColumn):
         return [plain_json(point.now, data) for point in column.points]
-    return values_json(k.now_of(column), data)
+    return values_json(k.current_values(column), data)
 
 
-def values_json(values: Values, data: DataType) -> list[Any]:
-    found: list[Any] = values.data.to_pylist() if values.is_text else values.data.tolist()
+def values_json(values: ValueColumn, data: DataType) -> list[Any]:
+    plain_values: list[Any] = values.data.to_pylist() if values.is_text else values.data.tolist()
     if data.name in ("time", "interval"):
-        found = [tick if -JSON_INT_MAX <= tick <= JSON_INT_MAX else str(tick) for tick in found]
+        plain_values = [tick if -JSON_INT_MAX <= tick <= JSON_INT_MAX else str(tick) for tick in plain_values]
     elif data.name == "decimal":
         if data.scale:
-            found = [plain_json(EXACT.scaleb(Decimal(whole), -data.scale), data) for whole in found]
+            plain_values = [
+                plain_json(EXACT_CONTEXT.scaleb(Decimal(whole), -data.scale), data) for whole in plain_values
+            ]
     elif data.name in ("timestamp", "date", "bytes"):
-        found = [plain_json(value, data) for value in found]
+        plain_values = [plain_json(value, data) for value in plain_values]
     if values.valid is None:
-        return found
-    return [value if there else None for value, there in zip(found, values.valid.tolist(), strict=True)]
+        return plain_values
+    return [value if is_valid else None for value, is_valid in zip(plain_values, values.valid.tolist(), strict=True)]
 
 
-def known_json(column: Column, data: DataType) -> list[Json]:
+def known_json(column: KnowledgeColumn, data: DataType) -> list[Json]:
     """What is known."""
-    if isinstance(column, Values):
+    if isinstance(column, ValueColumn):
         return [{"exactly": value} for value in values_json(column, data)]
-    if isinstance(column, Ranges):
+    if isinstance(column, RangeColumn):
         return _ranges(column, data)
-    if isinstance(column, Masks):
-        finals = column.finals().tolist()
+    if isinstance(column, MaskColumn):
+        finals = column.is_final().tolist()
         truths = zip(finals, column.possible.tolist(), strict=True)
         return [{"exactly": _TRUTHS[bits]} if final else {"unknown": True} for final, bits in truths]
-    if isinstance(column, Latests):
+    if isinstance(column, LatestColumn):
         return _latests(column, data)
     return [knowledge_json(point, data) for point in column.points]
 
 
-def _ranges(column: Ranges, data: DataType) -> list[Json]:
+def _ranges(column: RangeColumn, data: DataType) -> list[Json]:
     count = len(column)
     lo, hi = ([None] * count if end is None else values_json(end, data) for end in (column.lo, column.hi))
-    finals, codes = column.finals().tolist(), column.null_codes().tolist()
+    finals, codes = column.is_final().tolist(), column.null_codes().tolist()
     return [_range(*cell) for cell in zip(finals, codes, lo, hi, strict=True)]
 
 
@@ -70,7 +72,7 @@ def _range(final: bool, nulls: int, lo: Any, hi: Any) -> Json:
     return {"at_most": hi} if lo is None else {"between": [lo, hi]}
 
 
-def _latests(column: Latests, data: DataType) -> list[Json]:
+def _latests(column: LatestColumn, data: DataType) -> list[Json]:
     values, ticks = values_json(column.value, data), values_json(column.tick, DataType("time"))
     return [
         {"exactly": value} if sealed else {"unknown": True} if tick is None else {"latest": value, "at": tick}

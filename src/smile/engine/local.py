@@ -10,60 +10,64 @@ import numpy as np
 import pyarrow as pa
 
 from smile.columns import masks
-from smile.columns.values import Values, from_arrow
-from smile.engine.merges import Merges
-from smile.engine.plan import States, Work, fused
-from smile.kernels.changes import Changes, Version
-from smile.kernels.compile import Kernels, shown
-from smile.kernels.seals import Moved
-from smile.kernels.shown import Shown
-from smile.log.frame import NOTHING, Frame
-from smile.state.run import Shape
-from smile.state.store import Store
-from smile.state.table import Table
+from smile.columns.values import ValueColumn, from_arrow
+from smile.engine.background_merges import BackgroundMerges
+from smile.engine.plan import ExecutableStage, TransformStates, fused_stage
+from smile.kernels.compile import Kernels, materialized_name
+from smile.kernels.delta import Delta, RowKnowledge
+from smile.kernels.materialized_view import MaterializedView
+from smile.kernels.seals import HorizonAdvance
+from smile.log.input_batch import HORIZON_MIN, InputBatch
+from smile.state.run import TableSchema
+from smile.state.store import StateStore
+from smile.state.table import StateTable
 
 
 @dataclass(frozen=True)
-class Remembered:
+class EngineState:
     """All state after `version` frames: of every transform its tables, and how far every stream is known."""
 
     version: int
     horizons: Mapping[str, int]
-    states: States
+    states: TransformStates
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchResult:
     """What a frame changed, of every relation of the program that changed at all."""
 
-    changes: Mapping[str, Changes]
+    deltas: Mapping[str, Delta]
     horizons: Mapping[str, int]
 
 
-def advanced(work: Work, remembered: Remembered, frame: Frame) -> tuple[Remembered, Batch]:
+def advance_state(
+    stage: ExecutableStage, state: EngineState, input_batch: InputBatch
+) -> tuple[EngineState, BatchResult]:
     """The next version, and what changed. `remembered` stays as it is. What is known already changes nothing."""
-    before = remembered.horizons
-    moved = Moved(before, {s: max(h, frame.horizons.get(s, h)) for s, h in before.items()})
-    heard = {name: found for name, events in frame.events.items() if len(found := heard_of(events, before[name]))}
-    made = work.step(0, remembered.states, heard, {}, moved, not remembered.version)
-    return Remembered(remembered.version + 1, moved.after, made.states), Batch(made.changes, moved.after)
+    before = state.horizons
+    advance = HorizonAdvance(before, {s: max(h, input_batch.horizons.get(s, h)) for s, h in before.items()})
+    stream_deltas = {
+        name: delta for name, events in input_batch.events.items() if len(delta := events_delta(events, before[name]))
+    }
+    result = stage.step(0, state.states, stream_deltas, {}, advance, not state.version)
+    return EngineState(state.version + 1, advance.after, result.states), BatchResult(result.deltas, advance.after)
 
 
-def heard_of(events: pa.RecordBatch, horizon: int) -> Changes:
+def events_delta(events: pa.RecordBatch, horizon: int) -> Delta:
     """Events as changes of their stream: rows nobody had heard of, shown for good. The tick is the first column."""
-    fixed = {name: _told(events.column(name)) for name in events.schema.names}
+    fixed = {name: _event_column(events.column(name)) for name in events.schema.names}
     ticks = fixed[events.schema.names[0]].data
     count = len(ticks)
-    found = Changes(fixed, None, Version({}, masks.full(masks.T, count), np.ones(count, np.int64)))
+    delta = Delta(fixed, None, RowKnowledge({}, masks.full(masks.T, count), np.ones(count, np.int64)))
     if count and ticks[0] <= horizon:
-        return found.take(np.flatnonzero(ticks > horizon))
-    return found
+        return delta.take(np.flatnonzero(ticks > horizon))
+    return delta
 
 
-def _told(column: pa.Array) -> Values:
+def _event_column(column: pa.Array) -> ValueColumn:
     """A column of events. There is one zero: minus zero, which equals it, would be another key to whoever reads it."""
     values = from_arrow(column)
-    return Values(values.data + 0.0, values.valid) if pa.types.is_floating(column.type) else values
+    return ValueColumn(values.data + 0.0, values.valid) if pa.types.is_floating(column.type) else values
 
 
 @dataclass
@@ -72,53 +76,55 @@ class LocalEngine:
     is all that the kernels do, or what is wanted of it."""
 
     kernels: Kernels
-    store: Store | None = None
-    work: Work | None = None
-    remembered: Remembered = field(init=False)
-    _merges: Merges = field(default_factory=Merges)
-    _work: Work = field(init=False)
+    store: StateStore | None = None
+    stage: ExecutableStage | None = None
+    state: EngineState = field(init=False)
+    _merges: BackgroundMerges = field(default_factory=BackgroundMerges)
+    _stage: ExecutableStage = field(init=False)
 
     def __post_init__(self) -> None:
-        self._work = self.work or fused(self.kernels, ())
+        self._stage = self.stage or fused_stage(self.kernels, ())
         streams = [name for name, source in self.kernels.inputs.items() if source.transform is None]
-        self.remembered = Remembered(0, dict.fromkeys(streams, NOTHING), self._work.nothing())
+        self.state = EngineState(0, dict.fromkeys(streams, HORIZON_MIN), self._stage.empty_states())
 
-    def advance(self, frame: Frame) -> Batch:
-        states = self._merges.taken_in(self.remembered.states)
-        self.remembered, batch = advanced(self._work, replace(self.remembered, states=states), frame)
-        self._merges.begin(self.remembered.states)
-        return batch
+    def advance(self, input_batch: InputBatch) -> BatchResult:
+        states = self._merges.apply_finished(self.state.states)
+        self.state, result = advance_state(self._stage, replace(self.state, states=states), input_batch)
+        self._merges.start_due(self.state.states)
+        return result
 
     def checkpoint(self) -> int:
         """Writes what the store does not have yet; gives the number of bytes."""
         assert self.store is not None
-        return self.store.save(self.remembered.version, self.remembered.horizons, self.tables)
+        return self.store.save(self.state.version, self.state.horizons, self.tables)
 
     def resume(self) -> list[str]:
         """Goes on from the newest version in the store that is whole; says what is wrong with newer ones."""
         assert self.store is not None
-        saved, problems = self.store.newest(self.shapes)
+        saved, problems = self.store.read_newest(self.table_schemas)
         if saved is not None:
             states = {
-                name: {table: saved.tables[f"{name}/{table}"] for table in shapes}
-                for name, shapes in self._work.shapes.items()
+                name: {table: saved.tables[f"{name}/{table}"] for table in schemas}
+                for name, schemas in self._stage.table_schemas.items()
             }
-            self.remembered = Remembered(saved.number, saved.horizons, states)
+            self.state = EngineState(saved.number, saved.horizons, states)
         return [str(problem) for problem in problems]
 
     @property
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, StateTable]:
         """Everything that is remembered."""
-        states = self.remembered.states
-        return {f"{name}/{table}": found for name, state in states.items() for table, found in state.items()}
+        states = self.state.states
+        return {f"{name}/{table}": table_data for name, state in states.items() for table, table_data in state.items()}
 
     @property
-    def shapes(self) -> dict[str, Shape]:
-        kept = self._work.shapes
-        return {f"{name}/{table}": shape for name, shapes in kept.items() for table, shape in shapes.items()}
+    def table_schemas(self) -> dict[str, TableSchema]:
+        by_transform = self._stage.table_schemas
+        return {
+            f"{name}/{table}": schema for name, schemas in by_transform.items() for table, schema in schemas.items()
+        }
 
-    def rows(self, view: str) -> Changes:
+    def snapshot(self, view: str) -> Delta:
         """All rows that a view that is kept shows now, as if all of them were new."""
-        kept = self.kernels.transforms[shown(view)]
-        assert isinstance(kept, Shown)
-        return kept.rows(self.remembered.states[shown(view)])
+        shown_rows = self.kernels.transforms[materialized_name(view)]
+        assert isinstance(shown_rows, MaterializedView)
+        return shown_rows.read_rows(self.state.states[materialized_name(view)])

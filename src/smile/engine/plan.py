@@ -11,177 +11,193 @@ import numpy as np
 
 from smile.algebra import mmpl
 from smile.columns import masks
-from smile.columns.hashing import hashes, mixed
-from smile.columns.values import Array, Values, places_of
-from smile.graph.objects import Graph
-from smile.graph.stages import FREE, ONE, Columns, Exchange, Partitioning, Read, Stage, cut
-from smile.kernels.changes import Changes, Version
-from smile.kernels.compile import Kernels, compile_graph, shown
-from smile.kernels.forget import Forgetful
-from smile.kernels.seals import Moved
+from smile.columns.hashing import hashes, mix_bits
+from smile.columns.values import Array, ValueColumn, true_indices
+from smile.graph.knowledge_graph import KnowledgeGraph
+from smile.graph.stages import (
+    FREE,
+    SINGLE_PARTITION,
+    ColumnNames,
+    Exchange,
+    InputRead,
+    Partitioning,
+    Stage,
+    split_into_stages,
+)
+from smile.kernels.compile import Kernels, compile_graph, materialized_name
+from smile.kernels.delta import Delta, RowKnowledge
+from smile.kernels.expiry import ExpiryRule
+from smile.kernels.seals import HorizonAdvance
 from smile.kernels.transform import State
-from smile.state.run import Shape
-from smile.state.table import Table
+from smile.state.run import TableSchema
+from smile.state.table import StateTable
 
-States = Mapping[str, State]
+TransformStates = Mapping[str, State]
 """What is remembered, by the transforms that remember it."""
 
-Route = tuple[str, Columns | None]
+ExchangeRoute = tuple[str, ColumnNames | None]
 """A relation, and the columns that say which partition its rows go to."""
 
 
 @dataclass(frozen=True)
-class Made:
+class StageResult:
     """What a partition of a stage made of a frame: its states, the changes of its relations."""
 
-    states: States
-    changes: Mapping[str, Changes]
+    states: TransformStates
+    deltas: Mapping[str, Delta]
 
 
 @dataclass(frozen=True)
-class Work:
+class ExecutableStage:
     """A stage's transforms, each with how it finds its inputs. `sends` are routes by the stages they lead to. `views`
     are those that are told of from here, `free` the relations that every partition has all of."""
 
     number: int
     partitions: int
     kernels: Kernels
-    reads: Mapping[str, tuple[Read, ...]]
-    single: frozenset[str]
-    sends: Mapping[int, tuple[Route, ...]]
+    reads: Mapping[str, tuple[InputRead, ...]]
+    single_partition: frozenset[str]
+    routes: Mapping[int, tuple[ExchangeRoute, ...]]
     views: tuple[str, ...]
-    free: frozenset[str]
-    forgetful: tuple[Forgetful, ...]
+    replicated: frozenset[str]
+    expiry_rules: tuple[ExpiryRule, ...]
 
-    def only(self, needed: Container[str], views: Sequence[str]) -> "Work":
+    def restrict_to(self, needed: Container[str], views: Sequence[str]) -> "ExecutableStage":
         """What makes these relations, and tells of these views."""
         return replace(
             self,
             reads={name: reads for name, reads in self.reads.items() if name in needed},
-            sends={to: tuple(r for r in routes if r[0] in needed) for to, routes in self.sends.items()},
+            routes={
+                stage_number: tuple(r for r in routes if r[0] in needed) for stage_number, routes in self.routes.items()
+            },
             views=tuple(view for view in self.views if view in views),
-            forgetful=tuple(f for f in self.forgetful if f.source in needed),
+            expiry_rules=tuple(f for f in self.expiry_rules if f.source in needed),
         )
 
     @cached_property
-    def shapes(self) -> dict[str, Mapping[str, Shape]]:
+    def table_schemas(self) -> dict[str, Mapping[str, TableSchema]]:
         """Of what is remembered here."""
-        here = {*self.reads, *(f.name for f in self.forgetful)}
-        return {name: shapes for name, shapes in self.kernels.shapes.items() if name in here}
+        owners = {*self.reads, *(f.name for f in self.expiry_rules)}
+        return {name: schemas for name, schemas in self.kernels.table_schemas.items() if name in owners}
 
     @cached_property
     def streams(self) -> tuple[str, ...]:
         """Those that are read here from the log."""
-        used = {r.relation for reads in self.reads.values() for r in reads if r.how != "sent"}
-        used |= {route[0] for routes in self.sends.values() for route in routes} | set(self.views)
+        used = {r.relation for reads in self.reads.values() for r in reads if r.mode != "sent"}
+        used |= {route[0] for routes in self.routes.values() for route in routes} | set(self.views)
         return tuple(n for n, source in self.kernels.inputs.items() if source.transform is None and n in used)
 
-    def nothing(self) -> States:
+    def empty_states(self) -> TransformStates:
         """Before anything is heard."""
-        return {name: {n: Table(shape) for n, shape in shapes.items()} for name, shapes in self.shapes.items()}
+        return {
+            name: {table: StateTable(schema) for table, schema in schemas.items()}
+            for name, schemas in self.table_schemas.items()
+        }
 
     def step(
         self,
         partition: int,
-        states: States,
-        heard: Mapping[str, Changes],
-        sent: Mapping[Route, Changes],
-        moved: Moved,
-        first: bool,
-    ) -> Made:
+        states: TransformStates,
+        stream_deltas: Mapping[str, Delta],
+        received: Mapping[ExchangeRoute, Delta],
+        advance: HorizonAdvance,
+        is_first: bool,
+    ) -> StageResult:
         """What comes of the events `heard` and of what earlier stages have `sent`. `first`: nothing was before."""
-        changes = dict(heard)
-        shares: dict[Route, Changes | None] = {}
+        deltas = dict(stream_deltas)
+        shares: dict[ExchangeRoute, Delta | None] = {}
         states = dict(states)
         for name, reads in self.reads.items():
-            if partition and name in self.single:
+            if partition and name in self.single_partition:
                 continue
             transform = self.kernels.transforms[name]
-            inputs = [self._read(read, partition, changes, sent, shares) for read in reads]
-            woken = (moved.at_all or first) and transform.is_woken(moved)
-            if not woken and all(i is None for i in inputs):
+            inputs = [self._input_delta(read, partition, deltas, received, shares) for read in reads]
+            may_seal_rows = (advance.has_moved or is_first) and transform.has_sealing_rows(advance)
+            if not may_seal_rows and all(i is None for i in inputs):
                 continue
-            state, found = transform.step(states.get(name, {}), inputs, moved)
-            if transform.shapes:
+            state, delta = transform.step(states.get(name, {}), inputs, advance)
+            if transform.table_schemas:
                 states[name] = state
-            if found is not None and len(found):
-                changes[name] = found
-        for forgetful in self.forgetful:
-            forgetful.forget(states, changes)
-        return Made(states, changes)
+            if delta is not None and len(delta):
+                deltas[name] = delta
+        for rule in self.expiry_rules:
+            rule.expire(states, deltas)
+        return StageResult(states, deltas)
 
-    def _read(
+    def _input_delta(
         self,
-        read: Read,
+        read: InputRead,
         partition: int,
-        changes: Mapping[str, Changes],
-        sent: Mapping[Route, Changes],
-        shares: dict[Route, Changes | None],
-    ) -> Changes | None:
-        route = (read.relation, read.by)
-        if read.how == "sent":
-            return sent.get(route)
-        found = changes.get(read.relation)
-        if read.how == "here" or found is None:
-            return found
+        deltas: Mapping[str, Delta],
+        received: Mapping[ExchangeRoute, Delta],
+        shares: dict[ExchangeRoute, Delta | None],
+    ) -> Delta | None:
+        route = (read.relation, read.columns)
+        if read.mode == "sent":
+            return received.get(route)
+        delta = deltas.get(read.relation)
+        if read.mode == "here" or delta is None:
+            return delta
         if route not in shares:
-            shares[route] = self._share(found, read.by, partition)
+            shares[route] = self._share(delta, read.columns, partition)
         return shares[route]
 
-    def _share(self, changes: Changes, by: Columns | None, partition: int) -> Changes | None:
+    def _share(self, delta: Delta, by: ColumnNames | None, partition: int) -> Delta | None:
         """Of what every partition has, what is this one's."""
         if self.partitions == 1:
-            return changes
+            return delta
         assert by is not None
-        mine = places_of(self._targets(changes, by) == partition)
-        if len(mine) == len(changes):
-            return changes
-        return changes.take(mine) if len(mine) else None
+        own_rows = true_indices(self._target_partitions(delta, by) == partition)
+        if len(own_rows) == len(delta):
+            return delta
+        return delta.take(own_rows) if len(own_rows) else None
 
-    def _targets(self, changes: Changes, by: Columns) -> Array:
+    def _target_partitions(self, delta: Delta, by: ColumnNames) -> Array:
         """The partition that each row goes to."""
         if not by:
-            return np.zeros(len(changes), np.int64)
-        return partition_of([changes.fixed[c] for c in by], len(changes), self.partitions)
+            return np.zeros(len(delta), np.int64)
+        return partition_of([delta.fixed[c] for c in by], len(delta), self.partitions)
 
-    def sent(self, partition: int, made: Made, to: int) -> Iterator[tuple[int, Route, Changes]]:
+    def routed_deltas(
+        self, partition: int, result: StageResult, later_stage: int
+    ) -> Iterator[tuple[int, ExchangeRoute, Delta]]:
         """What goes to a later stage: to which partition, by which route, and what."""
-        for relation, by in self.sends.get(to, ()):
-            changes = made.changes.get(relation)
-            if changes is None:
+        for relation, by in self.routes.get(later_stage, ()):
+            delta = result.deltas.get(relation)
+            if delta is None:
                 continue
-            if relation in self.free or by is None:
-                mine = self._share(changes, by, partition) if relation in self.free else changes
-                if mine is not None:
-                    yield partition, (relation, by), mine
+            if relation in self.replicated or by is None:
+                own_rows = self._share(delta, by, partition) if relation in self.replicated else delta
+                if own_rows is not None:
+                    yield partition, (relation, by), own_rows
                 continue
-            targets = self._targets(changes, by)
+            targets = self._target_partitions(delta, by)
             for target in range(self.partitions):
-                at = places_of(targets == target)
-                if len(at):
-                    yield target, (relation, by), changes.take(at)
+                rows = true_indices(targets == target)
+                if len(rows):
+                    yield target, (relation, by), delta.take(rows)
 
-    def told(self, partition: int, made: Made) -> Iterator[tuple[str, Changes]]:
+    def view_deltas(self, partition: int, result: StageResult) -> Iterator[tuple[str, Delta]]:
         """Of each view the rows that are shown, or were: what is known of them, and whether they were."""
         for view in self.views:
-            changes = made.changes.get(view)
-            if changes is not None and view in self.free:
-                changes = self._share(changes, self.kernels.inputs[view].layout.key, partition)
-            if changes is None:
+            delta = result.deltas.get(view)
+            if delta is not None and view in self.replicated:
+                delta = self._share(delta, self.kernels.inputs[view].layout.key, partition)
+            if delta is None:
                 continue
-            old = changes.old_mask()
-            told = places_of(masks.shown(changes.new.mask) | masks.shown(old))
-            if not len(told):
+            old_mask = delta.old_mask()
+            shown_rows = true_indices(masks.is_shown(delta.new.mask) | masks.is_shown(old_mask))
+            if not len(shown_rows):
                 continue
-            if len(told) < len(changes):
-                changes, old = changes.take(told), old[told]
-            yield view, Changes(changes.fixed, Version({}, old, changes.new.steps), changes.new)
+            if len(shown_rows) < len(delta):
+                delta, old_mask = delta.take(shown_rows), old_mask[shown_rows]
+            yield view, Delta(delta.fixed, RowKnowledge({}, old_mask, delta.new.steps), delta.new)
 
 
-def partition_of(columns: Sequence[Values], count: int, partitions: int) -> Array:
+def partition_of(columns: Sequence[ValueColumn], count: int, partitions: int) -> Array:
     """Follows from the values alone, whatever their columns are called."""
-    found = mixed(hashes(columns, count))
-    return (found % np.uint64(partitions)).astype(np.int64)
+    hash_values = mix_bits(hashes(columns, count))
+    return (hash_values % np.uint64(partitions)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -189,90 +205,106 @@ class Plan:
     """All stages, in order. `views` are those that are told of."""
 
     kernels: Kernels
-    stages: tuple[Work, ...]
+    stages: tuple[ExecutableStage, ...]
     partitions: int
     views: tuple[str, ...]
 
-    def wanted(self, views: Sequence[str]) -> "Plan":
+    def restrict_to(self, views: Sequence[str]) -> "Plan":
         """The same plan for fewer views: without the work that no other is for. What remains is compiled as before, so
         that it goes on from what it remembers."""
         if set(views) == set(self.views):
             return self
-        needed = {*views, *map(shown, views)}
+        needed = {*views, *map(materialized_name, views)}
         for name, reads in reversed(list(self.kernels.reads.items())):
             if name in needed:
                 needed.update(reads)
-        return replace(self, stages=tuple(work.only(needed, views) for work in self.stages), views=tuple(views))
+        return replace(
+            self, stages=tuple(stage.restrict_to(needed, views) for stage in self.stages), views=tuple(views)
+        )
 
-    def place_of(self, view: str) -> Work:
+    def storing_stage(self, view: str) -> ExecutableStage:
         """The stage that keeps a view's rows."""
-        return next(work for work in self.stages if shown(view) in work.reads)
+        return next(stage for stage in self.stages if materialized_name(view) in stage.reads)
 
 
-def plan(graph: Graph, streams: tuple[mmpl.StreamDef, ...], partitions: int = 1, kept: Sequence[str] = ()) -> Plan:
-    kernels = compile_graph(graph, streams).keeping(kept)
+def build_plan(
+    graph: KnowledgeGraph, streams: tuple[mmpl.StreamDef, ...], partitions: int = 1, stored_views: Sequence[str] = ()
+) -> Plan:
+    kernels = compile_graph(graph, streams).with_materialized_views(stored_views)
     views = tuple(graph.subscriptions)
     if partitions == 1:
-        return Plan(kernels, (fused(kernels, views),), 1, views)
-    stages = stages_of(graph, kernels)
+        return Plan(kernels, (fused_stage(kernels, views),), 1, views)
+    stages = plan_stages(graph, kernels)
     partitionings = {name: FREE for name, source in kernels.inputs.items() if source.transform is None}
     for stage in stages:
         partitionings |= stage.partitionings
-    for view in kept:
-        _keep(view, kernels.inputs[view].layout.key, stages, partitionings[view])
-    works = [_work(stage, kernels, partitions, stages, partitionings, views) for stage in stages]
-    return Plan(kernels, tuple(works), partitions, views)
+    for view in stored_views:
+        _store_view(view, kernels.inputs[view].layout.key, stages, partitionings[view])
+    executable_stages = [
+        _executable_stage(stage, kernels, partitions, stages, partitionings, views) for stage in stages
+    ]
+    return Plan(kernels, tuple(executable_stages), partitions, views)
 
 
-def stages_of(graph: Graph, kernels: Kernels) -> list[Stage]:
-    return cut(graph, {name: source.layout.fixed for name, source in kernels.inputs.items()})
+def plan_stages(graph: KnowledgeGraph, kernels: Kernels) -> list[Stage]:
+    return split_into_stages(graph, {name: source.layout.fixed for name, source in kernels.inputs.items()})
 
 
-def fused(kernels: Kernels, views: Sequence[str]) -> Work:
+def fused_stage(kernels: Kernels, views: Sequence[str]) -> ExecutableStage:
     """Everything in one partition."""
-    reads = {name: tuple(Read(r, None, "here") for r in of) for name, of in kernels.reads.items()}
-    return Work(1, 1, kernels, reads, frozenset(), {}, tuple(views), frozenset(), kernels.forgetful)
+    reads = {name: tuple(InputRead(r, None, "here") for r in sources) for name, sources in kernels.reads.items()}
+    return ExecutableStage(1, 1, kernels, reads, frozenset(), {}, tuple(views), frozenset(), kernels.expiry_rules)
 
 
-def _keep(view: str, key: Columns, stages: list[Stage], partitioning: Partitioning) -> None:
+def _store_view(view: str, key: ColumnNames, stages: list[Stage], partitioning: Partitioning) -> None:
     """A view's rows are remembered where columns of theirs say: where they are made, if they still have those that
     decided it; else by their key, a stage later."""
-    made = next((stage.number for stage in stages if view in stage.partitionings), 1)
-    if partitioning.lost:
-        if made == len(stages):
-            stages.append(Stage(made + 1))
-        later = stages[made]
-        later.exchanges.append(Exchange(view, key, shown(view)))
-        later.reads[shown(view)] = (Read(view, key, "sent"),)
-    elif partitioning.free:
-        stages[made - 1].reads[shown(view)] = (Read(view, key, "share"),)
+    producer_number = next((stage.number for stage in stages if view in stage.partitionings), 1)
+    if partitioning.is_lost:
+        if producer_number == len(stages):
+            stages.append(Stage(producer_number + 1))
+        next_stage = stages[producer_number]
+        next_stage.exchanges.append(Exchange(view, key, materialized_name(view)))
+        next_stage.reads[materialized_name(view)] = (InputRead(view, key, "sent"),)
+    elif partitioning.is_free:
+        stages[producer_number - 1].reads[materialized_name(view)] = (InputRead(view, key, "share"),)
     else:
-        by = tuple(min(column) for column in partitioning.by)
-        stages[made - 1].reads[shown(view)] = (Read(view, by, "here"),)
+        by = tuple(min(column) for column in partitioning.columns)
+        stages[producer_number - 1].reads[materialized_name(view)] = (InputRead(view, by, "here"),)
 
 
-def _work(
+def _executable_stage(
     stage: Stage,
     kernels: Kernels,
     partitions: int,
     stages: Sequence[Stage],
     partitionings: Mapping[str, Partitioning],
     views: Sequence[str],
-) -> Work:
-    here = {t.output for t in stage.transforms}
+) -> ExecutableStage:
+    own_relations = {t.output for t in stage.transforms}
     if stage.number == 1:
-        here |= {name for name, source in kernels.inputs.items() if source.transform is None}
-    free = frozenset(name for name, p in partitionings.items() if p.free)
-    sends: dict[int, tuple[Route, ...]] = {}
+        own_relations |= {name for name, source in kernels.inputs.items() if source.transform is None}
+    replicated = frozenset(name for name, p in partitionings.items() if p.is_free)
+    routes_by_stage: dict[int, tuple[ExchangeRoute, ...]] = {}
     for later in stages:
-        routes = [(e.relation, e.by) for e in later.exchanges if e.relation in here]
+        routes = [(e.relation, e.columns) for e in later.exchanges if e.relation in own_relations]
         if routes:
-            sends[later.number] = tuple(dict.fromkeys(routes))
-    single = frozenset(name for name in here if partitionings[name] == ONE)
-    forgetful = tuple(
-        replace(f, spent=spent)
-        for f in kernels.forgetful
-        if f.source in here and (spent := tuple(s for s in f.spent if s.transform in here))
+            routes_by_stage[later.number] = tuple(dict.fromkeys(routes))
+    single_partition = frozenset(name for name in own_relations if partitionings[name] == SINGLE_PARTITION)
+    expiry_rules = tuple(
+        replace(f, targets=spent)
+        for f in kernels.expiry_rules
+        if f.source in own_relations and (spent := tuple(s for s in f.targets if s.transform in own_relations))
     )
-    own = tuple(v for v in views if v in here)
-    return Work(stage.number, partitions, kernels, stage.reads, single, sends, own, free & here, forgetful)
+    own_views = tuple(v for v in views if v in own_relations)
+    return ExecutableStage(
+        stage.number,
+        partitions,
+        kernels,
+        stage.reads,
+        single_partition,
+        routes_by_stage,
+        own_views,
+        replicated & own_relations,
+        expiry_rules,
+    )

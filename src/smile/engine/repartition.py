@@ -9,77 +9,81 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from smile.columns.values import Array, places_of
-from smile.engine.plan import Plan, States, partition_of
-from smile.graph.stages import Columns
-from smile.kernels.transform import Origin, State
-from smile.state.gathered import Gathered
-from smile.state.run import Shape
-from smile.state.table import Table
+from smile.columns.values import Array, true_indices
+from smile.engine.plan import Plan, TransformStates, partition_of
+from smile.graph.stages import ColumnNames
+from smile.kernels.transform import State, TableSource
+from smile.state.row_lookup import RowLookup
+from smile.state.run import TableSchema
+from smile.state.table import StateTable
 
-Places = Mapping[tuple[int, int], States]
+StatesByPartition = Mapping[tuple[int, int], TransformStates]
 """What is remembered, by the number of a stage and a partition."""
 
 
-def repartitioned(old: Plan, new: Plan, states: Places) -> dict[tuple[int, int], States]:
+def repartition_states(old: Plan, new: Plan, states: StatesByPartition) -> dict[tuple[int, int], TransformStates]:
     """What would be remembered now, had the new plan been there from the first."""
-    remembered = _by_transform(old, states)
-    found = {(work.number, p): dict(work.nothing()) for work in new.stages for p in range(new.partitions)}
-    for work in new.stages:
-        for name, reads in work.reads.items():
+    old_states = _states_by_transform(old, states)
+    new_states = {(stage.number, p): dict(stage.empty_states()) for stage in new.stages for p in range(new.partitions)}
+    for stage in new.stages:
+        for name, reads in stage.reads.items():
             transform = new.kernels.transforms[name]
-            by = [read.by for read in reads]
-            cut: list[dict[str, Table]] = [{} for _ in range(new.partitions)]
-            for table, shape in transform.shapes.items():
-                rows = _together(shape, [state[table] for state in remembered[name]])
-                targets = _targets(rows, transform.origins.get(table, Origin()), by, new.partitions)
-                for p, state in enumerate(cut):
-                    state[table] = _table(shape, rows.take(places_of(targets == p)))
-            if transform.shapes:
-                for p, state in enumerate(cut):
-                    found[work.number, p][name] = state
-    return dict(found)
+            by = [read.columns for read in reads]
+            parts: list[dict[str, StateTable]] = [{} for _ in range(new.partitions)]
+            for table, schema in transform.table_schemas.items():
+                rows = _concat_tables(schema, [state[table] for state in old_states[name]])
+                targets = _target_partitions(
+                    rows, transform.table_sources.get(table, TableSource()), by, new.partitions
+                )
+                for p, state in enumerate(parts):
+                    state[table] = _build_table(schema, rows.take(true_indices(targets == p)))
+            if transform.table_schemas:
+                for p, state in enumerate(parts):
+                    new_states[stage.number, p][name] = state
+    return dict(new_states)
 
 
-def _by_transform(old: Plan, states: Places) -> dict[str, list[State]]:
+def _states_by_transform(old: Plan, states: StatesByPartition) -> dict[str, list[State]]:
     """What each transform remembers in each partition. Keys of what is to be forgotten have not all that they would be
     routed by, so nothing is left waiting: forgetting early tells nobody anything else."""
-    found: dict[str, list[State]] = {}
-    for work in old.stages:
+    by_transform: dict[str, list[State]] = {}
+    for stage in old.stages:
         for p in range(old.partitions):
-            here = dict(states[work.number, p])
-            for forgetful in work.forgetful:
-                forgetful.forget_waiting(here)
-            for name in work.reads:
-                if name in here:
-                    found.setdefault(name, []).append(here[name])
-    return found
+            partition_states = dict(states[stage.number, p])
+            for rule in stage.expiry_rules:
+                rule.expire_pending(partition_states)
+            for name in stage.reads:
+                if name in partition_states:
+                    by_transform.setdefault(name, []).append(partition_states[name])
+    return by_transform
 
 
-def _together(shape: Shape, tables: Sequence[Table]) -> Gathered:
+def _concat_tables(schema: TableSchema, tables: Sequence[StateTable]) -> RowLookup:
     """All rows of tables that have no key in common."""
-    whole = Table(shape, tuple(run for table in tables for run in table.runs))
-    run_of, place, runs = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    combined = StateTable(schema, tuple(run for table in tables for run in table.runs))
+    run_of, row_numbers, run_count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     for table in tables:
         rows = table.scan()
-        run_of.append(rows.run_of + runs)
-        place.append(rows.place)
-        runs += len(table.runs)
-    return Gathered(whole, np.concatenate(run_of), np.concatenate(place))
+        run_of.append(rows.run_numbers + run_count)
+        row_numbers.append(rows.row_numbers)
+        run_count += len(table.runs)
+    return RowLookup(combined, np.concatenate(run_of), np.concatenate(row_numbers))
 
 
-def _targets(rows: Gathered, origin: Origin, reads: Sequence[Columns | None], partitions: int) -> Array:
+def _target_partitions(
+    rows: RowLookup, origin: TableSource, reads: Sequence[ColumnNames | None], partitions: int
+) -> Array:
     """The partition that each row goes to."""
-    by = reads[origin.input]
+    by = reads[origin.input_number]
     if partitions == 1 or by == ():
         return np.zeros(len(rows), np.int64)
     assert by is not None, "rows that are remembered are read by columns of theirs"
-    return partition_of([rows[origin.column(c)] for c in by], len(rows), partitions)
+    return partition_of([rows[origin.stored_name(c)] for c in by], len(rows), partitions)
 
 
-def _table(shape: Shape, rows: Gathered) -> Table:
+def _build_table(schema: TableSchema, rows: RowLookup) -> StateTable:
     """In one run. A column that no row has anything in is left out, as it was."""
     if not len(rows):
-        return Table(shape)
-    columns = {name: rows.get(name) for name in shape.columns}
-    return Table(shape).updated({name: column for name, column in columns.items() if column is not None})
+        return StateTable(schema)
+    columns = {name: rows.get(name) for name in schema.columns}
+    return StateTable(schema).with_rows({name: column for name, column in columns.items() if column is not None})

@@ -8,13 +8,13 @@ from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smile.errors import SmileError, error
-from smile.gateway import changes, openapi, program, publish, status, views, websocket
-from smile.gateway.answers import Answer, Headers, Refused, error_answer
-from smile.gateway.calls import Call, Gone, Handler, log_call, respond
-from smile.gateway.gateway import Gateway, Visitor
-from smile.gateway.origins import Origins, one_header, preflight, shared_headers
+from smile.gateway import openapi, program, publish, server_sent_events, snapshots, status, websocket
+from smile.gateway.gateway import Caller, Gateway
+from smile.gateway.http_request import ClientDisconnected, Handler, HttpRequest, log_request, send_response
+from smile.gateway.http_response import Headers, HttpError, HttpResponse, error_response
+from smile.gateway.origins import OriginPolicy, cors_headers, preflight_response, single_header
 
-NOBODY = Visitor("", None)
+ANONYMOUS = Caller("", None)
 
 
 class Resource:
@@ -25,116 +25,118 @@ class Resource:
         self._handlers = dict(handlers)
         if "GET" in handlers:
             self._handlers["HEAD"] = handlers["GET"]
-        self._public = public
+        self._is_public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gateway, begun = self._gateway, time.perf_counter()
-        shared: Headers = scope["state"].get("shared", ())
-        call = Call(gateway, NOBODY, scope, receive, send, shared)
-        answer: Answer | None
+        gateway, start_s = self._gateway, time.perf_counter()
+        headers: Headers = scope["state"].get("shared", ())
+        request = HttpRequest(gateway, ANONYMOUS, scope, receive, send, headers)
+        response: HttpResponse | None
         try:
             handler = self._handlers.get(scope["method"])
             if handler is None:
-                raise Refused(405, "E093", f"there is no {scope['method'][:20]} here", f"There is {self._allowed}.")
-            if not self._public:
-                call.visitor = gateway.visitor(scope["headers"])
-                gateway.requests.spend(call.visitor.principal, 1)
-            answer = await handler(call)
+                raise HttpError(
+                    405, "E093", f"there is no {scope['method'][:20]} here", f"There is {self._allowed_methods}."
+                )
+            if not self._is_public:
+                request.caller = gateway.authenticate(scope["headers"])
+                gateway.request_limiter.spend(request.caller.principal, 1)
+            response = await handler(request)
         except SmileError as problem:
             gateway.refusals[problem.diagnostics[0].code] += 1
-            answer = error_answer(problem)
-            if answer.status == 405:
-                shared = [*shared, (b"allow", self._allowed.encode())]
-        except Gone:
+            response = error_response(problem)
+            if response.status == 405:
+                headers = [*headers, (b"allow", self._allowed_methods.encode())]
+        except ClientDisconnected:
             return
-        if answer is not None:
-            await respond(send, answer, shared)
-        log_call(scope, answer.status if answer else 200, begun, call.visitor.principal)
+        if response is not None:
+            await send_response(send, response, headers)
+        log_request(scope, response.status if response else 200, start_s, request.caller.principal)
 
     @property
-    def _allowed(self) -> str:
+    def _allowed_methods(self) -> str:
         return ", ".join(self._handlers)
 
 
-class Talk:
+class WebSocketEndpoint:
     """The WebSocket."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await websocket.websocket(self._gateway, scope, receive, send)
+        await websocket.serve_websocket(self._gateway, scope, receive, send)
 
 
-class Gate:
+class OriginMiddleware:
     """Before all routes."""
 
-    def __init__(self, gateway: Gateway, routes: ASGIApp) -> None:
-        self._origins = Origins(gateway.settings)
+    def __init__(self, gateway: Gateway, router: ASGIApp) -> None:
+        self._policy = OriginPolicy(gateway.settings)
         self._gateway = gateway
-        self._routes = routes
+        self._router = router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            origin = self._checked(scope)
+            origin = self._check_origin(scope)
         except SmileError as problem:
             self._gateway.refusals[problem.diagnostics[0].code] += 1
             if scope["type"] == "websocket":
                 await receive()
-                await websocket.refuse(send, problem)
+                await websocket.refuse_handshake(send, problem)
             else:
-                await respond(send, error_answer(problem))
+                await send_response(send, error_response(problem))
             return
         if scope["type"] == "http":
             self._gateway.counts["requests"] += 1
             if origin is not None:
                 if scope["method"] == "OPTIONS":
-                    await respond(send, preflight(origin))
+                    await send_response(send, preflight_response(origin))
                     return
-                scope["state"]["shared"] = shared_headers(origin)
-        await self._routes(scope, receive, send)
+                scope["state"]["shared"] = cors_headers(origin)
+        await self._router(scope, receive, send)
 
-    def _checked(self, scope: Scope) -> str | None:
+    def _check_origin(self, scope: Scope) -> str | None:
         """The origin of a page that is not the broker's own, and may call it."""
-        host = one_header(scope["headers"], b"host")
+        host = single_header(scope["headers"], b"host")
         if host is None:
             raise error("E093", "there is no header Host")
-        self._origins.check_host(host)
-        origin = one_header(scope["headers"], b"origin")
+        self._policy.check_host(host)
+        origin = single_header(scope["headers"], b"origin")
         if origin is None:
             return None
         scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
-        return origin if self._origins.check_origin(origin, scheme, host) else None
+        return origin if self._policy.check_origin(origin, scheme, host) else None
 
 
-def application(gateway: Gateway) -> ASGIApp:
-    def at(path: str, public: bool = False, **handlers: Handler) -> Route:
+def create_app(gateway: Gateway) -> ASGIApp:
+    def route(path: str, public: bool = False, **handlers: Handler) -> Route:
         return Route(path, Resource(gateway, handlers, public))
 
-    async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-        problem = Refused(404, "E093", "there is nothing here", "The file /openapi.json says what there is.")
+    async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
+        problem = HttpError(404, "E093", "there is nothing here", "The file /openapi.json says what there is.")
         if scope["type"] == "websocket":
             await receive()
-            await websocket.refuse(send, problem)
+            await websocket.refuse_handshake(send, problem)
         else:
-            await respond(send, error_answer(problem), scope["state"].get("shared", ()))
+            await send_response(send, error_response(problem), scope["state"].get("shared", ()))
 
     routes = [
-        at("/streams/{name}/events", POST=publish.publish),
-        at("/streams/{name}/silence", POST=publish.silence),
-        at("/views", POST=program.add_view),
-        at("/views/{name}", GET=views.snapshot, DELETE=program.drop_view),
-        at("/views/{name}/changes", GET=changes.changes),
-        at("/program", GET=program.show, PUT=program.apply),
-        at("/status", GET=status.status),
-        at("/metrics", GET=status.metrics),
-        at("/health", True, GET=status.health),
-        at("/openapi.json", True, GET=openapi.described),
-        at("/ws", True, GET=_upgrade),
-        WebSocketRoute("/ws", Talk(gateway)),
+        route("/streams/{name}/events", POST=publish.publish),
+        route("/streams/{name}/silence", POST=publish.silence),
+        route("/views", POST=program.add_view),
+        route("/views/{name}", GET=snapshots.snapshot, DELETE=program.drop_view),
+        route("/views/{name}/changes", GET=server_sent_events.stream_changes),
+        route("/program", GET=program.show_program, PUT=program.apply_program),
+        route("/status", GET=status.status),
+        route("/metrics", GET=status.metrics),
+        route("/health", True, GET=status.health),
+        route("/openapi.json", True, GET=openapi.show_document),
+        route("/ws", True, GET=_upgrade),
+        WebSocketRoute("/ws", WebSocketEndpoint(gateway)),
     ]
-    return Gate(gateway, Router(routes, redirect_slashes=False, default=nowhere))
+    return OriginMiddleware(gateway, Router(routes, redirect_slashes=False, default=not_found))
 
 
-async def _upgrade(_: Call) -> Answer:
-    raise Refused(426, "E093", "here is a WebSocket", "Ask for an upgrade to websocket.")
+async def _upgrade(_: HttpRequest) -> HttpResponse:
+    raise HttpError(426, "E093", "here is a WebSocket", "Ask for an upgrade to websocket.")

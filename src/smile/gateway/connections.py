@@ -14,55 +14,55 @@ from websockets.protocol import State
 
 from smile import limits
 from smile.errors import SmileError, error
-from smile.gateway.answers import Refused, error_answer
+from smile.gateway.http_response import HttpError, error_response
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     connections_max: int
     """Of the server that the class is made for."""
 
-    _asked: float | None
+    _request_started_at: float | None
     """Since when a request is awaited, or the rest of it."""
     _head_bytes = 0
     _in_body = False
-    _said_all = False
-    _too_many: SmileError | None = None
+    _has_client_finished = False
+    _refusal: SmileError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._asked = self.loop.time()
+        self._request_started_at = self.loop.time()
         if len(self.connections) > self.connections_max:
             hint = "The setting connections_max has the limit."
-            self._too_many = Refused(503, "E092", f"there are {self.connections_max:,} connections already", hint)
+            self._refusal = HttpError(503, "E092", f"there are {self.connections_max:,} connections already", hint)
             if len(self.connections) > self.connections_max + limits.connections_refused_max:
                 self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        if self._too_many:
+        if self._refusal:
             # Not before: who hangs up on somebody who is speaking is not heard.
-            self.refuse(self._too_many)
+            self.refuse(self._refusal)
             return
         self._head_bytes += len(data)
         super().data_received(data)
         if not self._in_body and self._head_bytes > limits.head_bytes_max and not self.transport.is_closing():
-            self.refuse(Refused(431, "E092", f"the headers have more than {limits.head_bytes_max:,} bytes"))
+            self.refuse(HttpError(431, "E092", f"the headers have more than {limits.head_bytes_max:,} bytes"))
 
     def eof_received(self) -> bool:  # type: ignore[override]  # true: the connection stays open the other way
         """Who has said all that he wants to say may still hear the answer; who leaves a stream of events has gone."""
         cycle: RequestResponseCycle | None = self.cycle
-        self._said_all = cycle is not None and not cycle.response_started and not cycle.more_body
-        return self._said_all and self.scheme == "http"
+        self._has_client_finished = cycle is not None and not cycle.response_started and not cycle.more_body
+        return self._has_client_finished and self.scheme == "http"
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._said_all and self.cycle.response_complete:
+        if self._has_client_finished and self.cycle.response_complete:
             self.transport.close()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._asked = self.loop.time()
+        self._request_started_at = self.loop.time()
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
@@ -72,13 +72,13 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self._in_body = False
         self._head_bytes = 0
-        self._asked = None
+        self._request_started_at = None
 
-    def end_overdue(self) -> None:
+    def refuse_overdue(self) -> None:
         """To be called every second."""
-        if self._asked is not None and self.loop.time() - self._asked > limits.request_s_max:
-            self._asked = None
-            self.refuse(Refused(408, "E108", f"the request took more than {limits.request_s_max} seconds to come"))
+        if self._request_started_at is not None and self.loop.time() - self._request_started_at > limits.request_s_max:
+            self._request_started_at = None
+            self.refuse(HttpError(408, "E108", f"the request took more than {limits.request_s_max} seconds to come"))
 
     def send_400_response(self, msg: str) -> None:
         hint = "The broker speaks HTTP/1.1."
@@ -91,34 +91,34 @@ class Connection(HttpToolsProtocol):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
-            answer = error_answer(problem)
-            lines = [f"HTTP/1.1 {answer.status} {http.HTTPStatus(answer.status).phrase}".encode()]
+            response = error_response(problem)
+            lines = [f"HTTP/1.1 {response.status} {http.HTTPStatus(response.status).phrase}".encode()]
             headers = [
-                (b"content-type", answer.kind),
-                (b"content-length", str(len(answer.body)).encode()),
+                (b"content-type", response.content_type),
+                (b"content-length", str(len(response.body)).encode()),
                 (b"connection", b"close"),
-                *answer.headers,
+                *response.headers,
             ]
             lines += [name + b": " + value for name, value in headers]
-            self.transport.write(b"\r\n".join([*lines, b"", answer.body]))
+            self.transport.write(b"\r\n".join([*lines, b"", response.body]))
         self.transport.close()
 
 
-class Talker(Protocol):
+class WebSocketHandler(Protocol):
     """Who speaks on a WebSocket."""
 
-    def read(self, text: bytes | None) -> None:
+    def receive_message(self, text: bytes | None) -> None:
         """A message; None if it is binary."""
 
-    def writable(self) -> None:
+    def on_writable(self) -> None:
         """What was written has gone out, or nobody is there any more."""
 
 
-class Wire(WebSocketsSansIOProtocol):
+class WebSocketConnection(WebSocketsSansIOProtocol):
     """A WebSocket that is read and written without queues: messages go to its talker as they come."""
 
     EXTENSION: Final = "smile.wire"
-    talker: Talker | None = None
+    handler: WebSocketHandler | None = None
 
     @property
     def is_writable(self) -> bool:
@@ -128,38 +128,38 @@ class Wire(WebSocketsSansIOProtocol):
     def is_closed(self) -> bool:
         return self.disconnected or self.close_sent or self.conn.state is not State.OPEN
 
-    def tell(self, data: bytes) -> None:
+    def send_text(self, data: bytes) -> None:
         """A text message; nothing if nobody is there."""
         if not self.is_closed:
-            self.transport.write(text_frame(data))
+            self.transport.write(encode_text_frame(data))
 
-    def end(self, code: int) -> None:
+    def close(self, code: int) -> None:
         """Nothing is said after it, and nothing heard."""
         if not self.is_closed:
             self.queue.put_nowait({"type": "websocket.disconnect", "code": code})
             self.conn.send_close(code)
             self.transport.write(b"".join(self.conn.data_to_send()))
-            self.hold(False)
+            self.set_reading_paused(False)
             self.close_sent = True
             self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
 
-    def hold(self, on: bool) -> None:
+    def set_reading_paused(self, is_paused: bool) -> None:
         """Whether the connection is not to be read from."""
-        if on != self.read_paused and not self.transport.is_closing():
-            self.read_paused = on
-            (self.transport.pause_reading if on else self.transport.resume_reading)()
+        if is_paused != self.read_paused and not self.transport.is_closing():
+            self.read_paused = is_paused
+            (self.transport.pause_reading if is_paused else self.transport.resume_reading)()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._tell_writable()
+        self._notify_writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._tell_writable()
+        self._notify_writable()
 
-    def _tell_writable(self) -> None:
-        if self.talker is not None:
-            self.talker.writable()
+    def _notify_writable(self) -> None:
+        if self.handler is not None:
+            self.handler.on_writable()
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -169,11 +169,11 @@ class Wire(WebSocketsSansIOProtocol):
     def send_receive_event_to_app(self) -> None:
         data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
         self.frames = []
-        if self.talker is not None and not self.close_sent:
-            self.talker.read(data if self.curr_msg_data_type == "text" else None)
+        if self.handler is not None and not self.close_sent:
+            self.handler.receive_message(data if self.curr_msg_data_type == "text" else None)
 
 
-def text_frame(data: bytes) -> bytes:
+def encode_text_frame(data: bytes) -> bytes:
     """A message of text as RFC 6455 has it: in one frame, which a server does not mask."""
     size = len(data)
     if size < 126:

@@ -16,22 +16,22 @@ from pyarrow import flight
 from smile import limits
 from smile.errors import SmileError, error
 from smile.gateway.access import PROGRAM, Access, Right
-from smile.gateway.rates import Rates
-from smile.log.remote import Told, Wrong
+from smile.gateway.rate_limiter import RateLimiter
+from smile.log.remote import FlightErrorInfo, WireError
 
-CALL: Final = "call"
+CALL_MIDDLEWARE: Final = "call"
 """The name of the middleware that a call is."""
 
-READER: Final = "the log's readers"
+LOG_READER: Final = "the log's readers"
 """No name of a principal has a space in it."""
 
 logger = logging.getLogger("smile.gateway.flight")
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Asked = TypeVar("Asked")
+MessageT = TypeVar("MessageT")
 
-_KINDS: Final[Mapping[str, type[flight.FlightError]]] = {
+_ERROR_TYPES: Final[Mapping[str, type[flight.FlightError]]] = {
     "E090": flight.FlightUnauthorizedError,
     "E091": flight.FlightUnauthenticatedError,
     "E098": flight.FlightUnavailableError,
@@ -45,19 +45,19 @@ _KINDS: Final[Mapping[str, type[flight.FlightError]]] = {
 def flight_error(problem: SmileError) -> flight.FlightError:
     """With the code in front of the text, and all of it as JSON beside."""
     first = problem.diagnostics[0]
-    message, hint = _cut(first.message), first.hint and _cut(first.hint)
-    extra = msgspec.json.encode(Told(Wrong(first.code, message, hint)))
-    return _KINDS.get(first.code, flight.FlightServerError)(f"{first.code}: {message}", extra)
+    message, hint = _shorten(first.message), first.hint and _shorten(first.hint)
+    extra = msgspec.json.encode(FlightErrorInfo(WireError(first.code, message, hint)))
+    return _ERROR_TYPES.get(first.code, flight.FlightServerError)(f"{first.code}: {message}", extra)
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     """In bytes, since that is what headers are measured in; each of them may be written as three."""
-    most = limits.flight_error_chars_max
-    found = text.encode(errors="replace")
-    return text if len(found) <= most else found[:most].decode(errors="ignore") + "…"
+    bytes_max = limits.flight_error_chars_max
+    encoded = text.encode(errors="replace")
+    return text if len(encoded) <= bytes_max else encoded[:bytes_max].decode(errors="ignore") + "…"
 
 
-def telling(method: Callable[P, T]) -> Callable[P, T]:
+def report_errors(method: Callable[P, T]) -> Callable[P, T]:
     """What goes wrong in it is told to the client as an error of Arrow Flight."""
 
     @functools.wraps(method)
@@ -65,12 +65,12 @@ def telling(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*args, **kwargs)
         except Exception as problem:  # noqa: BLE001  # pyarrow would send the client the whole traceback
-            raise told(problem) from None
+            raise to_flight_error(problem) from None
 
     return wrapped
 
 
-def told(problem: Exception) -> flight.FlightError:
+def to_flight_error(problem: Exception) -> flight.FlightError:
     if isinstance(problem, flight.FlightError):
         return problem
     if isinstance(problem, SmileError):
@@ -79,67 +79,67 @@ def told(problem: Exception) -> flight.FlightError:
     return flight.FlightInternalError("the broker failed; its log says why")
 
 
-def decoded(what: str, body: Any, kind: type[Asked]) -> Asked:
+def decode_message(name: str, body: Any, message_type: type[MessageT]) -> MessageT:
     """A message of a client, as a buffer."""
     if body is not None and len(body) > limits.flight_request_bytes_max:
-        raise error("E092", f"{what} is larger than {limits.flight_request_bytes_max:,} bytes")
+        raise error("E092", f"{name} is larger than {limits.flight_request_bytes_max:,} bytes")
     try:
-        return msgspec.json.decode(b"" if body is None else bytes(body), type=kind)
+        return msgspec.json.decode(b"" if body is None else bytes(body), type=message_type)
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise error("E093", f"{what} is wrong: {problem}") from None
+        raise error("E093", f"{name} is wrong: {problem}") from None
 
 
 # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Call(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+class FlightCall(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
     """A call under way. What it holds is given back when it is over, however it ends."""
 
-    def __init__(self, calls: "Calls", principal: str, token: str) -> None:
+    def __init__(self, calls: "FlightCallFactory", principal: str, token: str) -> None:
         self.principal = principal
-        self.held = ExitStack()
+        self.resources = ExitStack()
         self._calls = calls
         self._token = token
-        self.held.callback(calls.leave, principal)
+        self.resources.callback(calls.end_call, principal)
 
     def call_completed(self, exception: Exception | None) -> None:
-        self.held.close()
+        self.resources.close()
 
     def require(self, right: Right, name: str) -> None:
         """E090 if it may not, and E091 once its token is good no more."""
-        self._calls.identified(self._token)
-        if not self.may(right, name):
+        self._calls.identify(self._token)
+        if not self.is_allowed(right, name):
             hint = f"Somebody with the data directory can: smile grant {right} ON {name} TO {self.principal}"
-            raise error("E090", f"{self.principal} may not {_DOING[right]} {name}", hint=hint)
+            raise error("E090", f"{self.principal} may not {_RIGHT_VERBS[right]} {name}", hint=hint)
 
-    def may(self, right: Right, name: str) -> bool:
-        return self._calls.access.may(self.principal, right, name)
+    def is_allowed(self, right: Right, name: str) -> bool:
+        return self._calls.access.is_allowed(self.principal, right, name)
 
     @property
-    def is_reader(self) -> bool:
-        return self.principal == READER
+    def is_log_reader(self) -> bool:
+        return self.principal == LOG_READER
 
-    def require_log(self) -> None:
-        if not self.is_reader:
+    def require_log_access(self) -> None:
+        if not self.is_log_reader:
             self.require(Right.admin, PROGRAM)
 
-    def require_going_on(self, context: flight.ServerCallContext) -> None:
+    def require_active(self, context: flight.ServerCallContext) -> None:
         """An error if nobody listens any more, or the broker stops."""
         if context.is_cancelled():
             raise flight.FlightCancelledError("the client has gone")
-        self._calls.require_open()
+        self._calls.require_running()
 
 
-_DOING: Final = {Right.publish: "publish to", Right.subscribe: "subscribe to", Right.admin: "administer"}
+_RIGHT_VERBS: Final = {Right.publish: "publish to", Right.subscribe: "subscribe to", Right.admin: "administer"}
 
 
-class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+class FlightCallFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Lets calls in: whoever has a token, as long as there are not too many. `log_token` lets its holder read the log,
     and do nothing else: it is for Spark's tasks, and ends with this process."""
 
-    def __init__(self, access: Access, requests: Rates, log_token: str) -> None:
+    def __init__(self, access: Access, request_limiter: RateLimiter, log_token: str) -> None:
         self.access = access
-        self._requests = requests
+        self._request_limiter = request_limiter
         self.log_token = log_token
         self.stopping = threading.Event()
         self._lock = threading.Lock()
@@ -150,40 +150,40 @@ class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def count(self) -> int:
         return sum(self._counts.values())
 
-    @telling
-    def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str | bytes]]) -> Call:
-        self.require_open()
-        token = _bearer(headers)
-        principal = self.identified(token)
-        if principal != READER:
-            self._requests.spend(principal, 1)
+    @report_errors
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str | bytes]]) -> FlightCall:
+        self.require_running()
+        token = _bearer_token(headers)
+        principal = self.identify(token)
+        if principal != LOG_READER:
+            self._request_limiter.spend(principal, 1)
         with self._lock:
-            if self._counts[principal == READER] >= limits.flight_calls_max:
+            if self._counts[principal == LOG_READER] >= limits.flight_calls_max:
                 hint = "Try again later, or end some."
                 raise error("E092", f"{limits.flight_calls_max} calls are under way already", hint=hint)
-            self._counts[principal == READER] += 1
-        return Call(self, principal, token)
+            self._counts[principal == LOG_READER] += 1
+        return FlightCall(self, principal, token)
 
-    def leave(self, principal: str) -> None:
+    def end_call(self, principal: str) -> None:
         with self._lock:
-            self._counts[principal == READER] -= 1
+            self._counts[principal == LOG_READER] -= 1
 
-    def identified(self, token: str) -> str:
+    def identify(self, token: str) -> str:
         """Whose token it is."""
         if hmac.compare_digest(token.encode(), self.log_token.encode()):
-            return READER
+            return LOG_READER
         principal = self.access.principal(token)
         if principal is None:
             hint = "Send it as a header, authorization: Bearer TOKEN."
             raise error("E091", "there is no such token" if token else "a token is needed", hint=hint)
         return principal
 
-    def require_open(self) -> None:
+    def require_running(self) -> None:
         if self.stopping.is_set():
             raise error("E098", "the broker is stopping", hint="Try again when it has been started anew.")
 
 
-def _bearer(headers: Mapping[str, Sequence[str | bytes]]) -> str:
+def _bearer_token(headers: Mapping[str, Sequence[str | bytes]]) -> str:
     for name, values in headers.items():
         if name.casefold() == "authorization" and values:
             value = values[0] if isinstance(values[0], str) else values[0].decode(errors="replace")
@@ -193,9 +193,9 @@ def _bearer(headers: Mapping[str, Sequence[str | bytes]]) -> str:
     return ""
 
 
-def guarded(batches: Iterator[T]) -> Iterator[T]:
+def report_stream_errors(batches: Iterator[T]) -> Iterator[T]:
     """What goes wrong while an answer is made is told too."""
     try:
         yield from batches
     except Exception as problem:  # noqa: BLE001  # as in `telling`
-        raise told(problem) from None
+        raise to_flight_error(problem) from None

@@ -12,28 +12,28 @@ from smile.broker.broker import Broker
 from smile.broker.view import View
 from smile.errors import SmileError, error
 from smile.gateway.access import PROGRAM, Access, Right
-from smile.gateway.answers import Refused
-from smile.gateway.frames import Frames, server_sent, websocket_frame
-from smile.gateway.origins import one_header
-from smile.gateway.rates import Rates
-from smile.gateway.rounds import Returns, Rounds
+from smile.gateway.delivery_scheduler import DeliveryScheduler, PendingPublications
+from smile.gateway.frames import FrameEncoder, encode_sse, encode_websocket
+from smile.gateway.http_response import HttpError
+from smile.gateway.origins import single_header
+from smile.gateway.rate_limiter import RateLimiter
 from smile.settings import Settings
 
 TOKEN_PROTOCOL = "smile.token."
 
 
 @dataclass(frozen=True)
-class Visitor:
+class Caller:
     """Who calls, and by which token."""
 
     principal: str
     token: str | None
 
 
-class Follower(Protocol):
+class Subscriber(Protocol):
     """Who subscribes to a view, on whatever connection."""
 
-    visitor: Visitor
+    caller: Caller
     view: View
 
     def wake(self) -> None:
@@ -51,30 +51,30 @@ class Gateway:
         self.settings = settings
         self.access = access
         self.loop = loop
-        self.rounds = Rounds(loop)
-        self.returns = Returns(loop)
-        self.frames = Frames(websocket_frame)
-        self.server_sent = Frames(server_sent)
-        self.requests = Rates(settings.requests_per_second_max, "requests")
-        self.events = Rates(settings.events_per_second_max, "events")
-        self.followers: set[Follower] = set()
+        self.scheduler = DeliveryScheduler(loop)
+        self.pending_publications = PendingPublications(loop)
+        self.websocket_frames = FrameEncoder(encode_websocket)
+        self.sse_frames = FrameEncoder(encode_sse)
+        self.request_limiter = RateLimiter(settings.requests_per_second_max, "requests")
+        self.event_limiter = RateLimiter(settings.events_per_second_max, "events")
+        self.subscribers: set[Subscriber] = set()
         self.stopping = False
         self.counts: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
-        self.program_turn = asyncio.Lock()
-        self.connections: Callable[[], int] = lambda: 0
+        self.program_lock = asyncio.Lock()
+        self.connection_count: Callable[[], int] = lambda: 0
         """How many there are; the server knows."""
         # Snapshots and programs are made beside the loop, few at a time: each may take seconds and much memory.
         self.workers = ThreadPoolExecutor(limits.gateway_threads, "smile-gateway")
 
     # ── rights ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def visitor(self, headers: Iterable[tuple[bytes, bytes]], protocols: Iterable[str] = ()) -> Visitor:
+    def authenticate(self, headers: Iterable[tuple[bytes, bytes]], protocols: Iterable[str] = ()) -> Caller:
         """E091 if a token is asked for, and there is none or a wrong one."""
-        given = one_header(headers, b"authorization")
+        authorization = single_header(headers, b"authorization")
         token = None
-        if given is not None:
-            scheme, _, token = given.partition(" ")
+        if authorization is not None:
+            scheme, _, token = authorization.partition(" ")
             if scheme.casefold() != "bearer" or not token.strip():
                 raise error("E091", "the header Authorization has no bearer token", hint=_TOKEN_HINT)
             token = token.strip()
@@ -84,46 +84,46 @@ class Gateway:
         principal = self.access.principal(token)
         if principal is None:
             raise error("E091", "a token is needed" if token is None else "the token is not known", hint=_TOKEN_HINT)
-        return Visitor(principal, token)
+        return Caller(principal, token)
 
-    def may(self, visitor: Visitor, right: Right, name: str) -> bool:
+    def is_allowed(self, caller: Caller, right: Right, name: str) -> bool:
         """Whether it may now: a token that was revoked is nobody's."""
-        known = self.access.principal(visitor.token) == visitor.principal
-        return known and self.access.may(visitor.principal, right, name)
+        is_valid = self.access.principal(caller.token) == caller.principal
+        return is_valid and self.access.is_allowed(caller.principal, right, name)
 
-    def require(self, visitor: Visitor, right: Right, name: str = PROGRAM) -> None:
-        if not self.may(visitor, right, name):
-            raise self.not_allowed(visitor, right, name)
+    def require(self, caller: Caller, right: Right, name: str = PROGRAM) -> None:
+        if not self.is_allowed(caller, right, name):
+            raise self.denial_error(caller, right, name)
 
-    def not_allowed(self, visitor: Visitor, right: Right, name: str) -> SmileError:
+    def denial_error(self, caller: Caller, right: Right, name: str) -> SmileError:
         """E091 if the token is good no more, else E090."""
-        if self.access.principal(visitor.token) != visitor.principal:
+        if self.access.principal(caller.token) != caller.principal:
             return error("E091", "the token was revoked", hint=_TOKEN_HINT)
-        shown = name[: limits.principal_chars_max]
-        hint = f"An administrator may say: smile grant {right} ON {shown} TO {visitor.principal}"
-        return error("E090", f"{visitor.principal} has no right to {right} ON {shown}", hint=hint)
+        shown_name = name[: limits.principal_chars_max]
+        hint = f"An administrator may say: smile grant {right} ON {shown_name} TO {caller.principal}"
+        return error("E090", f"{caller.principal} has no right to {right} ON {shown_name}", hint=hint)
 
     # ── subscribers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def follow(self, follower: Follower) -> None:
+    def add_subscriber(self, subscriber: Subscriber) -> None:
         """E092 if there are too many."""
-        if len(self.followers) >= self.settings.subscriptions_max:
+        if len(self.subscribers) >= self.settings.subscriptions_max:
             hint = "The setting subscriptions_max has the limit."
-            raise Refused(503, "E092", f"there are {len(self.followers):,} subscriptions already", hint)
-        self.followers.add(follower)
+            raise HttpError(503, "E092", f"there are {len(self.subscribers):,} subscriptions already", hint)
+        self.subscribers.add(subscriber)
 
-    def unfollow(self, follower: Follower) -> None:
-        self.followers.discard(follower)
+    def remove_subscriber(self, subscriber: Subscriber) -> None:
+        self.subscribers.discard(subscriber)
 
     def end_revoked(self) -> None:
         """Ends the subscriptions of those who have no right to them any more; to be called every second."""
-        held: dict[tuple[Visitor, str], bool] = {}
-        for follower in list(self.followers):
-            asked = follower.visitor, follower.view.name
-            if asked not in held:
-                held[asked] = self.may(follower.visitor, Right.subscribe, follower.view.name)
-            if not held[asked]:
-                follower.end(self.not_allowed(follower.visitor, Right.subscribe, follower.view.name))
+        allowed: dict[tuple[Caller, str], bool] = {}
+        for subscriber in list(self.subscribers):
+            key = subscriber.caller, subscriber.view.name
+            if key not in allowed:
+                allowed[key] = self.is_allowed(subscriber.caller, Right.subscribe, subscriber.view.name)
+            if not allowed[key]:
+                subscriber.end(self.denial_error(subscriber.caller, Right.subscribe, subscriber.view.name))
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -135,11 +135,11 @@ class Gateway:
         """No publication is taken any more; those under way are finished and answered. Server-sent events end;
         WebSockets are closed by the server, with the code that says: come again."""
         self.stopping = True
-        end = self.loop.time() + limits.stop_s_max / 2
-        while self.returns.pending and self.loop.time() < end:
+        deadline = self.loop.time() + limits.stop_s_max / 2
+        while self.pending_publications.count and self.loop.time() < deadline:
             await asyncio.sleep(0.01)
-        for follower in list(self.followers):
-            follower.wake()
+        for subscriber in list(self.subscribers):
+            subscriber.wake()
         self.workers.shutdown(wait=False, cancel_futures=True)
 
 

@@ -4,11 +4,11 @@ from functools import cache
 from typing import Any, Final
 
 from smile import __version__, limits
-from smile.gateway.answers import Answer, encode
-from smile.gateway.calls import Call
+from smile.gateway.http_request import HttpRequest
+from smile.gateway.http_response import HttpResponse, encode
 from smile.gateway.publish import ARROW
-from smile.gateway.views import KINDS
-from smile.log.frame import END, NOTHING
+from smile.gateway.snapshots import CONTENT_TYPES
+from smile.log.input_batch import END, HORIZON_MIN
 
 Json = dict[str, Any]
 
@@ -36,37 +36,39 @@ _REASONS: Final = {
     "503": "Not now: the broker is full, is stopping, or has failed.",
     "504": "The view did not come so far in time.",
 }
-_DIFFERENCE: Final = ("added", "changed", "dropped", "unchanged", "streams_added", "streams_dropped")
-_EVERYWHERE: Final = ("400", "403", "405", "408", "431", "503")
-_ASKED: Final = ("401", "429")
+_DIFFERENCE_FIELDS: Final = ("added", "changed", "dropped", "unchanged", "streams_added", "streams_dropped")
+_COMMON_STATUSES: Final = ("400", "403", "405", "408", "431", "503")
+_TOKEN_STATUSES: Final = ("401", "429")
 
 
 def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _answers(content: Json, more: tuple[str, ...] = (), status: str = "200", public: bool = False) -> Json:
-    told = {status: {"description": "Done.", "content": content}}
-    for code in sorted({*_EVERYWHERE, *(() if public else _ASKED), *more}):
-        told[code] = {"description": _REASONS[code], "content": {"application/json": {"schema": _ref("Failure")}}}
-    return told
+def _responses(
+    content: Json, extra_statuses: tuple[str, ...] = (), status: str = "200", is_public: bool = False
+) -> Json:
+    responses = {status: {"description": "Done.", "content": content}}
+    for code in sorted({*_COMMON_STATUSES, *(() if is_public else _TOKEN_STATUSES), *extra_statuses}):
+        responses[code] = {"description": _REASONS[code], "content": {"application/json": {"schema": _ref("Failure")}}}
+    return responses
 
 
 def _json(schema: Json) -> Json:
     return {"application/json": {"schema": schema}}
 
 
-def _named(what: str) -> Json:
+def _name_parameter(kind: str) -> Json:
     return {
-        "name": what,
+        "name": kind,
         "in": "path",
         "required": True,
-        "description": f"The {what}'s name.",
+        "description": f"The {kind}'s name.",
         "schema": {"type": "string", "minLength": 1, "pattern": "^[^/]+$"},
     }
 
 
-def _query(name: str, schema: Json, description: str) -> Json:
+def _query_parameter(name: str, schema: Json, description: str) -> Json:
     return {"name": name, "in": "query", "description": description, "schema": schema}
 
 
@@ -81,7 +83,7 @@ _CONDITIONS: Final[Json] = {
         "type": "object",
         "patternProperties": {
             r"^where\..+$": {"type": "string"},
-            r"^after\..+$": {"type": "string", "pattern": f"^({NOTHING}|[0-9]{{1,18}}|[1-8][0-9]{{18}}|{END})$"},
+            r"^after\..+$": {"type": "string", "pattern": f"^({HORIZON_MIN}|[0-9]{{1,18}}|[1-8][0-9]{{18}}|{END})$"},
         },
         "additionalProperties": False,
     },
@@ -122,9 +124,9 @@ def _publish() -> Json:
                     ARROW: _BINARY,
                 },
             },
-            "responses": _answers(_json(_ref("Published")), ("404", "409", "413", "415")),
+            "responses": _responses(_json(_ref("Published")), ("404", "409", "413", "415")),
         },
-        "parameters": [_named("stream")],
+        "parameters": [_name_parameter("stream")],
     }
 
 
@@ -135,38 +137,44 @@ def _silence() -> Json:
         "properties": {"to": _ref("Tick")},
         "additionalProperties": False,
     }
-    answer = {"type": "object", "required": ["silent"], "properties": {"silent": _ref("Tick")}}
+    response = {"type": "object", "required": ["silent"], "properties": {"silent": _ref("Tick")}}
     return {
         "post": {
             "operationId": "silence",
             "summary": "Declare that nothing more happens up to a tick, in a stream whose publishers supply the ticks.",
             "requestBody": {"required": True, "content": _json(schema)},
-            "responses": _answers(_json(answer), ("404", "409", "413")),
+            "responses": _responses(_json(response), ("404", "409", "413")),
         },
-        "parameters": [_named("stream")],
+        "parameters": [_name_parameter("stream")],
     }
 
 
 def _view() -> Json:
     wait = {"type": "integer", "minimum": 0, "maximum": limits.wait_ms_max, "default": limits.wait_ms_default}
-    contents = {KINDS["json"]: {"schema": _ref("Snapshot")}, KINDS["ndjson"]: _TEXT, KINDS["csv"]: _TEXT}
+    contents = {
+        CONTENT_TYPES["json"]: {"schema": _ref("Snapshot")},
+        CONTENT_TYPES["ndjson"]: _TEXT,
+        CONTENT_TYPES["csv"]: _TEXT,
+    }
     return {
         "get": {
             "operationId": "snapshot",
             "summary": "All rows that the view shows now.",
             "parameters": [
-                _query("format", {"type": "string", "enum": list(KINDS)}, "Goes before the header Accept."),
-                _query("wait_ms", wait, "How long to wait for the ticks of `after.STREAM`."),
+                _query_parameter(
+                    "format", {"type": "string", "enum": list(CONTENT_TYPES)}, "Goes before the header Accept."
+                ),
+                _query_parameter("wait_ms", wait, "How long to wait for the ticks of `after.STREAM`."),
                 _CONDITIONS,
             ],
-            "responses": _answers({**contents, KINDS["arrow"]: _BINARY}, ("404", "406", "410", "413", "504")),
+            "responses": _responses({**contents, CONTENT_TYPES["arrow"]: _BINARY}, ("404", "406", "410", "413", "504")),
         },
         "delete": {
             "operationId": "dropView",
             "summary": "Drop the view from the program.",
-            "responses": _answers(_json(_ref("Difference")), ("404", "409")),
+            "responses": _responses(_json(_ref("Difference")), ("404", "409")),
         },
-        "parameters": [_named("view")],
+        "parameters": [_name_parameter("view")],
     }
 
 
@@ -178,37 +186,37 @@ def _changes() -> Json:
             "operationId": "changes",
             "summary": "What the view shows, then what changes, as server-sent events: reset, change, progress, end.",
             "parameters": [
-                _query("resume", {"type": "string"}, "The id of the last progress, to go on from there."),
+                _query_parameter("resume", {"type": "string"}, "The id of the last progress, to go on from there."),
                 last,
                 _CONDITIONS,
             ],
-            "responses": _answers({"text/event-stream": {"schema": event}}, ("404",)),
+            "responses": _responses({"text/event-stream": {"schema": event}}, ("404",)),
         },
-        "parameters": [_named("view")],
+        "parameters": [_name_parameter("view")],
     }
 
 
 def _program() -> Json:
-    form = _query(
+    form = _query_parameter(
         "format", {"type": "string", "enum": ["text", "json"], "default": "text"}, "As written, or described."
     )
-    dry_run = _query(
+    dry_run = _query_parameter(
         "dry_run", {"type": "string", "enum": ["true", "false"], "default": "false"}, "Only tell the difference."
     )
-    shown = {"text/plain": _TEXT, "text/x-mmpl": _TEXT, "application/json": {"schema": _ref("Program")}}
+    content = {"text/plain": _TEXT, "text/x-mmpl": _TEXT, "application/json": {"schema": _ref("Program")}}
     return {
         "get": {
             "operationId": "program",
             "summary": "The program that runs.",
             "parameters": [form],
-            "responses": _answers(shown),
+            "responses": _responses(content),
         },
         "put": {
             "operationId": "applyProgram",
             "summary": "Make this the program that runs. Answered once new and changed views have caught up.",
             "parameters": [dry_run],
             "requestBody": {"required": True, "content": {"text/plain": _TEXT, "text/x-mmpl": _TEXT}},
-            "responses": _answers(_json(_ref("Difference")), ("409", "410", "413")),
+            "responses": _responses(_json(_ref("Difference")), ("409", "410", "413")),
         },
     }
 
@@ -219,32 +227,37 @@ def _views() -> Json:
             "operationId": "addView",
             "summary": "Add views to the program, and subscribe to them.",
             "requestBody": {"required": True, "content": {"text/plain": _TEXT}},
-            "responses": _answers(_json(_ref("Difference")), ("409", "410", "413"), "201"),
+            "responses": _responses(_json(_ref("Difference")), ("409", "410", "413"), "201"),
         }
     }
 
 
-def _read(name: str, summary: str, content: Json, public: bool = False) -> Json:
-    answers = _answers(content, public=public)
+def _get_operation(name: str, summary: str, content: Json, is_public: bool = False) -> Json:
+    responses = _responses(content, is_public=is_public)
     if name == "health":
-        answers["503"] = {"description": "It is not well.", "content": content}
+        responses["503"] = {"description": "It is not well.", "content": content}
     return {
-        "get": {"operationId": name, "summary": summary, "responses": answers, **({"security": []} if public else {})}
+        "get": {
+            "operationId": name,
+            "summary": summary,
+            "responses": responses,
+            **({"security": []} if is_public else {}),
+        }
     }
 
 
 def _websocket() -> Json:
-    answers = _answers({}, ("401", "426"), "101", public=True)
-    del answers["101"]["content"]
+    responses = _responses({}, ("401", "426"), "101", is_public=True)
+    del responses["101"]["content"]
     summary = "A WebSocket: publish and subscribe on one connection, a JSON object a message."
-    return {"get": {"operationId": "webSocket", "summary": summary, "responses": answers}}
+    return {"get": {"operationId": "webSocket", "summary": summary, "responses": responses}}
 
 
 def _schemas() -> Json:
-    return {**_told_schemas(), **_program_schemas()}
+    return {**_data_schemas(), **_program_schemas()}
 
 
-def _told_schemas() -> Json:
+def _data_schemas() -> Json:
     """Of what is published and shown."""
     anything: Json = {"type": "object"}
     return {
@@ -316,8 +329,8 @@ def _program_schemas() -> Json:
         },
         "Difference": {
             "type": "object",
-            "required": list(_DIFFERENCE),
-            "properties": dict.fromkeys(_DIFFERENCE, names),
+            "required": list(_DIFFERENCE_FIELDS),
+            "properties": dict.fromkeys(_DIFFERENCE_FIELDS, names),
         },
         "Error": {
             "type": "object",
@@ -353,10 +366,10 @@ def document() -> Json:
             "/views/{view}": _view(),
             "/views/{view}/changes": _changes(),
             "/program": _program(),
-            "/status": _read("status", "How the broker fares.", _json({"type": "object"})),
-            "/metrics": _read("metrics", "The same for Prometheus.", {"text/plain": _TEXT}),
-            "/health": _read("health", "Whether it is well.", _json(health), public=True),
-            "/openapi.json": _read("openapi", "This document.", _json({"type": "object"}), public=True),
+            "/status": _get_operation("status", "How the broker fares.", _json({"type": "object"})),
+            "/metrics": _get_operation("metrics", "The same for Prometheus.", {"text/plain": _TEXT}),
+            "/health": _get_operation("health", "Whether it is well.", _json(health), is_public=True),
+            "/openapi.json": _get_operation("openapi", "This document.", _json({"type": "object"}), is_public=True),
             "/ws": _websocket(),
         },
         "components": {
@@ -366,6 +379,6 @@ def document() -> Json:
     }
 
 
-async def described(call: Call) -> Answer:
-    call.query(())
-    return Answer(encode(document()))
+async def show_document(request: HttpRequest) -> HttpResponse:
+    request.query(())
+    return HttpResponse(encode(document()))

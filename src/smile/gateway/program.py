@@ -5,33 +5,33 @@ from typing import Any
 
 from smile import limits
 from smile.errors import SmileError, error
-from smile.gateway import edits
+from smile.gateway import program_edits
 from smile.gateway.access import Right
-from smile.gateway.answers import TEXT, Answer, Faulty, Refused, encode
-from smile.gateway.calls import Call, logger
-from smile.knowledge.types import Course, RelationType
-from smile.program import Compiled
+from smile.gateway.http_request import HttpRequest, logger
+from smile.gateway.http_response import TEXT, HttpError, HttpResponse, ProgramError, encode
+from smile.knowledge.types import MaskDirection, RelationType
+from smile.program import CompiledProgram
 from smile.source import Source
 
 MMPL = "text/x-mmpl"
 
 
-async def show(call: Call) -> Answer:
-    call.require(Right.admin)
-    form = call.query(("format",)).get("format", "text")
-    compiled = call.gateway.broker.compiled
-    if form == "text":
+async def show_program(request: HttpRequest) -> HttpResponse:
+    request.require(Right.admin)
+    requested_format = request.query(("format",)).get("format", "text")
+    compiled = request.gateway.broker.compiled
+    if requested_format == "text":
         is_mmpl = compiled.source.name.lower().endswith(".mmpl")
-        kind = f"{MMPL}; charset=utf-8".encode() if is_mmpl else TEXT
-        return Answer(compiled.source.text.encode(errors="replace"), 200, kind)
-    if form != "json":
-        raise error("E093", f"there is no format {form[:100]!r}", hint="There are text, json.")
-    return Answer(encode(described(compiled, set(call.gateway.broker.views))))
+        content_type = f"{MMPL}; charset=utf-8".encode() if is_mmpl else TEXT
+        return HttpResponse(compiled.source.text.encode(errors="replace"), 200, content_type)
+    if requested_format != "json":
+        raise error("E093", f"there is no format {requested_format[:100]!r}", hint="There are text, json.")
+    return HttpResponse(encode(describe_program(compiled, set(request.gateway.broker.views))))
 
 
-def described(compiled: Compiled, subscribed: set[str]) -> dict[str, Any]:
+def describe_program(compiled: CompiledProgram, subscribed: set[str]) -> dict[str, Any]:
     """Streams and views, as a reader of either needs to know them."""
-    program, relations = compiled.written, compiled.analysis.relations
+    program, relations = compiled.original, compiled.analysis.relations
     return {
         "program": compiled.source.text,
         "streams": {
@@ -43,15 +43,15 @@ def described(compiled: Compiled, subscribed: set[str]) -> dict[str, Any]:
             for stream in program.streams
         },
         "views": {
-            view.name: {"subscribed": view.name in subscribed, **_relation(relations[view.name])}
+            view.name: {"subscribed": view.name in subscribed, **_relation_json(relations[view.name])}
             for view in program.views
             if view.name in relations
         },
     }
 
 
-def _relation(type_: RelationType) -> dict[str, Any]:
-    hides = type_.mask.course is not Course.DECIDED
+def _relation_json(type_: RelationType) -> dict[str, Any]:
+    hides = type_.mask.direction is not MaskDirection.DECIDED
     columns = {
         name: {
             "type": str(column.data),
@@ -64,56 +64,58 @@ def _relation(type_: RelationType) -> dict[str, Any]:
     return {"key": list(type_.heading.key), "columns": columns}
 
 
-async def apply(call: Call) -> Answer:
-    call.require(Right.admin)
-    query = call.query(("dry_run",))
+async def apply_program(request: HttpRequest) -> HttpResponse:
+    request.require(Right.admin)
+    query = request.query(("dry_run",))
     dry_run = query.get("dry_run", "false")
     if dry_run not in ("true", "false"):
         raise error("E093", f"dry_run: {dry_run[:100]!r} is neither true nor false")
-    kind = (call.header(b"content-type") or "text/plain").partition(";")[0].strip().lower()
-    source = Source("program.mmpl" if kind == MMPL else "program.smile", await _text(call))
+    content_type = (request.header(b"content-type") or "text/plain").partition(";")[0].strip().lower()
+    source = Source("program.mmpl" if content_type == MMPL else "program.smile", await _read_program(request))
     if dry_run == "true":
-        return Answer(encode(await _told(call, source, lambda: call.gateway.broker.difference(source))))
-    return await _changed(call, source, lambda: source)
+        return HttpResponse(encode(await _run_edit(request, source, lambda: request.gateway.broker.difference(source))))
+    return await _apply_edit(request, source, lambda: source)
 
 
-async def add_view(call: Call) -> Answer:
-    call.require(Right.admin)
-    call.query(())
-    broker = call.gateway.broker
-    own = Source(broker.compiled.source.name, await _text(call))
-    answer = await _changed(call, own, lambda: edits.with_views(broker.compiled, own.text))
-    return Answer(answer.body, 201)
+async def add_view(request: HttpRequest) -> HttpResponse:
+    request.require(Right.admin)
+    request.query(())
+    broker = request.gateway.broker
+    source = Source(broker.compiled.source.name, await _read_program(request))
+    response = await _apply_edit(request, source, lambda: program_edits.add_views(broker.compiled, source.text))
+    return HttpResponse(response.body, 201)
 
 
-async def drop_view(call: Call) -> Answer:
-    call.require(Right.admin)
-    call.query(())
-    broker = call.gateway.broker
-    return await _changed(call, None, lambda: edits.without_view(broker.compiled, broker.view(call.name).name))
+async def drop_view(request: HttpRequest) -> HttpResponse:
+    request.require(Right.admin)
+    request.query(())
+    broker = request.gateway.broker
+    return await _apply_edit(
+        request, None, lambda: program_edits.remove_view(broker.compiled, broker.view(request.name).name)
+    )
 
 
-async def _changed(call: Call, own: Source | None, edit: Callable[[], Source]) -> Answer:
+async def _apply_edit(request: HttpRequest, source: Source | None, edit: Callable[[], Source]) -> HttpResponse:
     """`edit` says what the program becomes, from what it is when its turn has come."""
-    broker = call.gateway.broker
-    async with call.gateway.program_turn:
-        difference = await _told(call, own, lambda: broker.apply(edit()))
-    logger.info("the program was changed", extra={"principal": call.visitor.principal})
-    return Answer(encode(difference))
+    broker = request.gateway.broker
+    async with request.gateway.program_lock:
+        difference = await _run_edit(request, source, lambda: broker.apply(edit()))
+    logger.info("the program was changed", extra={"principal": request.caller.principal})
+    return HttpResponse(encode(difference))
 
 
-async def _told(call: Call, own: Source | None, function: Callable[[], Any]) -> Any:
+async def _run_edit(request: HttpRequest, source: Source | None, function: Callable[[], Any]) -> Any:
     try:
-        return await call.in_thread(function)
+        return await request.run_in_thread(function)
     except SmileError as problem:
-        raise (Faulty(problem, own) if own else problem) from None
+        raise (ProgramError(problem, source) if source else problem) from None
 
 
-async def _text(call: Call) -> str:
+async def _read_program(request: HttpRequest) -> str:
     try:
-        body = await call.body(limits.program_bytes_max)
-    except Refused as problem:
-        raise Refused(413, "E003", f"the program has more than {limits.program_bytes_max:,} bytes") from problem
+        body = await request.read_body(limits.program_bytes_max)
+    except HttpError as problem:
+        raise HttpError(413, "E003", f"the program has more than {limits.program_bytes_max:,} bytes") from problem
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

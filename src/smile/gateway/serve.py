@@ -20,65 +20,65 @@ from smile import limits
 from smile.broker.broker import Broker
 from smile.errors import error
 from smile.gateway.access import Access
-from smile.gateway.app import application
-from smile.gateway.connections import Connection, Wire
-from smile.gateway.flight import FlightServer
+from smile.gateway.app import create_app
+from smile.gateway.connections import HttpConnection, WebSocketConnection
+from smile.gateway.flight_server import FlightServer
 from smile.gateway.gateway import Gateway
-from smile.settings import Settings, address
+from smile.settings import Settings, parse_address
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-def listening(settings: Settings) -> socket.socket:
+def open_listener(settings: Settings) -> socket.socket:
     """E107 if it is not safe to listen there, E106 if it cannot be done."""
     settings.require_safe()
-    host, port = address(settings.listen)
-    found: socket.socket | None = None
+    host, port = parse_address(settings.listen)
+    listener: socket.socket | None = None
     try:
-        family, kind, number, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, number)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # A peer that has vanished is noticed by the system; one that only stalls is not disturbed. Accepted sockets
         # inherit this.
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.peer_idle_s)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        found.bind(place)
-        found.listen(limits.backlog)
-        found.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.peer_idle_s)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind(socket_address)
+        listener.listen(limits.backlog)
+        listener.setblocking(False)
     except (OSError, UnicodeError) as problem:
-        if found is not None:
-            found.close()
+        if listener is not None:
+            listener.close()
         reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else problem
         hint = "Is another broker running? Choose another port with --listen."
         raise error("E106", f"cannot listen on {settings.listen}: {reason}", hint=hint) from None
-    return found
+    return listener
 
 
-def url(settings: Settings, listens: socket.socket) -> str:
-    host = address(settings.listen)[0]
-    shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if settings.tls else 'http'}://{shown}:{listens.getsockname()[1]}"
+def server_url(settings: Settings, listener: socket.socket) -> str:
+    host = parse_address(settings.listen)[0]
+    shown_host = f"[{host}]" if ":" in host else host
+    return f"{'https' if settings.tls else 'http'}://{shown_host}:{listener.getsockname()[1]}"
 
 
-class Served(uvicorn.Server):
+class GatewayServer(uvicorn.Server):
     """A server of one gateway. `stop` may be called from any thread."""
 
-    def __init__(self, broker: Broker, settings: Settings, access: Access, say: Say | None = None) -> None:
+    def __init__(self, broker: Broker, settings: Settings, access: Access, print_line: PrintLine | None = None) -> None:
         self._broker = broker
         self._settings = settings
         self._access = access
-        self._say = say or _say
+        self._print_line = print_line or _print_line
         self.gateway: Gateway | None = None
         self.flight: FlightServer | None = None
         self.ready = threading.Event()
-        bounded = type("Connection", (Connection,), {"connections_max": settings.connections_max})
+        connection_class = type("Connection", (HttpConnection,), {"connections_max": settings.connections_max})
         try:
             config = uvicorn.Config(
                 self._call,
                 interface="asgi3",
-                http=bounded,
-                ws=Wire,
+                http=connection_class,
+                ws=WebSocketConnection,
                 ws_max_size=settings.message_bytes_max,
                 # A subscriber that does not read may be stalled for long, and goes on where it was.
                 ws_ping_interval=None,
@@ -104,21 +104,21 @@ class Served(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self.gateway = Gateway(self._broker, self._settings, self._access, asyncio.get_running_loop())
-        self.gateway.connections = lambda: len(self.server_state.connections)
-        self._application = application(self.gateway)
+        self.gateway.connection_count = lambda: len(self.server_state.connections)
+        self._application = create_app(self.gateway)
         await super().startup(sockets)
         if self._settings.flight:
-            rates = self.gateway.requests, self.gateway.events
-            self.flight = FlightServer(self._broker, self._settings, self._access, *rates)
-            self._say(f"Arrow Flight on {self.flight.location}")
+            limiters = self.gateway.request_limiter, self.gateway.event_limiter
+            self.flight = FlightServer(self._broker, self._settings, self._access, *limiters)
+            self._print_line(f"Arrow Flight on {self.flight.location}")
         self.ready.set()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0 and self.gateway is not None:
             self.gateway.end_revoked()
             for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection):
-                    connection.end_overdue()
+                if isinstance(connection, HttpConnection):
+                    connection.refuse_overdue()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -148,38 +148,38 @@ class Served(uvicorn.Server):
                 loop.remove_signal_handler(signal)
 
 
-def run(broker: Broker, settings: Settings, access: Access, say: Say | None = None) -> None:
+def run(broker: Broker, settings: Settings, access: Access, print_line: PrintLine | None = None) -> None:
     """Until SIGTERM or SIGINT. What was published is in the log then, and the broker is stopped."""
     try:
-        quiet()
-        _allow_files(settings.connections_max)
-        listens = listening(settings)
+        quiet_libraries()
+        _raise_file_limit(settings.connections_max)
+        listener = open_listener(settings)
         try:
-            served = Served(broker, settings, access, say)
-            (say or _say)(f"listening on {url(settings, listens)}")
-            served.run(sockets=[listens])
+            server = GatewayServer(broker, settings, access, print_line)
+            (print_line or _print_line)(f"listening on {server_url(settings, listener)}")
+            server.run(sockets=[listener])
         finally:
-            listens.close()
+            listener.close()
     finally:
         broker.stop()
 
 
-def quiet() -> None:
+def quiet_libraries() -> None:
     """What uvicorn and websockets say of requests has query strings and headers in it, and so secrets."""
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "websockets", "websockets.server"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def _allow_files(connections_max: int) -> None:
+def _raise_file_limit(connections_max: int) -> None:
     """Every connection is an open file; most systems allow few unless asked."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections_max + limits.files_besides
+    wanted = connections_max + limits.other_files_max
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

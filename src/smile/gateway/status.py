@@ -6,43 +6,43 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from smile.gateway.access import Right
-from smile.gateway.answers import Answer, encode
-from smile.gateway.calls import Call
 from smile.gateway.gateway import Gateway
+from smile.gateway.http_request import HttpRequest
+from smile.gateway.http_response import HttpResponse, encode
 from smile.knowledge.json import tick_json
 
 PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
-_LABELLED: Final = {"views": "view", "streams": "stream", "horizons": "stream", "refused": "code"}
+_LABELS: Final = {"views": "view", "streams": "stream", "horizons": "stream", "refused": "code"}
 """Tables whose keys are names: a metric has the name as a label."""
 
 
-async def status(call: Call) -> Answer:
-    call.require(Right.admin)
-    call.query(())
-    return Answer(encode(_jsonable(await call.in_thread(lambda: fares(call.gateway)))))
+async def status(request: HttpRequest) -> HttpResponse:
+    request.require(Right.admin)
+    request.query(())
+    return HttpResponse(encode(_to_json(await request.run_in_thread(lambda: gateway_status(request.gateway)))))
 
 
-async def health(call: Call) -> Answer:
+async def health(request: HttpRequest) -> HttpResponse:
     """A word, which is all that everybody may know."""
-    call.query(())
-    word = "stopping" if call.gateway.stopping else call.gateway.broker.health.partition(":")[0]
-    return Answer(encode({"health": word}), 200 if word == "ok" else 503)
+    request.query(())
+    word = "stopping" if request.gateway.stopping else request.gateway.broker.health.partition(":")[0]
+    return HttpResponse(encode({"health": word}), 200 if word == "ok" else 503)
 
 
-async def metrics(call: Call) -> Answer:
-    call.require(Right.admin)
-    call.query(())
-    told = await call.in_thread(lambda: fares(call.gateway))
-    return Answer("".join(f"{line}\n" for line in prometheus(told)).encode(), 200, PROMETHEUS)
+async def metrics(request: HttpRequest) -> HttpResponse:
+    request.require(Right.admin)
+    request.query(())
+    values = await request.run_in_thread(lambda: gateway_status(request.gateway))
+    return HttpResponse("".join(f"{line}\n" for line in prometheus_lines(values)).encode(), 200, PROMETHEUS)
 
 
-def fares(gateway: Gateway) -> dict[str, Any]:
+def gateway_status(gateway: Gateway) -> dict[str, Any]:
     counts = gateway.counts
-    own = {
-        "connections": gateway.connections(),
-        "subscriptions": len(gateway.followers),
-        "publications_pending": gateway.returns.pending,
+    own_status = {
+        "connections": gateway.connection_count(),
+        "subscriptions": len(gateway.subscribers),
+        "publications_pending": gateway.pending_publications.count,
         "requests": counts["requests"],
         "messages": counts["messages"],
         "events": counts["events"],
@@ -50,48 +50,50 @@ def fares(gateway: Gateway) -> dict[str, Any]:
         "rows": counts["rows"],
         "refused": dict(gateway.refusals),
     }
-    return {**gateway.broker.status(), "gateway": own}
+    return {**gateway.broker.status(), "gateway": own_status}
 
 
-def prometheus(told: Mapping[str, Any]) -> Iterator[str]:
+def prometheus_lines(values: Mapping[str, Any]) -> Iterator[str]:
     """Every number that is told, with the way to it as its name. Those of one name stand together."""
-    found: dict[str, list[str]] = {}
-    for name, labels, value in _numbers(told, "smile", {}):
-        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-        found.setdefault(name, []).append(f"{name}{{{shown}}} {value}" if shown else f"{name} {value}")
-    for name, lines in found.items():
+    lines_by_name: dict[str, list[str]] = {}
+    for name, labels, value in _metric_values(values, "smile", {}):
+        label_text = ",".join(f'{label}="{_escape_label(text)}"' for label, text in labels.items())
+        lines_by_name.setdefault(name, []).append(
+            f"{name}{{{label_text}}} {value}" if label_text else f"{name} {value}"
+        )
+    for name, lines in lines_by_name.items():
         yield f"# TYPE {name} gauge"
         yield from lines
 
 
-def _numbers(
-    told: Mapping[str, Any], name: str, labels: Mapping[str, str]
+def _metric_values(
+    values: Mapping[str, Any], name: str, labels: Mapping[str, str]
 ) -> Iterator[tuple[str, Mapping[str, str], int | float]]:
-    for key, value in told.items():
-        below = f"{name}_{re.sub(r'[^a-zA-Z0-9_]', '_', str(key))}"
+    for key, value in values.items():
+        metric = f"{name}_{re.sub(r'[^a-zA-Z0-9_]', '_', str(key))}"
         if isinstance(value, bool):
-            yield below, labels, int(value)
+            yield metric, labels, int(value)
         elif isinstance(value, int | float):
-            yield below, labels, value
-        elif isinstance(value, Mapping) and key in _LABELLED:
-            one = below.removesuffix("s")
-            for named, inner in value.items():
+            yield metric, labels, value
+        elif isinstance(value, Mapping) and key in _LABELS:
+            singular = metric.removesuffix("s")
+            for label, inner in value.items():
                 if isinstance(inner, Mapping):
-                    yield from _numbers(inner, one, {**labels, _LABELLED[key]: str(named)})
+                    yield from _metric_values(inner, singular, {**labels, _LABELS[key]: str(label)})
                 elif isinstance(inner, int | float):
-                    yield one, {**labels, _LABELLED[key]: str(named)}, inner
+                    yield singular, {**labels, _LABELS[key]: str(label)}, inner
         elif isinstance(value, Mapping):
-            yield from _numbers(value, below, labels)
+            yield from _metric_values(value, metric, labels)
 
 
-def _escaped(text: str) -> str:
+def _escape_label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _jsonable(told: Any) -> Any:
+def _to_json(data: Any) -> Any:
     """Ticks beyond 2^53 are text, as everywhere."""
-    if isinstance(told, Mapping):
-        return {str(key): _jsonable(value) for key, value in told.items()}
-    if isinstance(told, list | tuple):
-        return [_jsonable(value) for value in told]
-    return tick_json(told) if isinstance(told, int) and not isinstance(told, bool) else told
+    if isinstance(data, Mapping):
+        return {str(key): _to_json(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_to_json(value) for value in data]
+    return tick_json(data) if isinstance(data, int) and not isinstance(data, bool) else data

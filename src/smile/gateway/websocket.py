@@ -13,55 +13,55 @@ from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
 from smile import limits
-from smile.broker.publication import Published
+from smile.broker.publication import PublishResult
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
-from smile.gateway.answers import Refused, encode, error_answer, error_json
-from smile.gateway.calls import silence_tick, ticks
-from smile.gateway.connections import Wire
-from smile.gateway.frames import place_of
-from smile.gateway.gateway import TOKEN_PROTOCOL, Gateway, Visitor
-from smile.gateway.json import Message, kind_of, message_of
-from smile.gateway.publish import numbered_by, silenced, submitted
+from smile.gateway.client_messages import ClientMessage, message_kind, parse_message
+from smile.gateway.connections import WebSocketConnection
+from smile.gateway.frames import delivery_key
+from smile.gateway.gateway import TOKEN_PROTOCOL, Caller, Gateway
+from smile.gateway.http_request import parse_silence_tick, parse_ticks
+from smile.gateway.http_response import HttpError, encode, error_json, error_response
+from smile.gateway.publish import producer_sequence, submit_events, submit_silence
 from smile.knowledge.json import tick_json
 
 PROTOCOL = "smile"
 _TOKEN_REVOKED = "E091"
-_POLICY = 1008
+_POLICY_VIOLATION = 1008
 """How a WebSocket is closed to those who are not let in any more."""
 
 
-class Feed:
+class WebSocketSubscription:
     """One subscription of a session. `n` is the number of its last frame, `acked` the last that the client has said it
     is done with."""
 
-    __slots__ = ("_id", "_session", "_window", "acked", "n", "subscription", "view", "visitor", "woken")
+    __slots__ = ("_id", "_session", "_window", "acked", "caller", "is_scheduled", "n", "subscription", "view")
 
-    def __init__(self, session: "Session", message: Message) -> None:
+    def __init__(self, session: "WebSocketSession", message: ClientMessage) -> None:
         assert message.subscribe is not None and message.id is not None
         gateway = session.gateway
         self._session = session
         self._id = message.id
         self._window = message.window
         self.n = self.acked = 0
-        self.woken = False
-        self.visitor = session.visitor
+        self.is_scheduled = False
+        self.caller = session.caller
         self.view = gateway.broker.view(message.subscribe)
         condition = self.view.condition(message.where or {})
-        after = ticks(message.after or {})
-        gateway.follow(self)
+        after = parse_ticks(message.after or {})
+        gateway.add_subscriber(self)
         try:
             self.subscription = self.view.subscribe(condition, self.wake, message.resume, after)
         except SmileError:
-            gateway.unfollow(self)
+            gateway.remove_subscriber(self)
             raise
 
     def wake(self) -> None:
-        self._session.gateway.rounds.wake(self)
+        self._session.gateway.scheduler.schedule(self)
 
     @property
-    def place(self) -> tuple[int, int]:
-        return place_of(self.subscription)
+    def delivery_key(self) -> tuple[int, int]:
+        return delivery_key(self.subscription)
 
     def acknowledge(self, n: int) -> None:
         self.acked = max(self.acked, min(n, self.n))
@@ -69,193 +69,201 @@ class Feed:
 
     def deliver(self) -> bool:
         session = self._session
-        if session.wire.is_closed or session.feeds.get(self._id) is not self:
+        if session.connection.is_closed or session.subscriptions.get(self._id) is not self:
             return False
-        if not session.wire.is_writable:
+        if not session.connection.is_writable:
             session.stalled.add(self)
             return False
         if self._window is not None and self.n - self.acked >= self._window:
             return False
-        frame = session.gateway.frames.take(self.subscription)
+        frame = session.gateway.websocket_frames.take(self.subscription)
         if frame is None:
             if self.subscription.ended:
                 self.end(self.subscription.ended)
             return False
         self.n += 1
-        session.wire.tell(b'{"id":%d,"n":%d,%b' % (self._id, self.n, frame.body))
+        session.connection.send_text(b'{"id":%d,"n":%d,%b' % (self._id, self.n, frame.body))
         counts = session.gateway.counts
         counts["frames"] += 1
-        counts["rows"] += frame.rows
+        counts["rows"] += frame.row_count
         return True
 
     def end(self, problem: SmileError) -> None:
-        self._session.tell({"id": self._id, "ended": error_json(problem)})
+        self._session.send({"id": self._id, "ended": error_json(problem)})
         self.close()
-        if not self._session.feeds:
+        if not self._session.subscriptions:
             self._session.end_if_revoked(problem)
 
     def close(self) -> None:
-        self._session.feeds.pop(self._id, None)
+        self._session.subscriptions.pop(self._id, None)
         self._session.stalled.discard(self)
-        self._session.gateway.unfollow(self)
+        self._session.gateway.remove_subscriber(self)
         self.subscription.close()
 
 
-class Session:
-    def __init__(self, gateway: Gateway, visitor: Visitor, wire: Wire) -> None:
+class WebSocketSession:
+    def __init__(self, gateway: Gateway, caller: Caller, connection: WebSocketConnection) -> None:
         self.gateway = gateway
-        self.visitor = visitor
-        self.wire = wire
-        self.feeds: dict[int, Feed] = {}
-        self.stalled: set[Feed] = set()
+        self.caller = caller
+        self.connection = connection
+        self.subscriptions: dict[int, WebSocketSubscription] = {}
+        self.stalled: set[WebSocketSubscription] = set()
         self._pending = 0
-        wire.talker = self
+        connection.handler = self
 
-    def tell(self, message: dict[str, Any]) -> None:
-        self.wire.tell(encode(message))
+    def send(self, message: dict[str, Any]) -> None:
+        self.connection.send_text(encode(message))
 
     def close(self) -> None:
-        for feed in list(self.feeds.values()):
-            feed.close()
+        for subscription in list(self.subscriptions.values()):
+            subscription.close()
 
-    def writable(self) -> None:
-        self._hold()
+    def on_writable(self) -> None:
+        self._update_reading()
         stalled, self.stalled = self.stalled, set()
-        for feed in stalled:
-            feed.wake()
+        for subscription in stalled:
+            subscription.wake()
 
-    def _hold(self) -> None:
+    def _update_reading(self) -> None:
         """A client that has not read its answers, or has many to come, is not read from."""
-        self.wire.hold(not self.wire.is_writable or self._pending >= limits.publications_under_way_max)
+        self.connection.set_reading_paused(
+            not self.connection.is_writable or self._pending >= limits.publications_unanswered_max
+        )
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def read(self, text: bytes | None) -> None:
-        message: Message | None = None
+    def receive_message(self, text: bytes | None) -> None:
+        message: ClientMessage | None = None
         try:
             if text is None:
                 raise error("E093", "messages are text; this one is binary")
-            message = message_of(text.decode())
-            kind = kind_of(message)
+            message = parse_message(text.decode())
+            kind = message_kind(message)
             self.gateway.counts["messages"] += 1
             if kind != "ack":
-                self.gateway.requests.spend(self.visitor.principal, 1)
+                self.gateway.request_limiter.spend(self.caller.principal, 1)
             getattr(self, f"_{kind}")(message)
         except UnicodeDecodeError:
             self._refuse(None, error("E093", "this message is not UTF-8 text"))
         except SmileError as problem:
-            self._refuse(None if message is None else _id_of(message), problem)
-        self._hold()
+            self._refuse(None if message is None else _message_id(message), problem)
+        self._update_reading()
 
     def _refuse(self, id_: int | None, problem: SmileError) -> None:
         self.gateway.refusals[problem.diagnostics[0].code] += 1
-        told: dict[str, Any] = {} if id_ is None else {"id": id_}
-        self.tell({**told, "error": error_json(problem)})
+        fields: dict[str, Any] = {} if id_ is None else {"id": id_}
+        self.send({**fields, "error": error_json(problem)})
         self.end_if_revoked(problem)
 
     def end_if_revoked(self, problem: SmileError) -> None:
         """Whose token is good no more has nothing to say here."""
         if problem.diagnostics[0].code == _TOKEN_REVOKED:
-            self.wire.end(_POLICY)
+            self.connection.close(_POLICY_VIOLATION)
 
-    def _publish(self, message: Message) -> None:
+    def _publish(self, message: ClientMessage) -> None:
         assert message.publish is not None and message.events is not UNSET
-        numbered = numbered_by(message.producer, message.seq)
+        sequence = producer_sequence(message.producer, message.seq)
         body = bytes(message.events)
-        future = submitted(self.gateway, self.visitor, message.publish, "application/json", body, numbered)
-        self._answer(future, message.id, _published)
+        future = submit_events(self.gateway, self.caller, message.publish, "application/json", body, sequence)
+        self._answer_when_done(future, message.id, _published_json)
 
-    def _silence(self, message: Message) -> None:
+    def _silence(self, message: ClientMessage) -> None:
         assert message.silence is not None and message.to is not None
-        to = silence_tick(message.to)
-        future = silenced(self.gateway, self.visitor, message.silence, to)
-        self._answer(future, message.id, lambda _: {"silent": tick_json(to)})
+        to = parse_silence_tick(message.to)
+        future = submit_silence(self.gateway, self.caller, message.silence, to)
+        self._answer_when_done(future, message.id, lambda _: {"silent": tick_json(to)})
 
-    def _answer(self, future: Future[Published], id_: int | None, told: Callable[[Published], dict[str, Any]]) -> None:
+    def _answer_when_done(
+        self, future: Future[PublishResult], id_: int | None, to_message: Callable[[PublishResult], dict[str, Any]]
+    ) -> None:
         self._pending += 1
 
-        def then(done: Future[Published]) -> None:
+        def callback(done: Future[PublishResult]) -> None:
             self._pending -= 1
-            self._hold()
-            if self.wire.is_closed:
+            self._update_reading()
+            if self.connection.is_closed:
                 return
             try:
-                answer = told(done.result())
+                message = to_message(done.result())
             except SmileError as problem:
                 self._refuse(id_, problem)
             else:
-                self.tell(answer if id_ is None else {"id": id_, **answer})
+                self.send(message if id_ is None else {"id": id_, **message})
 
-        self.gateway.returns.when_done(future, then)
+        self.gateway.pending_publications.add_callback(future, callback)
 
-    def _subscribe(self, message: Message) -> None:
+    def _subscribe(self, message: ClientMessage) -> None:
         name, id_ = message.subscribe, message.id
         assert name is not None and id_ is not None
         self.gateway.require_running()
-        self.gateway.require(self.visitor, Right.subscribe, name)
-        if id_ in self.feeds:
+        self.gateway.require(self.caller, Right.subscribe, name)
+        if id_ in self.subscriptions:
             raise error("E093", f"there is a subscription {id_} on this connection already")
-        most = self.gateway.settings.subscriptions_per_connection_max
-        if len(self.feeds) >= most:
-            raise Refused(503, "E092", f"this connection has {most:,} subscriptions already", "Open another one.")
-        feed = self.feeds[id_] = Feed(self, message)
-        heading = feed.view.source.type.heading
-        columns = {c: str(heading.columns[c]) for c in (*heading.key, *heading.values)}
-        told = {"subscribed": feed.view.name, "key": list(heading.key), "columns": columns}
-        self.tell({"id": id_, **told, "streams": list(feed.view.horizons)})
-        feed.wake()
+        subscriptions_max = self.gateway.settings.subscriptions_per_connection_max
+        if len(self.subscriptions) >= subscriptions_max:
+            raise HttpError(
+                503, "E092", f"this connection has {subscriptions_max:,} subscriptions already", "Open another one."
+            )
+        subscription = self.subscriptions[id_] = WebSocketSubscription(self, message)
+        heading = subscription.view.source.type.heading
+        columns = {c: str(heading.columns[c]) for c in (*heading.key, *heading.value_columns)}
+        fields = {"subscribed": subscription.view.name, "key": list(heading.key), "columns": columns}
+        self.send({"id": id_, **fields, "streams": list(subscription.view.horizons)})
+        subscription.wake()
 
-    def _ack(self, message: Message) -> None:
+    def _ack(self, message: ClientMessage) -> None:
         assert message.ack is not None and message.n is not None
-        self._feed(message.ack).acknowledge(message.n)
+        self._find_subscription(message.ack).acknowledge(message.n)
 
-    def _unsubscribe(self, message: Message) -> None:
+    def _unsubscribe(self, message: ClientMessage) -> None:
         assert message.unsubscribe is not None
-        self._feed(message.unsubscribe).close()
-        self.tell({"id": message.unsubscribe, "unsubscribed": True})
+        self._find_subscription(message.unsubscribe).close()
+        self.send({"id": message.unsubscribe, "unsubscribed": True})
 
-    def _ping(self, message: Message) -> None:
-        self.tell({"pong": message.ping})
+    def _ping(self, message: ClientMessage) -> None:
+        self.send({"pong": message.ping})
 
-    def _feed(self, id_: int) -> Feed:
-        found = self.feeds.get(id_)
-        if found is None:
+    def _find_subscription(self, id_: int) -> WebSocketSubscription:
+        subscription = self.subscriptions.get(id_)
+        if subscription is None:
             raise error("E093", f"there is no subscription {id_} on this connection")
-        return found
+        return subscription
 
 
-def _id_of(message: Message) -> int | None:
+def _message_id(message: ClientMessage) -> int | None:
     """By which the client knows what is meant."""
     return next((i for i in (message.id, message.ack, message.unsubscribe) if i is not None), None)
 
 
-def _published(done: Published) -> dict[str, Any]:
-    return {"published": [tick_json(t) for t in done.ticks], "repeated": done.repeated}
+def _published_json(result: PublishResult) -> dict[str, Any]:
+    return {"published": [tick_json(t) for t in result.ticks], "repeated": result.repeated}
 
 
-async def websocket(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_websocket(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
     """Until the client goes or the broker stops."""
     protocols = scope["subprotocols"]
     await receive()  # the wish to connect
     try:
         gateway.require_running()
-        visitor = gateway.visitor(scope["headers"], protocols)
+        caller = gateway.authenticate(scope["headers"], protocols)
     except SmileError as problem:
-        await refuse(send, problem)
+        await refuse_handshake(send, problem)
         return
     # A browser that offered protocols needs one of them.
-    ours = PROTOCOL if PROTOCOL in protocols else next((p for p in protocols if p.startswith(TOKEN_PROTOCOL)), None)
-    session = Session(gateway, visitor, scope["extensions"][Wire.EXTENSION])
+    subprotocol = (
+        PROTOCOL if PROTOCOL in protocols else next((p for p in protocols if p.startswith(TOKEN_PROTOCOL)), None)
+    )
+    session = WebSocketSession(gateway, caller, scope["extensions"][WebSocketConnection.EXTENSION])
     try:
-        await send({"type": "websocket.accept", "subprotocol": ours})
+        await send({"type": "websocket.accept", "subprotocol": subprotocol})
         await receive()  # the end
     finally:
         session.close()
 
 
-async def refuse(send: Send, problem: SmileError) -> None:
+async def refuse_handshake(send: Send, problem: SmileError) -> None:
     """Before there is a connection: as HTTP says it."""
-    answer = error_answer(problem)
-    headers = [(b"content-type", answer.kind), *answer.headers]
-    await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": answer.body})
+    response = error_response(problem)
+    headers = [(b"content-type", response.content_type), *response.headers]
+    await send({"type": "websocket.http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": response.body})

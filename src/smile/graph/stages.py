@@ -10,9 +10,9 @@ from typing import Literal
 
 from smile.algebra import mmpl
 from smile.algebra.heading import Heading
-from smile.graph.objects import Graph, TransformObject
+from smile.graph.knowledge_graph import KnowledgeGraph, TransformObject
 
-Columns = tuple[str, ...]
+ColumnNames = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -23,24 +23,24 @@ class Partitioning:
     columns are no longer there, and whoever needs them by any must exchange.
     """
 
-    by: tuple[frozenset[str], ...] = ()
-    free: bool = False
-    lost: bool = False
+    columns: tuple[frozenset[str], ...] = ()
+    is_free: bool = False
+    is_lost: bool = False
 
-    def within(self, wanted: Iterable[str]) -> bool:
+    def is_colocated_by(self, columns: Iterable[str]) -> bool:
         """Whether rows that agree on `wanted` are in one partition."""
-        names = set(wanted)
-        return not self.free and not self.lost and all(column & names for column in self.by)
+        names = set(columns)
+        return not self.is_free and not self.is_lost and all(column & names for column in self.columns)
 
     def __str__(self) -> str:
-        if self.free or self.lost:
+        if self.is_free or self.is_lost:
             return "any"
-        return ", ".join(min(c) for c in self.by) or "one partition"
+        return ", ".join(min(c) for c in self.columns) or "one partition"
 
 
-FREE = Partitioning(free=True)
-LOST = Partitioning(lost=True)
-ONE = Partitioning()
+FREE = Partitioning(is_free=True)
+LOST = Partitioning(is_lost=True)
+SINGLE_PARTITION = Partitioning()
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class Exchange:
     """A relation's changes go to a later stage: to the partition that these columns say, or, if None, to any."""
 
     relation: str
-    by: Columns | None
+    columns: ColumnNames | None
     reader: str
 
 
 @dataclass(frozen=True)
-class Read:
+class InputRead:
     """How a transform finds the rows of an input: they are `here`, in its partition; or every partition has all, of
     which it takes its `share`; or they were `sent` by an earlier stage. `by` are the columns that say whose they
     are."""
 
     relation: str
-    by: Columns | None
-    how: Literal["here", "share", "sent"]
+    columns: ColumnNames | None
+    mode: Literal["here", "share", "sent"]
 
 
 @dataclass
@@ -69,122 +69,128 @@ class Stage:
     transforms: list[TransformObject] = field(default_factory=list)
     partitionings: dict[str, Partitioning] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
-    reads: dict[str, tuple[Read, ...]] = field(default_factory=dict)
+    reads: dict[str, tuple[InputRead, ...]] = field(default_factory=dict)
     """Of each transform."""
 
     @property
-    def keys(self) -> list[str]:
+    def partition_keys(self) -> list[str]:
         """The different ways in which the stage is partitioned."""
-        return list(dict.fromkeys(str(p) for p in self.partitionings.values() if not p.free)) or ["any"]
+        return list(dict.fromkeys(str(p) for p in self.partitionings.values() if not p.is_free)) or ["any"]
 
 
-def cut(graph: Graph, fixed: Mapping[str, Container[str]]) -> list[Stage]:
+def split_into_stages(graph: KnowledgeGraph, fixed: Mapping[str, Container[str]]) -> list[Stage]:
     """`fixed` are the columns of each relation that never change in a row."""
-    return _Cut(graph, fixed).stages()
+    return _StageSplitter(graph, fixed).split()
 
 
-class _Cut:
-    def __init__(self, graph: Graph, fixed: Mapping[str, Container[str]]) -> None:
+class _StageSplitter:
+    def __init__(self, graph: KnowledgeGraph, fixed: Mapping[str, Container[str]]) -> None:
         self.graph, self.fixed = graph, fixed
         self.readers: dict[str, list[TransformObject]] = {}
         for transform in graph.transforms:
             for name in transform.inputs:
                 self.readers.setdefault(name, []).append(transform)
-        self.partitioning = {n: FREE for n, r in graph.relations.items() if r.kind == "stream"}
-        self.stage = dict.fromkeys(self.partitioning, 1)
-        self.found: dict[int, Stage] = {1: Stage(1)}
+        self.partitioning_of = {n: FREE for n, r in graph.relations.items() if r.kind == "stream"}
+        self.stage_of = dict.fromkeys(self.partitioning_of, 1)
+        self.stages_by_number: dict[int, Stage] = {1: Stage(1)}
 
-    def stages(self) -> list[Stage]:
+    def split(self) -> list[Stage]:
         for transform in self.graph.transforms:
-            read = self._place(transform)
-            number = self.stage[transform.output]
-            stage = self.found.setdefault(number, Stage(number))
+            input_columns = self._assign_stage(transform)
+            number = self.stage_of[transform.output]
+            stage = self.stages_by_number.setdefault(number, Stage(number))
             stage.transforms.append(transform)
-            stage.partitionings[transform.output] = self.partitioning[transform.output]
-            reads = stage.reads[transform.output] = tuple(self._read(name, by, transform.output) for name, by in read)
-            stage.exchanges += [Exchange(r.relation, r.by, transform.output) for r in reads if r.how == "sent"]
-        return [self.found[n] for n in sorted(self.found)]
+            stage.partitionings[transform.output] = self.partitioning_of[transform.output]
+            reads = stage.reads[transform.output] = tuple(
+                self._input_read(name, by, transform.output) for name, by in input_columns
+            )
+            stage.exchanges += [Exchange(r.relation, r.columns, transform.output) for r in reads if r.mode == "sent"]
+        return [self.stages_by_number[n] for n in sorted(self.stages_by_number)]
 
-    def _place(self, transform: TransformObject) -> list[tuple[str, Columns | None]]:
+    def _assign_stage(self, transform: TransformObject) -> list[tuple[str, ColumnNames | None]]:
         """Settles its stage and partitioning; by which columns it reads each input."""
-        wanted = self._needs(transform)
-        read: list[tuple[str, Columns | None]] = [(name, None) for name in transform.inputs]
-        if wanted is None:
-            self.partitioning[transform.output] = self._carried(transform)
+        required = self._required_columns(transform)
+        input_columns: list[tuple[str, ColumnNames | None]] = [(name, None) for name in transform.inputs]
+        if required is None:
+            self.partitioning_of[transform.output] = self._inherited_partitioning(transform)
         else:
-            chosen = self._choose(transform, wanted)
-            read = [(name, tuple(pair[i] for pair in chosen)) for i, name in enumerate(transform.inputs)]
-            self.partitioning[transform.output] = self._result(transform, chosen)
-        self.stage[transform.output] = max(self.stage[name] + (not self._in_place(name, by)) for name, by in read)
-        return read
+            chosen = self._choose_columns(transform, required)
+            input_columns = [(name, tuple(pair[i] for pair in chosen)) for i, name in enumerate(transform.inputs)]
+            self.partitioning_of[transform.output] = self._output_partitioning(transform, chosen)
+        self.stage_of[transform.output] = max(
+            self.stage_of[name] + (not self._is_partitioned_by(name, by)) for name, by in input_columns
+        )
+        return input_columns
 
-    def _read(self, name: str, by: Columns | None, output: str) -> Read:
-        free = self.partitioning[name].free
-        if free and by is None and not self.partitioning[output].free:
+    def _input_read(self, name: str, columns: ColumnNames | None, output: str) -> InputRead:
+        is_free = self.partitioning_of[name].is_free
+        if is_free and columns is None and not self.partitioning_of[output].is_free:
             # Every partition has all rows, and each row is to go on from one of them.
-            by = self.graph.relations[name].type.heading.key
-        if self.stage[name] < self.stage[output]:
-            return Read(name, by, "sent")
-        return Read(name, by, "share" if free and by is not None else "here")
+            columns = self.graph.relations[name].type.heading.key
+        if self.stage_of[name] < self.stage_of[output]:
+            return InputRead(name, columns, "sent")
+        return InputRead(name, columns, "share" if is_free and columns is not None else "here")
 
-    def _needs(self, transform: TransformObject) -> list[Columns] | None:
+    def _required_columns(self, transform: TransformObject) -> list[ColumnNames] | None:
         """As `needs`, without the columns that evolve: rows that agree on all agree on the others too."""
-        wanted = needs(transform.rel, self.graph.relations[transform.output].type.heading)
-        if wanted is None:
+        required = required_partition_columns(transform.rel, self.graph.relations[transform.output].type.heading)
+        if required is None:
             return None
-        return [p for p in wanted if all(c in self.fixed[n] for c, n in zip(p, transform.inputs, strict=True))]
+        return [p for p in required if all(c in self.fixed[n] for c, n in zip(p, transform.inputs, strict=True))]
 
-    def _in_place(self, name: str, by: Columns | None) -> bool:
+    def _is_partitioned_by(self, name: str, columns: ColumnNames | None) -> bool:
         """Whether rows are, or can be routed, where a reader by these columns expects them."""
-        partitioning = self.partitioning[name]
-        if by is None or partitioning.free:
+        partitioning = self.partitioning_of[name]
+        if columns is None or partitioning.is_free:
             return True
-        exactly = len(partitioning.by) == len(by) and all(c in col for c, col in zip(by, partitioning.by, strict=True))
-        return exactly and not partitioning.lost
+        is_exact = len(partitioning.columns) == len(columns) and all(
+            c in col for c, col in zip(columns, partitioning.columns, strict=True)
+        )
+        return is_exact and not partitioning.is_lost
 
-    def _choose(self, transform: TransformObject, wanted: list[Columns]) -> list[Columns]:
+    def _choose_columns(self, transform: TransformObject, wanted: list[ColumnNames]) -> list[ColumnNames]:
         """The columns to partition by: those that an input is partitioned by already, else those that also serve the
         readers, else all."""
         for index, name in enumerate(transform.inputs):
-            partitioning = self.partitioning[name]
-            if not partitioning.free and partitioning.within(pair[index] for pair in wanted):
-                chosen = [next((p for p in wanted if p[index] in column), None) for column in partitioning.by]
+            partitioning = self.partitioning_of[name]
+            if not partitioning.is_free and partitioning.is_colocated_by(pair[index] for pair in wanted):
+                chosen = [next((p for p in wanted if p[index] in column), None) for column in partitioning.columns]
                 return [c for c in chosen if c is not None]
-        served = self._served(transform.output, {pair[0]: pair for pair in wanted})
-        return [wanted_pair for wanted_pair in wanted if wanted_pair[0] in served] if served else wanted
+        shared = self._columns_shared_with_readers(transform.output, {pair[0]: pair for pair in wanted})
+        return [wanted_pair for wanted_pair in wanted if wanted_pair[0] in shared] if shared else wanted
 
-    def _served(self, name: str, own: Mapping[str, Columns]) -> set[str]:
+    def _columns_shared_with_readers(self, name: str, candidates: Mapping[str, ColumnNames]) -> set[str]:
         """Of the columns that could be chosen, those that every reader with a wish of its own could use too."""
-        common = set(own)
+        common = set(candidates)
         for reader in self.readers.get(name, []):
-            wish = self._needs(reader)
-            if wish is None:
-                common &= self._served_through(reader, own) or common
+            required = self._required_columns(reader)
+            if required is None:
+                common &= self._columns_shared_through(reader, candidates) or common
                 continue
             index = reader.inputs.index(name)
-            useful = {pair[index] for pair in wish} & common
+            useful = {pair[index] for pair in required} & common
             common = useful or common
         return common
 
-    def _served_through(self, reader: TransformObject, own: Mapping[str, Columns]) -> set[str]:
-        new = dict(reader.rel.pairs) if isinstance(reader.rel, mmpl.Rename) else {}
-        renamed = {new.get(c, c): pair for c, pair in own.items()}
-        back = {new.get(c, c): c for c in own}
-        return {back[c] for c in self._served(reader.output, renamed)}
+    def _columns_shared_through(self, reader: TransformObject, candidates: Mapping[str, ColumnNames]) -> set[str]:
+        new_names = dict(reader.rel.pairs) if isinstance(reader.rel, mmpl.Rename) else {}
+        renamed = {new_names.get(c, c): pair for c, pair in candidates.items()}
+        old_names = {new_names.get(c, c): c for c in candidates}
+        return {old_names[c] for c in self._columns_shared_with_readers(reader.output, renamed)}
 
-    def _carried(self, transform: TransformObject) -> Partitioning:
+    def _inherited_partitioning(self, transform: TransformObject) -> Partitioning:
         """A transform without needs leaves rows where they are."""
-        first = self.partitioning[transform.inputs[0]]
-        if any(self.partitioning[i] != first for i in transform.inputs):
+        first = self.partitioning_of[transform.inputs[0]]
+        if any(self.partitioning_of[i] != first for i in transform.inputs):
             return LOST
-        if first.free or first.lost:
+        if first.is_free or first.is_lost:
             return first
-        new = dict(transform.rel.pairs) if isinstance(transform.rel, mmpl.Rename) else {}
+        new_names = dict(transform.rel.pairs) if isinstance(transform.rel, mmpl.Rename) else {}
         present = set(self.graph.relations[transform.output].type.heading.columns)
-        by = tuple(frozenset(new.get(c, c) for c in column) & present for column in first.by)
+        by = tuple(frozenset(new_names.get(c, c) for c in column) & present for column in first.columns)
         return Partitioning(by) if all(by) else LOST
 
-    def _result(self, transform: TransformObject, chosen: list[Columns]) -> Partitioning:
+    def _output_partitioning(self, transform: TransformObject, chosen: list[ColumnNames]) -> Partitioning:
         present = set(self.graph.relations[transform.output].type.heading.columns)
         rel = transform.rel
         both_sides = isinstance(rel, mmpl.Join) and rel.kind == "inner"
@@ -195,7 +201,7 @@ class _Cut:
         return Partitioning(by) if all(by) else LOST
 
 
-def needs(rel: mmpl.Rel, heading: Heading) -> list[Columns] | None:
+def required_partition_columns(rel: mmpl.Rel, heading: Heading) -> list[ColumnNames] | None:
     """The columns that rows must agree on to meet: for each, its name in every input. None: rows need not meet, and
     may be anywhere. `heading` is the result's."""
     match rel:

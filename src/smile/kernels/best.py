@@ -12,23 +12,31 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.columns import knowledge as k, masks
-from smile.columns.knowledge import Column
-from smile.columns.masks import Codes
-from smile.columns.ranges import ranges_of
-from smile.columns.values import Array, Bools, Values
-from smile.kernels.aggregates.parts import Argument
-from smile.kernels.changes import Changes, Groups, Version, concat, differing
-from smile.kernels.kept import GROUP, Closing, cells, in_groups, marks_of, places_of, plain
+from smile.columns.knowledge import KnowledgeColumn
+from smile.columns.masks import MaskCodes
+from smile.columns.ranges import to_range_column
+from smile.columns.values import Array, Bools, ValueColumn
+from smile.kernels.aggregates.contributions import AggregateArgument
+from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.layout import Layout
-from smile.kernels.ordering import Places, Spread, before, places, spread_of
-from smile.kernels.seals import Moved
-from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
-from smile.kernels.transform import Input, Output, State, Transform
-from smile.state.gathered import Gathered
-from smile.state.run import Shape
-from smile.state.table import Table
+from smile.kernels.ordering import RangeRanks, RowRanks, count_preceding, range_ranks, rank_rows
+from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
+from smile.kernels.seals import HorizonAdvance
+from smile.kernels.state_indexes import (
+    GROUP_HASH,
+    SealIndex,
+    compute_group_hashes,
+    find_column,
+    find_group_rows,
+    row_ids,
+    unchanging_values,
+)
+from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.state.row_lookup import RowLookup
+from smile.state.run import TableSchema
+from smile.state.table import StateTable
 
-ROWS, OUT = "rows", "out"
+ROWS, OUTPUT_MASK = "rows", "out"
 """A row is stored as its source has it, with the mask that it was given here beside it."""
 
 PAIRS_MAX = 1 << 20
@@ -36,191 +44,245 @@ PAIRS_MAX = 1 << 20
 
 
 @dataclass(frozen=True)
-class _Part:
+class _RankedPart:
     """Rows that are ranked together with others, with the marks of their groups; `out` are the masks they had."""
 
-    fixed: Mapping[str, Values]
-    version: Version
-    out: Codes
-    marks: Array
+    fixed: Mapping[str, ValueColumn]
+    knowledge: RowKnowledge
+    output_mask: MaskCodes
+    group_hashes: Array
 
     def __len__(self) -> int:
-        return len(self.out)
+        return len(self.output_mask)
 
-    def take(self, at: Array) -> "_Part":
-        changes = Changes(self.fixed, None, self.version).take(at)
-        return _Part(changes.fixed, changes.new, self.out[at], self.marks[at])
+    def take(self, indices: Array) -> "_RankedPart":
+        delta = Delta(self.fixed, None, self.knowledge).take(indices)
+        return _RankedPart(delta.fixed, delta.new, self.output_mask[indices], self.group_hashes[indices])
 
 
-class Best(Transform):
+class BestTransform(Transform):
     """Remembers the rows that may be among the best, by group. A group that changes is ranked anew, as a whole; if what
     rows are grouped by evolves, all rows are compared in pairs."""
 
-    def __init__(self, rel: mmpl.Best, source: Input, output: Output) -> None:
-        own = source.layout
+    def __init__(self, rel: mmpl.Best, source: InputRelation, output: OutputRelation) -> None:
+        source_layout = source.layout
         self.k, self.per = rel.k, rel.per
-        self.by = [(Argument(e, source), descending) for e, descending in rel.by]
-        self.layout = Layout(own.key, own.fixed, own.evolving, False, output.heeded)
+        self.by = [(AggregateArgument(e, source), descending) for e, descending in rel.by]
+        self.layout = Layout(
+            source_layout.key, source_layout.fixed, source_layout.evolving, False, output.includes_permanently_hidden
+        )
         self.types = source.type.heading.columns
-        self.is_moving = any(c in own.evolving for c in rel.per)
-        self.is_settled = own.certain and not self.is_moving and all(e.exact for e, _ in self.by)
-        self.closing = Closing(output.type.seals, self.types)
-        columns = {**columns_of(self.layout), OUT: pa.uint8(), GROUP: pa.int64(), **self.closing.columns}
-        key = tuple(map(stored, own.key))
-        self.shapes = {ROWS: Shape(key, columns, indexes=((GROUP,),), orders=self.closing.orders)}
+        self.has_evolving_groups = any(c in source_layout.evolving for c in rel.per)
+        self.has_final_order = (
+            source_layout.certain and not self.has_evolving_groups and all(e.is_fixed for e, _ in self.by)
+        )
+        self.seal_index = SealIndex(output.type.seals, self.types)
+        columns = {
+            **table_columns(self.layout),
+            OUTPUT_MASK: pa.uint8(),
+            GROUP_HASH: pa.int64(),
+            **self.seal_index.column_types,
+        }
+        key = tuple(map(stored_column, source_layout.key))
+        self.table_schemas = {
+            ROWS: TableSchema(key, columns, indexes=((GROUP_HASH,),), tick_indexes=self.seal_index.tick_columns)
+        }
 
-    def is_woken(self, moved: Moved) -> bool:
-        return self.closing.wakes(moved)
+    def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
+        return self.seal_index.can_seal_rows(advance)
 
-    def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
-        table, changes = state[ROWS], inputs[0]
-        own = None if changes is None else self._marks(changes.fixed, len(changes)).data
-        touched = [] if own is None else [own]
-        if self.closing.wakes(moved):
-            touched.append(self.closing.woken(table, moved)[GROUP].data)
-        marks = np.concatenate(touched) if touched else np.zeros(0, np.int64)
-        if not len(marks):
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
+        table, delta = state[ROWS], inputs[0]
+        delta_hashes = None if delta is None else self._group_hashes(delta.fixed, len(delta)).data
+        hash_parts = [] if delta_hashes is None else [delta_hashes]
+        if self.seal_index.can_seal_rows(advance):
+            hash_parts.append(self.seal_index.find_sealed_rows(table, advance)[GROUP_HASH].data)
+        affected_hashes = np.concatenate(hash_parts) if hash_parts else np.zeros(0, np.int64)
+        if not len(affected_hashes):
             return state, None
-        others = in_groups(table, marks)
-        changed = None
-        if changes is not None:
-            others, out = self._before(table, others, changes)
-            changed = _Part(changes.fixed, changes.new, out, own)
-        version = version_of(self.layout, others)
-        kept = _Part(fixed_of(self.layout, others), version, others[OUT].data, others[GROUP].data)
-        return self._ranked(table, others, kept, changed, changes, moved)
+        stored_rows = find_group_rows(table, affected_hashes)
+        delta_part = None
+        if delta is not None:
+            stored_rows, old_mask = self._split_unchanged(table, stored_rows, delta)
+            delta_part = _RankedPart(delta.fixed, delta.new, old_mask, delta_hashes)
+        knowledge = decode_knowledge(self.layout, stored_rows)
+        stored_part = _RankedPart(
+            decode_fixed(self.layout, stored_rows),
+            knowledge,
+            stored_rows[OUTPUT_MASK].data,
+            stored_rows[GROUP_HASH].data,
+        )
+        return self._rank_groups(table, stored_rows, stored_part, delta_part, delta, advance)
 
-    def _marks(self, fixed: Mapping[str, Values], count: int) -> Values:
-        return marks_of([] if self.is_moving else [fixed[c] for c in self.per], count)
+    def _group_hashes(self, fixed: Mapping[str, ValueColumn], count: int) -> ValueColumn:
+        return compute_group_hashes([] if self.has_evolving_groups else [fixed[c] for c in self.per], count)
 
-    def _before(self, table: Table, others: Gathered, changes: Changes) -> tuple[Gathered, Codes]:
+    def _split_unchanged(self, table: StateTable, stored_rows: RowLookup, delta: Delta) -> tuple[RowLookup, MaskCodes]:
         """The stored rows that have not changed, and the masks that the changed ones were given. Of those that are
         heard of and not stored, all are out."""
-        heard = changes.old_mask()
-        if not masks.heard(heard).any():
-            return others, heard
-        found, rows = table.find([changes.fixed[c] for c in self.layout.key])
-        out = np.where(found, rows[OUT].data, np.where(masks.heard(heard), masks.F, masks.ABSENT)).astype(np.uint8)
-        same = np.isin(places_of(others), places_of(rows)[found])
-        return others.take(np.flatnonzero(~same)), out
+        source_mask = delta.old_mask()
+        if not masks.is_present(source_mask).any():
+            return stored_rows, source_mask
+        is_stored, matches = table.find([delta.fixed[c] for c in self.layout.key])
+        output_mask = np.where(
+            is_stored, matches[OUTPUT_MASK].data, np.where(masks.is_present(source_mask), masks.F, masks.ABSENT)
+        ).astype(np.uint8)
+        is_changed = np.isin(row_ids(stored_rows), row_ids(matches)[is_stored])
+        return stored_rows.take(np.flatnonzero(~is_changed)), output_mask
 
-    def _ranked(
+    def _rank_groups(
         self,
-        table: Table,
-        others: Gathered,
-        kept: _Part,
-        changed: _Part | None,
-        changes: Changes | None,
-        moved: Moved,
-    ) -> tuple[State, Changes | None]:
-        live = np.zeros(0, np.int64) if changed is None else np.flatnonzero(masks.live(changed.version.mask))
-        parts = [kept] if changed is None else [kept, changed.take(live)]
-        codes, spent = self._codes([p for p in parts if len(p)], moved)
-        size = len(kept)
-        found = masks.all_of(kept.version.mask, codes[:size])
-        told = []
-        at = np.flatnonzero((found != kept.out) | spent[:size])
-        if len(at):
-            others = others.take(at)
-            old = version_of(self.layout, others)
-            was, now = (Version(old.columns, out, old.steps) for out in (kept.out[at], found[at]))
-            told.append(Changes(fixed_of(self.layout, others), was, now))
-            table = table.updated({**others, OUT: Values(found[at])}, spent[:size][at])
-        if changed is not None and changes is not None:
-            mask = changed.version.mask.copy()
-            mask[live] = masks.all_of(mask[live], codes[size:])
-            new = Version(changes.new.columns, mask, changes.new.steps)
-            heard = None if changes.old is None else Version(changes.old.columns, changed.out, changes.old.steps)
-            told.append(Changes(changes.fixed, heard, new))
-            gone = np.ones(len(changes), bool)
-            gone[live] = spent[size:]
-            stale = np.flatnonzero(~gone | masks.live(changed.out))
-            if len(stale):
-                rows = self._stored(changes.take(stale), mask[stale], changed.marks[stale])
-                table = table.updated(rows, gone[stale])
-        return {ROWS: table}, differing(concat(self.layout, told), self.layout.heeded) if told else None
+        table: StateTable,
+        stored_rows: RowLookup,
+        stored_part: _RankedPart,
+        delta_part: _RankedPart | None,
+        delta: Delta | None,
+        advance: HorizonAdvance,
+    ) -> tuple[State, Delta | None]:
+        live_rows = (
+            np.zeros(0, np.int64)
+            if delta_part is None
+            else np.flatnonzero(masks.can_be_shown(delta_part.knowledge.mask))
+        )
+        parts = [stored_part] if delta_part is None else [stored_part, delta_part.take(live_rows)]
+        rank_masks, is_expired = self._rank_masks([p for p in parts if len(p)], advance)
+        stored_count = len(stored_part)
+        stored_mask = masks.all_of(stored_part.knowledge.mask, rank_masks[:stored_count])
+        deltas = []
+        altered = np.flatnonzero((stored_mask != stored_part.output_mask) | is_expired[:stored_count])
+        if len(altered):
+            stored_rows = stored_rows.take(altered)
+            stored_knowledge = decode_knowledge(self.layout, stored_rows)
+            knowledge_before, knowledge_after = (
+                RowKnowledge(stored_knowledge.columns, output_mask, stored_knowledge.steps)
+                for output_mask in (stored_part.output_mask[altered], stored_mask[altered])
+            )
+            deltas.append(Delta(decode_fixed(self.layout, stored_rows), knowledge_before, knowledge_after))
+            table = table.with_rows(
+                {**stored_rows, OUTPUT_MASK: ValueColumn(stored_mask[altered])}, is_expired[:stored_count][altered]
+            )
+        if delta_part is not None and delta is not None:
+            mask = delta_part.knowledge.mask.copy()
+            mask[live_rows] = masks.all_of(mask[live_rows], rank_masks[stored_count:])
+            new_output = RowKnowledge(delta.new.columns, mask, delta.new.steps)
+            old_output = (
+                None if delta.old is None else RowKnowledge(delta.old.columns, delta_part.output_mask, delta.old.steps)
+            )
+            deltas.append(Delta(delta.fixed, old_output, new_output))
+            is_deleted = np.ones(len(delta), bool)
+            is_deleted[live_rows] = is_expired[stored_count:]
+            to_store = np.flatnonzero(~is_deleted | masks.can_be_shown(delta_part.output_mask))
+            if len(to_store):
+                encoded = self._encode_rows(delta.take(to_store), mask[to_store], delta_part.group_hashes[to_store])
+                table = table.with_rows(encoded, is_deleted[to_store])
+        return {ROWS: table}, drop_unchanged_rows(
+            concat_deltas(self.layout, deltas), self.layout.includes_permanently_hidden
+        ) if deltas else None
 
-    def _stored(self, changes: Changes, out: Codes, marks: Array) -> dict[str, Values]:
-        fixed, count = changes.fixed, len(changes)
-        rows = {**flat(self.layout, fixed, changes.new), OUT: Values(out), GROUP: Values(marks)}
-        return rows | self.closing.ticks(self._sealing(fixed, changes.new.columns), count)
+    def _encode_rows(self, delta: Delta, output_mask: MaskCodes, group_hashes: Array) -> dict[str, ValueColumn]:
+        fixed, count = delta.fixed, len(delta)
+        rows = {
+            **encode_rows(self.layout, fixed, delta.new),
+            OUTPUT_MASK: ValueColumn(output_mask),
+            GROUP_HASH: ValueColumn(group_hashes),
+        }
+        return rows | self.seal_index.ticks(self._seal_columns(fixed, delta.new.columns), count)
 
-    def _sealing(self, fixed: Mapping[str, Values], columns: Mapping[str, Column]) -> dict[str, Values]:
-        return {c: plain(c, fixed, columns) for c in self.closing.needed}
+    def _seal_columns(
+        self, fixed: Mapping[str, ValueColumn], columns: Mapping[str, KnowledgeColumn]
+    ) -> dict[str, ValueColumn]:
+        return {c: unchanging_values(c, fixed, columns) for c in self.seal_index.seal_columns}
 
     # ── ranks ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _codes(self, parts: Sequence[_Part], moved: Moved) -> tuple[Codes, Bools]:
+    def _rank_masks(self, parts: Sequence[_RankedPart], advance: HorizonAdvance) -> tuple[MaskCodes, Bools]:
         """Whether each row is among the best of its group, and whether it can be forgotten."""
         if not parts:
             return masks.full(masks.F, 0), np.zeros(0, bool)
         count = sum(map(len, parts))
-        mask = np.concatenate([p.version.mask for p in parts])
-        by = [
-            (k.concat([e.of(p.fixed, p.version.columns, len(p)) for p in parts]), descending)  # type: ignore[type-var]
+        mask = np.concatenate([p.knowledge.mask for p in parts])
+        order_columns = [
+            (k.concat([e.evaluate(p.fixed, p.knowledge.columns, len(p)) for p in parts]), descending)  # type: ignore[type-var]
             for e, descending in self.by
         ]
         key = [k.concat([p.fixed[c] for p in parts]) for c in self.layout.key]
-        where = places(by, key, count)
-        group = np.zeros(count, np.int64)
-        if not self.is_moving:
-            marks = np.concatenate([p.marks for p in parts]).view(np.uint64)
-            group = Groups([k.concat([p.fixed[c] for p in parts]) for c in self.per], count, marks).of
-        if self.is_settled:
-            ahead = before(where.now, np.ones(count, np.int64), where.now, group, where.size)
-            sure, may = ahead, ahead
-        elif self.is_moving:
-            ahead, sure, may = self._in_pairs(parts, mask, where)
+        ranks = rank_rows(order_columns, key, count)
+        group_numbers = np.zeros(count, np.int64)
+        if not self.has_evolving_groups:
+            group_hashes = np.concatenate([p.group_hashes for p in parts]).view(np.uint64)
+            group_numbers = RowGroups(
+                [k.concat([p.fixed[c] for p in parts]) for c in self.per], count, group_hashes
+            ).group_numbers
+        if self.has_final_order:
+            ahead = count_preceding(ranks.now, np.ones(count, np.int64), ranks.now, group_numbers, ranks.size)
+            surely_ahead, maybe_ahead = ahead, ahead
+        elif self.has_evolving_groups:
+            ahead, surely_ahead, maybe_ahead = self._count_in_pairs(parts, mask, ranks)
         else:
-            ahead = before(where.now, masks.shown(mask).astype(np.int64), where.now, group, where.size)
-            sure = before(where.last, masks.stays(mask).astype(np.int64), where.first, group, where.size)
-            may = before(where.first, masks.live(mask).astype(np.int64), where.last, group, where.size)
-        sealed = np.concatenate(
-            [self.closing.reached(moved.after, self._sealing(p.fixed, p.version.columns), len(p)) for p in parts]
+            ahead = count_preceding(
+                ranks.now, masks.is_shown(mask).astype(np.int64), ranks.now, group_numbers, ranks.size
+            )
+            surely_ahead = count_preceding(
+                ranks.last, masks.is_permanently_shown(mask).astype(np.int64), ranks.first, group_numbers, ranks.size
+            )
+            maybe_ahead = count_preceding(
+                ranks.first, masks.can_be_shown(mask).astype(np.int64), ranks.last, group_numbers, ranks.size
+            )
+        is_sealed = np.concatenate(
+            [
+                self.seal_index.is_sealed(advance.after, self._seal_columns(p.fixed, p.knowledge.columns), len(p))
+                for p in parts
+            ]
         )
-        out, stays = sure >= self.k, (may < self.k) & sealed
-        codes = np.where(out, masks.F, np.where(stays, masks.T, np.where(ahead < self.k, masks.SHOWN, masks.HIDDEN)))
+        is_out, stays = surely_ahead >= self.k, (maybe_ahead < self.k) & is_sealed
+        codes = np.where(is_out, masks.F, np.where(stays, masks.T, np.where(ahead < self.k, masks.SHOWN, masks.HIDDEN)))
         # A group is done with when every row of it is sealed.
-        open_ = np.bincount(group, ~(sealed & (out | stays)), int(group.max()) + 1)[group] > 0
-        return codes.astype(np.uint8), out | ~open_
+        is_group_open = (
+            np.bincount(group_numbers, ~(is_sealed & (is_out | stays)), int(group_numbers.max()) + 1)[group_numbers] > 0
+        )
+        return codes.astype(np.uint8), is_out | ~is_group_open
 
-    def _in_pairs(self, parts: Sequence[_Part], mask: Codes, where: Places) -> tuple[Array, Array, Array]:
+    def _count_in_pairs(
+        self, parts: Sequence[_RankedPart], mask: MaskCodes, ranks: RowRanks
+    ) -> tuple[Array, Array, Array]:
         """How many rows precede each: now, surely, and perhaps; which of them are of its group is itself a mask."""
-        spreads = []
+        key_ranks = []
         for c in self.per:
-            known = [ranges_of(cells(c, p.fixed, p.version.columns), self.types[c]) for p in parts]
-            spreads.append(spread_of(k.concat(known)))
+            ranges = [to_range_column(find_column(c, p.fixed, p.knowledge.columns), self.types[c]) for p in parts]
+            key_ranks.append(range_ranks(k.concat(ranges)))
         count = len(mask)
-        shown, stays, live = masks.shown(mask), masks.stays(mask), masks.live(mask)
-        found = [np.empty(count, np.int64) for _ in range(3)]
-        for at in _slices(count):
-            now, sure, may = (np.ones((len(at), count), bool) for _ in range(3))
-            for spread in spreads:
-                now &= spread.now[at, None] == spread.now
-                sure &= _surely_same(spread, at)
-                may &= _maybe_same(spread, at)
-            now &= shown & (where.now < where.now[at, None])
-            sure &= stays & (where.last < where.first[at, None])
-            may &= live & (where.first < where.last[at, None])
-            may[np.arange(len(at)), at] = False
-            for counts, pairs in zip(found, (now, sure, may), strict=True):
-                counts[at] = pairs.sum(axis=1)
-        return found[0], found[1], found[2]
+        shown, stays, live = masks.is_shown(mask), masks.is_permanently_shown(mask), masks.can_be_shown(mask)
+        totals = [np.empty(count, np.int64) for _ in range(3)]
+        for chunk in _row_chunks(count):
+            now, sure, may = (np.ones((len(chunk), count), bool) for _ in range(3))
+            for column_ranks in key_ranks:
+                now &= column_ranks.now[chunk, None] == column_ranks.now
+                sure &= _is_surely_equal(column_ranks, chunk)
+                may &= _can_be_equal(column_ranks, chunk)
+            now &= shown & (ranks.now < ranks.now[chunk, None])
+            sure &= stays & (ranks.last < ranks.first[chunk, None])
+            may &= live & (ranks.first < ranks.last[chunk, None])
+            may[np.arange(len(chunk)), chunk] = False
+            for counts, pairs in zip(totals, (now, sure, may), strict=True):
+                counts[chunk] = pairs.sum(axis=1)
+        return totals[0], totals[1], totals[2]
 
 
-def _slices(count: int) -> Iterator[Array]:
+def _row_chunks(count: int) -> Iterator[Array]:
     size = max(1, PAIRS_MAX // max(count, 1))
     for start in range(0, count, size):
         yield np.arange(start, min(start + size, count))
 
 
-def _surely_same(spread: Spread, at: Array) -> Bools:
-    only, exact = spread.nulls == 2, (spread.nulls == 0) & (spread.lo == spread.hi)
-    equal = exact & exact[at, None] & (spread.lo == spread.lo[at, None])
-    return np.asarray(equal | (only & only[at, None]))
+def _is_surely_equal(ranks: RangeRanks, indices: Array) -> Bools:
+    only_null, exact = ranks.null_codes == 2, (ranks.null_codes == 0) & (ranks.lo == ranks.hi)
+    equal = exact & exact[indices, None] & (ranks.lo == ranks.lo[indices, None])
+    return np.asarray(equal | (only_null & only_null[indices, None]))
 
 
-def _maybe_same(spread: Spread, at: Array) -> Bools:
-    valued, null = spread.nulls != 2, spread.nulls != 0
-    meet = (spread.lo <= spread.hi[at, None]) & (spread.lo[at, None] <= spread.hi)
-    return np.asarray((valued & valued[at, None] & meet) | (null & null[at, None]))
+def _can_be_equal(ranks: RangeRanks, indices: Array) -> Bools:
+    can_have_value, can_be_null = ranks.null_codes != 2, ranks.null_codes != 0
+    overlap = (ranks.lo <= ranks.hi[indices, None]) & (ranks.lo[indices, None] <= ranks.hi)
+    return np.asarray(
+        (can_have_value & can_have_value[indices, None] & overlap) | (can_be_null & can_be_null[indices, None])
+    )

@@ -6,190 +6,206 @@ from functools import cached_property
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_types
-from smile.algebra.heading import whole_key_equated
-from smile.graph.objects import Graph, TransformObject
-from smile.kernels.best import Best
-from smile.kernels.distinct import distinct
-from smile.kernels.forget import KEYS, Forgetful, forgetful
-from smile.kernels.groups import summarize
-from smile.kernels.joins.asof import AsOf
-from smile.kernels.joins.choose import compile_join
-from smile.kernels.joins.exists import Exists
-from smile.kernels.last import Last
+from smile.algebra.heading import is_key_equated
+from smile.graph.knowledge_graph import KnowledgeGraph, TransformObject
+from smile.kernels.best import BestTransform
+from smile.kernels.distinct import compile_distinct
+from smile.kernels.expiry import PENDING_KEYS, ExpiryRule, find_expiry_rules
+from smile.kernels.groups import compile_summarize
+from smile.kernels.joins.asof_join import AsofJoin
+from smile.kernels.joins.compile_join import compile_join
+from smile.kernels.joins.semi_join import SemiJoin
+from smile.kernels.last import LastTransform
 from smile.kernels.layout import Layout
-from smile.kernels.over import Over
-from smile.kernels.rows import Extend, Project, Rename, Restrict, Same, Together, Windows
-from smile.kernels.shown import Shown
-from smile.kernels.silence import Silence
-from smile.kernels.transform import Input, Output, Transform
+from smile.kernels.materialized_view import MaterializedView
+from smile.kernels.over import OverTransform
+from smile.kernels.row_wise import (
+    ExtendTransform,
+    HopTransform,
+    IdentityTransform,
+    ProjectTransform,
+    RenameTransform,
+    RestrictTransform,
+    UnionTransform,
+)
+from smile.kernels.silence import SilenceTransform
+from smile.kernels.transform import InputRelation, OutputRelation, Transform
 from smile.knowledge.aggregate_types import membership
-from smile.knowledge.analysis import Analysis
+from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.domains import Domains
-from smile.knowledge.join_types import match_ties
+from smile.knowledge.join_types import match_constraints
 from smile.knowledge.seals import Seal
 from smile.knowledge.types import RelationType
-from smile.state.run import Shape
+from smile.state.run import TableSchema
 
 
 @dataclass(frozen=True)
 class Kernels:
     """By the relation that each makes, in an order in which each comes after those it reads from."""
 
-    inputs: Mapping[str, Input]
+    inputs: Mapping[str, InputRelation]
     transforms: Mapping[str, Transform]
     reads: Mapping[str, tuple[str, ...]]
-    forgetful: tuple[Forgetful, ...] = ()
+    expiry_rules: tuple[ExpiryRule, ...] = ()
     """What else may be forgotten, once a frame has gone through."""
 
     @cached_property
-    def shapes(self) -> dict[str, Mapping[str, Shape]]:
+    def table_schemas(self) -> dict[str, Mapping[str, TableSchema]]:
         """Of all tables, by who remembers them and the names they have there."""
-        own = {name: t.shapes for name, t in self.transforms.items() if t.shapes}
-        return {**own, **{f.name: {KEYS: f.shape} for f in self.forgetful}}
+        schemas = {name: t.table_schemas for name, t in self.transforms.items() if t.table_schemas}
+        return {**schemas, **{f.name: {PENDING_KEYS: f.schema} for f in self.expiry_rules}}
 
-    def keeping(self, views: Iterable[str]) -> "Kernels":
+    def with_materialized_views(self, views: Iterable[str]) -> "Kernels":
         """The same, and the rows that these views show are remembered, under `shown(view)`."""
-        kept = {shown(view): Shown(self.inputs[view]) for view in views}
-        reads = {**self.reads, **{shown(view): (view,) for view in views}}
-        return replace(self, transforms={**self.transforms, **kept}, reads=reads)
+        materialized = {materialized_name(view): MaterializedView(self.inputs[view]) for view in views}
+        reads = {**self.reads, **{materialized_name(view): (view,) for view in views}}
+        return replace(self, transforms={**self.transforms, **materialized}, reads=reads)
 
 
-def shown(view: str) -> str:
+def materialized_name(view: str) -> str:
     return f"{view} shown"
 
 
-def compile_graph(graph: Graph, streams: tuple[mmpl.StreamDef, ...]) -> Kernels:
+def compile_graph(graph: KnowledgeGraph, streams: tuple[mmpl.StreamDef, ...]) -> Kernels:
     # Every relation of the graph has a name, so the graph is itself a program of one operator a view.
     views = tuple(mmpl.ViewDef(t.output, t.rel) for t in graph.transforms)
     flat = mmpl.Program(streams, views, graph.subscriptions)
-    analysis = Analysis(flat)
+    analysis = TypeAnalysis(flat)
     domains = Domains(flat, analysis)
-    heeded = _heeded(graph, analysis)
-    inputs: dict[str, Input] = {}
+    with_permanently_hidden = _relations_with_permanently_hidden(graph, analysis)
+    inputs: dict[str, InputRelation] = {}
     for stream in streams:
-        ref = mmpl.Ref(stream.name)
+        ref = mmpl.RelationRef(stream.name)
         layout = Layout((stream.tick,), stream_types(stream), certain=True)
-        inputs[stream.name] = Input(stream.name, layout, analysis.of(ref), domains.of(ref), None)
+        inputs[stream.name] = InputRelation(
+            stream.name, layout, analysis.relation_type(ref), domains.bottom_row(ref), None
+        )
     transforms: dict[str, Transform] = {}
     for t in graph.transforms:
-        ref = mmpl.Ref(t.output)
-        output = Output(t.output, analysis.of(ref), domains.of(ref), t.output in heeded)
-        found = compile_transform(t.rel, tuple(inputs[i] for i in t.inputs), output)
-        transforms[t.output] = found
-        inputs[t.output] = Input(t.output, found.layout, output.type, output.bottoms, found)
+        ref = mmpl.RelationRef(t.output)
+        output = OutputRelation(
+            t.output, analysis.relation_type(ref), domains.bottom_row(ref), t.output in with_permanently_hidden
+        )
+        transform = compile_transform(t.rel, tuple(inputs[i] for i in t.inputs), output)
+        transforms[t.output] = transform
+        inputs[t.output] = InputRelation(t.output, transform.layout, output.type, output.bottoms, transform)
     reads = {t.output: t.inputs for t in graph.transforms}
-    return Kernels(inputs, transforms, reads, forgetful(graph, inputs, transforms))
+    return Kernels(inputs, transforms, reads, find_expiry_rules(graph, inputs, transforms))
 
 
-def compile_transform(rel: mmpl.Rel, sources: tuple[Input, ...], output: Output) -> Transform:
+def compile_transform(rel: mmpl.Rel, sources: tuple[InputRelation, ...], output: OutputRelation) -> Transform:
     source = sources[0]
     match rel:
-        case mmpl.Ref():
-            return Same(source, output)
+        case mmpl.RelationRef():
+            return IdentityTransform(source, output)
         case mmpl.Restrict():
-            return Restrict(rel, source, output)
+            return RestrictTransform(rel, source, output)
         case mmpl.Extend():
-            return Extend(rel, source, output)
+            return ExtendTransform(rel, source, output)
         case mmpl.Project():
-            return Project(source, output)
+            return ProjectTransform(source, output)
         case mmpl.Rename():
-            return Rename(rel, source, output)
+            return RenameTransform(rel, source, output)
         case mmpl.Merge() | mmpl.Union():
-            return Together(rel, sources, output)
+            return UnionTransform(rel, sources, output)
         case mmpl.Window(kind="tumble" | "hop"):
-            return Windows(rel, source, output)
+            return HopTransform(rel, source, output)
         case mmpl.Best():
-            return Best(rel, source, output)
+            return BestTransform(rel, source, output)
         case mmpl.Over():
-            return Over(rel, source, output)
+            return OverTransform(rel, source, output)
         case mmpl.Window(kind="last"):
-            return Last(rel, source, output)
+            return LastTransform(rel, source, output)
         case mmpl.Silence():
-            return Silence(rel, source, output)
+            return SilenceTransform(rel, source, output)
         case mmpl.Join(kind="semi" | "anti" | "match"):
-            return Exists(rel, source, sources[1], output)
+            return SemiJoin(rel, source, sources[1], output)
         case mmpl.Join():
             return compile_join(rel, source, sources[1], output)
         case mmpl.Asof():
-            return AsOf(rel, source, sources[1], output)
+            return AsofJoin(rel, source, sources[1], output)
         case mmpl.Summarize():
-            return summarize(rel, source, output)
+            return compile_summarize(rel, source, output)
         case mmpl.Distinct():
-            return distinct(source, output)
+            return compile_distinct(source, output)
     raise NotImplementedError(type(rel).__name__)
 
 
 # ── rows that are hidden for good ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _heeded(graph: Graph, analysis: Analysis) -> set[str]:
+def _relations_with_permanently_hidden(graph: KnowledgeGraph, analysis: TypeAnalysis) -> set[str]:
     """Relations of which a reader tells a row that is hidden for good from one nobody has heard of.
 
     A reader does that where such a row shows that no other can come: it was the only one that could match, or the only
     member of its group. Where rows are sealed as soon as they are heard of, the seal says as much. Of a group it may be
     enough that its row is heeded, though its `members` are not.
     """
-    found: set[str] = set()
+    with_permanently_hidden: set[str] = set()
     members: set[str] = set()
     for transform in reversed(graph.transforms):
-        grouped = isinstance(transform.rel, mmpl.Summarize | mmpl.Distinct)
+        is_grouped = isinstance(transform.rel, mmpl.Summarize | mmpl.Distinct)
         for position, name in enumerate(transform.inputs):
-            alone = _is_of_one_member(graph, name, analysis)
-            own = _is_heeded_by(transform, position, name, analysis, alone)
-            if own or (transform.output in (members if grouped else found)):
-                found.add(name)
-            if (own and (alone or not _has_defaults(transform.rel, name, analysis))) or transform.output in members:
+            is_single_member = _has_single_member_groups(graph, name, analysis)
+            is_needed = _needs_permanently_hidden(transform, position, name, analysis, is_single_member)
+            if is_needed or (transform.output in (members if is_grouped else with_permanently_hidden)):
+                with_permanently_hidden.add(name)
+            if (
+                is_needed and (is_single_member or not _has_defaults(transform.rel, name, analysis))
+            ) or transform.output in members:
                 members.add(name)
-    return found
+    return with_permanently_hidden
 
 
-def _has_defaults(rel: mmpl.Rel, name: str, analysis: Analysis) -> bool:
+def _has_defaults(rel: mmpl.Rel, name: str, analysis: TypeAnalysis) -> bool:
     """Whether a group that has only members hidden for good is no other than one nobody has heard of."""
-    tests = isinstance(rel, mmpl.Join) and rel.kind in ("semi", "anti", "match")
-    return isinstance(rel, mmpl.Join) and not tests and analysis.of(mmpl.Ref(name)).heading.total
+    is_test = isinstance(rel, mmpl.Join) and rel.kind in ("semi", "anti", "match")
+    return isinstance(rel, mmpl.Join) and not is_test and analysis.relation_type(mmpl.RelationRef(name)).heading.total
 
 
-def _is_of_one_member(graph: Graph, name: str, analysis: Analysis) -> bool:
+def _has_single_member_groups(graph: KnowledgeGraph, name: str, analysis: TypeAnalysis) -> bool:
     """Whether it is total, and its groups have but one member each: then a group that has been heard of has no other,
     while its default row may yet get one."""
-    transform = graph.transform_of.get(name)
-    if transform is None or not analysis.of(mmpl.Ref(name)).heading.total:
+    transform = graph.transform_by_output.get(name)
+    if transform is None or not analysis.relation_type(mmpl.RelationRef(name)).heading.total:
         return False
     if isinstance(transform.rel, mmpl.Summarize):
-        source = analysis.of(mmpl.Ref(transform.inputs[0]))
-        return membership(source, transform.rel.per).single and not _is_sealed_when_heard(source)
-    return any(_is_of_one_member(graph, source, analysis) for source in transform.inputs)
+        source = analysis.relation_type(mmpl.RelationRef(transform.inputs[0]))
+        return membership(source, transform.rel.per).is_single and not _is_sealed_on_arrival(source)
+    return any(_has_single_member_groups(graph, source, analysis) for source in transform.inputs)
 
 
-def _is_heeded_by(transform: TransformObject, position: int, name: str, analysis: Analysis, alone: bool) -> bool:
-    rel, type_ = transform.rel, analysis.of(mmpl.Ref(name))
+def _needs_permanently_hidden(
+    transform: TransformObject, position: int, name: str, analysis: TypeAnalysis, is_single_member: bool
+) -> bool:
+    rel, type_ = transform.rel, analysis.relation_type(mmpl.RelationRef(name))
     if isinstance(rel, mmpl.Join):
         on = [pair[position] for pair in rel.on]
-        is_told = rel.kind == "inner" or _is_sealed_when_asked(rel, position, type_, analysis)
-        return (alone or not is_told) and whole_key_equated(type_.heading, on)
-    if _is_sealed_when_heard(type_):
+        is_implied_by_seal = rel.kind == "inner" or _is_sealed_when_looked_up(rel, position, type_, analysis)
+        return (is_single_member or not is_implied_by_seal) and is_key_equated(type_.heading, on)
+    if _is_sealed_on_arrival(type_):
         return False
     match rel:
         case mmpl.Summarize():
-            return membership(type_, rel.per).single
+            return membership(type_, rel.per).is_single
         case mmpl.Distinct():
-            return membership(type_, analysis.of(mmpl.Ref(transform.output)).heading.key).single
+            return membership(type_, analysis.relation_type(mmpl.RelationRef(transform.output)).heading.key).is_single
     return False
 
 
-def _is_sealed_when_asked(rel: mmpl.Join, position: int, type_: RelationType, analysis: Analysis) -> bool:
+def _is_sealed_when_looked_up(rel: mmpl.Join, position: int, type_: RelationType, analysis: TypeAnalysis) -> bool:
     """Whether a row of the other side is sealed against this one as soon as the row that it asks for is heard of."""
-    sides = analysis.of(rel.left), analysis.of(rel.right)
+    sides = analysis.relation_type(rel.left), analysis.relation_type(rel.right)
     other = sides[1 - position]
-    ties = match_ties(rel, *sides)
+    ties = match_constraints(rel, *sides)
     fixed = [c for c, t in other.columns.items() if not t.evolves]
-    asking = {pair[position]: pair[1 - position] for pair in rel.on}
+    asking_columns = {pair[position]: pair[1 - position] for pair in rel.on}
     tick = type_.heading.tick[:1]
-    wanted = Seal.of(asking[tick[0]]) if tick and tick[0] in asking else Seal.NEVER
-    sealed = all(ties.express(seal, fixed) == wanted for seal in type_.seals.values())
-    return _is_sealed_when_heard(type_) and not wanted.is_never and sealed
+    wanted = Seal.from_column(asking_columns[tick[0]]) if tick and tick[0] in asking_columns else Seal.NEVER
+    sealed = all(ties.express_seal(seal, fixed) == wanted for seal in type_.seals.values())
+    return _is_sealed_on_arrival(type_) and not wanted.is_never and sealed
 
 
-def _is_sealed_when_heard(type_: RelationType) -> bool:
+def _is_sealed_on_arrival(type_: RelationType) -> bool:
     tick = type_.heading.tick
-    return bool(tick) and all(seal == Seal.of(tick[0]) for seal in type_.seals.values())
+    return bool(tick) and all(seal == Seal.from_column(tick[0]) for seal in type_.seals.values())

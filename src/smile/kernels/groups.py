@@ -3,23 +3,26 @@
 from collections.abc import Sequence
 
 from smile.algebra import mmpl
-from smile.kernels.moving import Moving
-from smile.kernels.single import Single
-from smile.kernels.summarize import Grouped, Grouping
-from smile.kernels.transform import Input, Output, Transform
+from smile.kernels.evolving_groups import EvolvingGroups
+from smile.kernels.single_member_groups import SingleMemberGroups
+from smile.kernels.summarize import AggregateGrouping, MultiMemberGroups
+from smile.kernels.transform import InputRelation, OutputRelation, Transform
 from smile.knowledge.aggregate_types import membership
 
 
-def summarize(rel: mmpl.Summarize, source: Input, output: Output) -> Transform:
-    return grouped(rel.per, rel.aggregates, source, output)
+def compile_summarize(rel: mmpl.Summarize, source: InputRelation, output: OutputRelation) -> Transform:
+    return compile_groups(rel.per, rel.aggregates, source, output)
 
 
-def grouped(
-    per: tuple[str, ...], aggregates: Sequence[tuple[str, mmpl.Aggregate]], source: Input, output: Output
+def compile_groups(
+    per: tuple[str, ...],
+    aggregates: Sequence[tuple[str, mmpl.Aggregate]],
+    source: InputRelation,
+    output: OutputRelation,
 ) -> Transform:
-    moving = any(c in source.layout.evolving for c in per)
-    grouping = Grouping(per, aggregates, source, output, moving)
-    single = membership(source.type, per).single
-    if moving:
-        return Moving(grouping, single)
-    return Single(grouping) if single else Grouped(grouping)
+    is_evolving = any(c in source.layout.evolving for c in per)
+    grouping = AggregateGrouping(per, aggregates, source, output, is_evolving)
+    is_single_member = membership(source.type, per).is_single
+    if is_evolving:
+        return EvolvingGroups(grouping, is_single_member)
+    return SingleMemberGroups(grouping) if is_single_member else MultiMemberGroups(grouping)

@@ -10,60 +10,69 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.columns import masks
-from smile.columns.values import Array, Values
-from smile.kernels.changes import Changes, Version, concat, differing
-from smile.kernels.kept import least, under
+from smile.columns.values import Array, ValueColumn
+from smile.kernels.delta import Delta, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.layout import Layout
-from smile.kernels.seals import Moved, later
-from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
-from smile.kernels.transform import Input, Output, State, Transform
-from smile.state.run import Shape
+from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
+from smile.kernels.seals import HorizonAdvance, shift_ticks
+from smile.kernels.state_indexes import least_horizon, restrict_masks
+from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.state.run import TableSchema
 
-ROWS, UNTIL = "rows", "until"
+ROWS, LEAVE_TICK = "rows", "until"
 
 
-class Last(Transform):
+class LastTransform(Transform):
     """Remembers the rows that may be shown, each with the tick at which it leaves."""
 
-    def __init__(self, rel: mmpl.Window, source: Input, output: Output) -> None:
-        own = source.layout
+    def __init__(self, rel: mmpl.Window, source: InputRelation, output: OutputRelation) -> None:
+        source_layout = source.layout
         self.on, self.size = rel.on, rel.size
         self.streams = tuple(source.type.seals)
-        self.layout = Layout(own.key, own.fixed, own.evolving, False, output.heeded)
-        columns = {**columns_of(self.layout), UNTIL: pa.int64()}
-        self.shapes = {ROWS: Shape(tuple(map(stored, own.key)), columns, orders=(UNTIL,))}
+        self.layout = Layout(
+            source_layout.key, source_layout.fixed, source_layout.evolving, False, output.includes_permanently_hidden
+        )
+        columns = {**table_columns(self.layout), LEAVE_TICK: pa.int64()}
+        self.table_schemas = {
+            ROWS: TableSchema(tuple(map(stored_column, source_layout.key)), columns, tick_indexes=(LEAVE_TICK,))
+        }
 
-    def is_woken(self, moved: Moved) -> bool:
-        return least(moved.after, self.streams) > least(moved.before, self.streams)
+    def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
+        return least_horizon(advance.after, self.streams) > least_horizon(advance.before, self.streams)
 
-    def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
-        before, after = least(moved.before, self.streams), least(moved.after, self.streams)
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
+        before, after = least_horizon(advance.before, self.streams), least_horizon(advance.after, self.streams)
         table, parts = state[ROWS], []
-        (changes,) = inputs
-        if changes is not None:
-            until = self._until(changes.fixed)
-            old = None if changes.old is None else under(changes.old, _codes(until, before))
-            found = Changes(changes.fixed, old, under(changes.new, _codes(until, after)))
-            live = masks.live(found.new.mask)
-            kept = np.flatnonzero(live | masks.live(found.old_mask()))
-            rows = {**flat(self.layout, found.fixed, found.new), UNTIL: Values(until)}
-            table = table.updated({name: column.take(kept) for name, column in rows.items()}, ~live[kept])
-            parts.append(found)
+        (delta,) = inputs
+        if delta is not None:
+            leave_ticks = self._leave_ticks(delta.fixed)
+            old = None if delta.old is None else restrict_masks(delta.old, _window_masks(leave_ticks, before))
+            window_delta = Delta(delta.fixed, old, restrict_masks(delta.new, _window_masks(leave_ticks, after)))
+            is_live = masks.can_be_shown(window_delta.new.mask)
+            to_store = np.flatnonzero(is_live | masks.can_be_shown(window_delta.old_mask()))
+            rows = {
+                **encode_rows(self.layout, window_delta.fixed, window_delta.new),
+                LEAVE_TICK: ValueColumn(leave_ticks),
+            }
+            table = table.with_rows({name: column.take(to_store) for name, column in rows.items()}, ~is_live[to_store])
+            parts.append(window_delta)
         if after > before:
             # Rows that have just come are above the horizon or not kept at all: these are the ones it has passed.
-            passed = table.between(UNTIL, before, after)
-            if len(passed):
-                table = table.updated(passed, np.ones(len(passed), bool))
-                version = version_of(self.layout, passed)
-                gone = Version(version.columns, masks.full(masks.F, len(passed)), version.steps)
-                parts.append(Changes(fixed_of(self.layout, passed), version, gone))
+            leaving = table.rows_between(LEAVE_TICK, before, after)
+            if len(leaving):
+                table = table.with_rows(leaving, np.ones(len(leaving), bool))
+                knowledge = decode_knowledge(self.layout, leaving)
+                hidden = RowKnowledge(knowledge.columns, masks.full(masks.F, len(leaving)), knowledge.steps)
+                parts.append(Delta(decode_fixed(self.layout, leaving), knowledge, hidden))
         if not parts:
             return {ROWS: table}, None
-        return {ROWS: table}, differing(concat(self.layout, parts), self.layout.heeded)
+        return {ROWS: table}, drop_unchanged_rows(
+            concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden
+        )
 
-    def _until(self, fixed: Mapping[str, Values]) -> Array:
-        return later(fixed[self.on].data, self.size)
+    def _leave_ticks(self, fixed: Mapping[str, ValueColumn]) -> Array:
+        return shift_ticks(fixed[self.on].data, self.size)
 
 
-def _codes(until: Array, horizon: int) -> Array:
-    return np.where(until <= horizon, np.uint8(masks.F), np.uint8(masks.SHOWN))
+def _window_masks(leave_ticks: Array, horizon: int) -> Array:
+    return np.where(leave_ticks <= horizon, np.uint8(masks.F), np.uint8(masks.SHOWN))

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from smile.algebra.types import DataType
-from smile.columns.knowledge import Kind
+from smile.columns.knowledge import ColumnKind
 
 
 @dataclass(frozen=True)
-class Evolving:
-    kind: Kind
+class EvolvingColumnLayout:
+    kind: ColumnKind
     data: DataType
 
 
@@ -21,9 +21,9 @@ class Layout:
 
     key: tuple[str, ...]
     fixed: Mapping[str, DataType]
-    evolving: Mapping[str, Evolving] = field(default_factory=dict)
+    evolving: Mapping[str, EvolvingColumnLayout] = field(default_factory=dict)
     certain: bool = False
-    heeded: bool = False
+    includes_permanently_hidden: bool = False
 
     @property
     def types(self) -> dict[str, DataType]:

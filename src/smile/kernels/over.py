@@ -15,249 +15,343 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import arrow_type
 from smile.columns import knowledge as k, masks
 from smile.columns.hashing import hashes
-from smile.columns.knowledge import Column
-from smile.columns.values import Array, Indices, Values
-from smile.kernels.aggregates.accumulator import Place
-from smile.kernels.aggregates.choose import accumulator, evolving
-from smile.kernels.aggregates.members import needed_again
-from smile.kernels.aggregates.parts import Batch
-from smile.kernels.changes import Changes, Groups, Version, concat, differing
-from smile.kernels.kept import GROUP, Closing, in_groups, marks_of, places_of, plain
-from smile.kernels.layout import Evolving, Layout
-from smile.kernels.over_windows import Aggregates, Windows, none_lost, nothing
-from smile.kernels.seals import Horizons, Moved, later
-from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
-from smile.kernels.transform import Input, Output, State, Transform
+from smile.columns.knowledge import KnowledgeColumn
+from smile.columns.values import Array, Indices, ValueColumn
+from smile.kernels.aggregates.accumulator import GroupContext
+from smile.kernels.aggregates.compile_accumulator import aggregate_column, compile_accumulator
+from smile.kernels.aggregates.contributions import MemberDelta
+from smile.kernels.aggregates.members import member_columns
+from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
+from smile.kernels.layout import EvolvingColumnLayout, Layout
+from smile.kernels.over_windows import RowWindows, WindowAggregates, reject_member_lookup, zero_rows
+from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
+from smile.kernels.seals import HorizonAdvance, Horizons, shift_ticks
+from smile.kernels.state_indexes import (
+    GROUP_HASH,
+    SealIndex,
+    compute_group_hashes,
+    find_group_rows,
+    row_ids,
+    unchanging_values,
+)
+from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.knowledge.seals import Seal
-from smile.state.gathered import Gathered
-from smile.state.run import Rows, Shape
-from smile.state.table import Table
+from smile.state.row_lookup import RowLookup
+from smile.state.run import TableRows, TableSchema
+from smile.state.table import StateTable
 
 ROWS, TOTALS = "rows", "totals"
 
 
-class Over(Transform):
+class OverTransform(Transform):
     """Remembers rows as the source has them; what was told of them is worked out again from what was remembered."""
 
-    def __init__(self, rel: mmpl.Over, source: Input, output: Output) -> None:
-        own, type_ = source.layout, source.type
-        self.by, self.per, self.span, self.own = rel.by, rel.per, rel.range, own
-        self.kept = own
+    def __init__(self, rel: mmpl.Over, source: InputRelation, output: OutputRelation) -> None:
+        source_layout, type_ = source.layout, source.type
+        self.by, self.per, self.span, self.source_layout = rel.by, rel.per, rel.range, source_layout
+        self.stored_layout = source_layout
         types = type_.heading.columns
-        self.is_moving = any(c in own.evolving for c in rel.per)
-        seen = replace(source, layout=replace(own, certain=False)) if self.is_moving else source
-        accumulators = {n: accumulator(i, n, a, {}, seen, output) for i, (n, a) in enumerate(rel.aggregates)}
-        moving = {c: types[c] for c in rel.per} if self.is_moving else {}
-        self.aggregates = Aggregates(accumulators, moving, own.is_history)
-        self.is_settled = own.is_history and list(type_.seals.values()) == [Seal.of(rel.by)]
-        added = {n: evolving(n, a, output) for n, a in rel.aggregates}
-        self.layout = _layout(own, added, self.is_settled, output.heeded)
-        plain_ones = all(not a.shapes and not a.reads_members for a in accumulators.values())
-        self.is_folding = rel.range is None and own.is_history and plain_ones
+        self.has_evolving_groups = any(c in source_layout.evolving for c in rel.per)
+        accumulator_source = (
+            replace(source, layout=replace(source_layout, certain=False)) if self.has_evolving_groups else source
+        )
+        accumulators = {
+            n: compile_accumulator(i, n, a, {}, accumulator_source, output) for i, (n, a) in enumerate(rel.aggregates)
+        }
+        evolving_key = {c: types[c] for c in rel.per} if self.has_evolving_groups else {}
+        self.aggregates = WindowAggregates(accumulators, evolving_key, source_layout.is_history)
+        self.is_final_on_arrival = source_layout.is_history and list(type_.seals.values()) == [Seal.from_column(rel.by)]
+        aggregate_columns = {n: aggregate_column(n, a, output) for n, a in rel.aggregates}
+        self.layout = _output_layout(
+            source_layout, aggregate_columns, self.is_final_on_arrival, output.includes_permanently_hidden
+        )
+        are_plain = all(not a.table_schemas and not a.reads_members for a in accumulators.values())
+        self.has_running_totals = rel.range is None and source_layout.is_history and are_plain
         # Rows that come with all before them are sealed at once: no horizon changes what is known of them.
-        self.closing = Closing({} if self.is_settled else output.type.seals, types)
-        released = {s: type_.ties.express(seal, [rel.by]) for s, seal in type_.seals.items()}
-        if rel.range is None and not self.is_folding:
-            released = dict.fromkeys(released, Seal.NEVER)
-        self.release = Closing({s: seal.later(rel.range or 0) for s, seal in released.items()}, types, "release")
-        orders = {**self.closing.columns, **self.release.columns}
-        if self.is_settled:
-            needed = {*own.key, *rel.per, rel.by, *needed_again([a for _, a in rel.aggregates], type_.heading.tick)}
-            self.kept = Layout(own.key, {c: t for c, t in own.fixed.items() if c in needed}, certain=True)
-        columns = {**columns_of(self.kept), GROUP: pa.int64(), **orders}
-        key = tuple(map(stored, own.key))
-        self.shapes = {ROWS: Shape(key, columns, indexes=((GROUP,),), orders=tuple(orders))}
-        if self.is_folding:
-            totals = {stored(c): arrow_type(types[c]) for c in rel.per}
-            rest = {name: kind for a in accumulators.values() for name, kind in a.columns.items()}
-            self.shapes[TOTALS] = Shape(tuple(totals), {**totals, **rest})
+        self.seal_index = SealIndex({} if self.is_final_on_arrival else output.type.seals, types)
+        release_seals = {s: type_.constraints.express_seal(seal, [rel.by]) for s, seal in type_.seals.items()}
+        if rel.range is None and not self.has_running_totals:
+            release_seals = dict.fromkeys(release_seals, Seal.NEVER)
+        self.release_index = SealIndex(
+            {s: seal.delay(rel.range or 0) for s, seal in release_seals.items()}, types, "release"
+        )
+        tick_columns = {**self.seal_index.column_types, **self.release_index.column_types}
+        if self.is_final_on_arrival:
+            needed = {
+                *source_layout.key,
+                *rel.per,
+                rel.by,
+                *member_columns([a for _, a in rel.aggregates], type_.heading.tick),
+            }
+            self.stored_layout = Layout(
+                source_layout.key, {c: t for c, t in source_layout.fixed.items() if c in needed}, certain=True
+            )
+        columns = {**table_columns(self.stored_layout), GROUP_HASH: pa.int64(), **tick_columns}
+        key = tuple(map(stored_column, source_layout.key))
+        self.table_schemas = {
+            ROWS: TableSchema(key, columns, indexes=((GROUP_HASH,),), tick_indexes=tuple(tick_columns))
+        }
+        if self.has_running_totals:
+            totals = {stored_column(c): arrow_type(types[c]) for c in rel.per}
+            accumulator_columns = {name: kind for a in accumulators.values() for name, kind in a.columns.items()}
+            self.table_schemas[TOTALS] = TableSchema(tuple(totals), {**totals, **accumulator_columns})
 
-    def is_woken(self, moved: Moved) -> bool:
-        return self.closing.wakes(moved) or self.release.wakes(moved)
+    def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
+        return self.seal_index.can_seal_rows(advance) or self.release_index.can_seal_rows(advance)
 
-    def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         tables = dict(state)
-        changes = inputs[0]
-        found = None
-        marks = None if changes is None else self._marks(changes.fixed, len(changes)).data
-        if changes is not None or self.closing.wakes(moved):
-            found = self._told(tables, changes, marks, moved)
-        if changes is not None:
-            self._keep(tables, changes, marks, moved)
-        if self.release.wakes(moved):
-            spent = self.release.woken(tables[ROWS], moved)
-            if len(spent):
-                tables[ROWS] = tables[ROWS].updated(spent, np.ones(len(spent), bool))
-                self._fold(tables, Changes(fixed_of(self.kept, spent), None, version_of(self.kept, spent)))
-        return tables, found
+        delta = inputs[0]
+        output_delta = None
+        group_hashes = None if delta is None else self._group_hashes(delta.fixed, len(delta)).data
+        if delta is not None or self.seal_index.can_seal_rows(advance):
+            output_delta = self._compute_delta(tables, delta, group_hashes, advance)
+        if delta is not None:
+            self._store_rows(tables, delta, group_hashes, advance)
+        if self.release_index.can_seal_rows(advance):
+            released = self.release_index.find_sealed_rows(tables[ROWS], advance)
+            if len(released):
+                tables[ROWS] = tables[ROWS].with_rows(released, np.ones(len(released), bool))
+                self._fold_into_totals(
+                    tables,
+                    Delta(
+                        decode_fixed(self.stored_layout, released), None, decode_knowledge(self.stored_layout, released)
+                    ),
+                )
+        return tables, output_delta
 
     # ── what is told ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _told(self, tables: State, changes: Changes | None, own: Array | None, moved: Moved) -> Changes | None:
+    def _compute_delta(
+        self, tables: State, delta: Delta | None, delta_hashes: Array | None, advance: HorizonAdvance
+    ) -> Delta | None:
         rows = tables[ROWS]
-        touched = [] if own is None else [own]
-        woken = self.closing.woken(rows, moved) if self.closing.wakes(moved) and rows.runs else None
-        if woken is not None:
-            touched.append(woken[GROUP].data)
-        marks = np.concatenate(touched) if touched else np.zeros(0, np.int64)
-        if not len(marks):
+        hash_parts = [] if delta_hashes is None else [delta_hashes]
+        sealed_rows = (
+            self.seal_index.find_sealed_rows(rows, advance)
+            if self.seal_index.can_seal_rows(advance) and rows.runs
+            else None
+        )
+        if sealed_rows is not None:
+            hash_parts.append(sealed_rows[GROUP_HASH].data)
+        affected_hashes = np.concatenate(hash_parts) if hash_parts else np.zeros(0, np.int64)
+        if not len(affected_hashes):
             return None
-        had = in_groups(rows, marks)
-        stored_ones = Changes(fixed_of(self.kept, had), None, version_of(self.kept, had))
-        where = _Where.of(rows, had, changes, self.own)
-        after = self._after(stored_ones, where, changes, had[GROUP].data, own)
-        sealed = np.zeros(len(had), bool) if woken is None else np.isin(places_of(had), places_of(woken))
-        asked = self._affected(after, len(where.kept), sealed[where.kept])
+        stored_rows = find_group_rows(rows, affected_hashes)
+        stored_delta = Delta(
+            decode_fixed(self.stored_layout, stored_rows), None, decode_knowledge(self.stored_layout, stored_rows)
+        )
+        row_match = _StoredRowMatch.find(rows, stored_rows, delta, self.source_layout)
+        rows_after = self._rows_after(stored_delta, row_match, delta, stored_rows[GROUP_HASH].data, delta_hashes)
+        is_sealed = (
+            np.zeros(len(stored_rows), bool)
+            if sealed_rows is None
+            else np.isin(row_ids(stored_rows), row_ids(sealed_rows))
+        )
+        affected = self._affected_rows(rows_after, len(row_match.unchanged), is_sealed[row_match.unchanged])
         parts = []
         # Rows that were there, beside what was told of them; and those that were not.
-        again = asked[where.was[asked] >= 0]
-        if len(again):
-            before = _Rows(stored_ones, self._groups(stored_ones, had[GROUP].data))
-            told = self._with(tables, before, where.was[again], moved.before)
-            new = self._with(tables, after, again, moved.after)
-            parts.append(Changes(after.rows.take(again).fixed, told, new))
-        fresh = asked[where.was[asked] < 0]
-        if len(fresh):
-            assert changes is not None
-            new = self._with(tables, after, fresh, moved.after)
-            taken = changes.take(fresh - len(where.kept))
-            heard = taken.old_mask()
-            old = Version(new.columns, heard, np.zeros(len(fresh), np.int64)) if masks.heard(heard).any() else None
-            parts.append(self._settled(Changes(taken.fixed, old, new)))
-        return differing(concat(self.layout, parts), self.layout.heeded) if parts else None
+        previously_stored = affected[row_match.stored_indices[affected] >= 0]
+        if len(previously_stored):
+            rows_before = _GroupedRows(stored_delta, self._group_numbers(stored_delta, stored_rows[GROUP_HASH].data))
+            old_knowledge = self._with_aggregates(
+                tables, rows_before, row_match.stored_indices[previously_stored], advance.before
+            )
+            new_knowledge = self._with_aggregates(tables, rows_after, previously_stored, advance.after)
+            parts.append(Delta(rows_after.rows.take(previously_stored).fixed, old_knowledge, new_knowledge))
+        not_stored = affected[row_match.stored_indices[affected] < 0]
+        if len(not_stored):
+            assert delta is not None
+            new_knowledge = self._with_aggregates(tables, rows_after, not_stored, advance.after)
+            new_delta = delta.take(not_stored - len(row_match.unchanged))
+            old_mask = new_delta.old_mask()
+            old = (
+                RowKnowledge(new_knowledge.columns, old_mask, np.zeros(len(not_stored), np.int64))
+                if masks.is_present(old_mask).any()
+                else None
+            )
+            parts.append(self._with_fixed_aggregates(Delta(new_delta.fixed, old, new_knowledge)))
+        return (
+            drop_unchanged_rows(concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden)
+            if parts
+            else None
+        )
 
-    def _after(
-        self, before: Changes, where: "_Where", changes: Changes | None, marks: Array, own: Array | None
-    ) -> "_Rows":
-        if changes is None or own is None:
-            return _Rows(before, self._groups(before, marks))
-        rows = Changes(changes.fixed, None, changes.new)
-        if len(where.kept):
-            rows = concat(self.kept, [before.take(where.kept), rows])
-        return _Rows(rows, self._groups(rows, np.concatenate([marks[where.kept], own])))
+    def _rows_after(
+        self,
+        stored_delta: Delta,
+        row_match: "_StoredRowMatch",
+        delta: Delta | None,
+        stored_hashes: Array,
+        delta_hashes: Array | None,
+    ) -> "_GroupedRows":
+        if delta is None or delta_hashes is None:
+            return _GroupedRows(stored_delta, self._group_numbers(stored_delta, stored_hashes))
+        rows = Delta(delta.fixed, None, delta.new)
+        if len(row_match.unchanged):
+            rows = concat_deltas(self.stored_layout, [stored_delta.take(row_match.unchanged), rows])
+        return _GroupedRows(
+            rows, self._group_numbers(rows, np.concatenate([stored_hashes[row_match.unchanged], delta_hashes]))
+        )
 
-    def _affected(self, after: "_Rows", kept: int, sealed: Array) -> Indices:
+    def _affected_rows(self, rows_after: "_GroupedRows", unchanged_count: int, is_sealed: Array) -> Indices:
         """Rows that have changed, or been sealed, or in whose windows a row has changed; `kept` have not changed."""
-        count = len(after.rows)
-        if self.is_settled:
-            return np.arange(kept, count)
-        hit = np.ones(count, bool)
-        hit[:kept] = sealed
-        if 0 < kept < count:
-            group, by = after.group, after.rows.fixed[self.by].data
-            ticks, rank = np.unique(by, return_inverse=True)
+        count = len(rows_after.rows)
+        if self.is_final_on_arrival:
+            return np.arange(unchanged_count, count)
+        is_affected = np.ones(count, bool)
+        is_affected[:unchanged_count] = is_sealed
+        if 0 < unchanged_count < count:
+            group_numbers, row_ticks = rows_after.group_numbers, rows_after.rows.fixed[self.by].data
+            distinct_ticks, rank = np.unique(row_ticks, return_inverse=True)
             rank = rank.reshape(-1)
-            points = np.sort(group[kept:] * len(ticks) + rank[kept:])
-            base = group[:kept] * len(ticks)
-            since = 0 if self.span is None else np.searchsorted(ticks, later(by[:kept], -self.span))
-            found = np.searchsorted(points, base + rank[:kept], side="right") - np.searchsorted(points, base + since)
-            hit[:kept] |= found > 0
-        return np.flatnonzero(hit)
+            points = np.sort(group_numbers[unchanged_count:] * len(distinct_ticks) + rank[unchanged_count:])
+            base = group_numbers[:unchanged_count] * len(distinct_ticks)
+            since = (
+                0
+                if self.span is None
+                else np.searchsorted(distinct_ticks, shift_ticks(row_ticks[:unchanged_count], -self.span))
+            )
+            changes_in_window = np.searchsorted(points, base + rank[:unchanged_count], side="right") - np.searchsorted(
+                points, base + since
+            )
+            is_affected[:unchanged_count] |= changes_in_window > 0
+        return np.flatnonzero(is_affected)
 
-    def _with(self, tables: State, among: "_Rows", asked: Indices, horizons: Horizons) -> Version:
+    def _with_aggregates(
+        self, tables: State, grouped_rows: "_GroupedRows", target_rows: Indices, horizons: Horizons
+    ) -> RowKnowledge:
         """The rows asked for, with their aggregates over those they are among."""
-        rows = among.rows
-        windows = Windows.of(among.group, rows.fixed[self.by].data, asked, self.span)
-        taken = rows.take(asked)
-        had: Rows = nothing(list(self.aggregates.accumulators.values()), len(asked))
-        if self.is_folding and tables[TOTALS].runs:
-            key = [taken.fixed[c] for c in self.per]
-            had = tables[TOTALS].find(key)[1]
+        rows = grouped_rows.rows
+        windows = RowWindows.for_rows(grouped_rows.group_numbers, rows.fixed[self.by].data, target_rows, self.span)
+        target_delta = rows.take(target_rows)
+        totals: TableRows = zero_rows(list(self.aggregates.accumulators.values()), len(target_rows))
+        if self.has_running_totals and tables[TOTALS].runs:
+            key = [target_delta.fixed[c] for c in self.per]
+            totals = tables[TOTALS].find(key)[1]
             if not key:
-                had = had.take(np.zeros(len(asked), np.int64))
-        sealing = {c: plain(c, taken.fixed, taken.new.columns) for c in self.closing.needed}
-        sealed = self.closing.reached(horizons, sealing, len(asked))
-        added, steps = self.aggregates.over(windows, rows, had, sealed)
-        columns: dict[str, Column] = {c: taken.new.columns[c] for c in self.own.evolving}
-        return Version({**columns, **added}, taken.new.mask, steps)
+                totals = totals.take(np.zeros(len(target_rows), np.int64))
+        seal_columns = {
+            c: unchanging_values(c, target_delta.fixed, target_delta.new.columns) for c in self.seal_index.seal_columns
+        }
+        is_sealed = self.seal_index.is_sealed(horizons, seal_columns, len(target_rows))
+        aggregates, steps = self.aggregates.compute(windows, rows, totals, is_sealed)
+        columns: dict[str, KnowledgeColumn] = {c: target_delta.new.columns[c] for c in self.source_layout.evolving}
+        return RowKnowledge({**columns, **aggregates}, target_delta.new.mask, steps)
 
-    def _settled(self, changes: Changes) -> Changes:
+    def _with_fixed_aggregates(self, delta: Delta) -> Delta:
         """Where all is known from the first, aggregates are plain values."""
-        moved = [c for c in changes.new.columns if c in self.layout.fixed]
-        if not moved:
-            return changes
-        fixed = {**changes.fixed, **{c: k.now_of(changes.new.columns[c]) for c in moved}}
-        rest = {c: changes.new.columns[c] for c in self.layout.evolving}
-        return Changes(fixed, None, Version(rest, changes.new.mask, changes.new.steps))
+        fixed_columns = [c for c in delta.new.columns if c in self.layout.fixed]
+        if not fixed_columns:
+            return delta
+        fixed = {**delta.fixed, **{c: k.current_values(delta.new.columns[c]) for c in fixed_columns}}
+        evolving_columns = {c: delta.new.columns[c] for c in self.layout.evolving}
+        return Delta(fixed, None, RowKnowledge(evolving_columns, delta.new.mask, delta.new.steps))
 
-    def _groups(self, rows: Changes, marks: Array) -> Array:
-        if self.is_moving or not self.per:
+    def _group_numbers(self, rows: Delta, group_hashes: Array) -> Array:
+        if self.has_evolving_groups or not self.per:
             return np.zeros(len(rows), np.int64)
-        return Groups([rows.fixed[c] for c in self.per], len(rows), marks.view(np.uint64)).of
+        return RowGroups([rows.fixed[c] for c in self.per], len(rows), group_hashes.view(np.uint64)).group_numbers
 
-    def _marks(self, fixed: Mapping[str, Values], count: int) -> Values:
-        return marks_of([] if self.is_moving else [fixed[c] for c in self.per], count)
+    def _group_hashes(self, fixed: Mapping[str, ValueColumn], count: int) -> ValueColumn:
+        return compute_group_hashes([] if self.has_evolving_groups else [fixed[c] for c in self.per], count)
 
     # ── what is kept ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _keep(self, tables: dict[str, Table], changes: Changes, marks: Array | None, moved: Moved) -> None:
-        assert marks is not None
-        live = masks.live(changes.new.mask)
-        times = {c: plain(c, changes.fixed, changes.new.columns) for c in self.release.needed | self.closing.needed}
-        done = live & self.release.reached(moved.after, times, len(changes))
-        if done.any():
-            self._fold(tables, changes.take(np.flatnonzero(done)))
-        keep = live & ~done
-        stale = np.flatnonzero(keep | masks.live(changes.old_mask()))
-        if not len(stale):
+    def _store_rows(
+        self, tables: dict[str, StateTable], delta: Delta, group_hashes: Array | None, advance: HorizonAdvance
+    ) -> None:
+        assert group_hashes is not None
+        is_live = masks.can_be_shown(delta.new.mask)
+        seal_columns = {
+            c: unchanging_values(c, delta.fixed, delta.new.columns)
+            for c in self.release_index.seal_columns | self.seal_index.seal_columns
+        }
+        is_released = is_live & self.release_index.is_sealed(advance.after, seal_columns, len(delta))
+        if is_released.any():
+            self._fold_into_totals(tables, delta.take(np.flatnonzero(is_released)))
+        is_kept = is_live & ~is_released
+        to_store = np.flatnonzero(is_kept | masks.can_be_shown(delta.old_mask()))
+        if not len(to_store):
             return
-        taken = changes.take(stale)
-        times = {c: column.take(stale) for c, column in times.items()}
-        rows = {**flat(self.kept, taken.fixed, taken.new), GROUP: Values(marks[stale])}
-        rows |= {**self.closing.ticks(times, len(stale)), **self.release.ticks(times, len(stale))}
-        tables[ROWS] = tables[ROWS].updated(rows, ~keep[stale])
+        stored_delta = delta.take(to_store)
+        seal_columns = {c: column.take(to_store) for c, column in seal_columns.items()}
+        rows = {
+            **encode_rows(self.stored_layout, stored_delta.fixed, stored_delta.new),
+            GROUP_HASH: ValueColumn(group_hashes[to_store]),
+        }
+        rows |= {
+            **self.seal_index.ticks(seal_columns, len(to_store)),
+            **self.release_index.ticks(seal_columns, len(to_store)),
+        }
+        tables[ROWS] = tables[ROWS].with_rows(rows, ~is_kept[to_store])
 
-    def _fold(self, tables: dict[str, Table], rows: Changes) -> None:
+    def _fold_into_totals(self, tables: dict[str, StateTable], rows: Delta) -> None:
         """Into the totals of their groups, if there are any: all that comes has them in its window."""
-        if not self.is_folding:
+        if not self.has_running_totals:
             return
-        groups = Groups([rows.fixed[c] for c in self.per], len(rows))
+        groups = RowGroups([rows.fixed[c] for c in self.per], len(rows))
         key = {c: rows.fixed[c].take(groups.first) for c in self.per}
         columns = [key[c] for c in self.per]
-        had = tables[TOTALS].find(columns)[1]
-        place = Place(key, hashes(columns, groups.count), tables, none_lost)
-        found: dict[str, Values] = {stored(c): column for c, column in key.items()}
-        for each in self.aggregates.accumulators.values():
-            found.update(each.absorb(had, Batch(Changes(rows.fixed, None, rows.new), groups), place).rows)
-        tables[TOTALS] = tables[TOTALS].updated(found)
+        old_totals = tables[TOTALS].find(columns)[1]
+        context = GroupContext(key, hashes(columns, groups.count), tables, reject_member_lookup)
+        totals: dict[str, ValueColumn] = {stored_column(c): column for c, column in key.items()}
+        for accumulator in self.aggregates.accumulators.values():
+            totals.update(
+                accumulator.absorb(old_totals, MemberDelta(Delta(rows.fixed, None, rows.new), groups), context).rows
+            )
+        tables[TOTALS] = tables[TOTALS].with_rows(totals)
 
 
-def _layout(own: Layout, added: Mapping[str, Evolving], settled: bool, heeded: bool) -> Layout:
+def _output_layout(
+    source_layout: Layout,
+    aggregate_columns: Mapping[str, EvolvingColumnLayout],
+    is_final: bool,
+    includes_permanently_hidden: bool,
+) -> Layout:
     """Aggregates over rows that are known for good when they come, with all before them, never change."""
-    exact = {n: e.data for n, e in added.items() if settled and e.kind != "object"}
-    rest = {n: e for n, e in added.items() if n not in exact}
-    return Layout(own.key, {**own.fixed, **exact}, {**own.evolving, **rest}, own.certain, heeded)
+    exact = {n: e.data for n, e in aggregate_columns.items() if is_final and e.kind != "object"}
+    rest = {n: e for n, e in aggregate_columns.items() if n not in exact}
+    return Layout(
+        source_layout.key,
+        {**source_layout.fixed, **exact},
+        {**source_layout.evolving, **rest},
+        source_layout.certain,
+        includes_permanently_hidden,
+    )
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _GroupedRows:
     """`group` numbers the groups that rows are of."""
 
-    rows: Changes
-    group: Array
+    rows: Delta
+    group_numbers: Array
 
 
 @dataclass(frozen=True)
-class _Where:
+class _StoredRowMatch:
     """`kept` are the places of stored rows that have not changed. `was`: of each of these, and then of each that has,
     where it is among the stored rows, or -1."""
 
-    kept: Indices
-    was: Indices
+    unchanged: Indices
+    stored_indices: Indices
 
     @staticmethod
-    def of(rows: Table, had: Gathered, changes: Changes | None, own: Layout) -> "_Where":
-        everywhere = np.arange(len(had))
-        if changes is None:
-            return _Where(everywhere, everywhere)
-        was = np.full(len(changes), -1)
-        if changes.old is None:
-            return _Where(everywhere, np.concatenate([everywhere, was]))
-        if len(had) and masks.heard(changes.old_mask()).any():
-            found, those = rows.find([changes.fixed[c] for c in own.key])
-            there = places_of(had)
-            order = np.argsort(there)
-            at = np.searchsorted(there[order], places_of(those)[found])
-            was[found] = order[at]
-        kept = np.setdiff1d(everywhere, was)
-        return _Where(kept, np.concatenate([kept, was]))
+    def find(
+        table: StateTable, stored_rows: RowLookup, delta: Delta | None, source_layout: Layout
+    ) -> "_StoredRowMatch":
+        all_indices = np.arange(len(stored_rows))
+        if delta is None:
+            return _StoredRowMatch(all_indices, all_indices)
+        stored_indices = np.full(len(delta), -1)
+        if delta.old is None:
+            return _StoredRowMatch(all_indices, np.concatenate([all_indices, stored_indices]))
+        if len(stored_rows) and masks.is_present(delta.old_mask()).any():
+            is_stored, matches = table.find([delta.fixed[c] for c in source_layout.key])
+            stored_ids = row_ids(stored_rows)
+            order = np.argsort(stored_ids)
+            positions = np.searchsorted(stored_ids[order], row_ids(matches)[is_stored])
+            stored_indices[is_stored] = order[positions]
+        unchanged = np.setdiff1d(all_indices, stored_indices)
+        return _StoredRowMatch(unchanged, np.concatenate([unchanged, stored_indices]))

@@ -7,46 +7,54 @@ from collections.abc import Mapping
 import numpy as np
 
 from smile.columns import superaccumulator as s, values as v
-from smile.columns.values import Array, Indices, Values
+from smile.columns.values import Array, Indices, ValueColumn
 from smile.kernels.aggregates.accumulator import Accumulator
-from smile.kernels.aggregates.averages import PlainAverage
-from smile.kernels.aggregates.counts import PlainCount
-from smile.kernels.aggregates.exact import FloatTotal, Total, WholeTotal, filled, is_within, summed
-from smile.kernels.aggregates.extremes import PlainExtreme
-from smile.kernels.aggregates.latests import PlainLatest, Times, later
-from smile.kernels.aggregates.peaks import better
-from smile.kernels.aggregates.sums import PlainSum
-from smile.kernels.changes import Changes
-from smile.state.run import Rows
+from smile.kernels.aggregates.averages import AppendOnlyAverage
+from smile.kernels.aggregates.counts import AppendOnlyCount
+from smile.kernels.aggregates.exact_sums import ExactSum, FloatSum, IntegerSum, add_exactly, is_within, zero_filled
+from smile.kernels.aggregates.group_extremes import better_of
+from smile.kernels.aggregates.latest import AppendOnlyLatest, TimedValues, later_of
+from smile.kernels.aggregates.min_max import AppendOnlyMinMax
+from smile.kernels.aggregates.sums import AppendOnlySum
+from smile.kernels.delta import Delta
+from smile.state.run import TableRows
 
-_SAFE = 2**62
+_SAFE_SUM_MAX = 2**62
 
 
-class Slices:
+class WindowSlices:
     """Rows in an order of which windows are slices: from `lo` up to `hi`, neither empty nor beyond the end."""
 
-    def __init__(self, rows: Changes, order: Indices, lo: Indices, hi: Indices) -> None:
+    def __init__(self, rows: Delta, order: Indices, lo: Indices, hi: Indices) -> None:
         self.rows, self.order, self.lo, self.hi = rows, order, lo, hi
 
-    def absorbed(self, accumulator: Accumulator, had: Rows) -> Mapping[str, Values] | None:
+    def absorb(self, accumulator: Accumulator, totals: TableRows) -> Mapping[str, ValueColumn] | None:
         """What the accumulator has after each window, `had` being what it had before; None: no way to know."""
         match accumulator:
-            case PlainCount(argument=argument, n=n):
-                there = np.ones(len(self.rows), bool) if argument is None else argument.fixed(self.rows).there()
-                return {n: Values(had[n].data + self.sums(there))}
-            case PlainSum(argument=argument, total=total):
-                return self._total(total, argument.fixed(self.rows), had)
-            case PlainAverage(argument=argument, total=total, n=n, mean=mean):
-                values = argument.fixed(self.rows)
-                found = self._total(total, values, had)
-                if found is None:
+            case AppendOnlyCount(argument=argument, count_column=n):
+                is_counted = (
+                    np.ones(len(self.rows), bool) if argument is None else argument.evaluate_fixed(self.rows).is_valid()
+                )
+                return {n: ValueColumn(totals[n].data + self.sums(is_counted))}
+            case AppendOnlySum(argument=argument, exact_sum=total):
+                return self._window_totals(total, argument.evaluate_fixed(self.rows), totals)
+            case AppendOnlyAverage(argument=argument, exact_sum=total, count_column=n, mean_column=mean):
+                values = argument.evaluate_fixed(self.rows)
+                window_totals = self._window_totals(total, values, totals)
+                if window_totals is None:
                     return None
-                counts = had[n].data + self.sums(values.there())
-                return {**found, n: Values(counts), mean: total.mean(found, counts)}
-            case PlainExtreme(argument=argument, value=value, greatest=greatest):
-                return {value: better(had[value], self._extreme(argument.fixed(self.rows), greatest), greatest)}
-            case PlainLatest(argument=argument, tick=tick, last=last):
-                return last.stored(later(last.read(had), self._latest(argument.fixed(self.rows), tick)))
+                counts = totals[n].data + self.sums(values.is_valid())
+                return {**window_totals, n: ValueColumn(counts), mean: total.mean(window_totals, counts)}
+            case AppendOnlyMinMax(argument=argument, value_column=value, is_max=greatest):
+                return {
+                    value: better_of(
+                        totals[value], self._window_extremes(argument.evaluate_fixed(self.rows), greatest), greatest
+                    )
+                }
+            case AppendOnlyLatest(argument=argument, tick_columns=tick, last=last):
+                return last.write(
+                    later_of(last.read(totals), self._window_latests(argument.evaluate_fixed(self.rows), tick))
+                )
         return None
 
     def sums(self, data: Array) -> Array:
@@ -55,43 +63,45 @@ class Slices:
         np.cumsum(data[self.order], out=sums[1:])
         return sums[self.hi] - sums[self.lo]
 
-    def _total(self, total: Total, values: Values, had: Rows) -> dict[str, Values] | None:
+    def _window_totals(self, total: ExactSum, values: ValueColumn, totals: TableRows) -> dict[str, ValueColumn] | None:
         match total:
-            case WholeTotal(part=part):
-                return {part: Values(summed(had[part].data, self._whole(filled(values)), 1))}
-            case FloatTotal(part=part, wide=wide, rounded=rounded):
-                each = s.of_floats(filled(values))
+            case IntegerSum(column=part):
+                return {part: ValueColumn(add_exactly(totals[part].data, self._integer_sums(zero_filled(values)), 1))}
+            case FloatSum(limbs_column=part, wide_column=wide, rounded_column=rounded):
+                each = s.from_floats(zero_filled(values))
                 if each.wide is not None:
                     return None
-                limbs = np.zeros((len(values) + 1, s.LIMBS), np.int64)
+                limbs = np.zeros((len(values) + 1, s.LIMB_COUNT), np.int64)
                 np.cumsum(each.limbs[self.order], axis=0, out=limbs[1:])
-                found = s.Sums.read(had[part], had[wide]).plus(s.Sums(limbs[self.hi] - limbs[self.lo], None))
-                first, rest = found.stored()
-                return {part: first, wide: rest, rounded: found.rounded()}
+                sums = s.ExactSums.from_columns(totals[part], totals[wide]).add(
+                    s.ExactSums(limbs[self.hi] - limbs[self.lo], None)
+                )
+                first, rest = sums.to_columns()
+                return {part: first, wide: rest, rounded: sums.to_floats()}
         return None
 
-    def _whole(self, data: Array) -> Array:
-        if is_within(data, _SAFE // max(len(data), 1)):
+    def _integer_sums(self, data: Array) -> Array:
+        if is_within(data, _SAFE_SUM_MAX // max(len(data), 1)):
             return self.sums(data)
         sums = np.zeros(len(data) + 1, object)
         sums[1:] = np.add.accumulate(data[self.order].astype(object))
         return v.ints((sums[self.hi] - sums[self.lo]).tolist())
 
-    def _extreme(self, values: Values, greatest: bool) -> Values:
+    def _window_extremes(self, values: ValueColumn, greatest: bool) -> ValueColumn:
         """Each row has a rank of its own, so that the best rank says which row it is."""
         count = len(values)
-        rows = np.argsort(v.ranks(Values(values.data)), kind="stable")
+        rows = np.argsort(v.ranks(ValueColumn(values.data)), kind="stable")
         if not greatest:
             rows = rows[::-1]
         rank = np.empty(count, np.int64)
         rank[rows] = np.arange(count)
         if values.valid is not None:
             rank[~values.valid] = -1
-        best = _greatest(rank[self.order], self.lo, self.hi)
-        found = values.take(rows[best])
-        return Values(found.data, None if values.valid is None else best >= 0)
+        best_ranks = _slice_maxima(rank[self.order], self.lo, self.hi)
+        extremes = values.take(rows[best_ranks])
+        return ValueColumn(extremes.data, None if values.valid is None else best_ranks >= 0)
 
-    def _latest(self, values: Values, tick: tuple[str, ...]) -> Times:
+    def _window_latests(self, values: ValueColumn, tick: tuple[str, ...]) -> TimedValues:
         """The last row of each window; of those of one tick the one with the greatest source."""
         times = self.rows.fixed[tick[0]]
         order = self.order
@@ -100,21 +110,21 @@ class Slices:
             source = self.rows.fixed[tick[1]].data
             ticks = times.data[order]
             # Rows of one tick stand together in each group, and groups stand one after the other.
-            place = np.zeros(len(order), np.int64)
-            np.cumsum(ticks[1:] != ticks[:-1], out=place[1:])
-            order = order[np.lexsort((source[order], place))]
-        return Times(times, source, values).take(order[self.hi - 1])
+            tick_groups = np.zeros(len(order), np.int64)
+            np.cumsum(ticks[1:] != ticks[:-1], out=tick_groups[1:])
+            order = order[np.lexsort((source[order], tick_groups))]
+        return TimedValues(times, source, values).take(order[self.hi - 1])
 
 
-def _greatest(ranks: Array, lo: Indices, hi: Indices) -> Array:
+def _slice_maxima(ranks: Array, lo: Indices, hi: Indices) -> Array:
     """Of each slice, from two spans that cover it, of the greatest length that fits."""
     level = np.frexp((hi - lo).astype(float))[1] - 1
-    found = np.empty(len(lo), np.int64)
+    maxima = np.empty(len(lo), np.int64)
     spans = ranks
     for power in range(int(level.max()) + 1 if len(level) else 0):
         if power:
             half = 1 << (power - 1)
             spans = np.maximum(spans[:-half], spans[half:])
-        at = np.flatnonzero(level == power)
-        found[at] = np.maximum(spans[lo[at]], spans[hi[at] - (1 << power)])
-    return found
+        slices = np.flatnonzero(level == power)
+        maxima[slices] = np.maximum(spans[lo[slices]], spans[hi[slices] - (1 << power)])
+    return maxima

@@ -10,25 +10,25 @@ import numpy as np
 
 from smile.algebra.types import DataType
 from smile.columns import knowledge as k, masks
-from smile.columns.knowledge import Column
-from smile.columns.ranges import ranges_of
+from smile.columns.knowledge import KnowledgeColumn
+from smile.columns.ranges import to_range_column
 from smile.columns.values import Array, Bools, Indices
-from smile.kernels.aggregates.accumulator import Accumulator, Found, Place
-from smile.kernels.aggregates.parts import Batch
-from smile.kernels.changes import Changes, Groups, Taken, Version
-from smile.kernels.kept import cells
-from smile.kernels.ordering import Spread, spread_of
-from smile.kernels.over_slices import Slices
-from smile.kernels.seals import later
-from smile.state.gathered import Gathered
-from smile.state.run import Rows, Shape
-from smile.state.table import Table
+from smile.kernels.aggregates.accumulator import Accumulator, GroupContext, MemberRows
+from smile.kernels.aggregates.contributions import MemberDelta
+from smile.kernels.delta import Delta, RowGroups, RowKnowledge, RowSelection
+from smile.kernels.ordering import RangeRanks, range_ranks
+from smile.kernels.over_slices import WindowSlices
+from smile.kernels.seals import shift_ticks
+from smile.kernels.state_indexes import find_column
+from smile.state.row_lookup import RowLookup
+from smile.state.run import TableRows, TableSchema
+from smile.state.table import StateTable
 
 MEMBERS_MAX = 1 << 20
 """How many members of windows are laid out at once: bounds memory."""
 
 
-class Spans(Groups):
+class ContiguousGroups(RowGroups):
     """Groups that stand one after the other, none of them empty."""
 
     def __init__(self, counts: Array) -> None:
@@ -37,137 +37,155 @@ class Spans(Groups):
         self.order = np.arange(total)
         self.starts = ends - counts
         self.count = len(counts)
-        self.of = np.repeat(np.arange(self.count), counts)
+        self.group_numbers = np.repeat(np.arange(self.count), counts)
         self.first, self.last = self.starts, ends - 1
 
 
 @dataclass(frozen=True)
-class Windows:
+class RowWindows:
     """Rows in the order of their groups and ticks. The window of the row `asked[i]` is `order[lo[i]:hi[i]]`."""
 
-    asked: Indices
+    target_rows: Indices
     order: Indices
     lo: Indices
     hi: Indices
 
     @staticmethod
-    def of(group: Array, by: Array, asked: Indices, span: int | None) -> "Windows":
+    def for_rows(group_numbers: Array, row_ticks: Array, target_rows: Indices, span: int | None) -> "RowWindows":
         """Of rows with these groups and ticks, those asked for; without a span windows go back to the beginning."""
-        ticks, rank = np.unique(by, return_inverse=True)
-        place = group * len(ticks) + rank.reshape(-1)
-        order = np.argsort(place, kind="stable")
-        ranked, base = place[order], group[asked] * len(ticks)
+        ticks, rank = np.unique(row_ticks, return_inverse=True)
+        sort_keys = group_numbers * len(ticks) + rank.reshape(-1)
+        order = np.argsort(sort_keys, kind="stable")
+        ranked, base = sort_keys[order], group_numbers[target_rows] * len(ticks)
         if span is not None:
-            base += np.searchsorted(ticks, later(by[asked], -span))
-        return Windows(asked, order, np.searchsorted(ranked, base), np.searchsorted(ranked, place[asked], side="right"))
+            base += np.searchsorted(ticks, shift_ticks(row_ticks[target_rows], -span))
+        return RowWindows(
+            target_rows,
+            order,
+            np.searchsorted(ranked, base),
+            np.searchsorted(ranked, sort_keys[target_rows], side="right"),
+        )
 
-    def chunks(self) -> Iterator["Windows"]:
+    def chunks(self) -> Iterator["RowWindows"]:
         """The same, a bounded number of members at a time."""
         ends = np.cumsum(self.hi - self.lo)
         start = 0
         while start < len(ends):
             done = int(ends[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, done + MEMBERS_MAX, side="right")))
-            yield Windows(self.asked[start:stop], self.order, self.lo[start:stop], self.hi[start:stop])
+            yield RowWindows(self.target_rows[start:stop], self.order, self.lo[start:stop], self.hi[start:stop])
             start = stop
 
     def members(self) -> tuple[Indices, Indices]:
         """Pairs of the number of a window and a row in it."""
         counts = self.hi - self.lo
-        who = np.repeat(np.arange(len(counts)), counts)
+        window_numbers = np.repeat(np.arange(len(counts)), counts)
         starts = np.cumsum(counts) - counts
-        return who, self.order[np.arange(len(who)) - np.repeat(starts - self.lo, counts)]
+        return window_numbers, self.order[np.arange(len(window_numbers)) - np.repeat(starts - self.lo, counts)]
 
 
 @dataclass(frozen=True)
-class Aggregates:
+class WindowAggregates:
     """Accumulators by the columns they make. `moving` are the columns of `per`, where those evolve. `certain`: all rows
     stay, and no column of theirs evolves."""
 
     accumulators: Mapping[str, Accumulator]
-    moving: Mapping[str, DataType]
+    evolving_key: Mapping[str, DataType]
     certain: bool
 
-    def over(self, windows: Windows, rows: Changes, had: Rows, sealed: Bools) -> tuple[dict[str, Column], Array]:
+    def compute(
+        self, windows: RowWindows, rows: Delta, totals: TableRows, is_sealed: Bools
+    ) -> tuple[dict[str, KnowledgeColumn], Array]:
         """What is known of each aggregate, and the events absorbed. `had` is what windows have absorbed already."""
-        columns: dict[str, Column] = {}
+        columns: dict[str, KnowledgeColumn] = {}
         if self.certain:
-            slices = Slices(rows, windows.order, windows.lo, windows.hi)
-            place = Place({}, np.arange(len(sealed)).astype(np.uint64), {}, none_lost)
+            slices = WindowSlices(rows, windows.order, windows.lo, windows.hi)
+            context = GroupContext({}, np.arange(len(is_sealed)).astype(np.uint64), {}, reject_member_lookup)
             for name, accumulator in self.accumulators.items():
-                absorbed = slices.absorbed(accumulator, had)
+                absorbed = slices.absorb(accumulator, totals)
                 if absorbed is not None:
-                    columns[name] = accumulator.render(absorbed, sealed, place)
+                    columns[name] = accumulator.render(absorbed, is_sealed, context)
             if len(columns) == len(self.accumulators):
                 return columns, slices.sums(rows.new.steps)
         rest = {name: a for name, a in self.accumulators.items() if name not in columns}
         parts = []
         start = 0
         for chunk in windows.chunks():
-            stop = start + len(chunk.asked)
-            at = np.arange(start, stop)
-            taken = {name: column.take(at) for name, column in had.items()}
-            parts.append(self._laid_out(rest, chunk, rows, taken, sealed[start:stop]))
+            stop = start + len(chunk.target_rows)
+            indices = np.arange(start, stop)
+            chunk_totals = {name: column.take(indices) for name, column in totals.items()}
+            parts.append(self._compute_from_members(rest, chunk, rows, chunk_totals, is_sealed[start:stop]))
             start = stop
         columns |= {name: k.concat([p[0][name] for p in parts]) for name in rest}  # type: ignore[type-var]
         return columns, np.concatenate([p[1] for p in parts])
 
-    def _laid_out(
-        self, accumulators: Mapping[str, Accumulator], windows: Windows, rows: Changes, had: Rows, sealed: Bools
-    ) -> tuple[dict[str, Column], Array]:
+    def _compute_from_members(
+        self,
+        accumulators: Mapping[str, Accumulator],
+        windows: RowWindows,
+        rows: Delta,
+        totals: TableRows,
+        is_sealed: Bools,
+    ) -> tuple[dict[str, KnowledgeColumn], Array]:
         """Windows as groups of members, each member as often as there are windows it lies in."""
-        who, at = windows.members()
-        mask = np.where(rows.new.mask[at] == masks.ABSENT, np.uint8(masks.F), rows.new.mask[at])
-        if self.moving:
-            codes = self._belonging(rows, windows.asked[who], at)
-            kept = np.flatnonzero(codes != masks.F)
-            who, at, mask = who[kept], at[kept], masks.all_of(mask, codes)[kept]
-        count = len(windows.asked)
-        spans = Spans(np.bincount(who, minlength=count))
-        version = Version(Taken(rows.new.columns, at), mask, rows.new.steps[at])
-        members = Changes(Taken(rows.fixed, at), None, version)
-        tables = {name: Table(shape) for a in accumulators.values() for name, shape in a.shapes.items()}
-        marks = np.arange(count).astype(np.uint64)
+        window_numbers, row_indices = windows.members()
+        mask = np.where(rows.new.mask[row_indices] == masks.ABSENT, np.uint8(masks.F), rows.new.mask[row_indices])
+        if self.evolving_key:
+            codes = self._same_group_masks(rows, windows.target_rows[window_numbers], row_indices)
+            possible = np.flatnonzero(codes != masks.F)
+            window_numbers, row_indices, mask = (
+                window_numbers[possible],
+                row_indices[possible],
+                masks.all_of(mask, codes)[possible],
+            )
+        count = len(windows.target_rows)
+        spans = ContiguousGroups(np.bincount(window_numbers, minlength=count))
+        knowledge = RowKnowledge(RowSelection(rows.new.columns, row_indices), mask, rows.new.steps[row_indices])
+        members = Delta(RowSelection(rows.fixed, row_indices), None, knowledge)
+        tables = {name: StateTable(schema) for a in accumulators.values() for name, schema in a.table_schemas.items()}
+        window_hashes = np.arange(count).astype(np.uint64)
 
-        def found(_: Place, numbers: Indices) -> Found:
+        def find_members(_: GroupContext, numbers: Indices) -> MemberRows:
             assert len(numbers) == count, "a window that has just been laid out has lost nothing"
-            return who, members.fixed, members.new
+            return window_numbers, members.fixed, members.new
 
         columns = {}
         for name, accumulator in accumulators.items():
-            absorbed = accumulator.absorb(had, Batch(members, spans), Place({}, marks, tables, found))
-            place = Place({}, marks, {**tables, **absorbed.tables}, found)
-            columns[name] = accumulator.render(absorbed.rows, sealed, place)
+            absorbed = accumulator.absorb(
+                totals, MemberDelta(members, spans), GroupContext({}, window_hashes, tables, find_members)
+            )
+            context = GroupContext({}, window_hashes, {**tables, **absorbed.tables}, find_members)
+            columns[name] = accumulator.render(absorbed.rows, is_sealed, context)
         return columns, spans.sums(members.new.steps)
 
-    def _belonging(self, rows: Changes, asked: Indices, at: Indices) -> Array:
+    def _same_group_masks(self, rows: Delta, target_rows: Indices, member_rows: Indices) -> Array:
         """Whether pairs of rows are of one group, as masks; each row is of its own."""
-        now, may, sure = (np.ones(len(at), bool) for _ in range(3))
-        for name, data in self.moving.items():
-            spread = spread_of(ranges_of(cells(name, rows.fixed, rows.new.columns), data))
-            now &= spread.now[asked] == spread.now[at]
-            may &= _may_be_same(spread, asked, at)
-            sure &= _is_same(spread, asked, at)
-        own = asked == at
-        return masks.of(may | own, ~(sure | own), now | own)
+        now, may, sure = (np.ones(len(member_rows), bool) for _ in range(3))
+        for name, data in self.evolving_key.items():
+            ranks = range_ranks(to_range_column(find_column(name, rows.fixed, rows.new.columns), data))
+            now &= ranks.now[target_rows] == ranks.now[member_rows]
+            may &= _can_be_equal(ranks, target_rows, member_rows)
+            sure &= _is_surely_equal(ranks, target_rows, member_rows)
+        is_self = target_rows == member_rows
+        return masks.pack_codes(may | is_self, ~(sure | is_self), now | is_self)
 
 
-def _is_same(spread: Spread, a: Indices, b: Indices) -> Bools:
-    only, exact = spread.nulls == 2, (spread.nulls == 0) & (spread.lo == spread.hi)
-    return np.asarray((exact[a] & exact[b] & (spread.lo[a] == spread.lo[b])) | (only[a] & only[b]))
+def _is_surely_equal(ranks: RangeRanks, a: Indices, b: Indices) -> Bools:
+    only_null, exact = ranks.null_codes == 2, (ranks.null_codes == 0) & (ranks.lo == ranks.hi)
+    return np.asarray((exact[a] & exact[b] & (ranks.lo[a] == ranks.lo[b])) | (only_null[a] & only_null[b]))
 
 
-def _may_be_same(spread: Spread, a: Indices, b: Indices) -> Bools:
-    valued, null = spread.nulls != 2, spread.nulls != 0
-    meet = (spread.lo[a] <= spread.hi[b]) & (spread.lo[b] <= spread.hi[a])
-    return np.asarray((valued[a] & valued[b] & meet) | (null[a] & null[b]))
+def _can_be_equal(ranks: RangeRanks, a: Indices, b: Indices) -> Bools:
+    can_have_value, can_be_null = ranks.null_codes != 2, ranks.null_codes != 0
+    overlap = (ranks.lo[a] <= ranks.hi[b]) & (ranks.lo[b] <= ranks.hi[a])
+    return np.asarray((can_have_value[a] & can_have_value[b] & overlap) | (can_be_null[a] & can_be_null[b]))
 
 
-def nothing(accumulators: Sequence[Accumulator], count: int) -> Rows:
+def zero_rows(accumulators: Sequence[Accumulator], count: int) -> TableRows:
     """What groups without members have absorbed."""
     columns = {name: kind for a in accumulators for name, kind in a.columns.items()}
-    return Gathered(Table(Shape((), columns)), np.full(count, -1), np.zeros(count, np.int64))
+    return RowLookup(StateTable(TableSchema((), columns)), np.full(count, -1), np.zeros(count, np.int64))
 
 
-def none_lost(_: Place, numbers: Indices) -> Found:
+def reject_member_lookup(_: GroupContext, numbers: Indices) -> MemberRows:
     raise AssertionError(f"rows that are certain do not leave, and {numbers} have lost some")

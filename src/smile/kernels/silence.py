@@ -15,20 +15,27 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import arrow_type
 from smile.algebra.types import BOOL, TIME
 from smile.columns import masks, values as v
-from smile.columns.knowledge import Column, Masks
-from smile.columns.masks import Codes
-from smile.columns.values import Array, Bools, Values
-from smile.kernels.changes import Changes, Groups, Version, concat, differing
-from smile.kernels.kept import GROUP, Closing, in_groups, least, marks_of, plain
-from smile.kernels.layout import Evolving, Layout
-from smile.kernels.seals import Moved, later
-from smile.kernels.stored import MASK, columns_of, fixed_of, flat, stored, version_of
-from smile.kernels.transform import Input, Output, State, Transform
-from smile.state.run import Shape
-from smile.state.table import Table
+from smile.columns.knowledge import KnowledgeColumn, MaskColumn
+from smile.columns.masks import MaskCodes
+from smile.columns.values import Array, Bools, ValueColumn
+from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
+from smile.kernels.layout import EvolvingColumnLayout, Layout
+from smile.kernels.row_encoding import MASK, decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
+from smile.kernels.seals import HorizonAdvance, shift_ticks
+from smile.kernels.state_indexes import (
+    GROUP_HASH,
+    SealIndex,
+    compute_group_hashes,
+    find_group_rows,
+    least_horizon,
+    unchanging_values,
+)
+from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.state.run import TableSchema
+from smile.state.table import StateTable
 
 OPEN, DECIDED = "open", "decided"
-UNTIL = "until"
+SILENT_UNTIL = "until"
 
 _QUIET: Final = 1
 _BROKEN: Final = 2
@@ -36,171 +43,214 @@ _UNDECIDED: Final = 3
 """What is possible of a silence, as `Masks` has it: true, false, either. One that is undecided is false for now."""
 
 
-class Silence(Transform):
+class SilenceTransform(Transform):
     """`open` has the rows whose silence is not decided, and those that may break that of rows to come. `decided` has
     what became of others, where a row may change in other columns afterwards."""
 
-    def __init__(self, rel: mmpl.Silence, source: Input, output: Output) -> None:
-        own = source.layout
-        self.name, self.tick, self.per, self.span = rel.name, rel.tick, rel.per, rel.longer_than
+    def __init__(self, rel: mmpl.Silence, source: InputRelation, output: OutputRelation) -> None:
+        source_layout = source.layout
+        self.column_name, self.tick, self.per, self.span = rel.name, rel.tick, rel.per, rel.longer_than
         self.streams = tuple(source.type.seals)
-        self.source = own
-        evolving = {**own.evolving, rel.name: Evolving("mask", BOOL)}
-        self.layout = Layout(own.key, own.fixed, evolving, own.certain, output.heeded)
-        key = (stored(rel.tick),)
-        columns = {**columns_of(self.layout), GROUP: pa.int64(), UNTIL: pa.int64()}
-        columns |= {_per(n): arrow_type(source.type.heading.columns[c]) for n, c in enumerate(rel.per)}
-        self.shapes = {OPEN: Shape(key, columns, indexes=((GROUP,),), orders=(UNTIL,))}
-        self.closing = Closing(source.type.seals, source.type.heading.columns)
-        self.fixed_per = tuple(c for c in rel.per if c in own.fixed)
-        if not own.is_history:
+        self.source_layout = source_layout
+        evolving = {**source_layout.evolving, rel.name: EvolvingColumnLayout("mask", BOOL)}
+        self.layout = Layout(
+            source_layout.key, source_layout.fixed, evolving, source_layout.certain, output.includes_permanently_hidden
+        )
+        key = (stored_column(rel.tick),)
+        columns = {**table_columns(self.layout), GROUP_HASH: pa.int64(), SILENT_UNTIL: pa.int64()}
+        columns |= {_per_column(n): arrow_type(source.type.heading.columns[c]) for n, c in enumerate(rel.per)}
+        self.table_schemas = {OPEN: TableSchema(key, columns, indexes=((GROUP_HASH,),), tick_indexes=(SILENT_UNTIL,))}
+        self.seal_index = SealIndex(source.type.seals, source.type.heading.columns)
+        self.fixed_per = tuple(c for c in rel.per if c in source_layout.fixed)
+        if not source_layout.is_history:
             # Rows are read by what is fixed of their group, so that has to be here too.
-            routed = {stored(c): arrow_type(own.fixed[c]) for c in self.fixed_per}
-            known = {**routed, key[0]: arrow_type(TIME), self.name: pa.uint8(), **self.closing.columns}
-            self.shapes[DECIDED] = Shape(key, known, orders=self.closing.orders)
+            routing_columns = {stored_column(c): arrow_type(source_layout.fixed[c]) for c in self.fixed_per}
+            decided_columns = {
+                **routing_columns,
+                key[0]: arrow_type(TIME),
+                self.column_name: pa.uint8(),
+                **self.seal_index.column_types,
+            }
+            self.table_schemas[DECIDED] = TableSchema(key, decided_columns, tick_indexes=self.seal_index.tick_columns)
 
-    def is_woken(self, moved: Moved) -> bool:
-        return least(moved.after, self.streams) > least(moved.before, self.streams) or (
-            DECIDED in self.shapes and self.closing.wakes(moved)
+    def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
+        return least_horizon(advance.after, self.streams) > least_horizon(advance.before, self.streams) or (
+            DECIDED in self.table_schemas and self.seal_index.can_seal_rows(advance)
         )
 
-    def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         tables = dict(state)
-        before, after = least(moved.before, self.streams), least(moved.after, self.streams)
+        before, after = least_horizon(advance.before, self.streams), least_horizon(advance.after, self.streams)
         parts = []
         if inputs[0] is not None:
-            parts += self._heard(tables, inputs[0], moved, after)
+            parts += self._apply_delta(tables, inputs[0], advance, after)
         if after > before:
-            parts += self._passed(tables, before, after, moved)
-        if DECIDED in self.shapes and self.closing.wakes(moved):
-            spent = self.closing.woken(tables[DECIDED], moved)
-            tables[DECIDED] = tables[DECIDED].updated(spent, np.ones(len(spent), bool))
-        return tables, differing(concat(self.layout, parts), self.layout.heeded) if parts else None
+            parts += self._complete_silences(tables, before, after, advance)
+        if DECIDED in self.table_schemas and self.seal_index.can_seal_rows(advance):
+            sealed_rows = self.seal_index.find_sealed_rows(tables[DECIDED], advance)
+            tables[DECIDED] = tables[DECIDED].with_rows(sealed_rows, np.ones(len(sealed_rows), bool))
+        return tables, drop_unchanged_rows(
+            concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden
+        ) if parts else None
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _heard(self, tables: dict[str, Table], changes: Changes, moved: Moved, horizon: int) -> list[Changes]:
+    def _apply_delta(
+        self, tables: dict[str, StateTable], delta: Delta, advance: HorizonAdvance, horizon: int
+    ) -> list[Delta]:
         """Changed rows beside the open ones of their groups."""
-        count = len(changes)
-        per = [plain(c, changes.fixed, changes.new.columns) for c in self.per]
-        marks = marks_of(per, count)
-        others = in_groups(tables[OPEN], marks.data)
-        ticks = changes.fixed[self.tick].data
-        quiet = masks.full(_UNDECIDED, count)
-        if changes.old is not None:
-            quiet = self._known(tables, changes.fixed[self.tick], changes.old.mask)
-            others = others.take(np.flatnonzero(~np.isin(others[stored(self.tick)].data, ticks)))
-        size = len(others)
-        rows = _Rows(
-            [v.concat([others[_per(n)], column]) for n, column in enumerate(per)],
-            np.concatenate([others[GROUP].data, marks.data]).view(np.uint64),
-            np.concatenate([others[stored(self.tick)].data, ticks]),
-            np.concatenate([others[MASK].data, changes.new.mask]) == masks.T,
-            np.concatenate([others[self._possible].data, quiet]),
+        count = len(delta)
+        per = [unchanging_values(c, delta.fixed, delta.new.columns) for c in self.per]
+        delta_hashes = compute_group_hashes(per, count)
+        open_rows = find_group_rows(tables[OPEN], delta_hashes.data)
+        ticks = delta.fixed[self.tick].data
+        silences_before = masks.full(_UNDECIDED, count)
+        if delta.old is not None:
+            silences_before = self._previous_silences(tables, delta.fixed[self.tick], delta.old.mask)
+            open_rows = open_rows.take(np.flatnonzero(~np.isin(open_rows[stored_column(self.tick)].data, ticks)))
+        open_count = len(open_rows)
+        group_rows = _GroupRows(
+            [v.concat([open_rows[_per_column(n)], column]) for n, column in enumerate(per)],
+            np.concatenate([open_rows[GROUP_HASH].data, delta_hashes.data]).view(np.uint64),
+            np.concatenate([open_rows[stored_column(self.tick)].data, ticks]),
+            np.concatenate([open_rows[MASK].data, delta.new.mask]) == masks.T,
+            np.concatenate([open_rows[self._possible_column].data, silences_before]),
         )
-        found = rows.decided(self.span, horizon)
-        altered = np.flatnonzero(found[:size] != rows.quiet[:size])
+        silences = group_rows.decide(self.span, horizon)
+        altered = np.flatnonzero(silences[:open_count] != group_rows.silences[:open_count])
         parts = []
         if len(altered):
-            others = others.take(altered)
-            was = version_of(self.layout, others)
-            parts.append(Changes(fixed_of(self.layout, others), was, self._with(was, found[altered])))
-            more = {name: others[name] for name in (GROUP, UNTIL, *map(_per, range(len(per))))}
-            self._keep(tables, parts[0], more, moved, horizon)
-        old = None if changes.old is None else self._with(changes.old, quiet)
-        parts.append(Changes(changes.fixed, old, self._with(changes.new, found[size:])))
-        more = {GROUP: marks, UNTIL: Values(later(ticks, self.span)), **{_per(n): c for n, c in enumerate(per)}}
-        self._keep(tables, parts[-1], more, moved, horizon)
+            open_rows = open_rows.take(altered)
+            old_knowledge = decode_knowledge(self.layout, open_rows)
+            parts.append(
+                Delta(
+                    decode_fixed(self.layout, open_rows),
+                    old_knowledge,
+                    self._with_silences(old_knowledge, silences[altered]),
+                )
+            )
+            extra_columns = {
+                name: open_rows[name] for name in (GROUP_HASH, SILENT_UNTIL, *map(_per_column, range(len(per))))
+            }
+            self._store_open(tables, parts[0], extra_columns, advance, horizon)
+        old = None if delta.old is None else self._with_silences(delta.old, silences_before)
+        parts.append(Delta(delta.fixed, old, self._with_silences(delta.new, silences[open_count:])))
+        extra_columns = {
+            GROUP_HASH: delta_hashes,
+            SILENT_UNTIL: ValueColumn(shift_ticks(ticks, self.span)),
+            **{_per_column(n): c for n, c in enumerate(per)},
+        }
+        self._store_open(tables, parts[-1], extra_columns, advance, horizon)
         return parts
 
-    def _known(self, tables: dict[str, Table], ticks: Values, heard: Codes) -> Array:
+    def _previous_silences(self, tables: dict[str, StateTable], ticks: ValueColumn, old_mask: MaskCodes) -> Array:
         """What was known of the silence after rows, some of which have been heard of."""
-        found, rows = tables[OPEN].find([ticks])
-        quiet = np.where(found, rows[self._possible].data, np.uint8(_UNDECIDED))
-        if DECIDED in tables and (masks.live(heard) & ~found).any():
-            found, rows = tables[DECIDED].find([ticks])
-            quiet = np.where(found, rows[self.name].data, quiet)
-        return quiet
+        is_found, rows = tables[OPEN].find([ticks])
+        silences = np.where(is_found, rows[self._possible_column].data, np.uint8(_UNDECIDED))
+        if DECIDED in tables and (masks.can_be_shown(old_mask) & ~is_found).any():
+            is_found, rows = tables[DECIDED].find([ticks])
+            silences = np.where(is_found, rows[self.column_name].data, silences)
+        return silences
 
-    def _keep(
-        self, tables: dict[str, Table], part: Changes, more: Mapping[str, Values], moved: Moved, horizon: int
+    def _store_open(
+        self,
+        tables: dict[str, StateTable],
+        delta: Delta,
+        extra_columns: Mapping[str, ValueColumn],
+        advance: HorizonAdvance,
+        horizon: int,
     ) -> None:
         """The rows that are still open, or may break rows to come."""
-        new = part.new
-        quiet = new.columns[self.name]
-        assert isinstance(quiet, Masks)
-        live, undecided = masks.live(new.mask), quiet.possible == _UNDECIDED
-        kept = live & (undecided | (part.fixed[self.tick].data > horizon))
-        stale = np.flatnonzero(kept | masks.live(part.old_mask()))
-        if len(stale):
-            rows = {**flat(self.layout, part.fixed, new), **more}
-            taken = {name: column.take(stale) for name, column in rows.items()}
-            tables[OPEN] = tables[OPEN].updated(taken, ~kept[stale])
+        new = delta.new
+        silences = new.columns[self.column_name]
+        assert isinstance(silences, MaskColumn)
+        is_live, is_undecided = masks.can_be_shown(new.mask), silences.possible == _UNDECIDED
+        is_kept = is_live & (is_undecided | (delta.fixed[self.tick].data > horizon))
+        to_store = np.flatnonzero(is_kept | masks.can_be_shown(delta.old_mask()))
+        if len(to_store):
+            rows = {**encode_rows(self.layout, delta.fixed, new), **extra_columns}
+            taken = {name: column.take(to_store) for name, column in rows.items()}
+            tables[OPEN] = tables[OPEN].with_rows(taken, ~is_kept[to_store])
         if DECIDED in tables:
-            self._decide(tables, part.fixed, new, ~undecided, moved)
+            self._store_decided(tables, delta.fixed, new, ~is_undecided, advance)
 
-    def _passed(self, tables: dict[str, Table], before: int, after: int, moved: Moved) -> list[Changes]:
+    def _complete_silences(
+        self, tables: dict[str, StateTable], before: int, after: int, advance: HorizonAdvance
+    ) -> list[Delta]:
         """The rows after which it was silent as long as was asked for, and others that break nothing any more."""
-        passed = tables[OPEN].between(UNTIL, before, after)
-        if not len(passed):
+        ended_rows = tables[OPEN].rows_between(SILENT_UNTIL, before, after)
+        if not len(ended_rows):
             return []
-        tables[OPEN] = tables[OPEN].updated(passed, np.ones(len(passed), bool))
-        passed = passed.take(np.flatnonzero(passed[self._possible].data == _UNDECIDED))
-        old = version_of(self.layout, passed)
-        part = Changes(fixed_of(self.layout, passed), old, self._with(old, masks.full(_QUIET, len(passed))))
+        tables[OPEN] = tables[OPEN].with_rows(ended_rows, np.ones(len(ended_rows), bool))
+        ended_rows = ended_rows.take(np.flatnonzero(ended_rows[self._possible_column].data == _UNDECIDED))
+        old = decode_knowledge(self.layout, ended_rows)
+        delta = Delta(
+            decode_fixed(self.layout, ended_rows), old, self._with_silences(old, masks.full(_QUIET, len(ended_rows)))
+        )
         if DECIDED in tables:
-            self._decide(tables, part.fixed, part.new, np.ones(len(passed), bool), moved)
-        return [part]
+            self._store_decided(tables, delta.fixed, delta.new, np.ones(len(ended_rows), bool), advance)
+        return [delta]
 
-    def _decide(
-        self, tables: dict[str, Table], fixed: Mapping[str, Values], new: Version, decided: Bools, moved: Moved
+    def _store_decided(
+        self,
+        tables: dict[str, StateTable],
+        fixed: Mapping[str, ValueColumn],
+        new: RowKnowledge,
+        is_decided: Bools,
+        advance: HorizonAdvance,
     ) -> None:
         """Remembered until nothing of the row can change any more."""
-        columns = {c: plain(c, fixed, new.columns) for c in self.closing.needed}
-        live = masks.live(new.mask) & ~self.closing.reached(moved.after, columns, len(new))
-        quiet = new.columns[self.name]
-        assert isinstance(quiet, Masks)
-        rows = {stored(c): fixed[c] for c in (*self.fixed_per, self.tick)} | {self.name: Values(quiet.possible)}
-        rows |= self.closing.ticks(columns, len(new))
-        at = np.flatnonzero(decided)
-        tables[DECIDED] = tables[DECIDED].updated({n: column.take(at) for n, column in rows.items()}, ~live[at])
+        columns = {c: unchanging_values(c, fixed, new.columns) for c in self.seal_index.seal_columns}
+        is_live = masks.can_be_shown(new.mask) & ~self.seal_index.is_sealed(advance.after, columns, len(new))
+        silences = new.columns[self.column_name]
+        assert isinstance(silences, MaskColumn)
+        rows = {stored_column(c): fixed[c] for c in (*self.fixed_per, self.tick)} | {
+            self.column_name: ValueColumn(silences.possible)
+        }
+        rows |= self.seal_index.ticks(columns, len(new))
+        decided_rows = np.flatnonzero(is_decided)
+        tables[DECIDED] = tables[DECIDED].with_rows(
+            {n: column.take(decided_rows) for n, column in rows.items()}, ~is_live[decided_rows]
+        )
 
     @property
-    def _possible(self) -> str:
-        return f"{stored(self.name)}.possible"
+    def _possible_column(self) -> str:
+        return f"{stored_column(self.column_name)}.possible"
 
-    def _with(self, version: Version, quiet: Array) -> Version:
+    def _with_silences(self, knowledge: RowKnowledge, silences: Array) -> RowKnowledge:
         """Rows with what is known of the silence after them."""
-        now = np.where(quiet == _QUIET, np.uint8(1), np.uint8(2))
-        columns: dict[str, Column] = {c: version.columns[c] for c in self.source.evolving}
-        return Version({**columns, self.name: Masks(quiet.astype(np.uint8), now)}, version.mask, version.steps)
+        now = np.where(silences == _QUIET, np.uint8(1), np.uint8(2))
+        columns: dict[str, KnowledgeColumn] = {c: knowledge.columns[c] for c in self.source_layout.evolving}
+        return RowKnowledge(
+            {**columns, self.column_name: MaskColumn(silences.astype(np.uint8), now)}, knowledge.mask, knowledge.steps
+        )
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _GroupRows:
     """Rows of some groups; `stays` are those that break silences."""
 
-    per: Sequence[Values]
-    marks: Array
+    per: Sequence[ValueColumn]
+    group_hashes: Array
     tick: Array
     stays: Bools
-    quiet: Array
+    silences: Array
 
-    def decided(self, span: int, horizon: int) -> Array:
+    def decide(self, span: int, horizon: int) -> Array:
         """What is known of each silence: the next row that stays decides, since no two have one tick."""
         count = len(self.tick)
-        group = Groups(self.per, count, self.marks).of
-        order = np.lexsort((self.tick, group))
-        places = np.where(self.stays[order], np.arange(count), count)
-        following = np.append(np.minimum.accumulate(places[::-1])[::-1][1:], count)
+        group_numbers = RowGroups(self.per, count, self.group_hashes).group_numbers
+        order = np.lexsort((self.tick, group_numbers))
+        staying_positions = np.where(self.stays[order], np.arange(count), count)
+        following = np.append(np.minimum.accumulate(staying_positions[::-1])[::-1][1:], count)
         # Beyond the last row stands one of no group.
-        ranked, tick = np.append(group[order], -1), np.append(self.tick[order], 0)
-        until = later(self.tick, span)
+        ranked, tick = np.append(group_numbers[order], -1), np.append(self.tick[order], 0)
+        silent_until = shift_ticks(self.tick, span)
         broken = np.empty(count, bool)
-        broken[order] = (ranked[following] == ranked[:-1]) & (tick[following] <= until[order])
-        found = np.where(broken, _BROKEN, np.where(until <= horizon, _QUIET, _UNDECIDED)).astype(np.uint8)
-        return np.where(self.quiet == _UNDECIDED, found, self.quiet)
+        broken[order] = (ranked[following] == ranked[:-1]) & (tick[following] <= silent_until[order])
+        decisions = np.where(broken, _BROKEN, np.where(silent_until <= horizon, _QUIET, _UNDECIDED)).astype(np.uint8)
+        return np.where(self.silences == _UNDECIDED, decisions, self.silences)
 
 
-def _per(number: int) -> str:
+def _per_column(number: int) -> str:
     return f"per {number}"

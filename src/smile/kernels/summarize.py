@@ -14,139 +14,155 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import arrow_type
 from smile.columns import masks
 from smile.columns.hashing import hashes
-from smile.columns.knowledge import Column
-from smile.columns.masks import Codes
-from smile.columns.values import Array, Bools, Indices, Values, places_of
-from smile.kernels.aggregates.accumulator import Accumulator, Found, Place
-from smile.kernels.aggregates.choose import accumulator, evolving
-from smile.kernels.aggregates.members import MEMBERS, Members, needed_again, without_groups
-from smile.kernels.aggregates.parts import Batch
-from smile.kernels.changes import Changes, Groups, Version, concat, differing
+from smile.columns.knowledge import KnowledgeColumn
+from smile.columns.masks import MaskCodes
+from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
+from smile.kernels.aggregates.accumulator import Accumulator, GroupContext, MemberRows
+from smile.kernels.aggregates.compile_accumulator import aggregate_column, compile_accumulator
+from smile.kernels.aggregates.contributions import MemberDelta
+from smile.kernels.aggregates.members import MEMBERS, MemberStore, member_columns, remove_groups
+from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.layout import Layout
-from smile.kernels.seals import Horizons, Moved, Seals
-from smile.kernels.stored import stored
-from smile.kernels.transform import Input, Output, State, Transform
-from smile.log.frame import END
-from smile.state.gathered import Gathered
-from smile.state.run import Rows, Shape
-from smile.state.table import Table
+from smile.kernels.row_encoding import stored_column
+from smile.kernels.seals import HorizonAdvance, Horizons, Seals
+from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.log.input_batch import END
+from smile.state.row_lookup import RowLookup
+from smile.state.run import TableRows, TableSchema
+from smile.state.table import StateTable
 
 GROUPS = "groups"
 _STEPS = "steps"
-_COUNTS = ("heard", "live", "stays", "shown")
+_COUNTS = {
+    "heard": masks.is_present,
+    "live": masks.can_be_shown,
+    "stays": masks.is_permanently_shown,
+    "shown": masks.is_shown,
+}
 """How many members there are, may be shown in the end, are shown for good, and are shown."""
 
 
-class Grouping:
+class AggregateGrouping:
     """Groups by columns that never change, and how they are shown: what every way of keeping them has in common."""
 
     def __init__(
-        self, per: tuple[str, ...], aggregates: Sequence[tuple[str, mmpl.Aggregate]], source: Input, output: Output,
-        moving: bool,
+        self, per: tuple[str, ...], aggregates: Sequence[tuple[str, mmpl.Aggregate]], source: InputRelation, output: OutputRelation,
+        is_evolving: bool,
     ) -> None:  # fmt: skip
         """`moving`: members may leave for another group, whatever their masks are."""
         self.per, self.source, self.output = per, source, output
         heading = output.type.heading
-        if moving:
+        if is_evolving:
             source = replace(source, layout=replace(source.layout, certain=False))
         self.certain = source.layout.certain or not per
-        kinds = {c: arrow_type(heading.columns[c]) for c in per}
+        key_types = {c: arrow_type(heading.columns[c]) for c in per}
         self.accumulators: dict[str, Accumulator] = {
-            name: accumulator(i, name, wanted, kinds, source, output) for i, (name, wanted) in enumerate(aggregates)
+            name: compile_accumulator(i, name, wanted, key_types, source, output)
+            for i, (name, wanted) in enumerate(aggregates)
         }
         fixed = {c: heading.columns[c] for c in per}
-        columns = {name: evolving(name, wanted, output) for name, wanted in aggregates}
-        self.layout = Layout(per, fixed, columns, self.certain, output.heeded)
-        self.counts: tuple[str, ...] = () if self.certain else _COUNTS
+        columns = {name: aggregate_column(name, wanted, output) for name, wanted in aggregates}
+        self.layout = Layout(per, fixed, columns, self.certain, output.includes_permanently_hidden)
+        self.count_columns: tuple[str, ...] = () if self.certain else tuple(_COUNTS)
         self.columns: dict[str, pa.DataType] = {
-            **{stored(c): kind for c, kind in kinds.items()},
-            **dict.fromkeys((_STEPS, *self.counts), pa.int64()),
+            **{stored_column(c): kind for c, kind in key_types.items()},
+            **dict.fromkeys((_STEPS, *self.count_columns), pa.int64()),
             **{name: kind for a in self.accumulators.values() for name, kind in a.columns.items()},
         }
-        self.members: Members | None = None
-        looking = [w for name, w in aggregates if self.accumulators[name].reads_members]
-        if looking:
-            needed = needed_again(looking, source.type.heading.tick)
-            self.members = Members(source.layout, per, needed, any(w.function == "group" for w in looking))
-        shapes = {name: shape for a in self.accumulators.values() for name, shape in a.shapes.items()}
-        self.shapes: dict[str, Shape] = shapes | ({} if self.members is None else {MEMBERS: self.members.shape})
+        self.members: MemberStore | None = None
+        reading_members = [w for name, w in aggregates if self.accumulators[name].reads_members]
+        if reading_members:
+            needed = member_columns(reading_members, source.type.heading.tick)
+            self.members = MemberStore(source.layout, per, needed, any(w.function == "group" for w in reading_members))
+        schemas = {name: schema for a in self.accumulators.values() for name, schema in a.table_schemas.items()}
+        self.table_schemas: dict[str, TableSchema] = schemas | (
+            {} if self.members is None else {MEMBERS: self.members.table_schema}
+        )
 
     # ── absorbing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def place(self, key: Mapping[str, Values], marks: Array, tables: State) -> Place:
-        return Place(key, marks, tables, self._members_of)
+    def make_context(self, key: Mapping[str, ValueColumn], key_hashes: Array, tables: State) -> GroupContext:
+        return GroupContext(key, key_hashes, tables, self._find_members)
 
-    def _members_of(self, place: Place, numbers: Indices) -> Found:
+    def _find_members(self, context: GroupContext, numbers: Indices) -> MemberRows:
         assert self.members is not None
-        return self.members.of(place, numbers)
+        return self.members.find_members(context, numbers)
 
-    def absorbed(self, rows: Rows, batch: Batch, place: Place) -> tuple[dict[str, Values], State]:
+    def absorb(
+        self, rows: TableRows, member_delta: MemberDelta, context: GroupContext
+    ) -> tuple[dict[str, ValueColumn], State]:
         """The groups' rows, but for what tells them apart, and the tables beside them, once a batch is known."""
-        tables = dict(place.tables)
-        changes, groups = batch.changes, batch.groups
+        tables = dict(context.tables)
+        delta, groups = member_delta.delta, member_delta.groups
         if self.members is not None:
-            tables[MEMBERS] = self.members.changed(tables[MEMBERS], changes, place.marks[groups.of])
-        place = self.place(place.key, place.marks, tables)
-        steps = _present(changes.new)
-        if changes.old is not None:
-            steps = steps - _present(changes.old)
-        found = {_STEPS: Values(rows[_STEPS].data + groups.sums(steps))}
-        for name in self.counts:
-            test = getattr(masks, name)
-            change = batch.counts(None if changes.old is None else test(changes.old.mask), test(changes.new.mask))
-            found[name] = Values(rows[name].data + change)
-        for each in self.accumulators.values():
-            absorbed = each.absorb(rows, batch, place)
-            found.update(absorbed.rows)
+            tables[MEMBERS] = self.members.update(tables[MEMBERS], delta, context.key_hashes[groups.group_numbers])
+        context = self.make_context(context.key, context.key_hashes, tables)
+        steps = _present_steps(delta.new)
+        if delta.old is not None:
+            steps = steps - _present_steps(delta.old)
+        accumulated = {_STEPS: ValueColumn(rows[_STEPS].data + groups.sums(steps))}
+        for name in self.count_columns:
+            predicate = _COUNTS[name]
+            change = member_delta.count_changes(
+                None if delta.old is None else predicate(delta.old.mask), predicate(delta.new.mask)
+            )
+            accumulated[name] = ValueColumn(rows[name].data + change)
+        for accumulator in self.accumulators.values():
+            absorbed = accumulator.absorb(rows, member_delta, context)
+            accumulated.update(absorbed.rows)
             tables.update(absorbed.tables)
-        return found, tables
+        return accumulated, tables
 
     # ── showing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def version(self, rows: Rows, sealed: Bools | None, place: Place, there: Bools | None) -> Version:
+    def group_knowledge(
+        self, rows: TableRows, is_sealed: Bools | None, context: GroupContext, is_present: Bools | None
+    ) -> RowKnowledge:
         """`there` are the groups that anybody has heard of, None for all."""
-        mask = self._masks(rows, sealed, len(place))
-        if there is not None:
-            mask[~there] = masks.ABSENT
-        return Version(_Rendered(self, rows, sealed, place), mask, rows[_STEPS].data)
+        mask = self._group_masks(rows, is_sealed, len(context))
+        if is_present is not None:
+            mask[~is_present] = masks.ABSENT
+        return RowKnowledge(_AggregateColumns(self, rows, is_sealed, context), mask, rows[_STEPS].data)
 
-    def _masks(self, rows: Rows, sealed: Bools | None, count: int) -> Codes:
+    def _group_masks(self, rows: TableRows, is_sealed: Bools | None, count: int) -> MaskCodes:
         """A group is shown while one of its members is; members may come until it is sealed."""
         if self.certain:
             return masks.full(masks.T, count)
         heard, live, stays, shown = (rows[name].data > 0 for name in _COUNTS)
-        can = live | (np.ones(count, bool) if sealed is None else ~sealed)
-        return np.where(heard, masks.of(can, ~stays, shown), np.uint8(masks.ABSENT))
+        can_be_shown = live | (np.ones(count, bool) if is_sealed is None else ~is_sealed)
+        return np.where(heard, masks.pack_codes(can_be_shown, ~stays, shown), np.uint8(masks.ABSENT))
 
-    def nothing(self, key: Mapping[str, Values], count: int, sealed: Bools | None) -> Version:
+    def default_knowledge(self, key: Mapping[str, ValueColumn], count: int, is_sealed: Bools | None) -> RowKnowledge:
         """Of groups nobody has heard of: all accumulators are at zero."""
-        rows = self.zero(count)
-        place = self.place(key, hashes([key[c] for c in self.per], count), self.empty())
+        rows = self.zero_rows(count)
+        context = self.make_context(key, hashes([key[c] for c in self.per], count), self.empty_tables())
         mask = masks.full(masks.HIDDEN if self.per else masks.T, count)
-        if sealed is not None and self.per:
-            mask[sealed] = masks.F
-        return Version(_Rendered(self, rows, sealed, place), mask, np.zeros(count, np.int64))
+        if is_sealed is not None and self.per:
+            mask[is_sealed] = masks.F
+        return RowKnowledge(_AggregateColumns(self, rows, is_sealed, context), mask, np.zeros(count, np.int64))
 
-    def zero(self, count: int) -> Rows:
+    def zero_rows(self, count: int) -> TableRows:
         """The rows of groups without members."""
-        empty = Table(Shape(tuple(map(stored, self.per)), self.columns))
-        return Gathered(empty, np.full(count, -1), np.zeros(count, np.int64))
+        empty_table = StateTable(TableSchema(tuple(map(stored_column, self.per)), self.columns))
+        return RowLookup(empty_table, np.full(count, -1), np.zeros(count, np.int64))
 
-    def empty(self) -> State:
-        return {name: Table(shape) for name, shape in self.shapes.items()}
-
-
-def _present(version: Version) -> Array:
-    absent = version.mask == masks.ABSENT
-    return np.where(absent, 0, version.steps) if absent.any() else version.steps
+    def empty_tables(self) -> State:
+        return {name: StateTable(schema) for name, schema in self.table_schemas.items()}
 
 
-class _Rendered(Mapping[str, Column]):
+def _present_steps(knowledge: RowKnowledge) -> Array:
+    is_absent = knowledge.mask == masks.ABSENT
+    return np.where(is_absent, 0, knowledge.steps) if is_absent.any() else knowledge.steps
+
+
+class _AggregateColumns(Mapping[str, KnowledgeColumn]):
     """The aggregates of groups, each when it is asked for."""
 
-    def __init__(self, grouping: Grouping, rows: Rows, sealed: Bools | None, place: Place) -> None:
-        self.grouping, self.rows, self.sealed, self.place = grouping, rows, sealed, place
-        self._found: dict[str, Column] = {}
+    def __init__(
+        self, grouping: AggregateGrouping, rows: TableRows, is_sealed: Bools | None, context: GroupContext
+    ) -> None:
+        self.grouping, self.rows, self.sealed, self.context = grouping, rows, is_sealed, context
+        self._columns: dict[str, KnowledgeColumn] = {}
 
     def __len__(self) -> int:
         return len(self.grouping.accumulators)
@@ -154,171 +170,193 @@ class _Rendered(Mapping[str, Column]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.grouping.accumulators)
 
-    def __getitem__(self, name: str) -> Column:
-        if name not in self._found:
+    def __getitem__(self, name: str) -> KnowledgeColumn:
+        if name not in self._columns:
             accumulator = self.grouping.accumulators[name]
-            self._found[name] = accumulator.render(self.rows, self.sealed, self.place)
-        return self._found[name]
+            self._columns[name] = accumulator.render(self.rows, self.sealed, self.context)
+        return self._columns[name]
 
 
-class Grouped(Transform):
+class MultiMemberGroups(Transform):
     """Groups of any number of members, by columns that never change."""
 
-    def __init__(self, grouping: Grouping) -> None:
+    def __init__(self, grouping: AggregateGrouping) -> None:
         self.grouping, self.layout = grouping, grouping.layout
         output = grouping.output
         self.per = grouping.per
         self.seals = Seals(output.type.seals, output.type.heading.columns)
-        self.never = tuple(s for s, seal in output.type.seals.items() if seal.is_never)
-        self.orders = {s: f"@{s}" for s, seal in output.type.seals.items() if not seal.is_never}
-        columns = {**grouping.columns, **dict.fromkeys(self.orders.values(), pa.int64())}
-        shape = Shape(tuple(map(stored, self.per)), columns, orders=tuple(self.orders.values()))
-        self.shapes = {GROUPS: shape, **grouping.shapes}
+        self.never_sealing_streams = tuple(s for s, seal in output.type.seals.items() if seal.is_never)
+        self.tick_columns = {s: f"@{s}" for s, seal in output.type.seals.items() if not seal.is_never}
+        columns = {**grouping.columns, **dict.fromkeys(self.tick_columns.values(), pa.int64())}
+        schema = TableSchema(
+            tuple(map(stored_column, self.per)), columns, tick_indexes=tuple(self.tick_columns.values())
+        )
+        self.table_schemas = {GROUPS: schema, **grouping.table_schemas}
 
-    def is_woken(self, moved: Moved) -> bool:
+    def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
         if not self.per:
             return True
-        if any(moved.after[s] < END for s in self.never):
+        if any(advance.after[s] < END for s in self.never_sealing_streams):
             return False
-        return any(moved.after[s] > moved.before[s] for s in (*self.orders, *self.never))
+        return any(advance.after[s] > advance.before[s] for s in (*self.tick_columns, *self.never_sealing_streams))
 
-    def default(self, key: Mapping[str, Values], count: int, horizons: Horizons) -> Changes:
-        return Changes(key, None, self.grouping.nothing(key, count, self._sealed(horizons, key, count)))
+    def default_rows(self, key: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Delta:
+        return Delta(key, None, self.grouping.default_knowledge(key, count, self._sealed_groups(horizons, key, count)))
 
-    def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
-        (changes,) = inputs
-        before = state[GROUPS]
-        parts, tables, touched = [], dict(state), None
-        if changes is not None and len(changes):
-            part, tables, touched = self._changed(state, changes, moved)
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
+        (delta,) = inputs
+        old_groups = state[GROUPS]
+        parts, tables, touched_rows = [], dict(state), None
+        if delta is not None and len(delta):
+            part, tables, touched_rows = self._apply_delta(state, delta, advance)
             parts.append(part)
-        elif not self.per and not before.runs:
-            parts.append(self._first(tables, moved))
-        closing = self._closing(before, touched, moved)
-        if closing is not None:
-            parts.append(self._closed(tables, closing, moved, state))
+        elif not self.per and not old_groups.runs:
+            parts.append(self._create_total_row(tables, advance))
+        sealing_rows = self._find_sealing_groups(old_groups, touched_rows, advance)
+        if sealing_rows is not None:
+            parts.append(self._seal_groups(tables, sealing_rows, advance, state))
         if not parts:
             return tables, None
-        return tables, differing(concat(self.layout, parts), self.layout.heeded)
+        return tables, drop_unchanged_rows(concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden)
 
     # ── members change ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _changed(
-        self, state: State, changes: Changes, moved: Moved
-    ) -> tuple[Changes, dict[str, Table], Gathered | None]:
-        count = len(changes)
-        marks = hashes([changes.fixed[c] for c in self.per], count)
-        groups = Groups([changes.fixed[c] for c in self.per], count, marks)
-        key = changes.fixed if count == 1 else {c: changes.fixed[c].take(groups.first) for c in self.per}
+    def _apply_delta(
+        self, state: State, delta: Delta, advance: HorizonAdvance
+    ) -> tuple[Delta, dict[str, StateTable], RowLookup | None]:
+        count = len(delta)
+        row_hashes = hashes([delta.fixed[c] for c in self.per], count)
+        groups = RowGroups([delta.fixed[c] for c in self.per], count, row_hashes)
+        key = delta.fixed if count == 1 else {c: delta.fixed[c].take(groups.first) for c in self.per}
         key = {c: key[c] for c in self.per}
         columns = list(key.values())
-        place = self.grouping.place(key, marks[groups.first], state)
-        was, had = state[GROUPS].find(columns)
-        found, tables = self.grouping.absorbed(had, Batch(changes, groups), place)
-        before, after = (self._sealed(h, key, groups.count) for h in (moved.before, moved.after))
-        old = self.grouping.version(had, before, place, was) if was.any() else None
-        there = self._there(found)
-        new = self.grouping.version(found, after, self.grouping.place(key, place.marks, tables), there)
-        rows = {**{stored(c): column for c, column in key.items()}, **found, **self._order_columns(key, groups.count)}
-        gone = self._spent(there, after)
-        dropped = dict(tables)
-        if gone is None:
-            dropped[GROUPS] = state[GROUPS].updated(rows, None, had)
+        context = self.grouping.make_context(key, row_hashes[groups.first], state)
+        was_present, old_rows = state[GROUPS].find(columns)
+        new_rows, tables = self.grouping.absorb(old_rows, MemberDelta(delta, groups), context)
+        sealed_before, sealed_after = (
+            self._sealed_groups(h, key, groups.count) for h in (advance.before, advance.after)
+        )
+        old_knowledge = (
+            self.grouping.group_knowledge(old_rows, sealed_before, context, was_present) if was_present.any() else None
+        )
+        is_present = self._present_groups(new_rows)
+        new_knowledge = self.grouping.group_knowledge(
+            new_rows, sealed_after, self.grouping.make_context(key, context.key_hashes, tables), is_present
+        )
+        rows = {
+            **{stored_column(c): column for c, column in key.items()},
+            **new_rows,
+            **self._seal_ticks(key, groups.count),
+        }
+        is_expired = self._expired_groups(is_present, sealed_after)
+        new_tables = dict(tables)
+        if is_expired is None:
+            new_tables[GROUPS] = state[GROUPS].with_rows(rows, None, old_rows)
         else:
-            keep = places_of(~gone | was)
-            taken = {name: column.take(keep) for name, column in rows.items()}
-            dropped[GROUPS] = state[GROUPS].updated(taken, gone[keep], had)
-            self._forget(dropped, key, place.marks, places_of(gone))
-        return Changes(key, old, new), dropped, had if was.any() else None
+            to_store = true_indices(~is_expired | was_present)
+            taken = {name: column.take(to_store) for name, column in rows.items()}
+            new_tables[GROUPS] = state[GROUPS].with_rows(taken, is_expired[to_store], old_rows)
+            self._expire_groups(new_tables, key, context.key_hashes, true_indices(is_expired))
+        return Delta(key, old_knowledge, new_knowledge), new_tables, old_rows if was_present.any() else None
 
-    def _there(self, rows: Mapping[str, Values]) -> Bools | None:
+    def _present_groups(self, rows: Mapping[str, ValueColumn]) -> Bools | None:
         """Groups that anybody has heard of; those that every member has left are as if there had never been one. If all
         that is left are members that are hidden for good, only who heeds them tells the difference."""
         if self.grouping.certain:
             return None
-        heard: Bools = rows["heard" if self.layout.heeded else "live"].data > 0
-        return None if heard.all() else heard
+        is_present: Bools = rows["heard" if self.layout.includes_permanently_hidden else "live"].data > 0
+        return None if is_present.all() else is_present
 
-    def _spent(self, there: Bools | None, sealed: Bools | None) -> Bools | None:
+    def _expired_groups(self, is_present: Bools | None, is_sealed: Bools | None) -> Bools | None:
         """Groups of which nothing need be remembered. The one row without grouping is always there."""
-        if not self.per or (there is None and sealed is None):
+        if not self.per or (is_present is None and is_sealed is None):
             return None
-        if sealed is None:
-            assert there is not None
-            return ~there
-        return sealed if there is None else sealed | ~there
+        if is_sealed is None:
+            assert is_present is not None
+            return ~is_present
+        return is_sealed if is_present is None else is_sealed | ~is_present
 
-    def _forget(self, tables: dict[str, Table], key: Mapping[str, Values], marks: Array, at: Indices) -> None:
-        taken = {c: column.take(at) for c, column in key.items()}
-        for name in self.grouping.shapes:
-            tables[name] = without_groups(tables[name], marks[at], taken)
+    def _expire_groups(
+        self, tables: dict[str, StateTable], key: Mapping[str, ValueColumn], group_hashes: Array, indices: Indices
+    ) -> None:
+        expired_key = {c: column.take(indices) for c, column in key.items()}
+        for name in self.grouping.table_schemas:
+            tables[name] = remove_groups(tables[name], group_hashes[indices], expired_key)
 
-    def _first(self, tables: dict[str, Table], moved: Moved) -> Changes:
+    def _create_total_row(self, tables: dict[str, StateTable], advance: HorizonAdvance) -> Delta:
         """The one row that is there before anything happens."""
-        sealed = self._sealed(moved.after, {}, 1)
-        version = self.grouping.nothing({}, 1, sealed)
-        assert isinstance(version.columns, _Rendered)
-        rows = dict(version.columns.rows)
-        blank = {name: _plain(rows[name]) for name in (_STEPS, *self.grouping.counts)}
-        tables[GROUPS] = tables[GROUPS].updated({**rows, **blank, **self._order_columns({}, 1)})
-        return Changes({}, None, version)
+        is_sealed = self._sealed_groups(advance.after, {}, 1)
+        knowledge = self.grouping.default_knowledge({}, 1, is_sealed)
+        assert isinstance(knowledge.columns, _AggregateColumns)
+        rows = dict(knowledge.columns.rows)
+        zeros = {name: _without_nulls(rows[name]) for name in (_STEPS, *self.grouping.count_columns)}
+        tables[GROUPS] = tables[GROUPS].with_rows({**rows, **zeros, **self._seal_ticks({}, 1)})
+        return Delta({}, None, knowledge)
 
-    def _order_columns(self, key: Mapping[str, Values], count: int) -> dict[str, Values]:
-        return {name: Values(self.seals.ticks(s, key, count)) for s, name in self.orders.items()}
+    def _seal_ticks(self, key: Mapping[str, ValueColumn], count: int) -> dict[str, ValueColumn]:
+        return {name: ValueColumn(self.seals.ticks(s, key, count)) for s, name in self.tick_columns.items()}
 
     # ── horizons move ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _sealed(self, horizons: Horizons, key: Mapping[str, Values], count: int) -> Bools | None:
-        if any(horizons[s] < END for s in self.never):
+    def _sealed_groups(self, horizons: Horizons, key: Mapping[str, ValueColumn], count: int) -> Bools | None:
+        if any(horizons[s] < END for s in self.never_sealing_streams):
             return None
-        found = self.seals.reached(horizons, key, count)
-        return found if found.any() else None
+        is_sealed = self.seals.is_sealed(horizons, key, count)
+        return is_sealed if is_sealed.any() else None
 
-    def _closing(self, table: Table, touched: Gathered | None, moved: Moved) -> Gathered | None:
+    def _find_sealing_groups(
+        self, table: StateTable, touched_rows: RowLookup | None, advance: HorizonAdvance
+    ) -> RowLookup | None:
         """Groups that horizons seal, but for those whose members have changed."""
-        if not table.runs or any(moved.after[s] < END for s in self.never):
+        if not table.runs or any(advance.after[s] < END for s in self.never_sealing_streams):
             return None
-        if any(moved.before[s] < END for s in self.never):
-            found = table.scan()
+        if any(advance.before[s] < END for s in self.never_sealing_streams):
+            rows = table.scan()
         else:
             parts = [
-                table.between(name, moved.before[s], moved.after[s])
-                for s, name in self.orders.items()
-                if moved.after[s] > moved.before[s]
+                table.rows_between(name, advance.before[s], advance.after[s])
+                for s, name in self.tick_columns.items()
+                if advance.after[s] > advance.before[s]
             ]
-            parts = [p for p in parts if len(p.place)]
+            parts = [p for p in parts if len(p.row_numbers)]
             if not parts:
                 return None
-            places = np.concatenate([_places(p) for p in parts])
-            _, first = np.unique(places, return_index=True)
-            run_of, place = (np.concatenate([getattr(p, a) for p in parts])[first] for a in ("run_of", "place"))
-            found = Gathered(table, run_of, place)
-        if touched is not None:
-            found = found.take(places_of(~np.isin(_places(found), _places(touched))))
-        count = len(found.place)
-        key = {c: found[stored(c)] for c in self.per}
-        after, before = (self._sealed(h, key, count) for h in (moved.after, moved.before))
-        if after is None:
+            ids = np.concatenate([_row_ids(p) for p in parts])
+            _, first = np.unique(ids, return_index=True)
+            run_numbers, row_numbers = (
+                np.concatenate([getattr(p, a) for p in parts])[first] for a in ("run_numbers", "row_numbers")
+            )
+            rows = RowLookup(table, run_numbers, row_numbers)
+        if touched_rows is not None:
+            rows = rows.take(true_indices(~np.isin(_row_ids(rows), _row_ids(touched_rows))))
+        count = len(rows.row_numbers)
+        key = {c: rows[stored_column(c)] for c in self.per}
+        sealed_after, sealed_before = (self._sealed_groups(h, key, count) for h in (advance.after, advance.before))
+        if sealed_after is None:
             return None
-        closed = places_of(after if before is None else after & ~before)
-        return found.take(closed) if len(closed) else None
+        sealed_indices = true_indices(sealed_after if sealed_before is None else sealed_after & ~sealed_before)
+        return rows.take(sealed_indices) if len(sealed_indices) else None
 
-    def _closed(self, tables: dict[str, Table], rows: Gathered, moved: Moved, state: State) -> Changes:
-        count = len(rows.place)
-        key = {c: rows[stored(c)] for c in self.per}
-        place = self.grouping.place(key, hashes([key[c] for c in self.per], count), state)
-        before, after = (self._sealed(h, key, count) for h in (moved.before, moved.after))
-        old, new = (self.grouping.version(rows, sealed, place, None) for sealed in (before, after))
+    def _seal_groups(
+        self, tables: dict[str, StateTable], rows: RowLookup, advance: HorizonAdvance, state: State
+    ) -> Delta:
+        count = len(rows.row_numbers)
+        key = {c: rows[stored_column(c)] for c in self.per}
+        context = self.grouping.make_context(key, hashes([key[c] for c in self.per], count), state)
+        sealed_before, sealed_after = (self._sealed_groups(h, key, count) for h in (advance.before, advance.after))
+        old, new = (
+            self.grouping.group_knowledge(rows, sealed, context, None) for sealed in (sealed_before, sealed_after)
+        )
         if self.per:
-            tables[GROUPS] = tables[GROUPS].updated(rows, np.ones(count, bool))
-            self._forget(tables, key, place.marks, np.arange(count))
-        return Changes(key, old, new)
+            tables[GROUPS] = tables[GROUPS].with_rows(rows, np.ones(count, bool))
+            self._expire_groups(tables, key, context.key_hashes, np.arange(count))
+        return Delta(key, old, new)
 
 
-def _plain(values: Values) -> Values:
-    return Values(values.data)
+def _without_nulls(values: ValueColumn) -> ValueColumn:
+    return ValueColumn(values.data)
 
 
-def _places(rows: Gathered) -> Array:
+def _row_ids(rows: RowLookup) -> Array:
     """Rows of one table by numbers of their own; below zero where there is none."""
-    return (rows.run_of << 40) | rows.place
+    return (rows.run_numbers << 40) | rows.row_numbers

@@ -9,56 +9,56 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from smile.columns.values import Values
-from smile.kernels.changes import Changes, differing
+from smile.columns.values import ValueColumn
+from smile.kernels.delta import Delta, drop_unchanged_rows
 from smile.kernels.layout import Layout
-from smile.kernels.seals import Horizons, Moved
-from smile.kernels.stored import stored
-from smile.knowledge.known import Known
+from smile.kernels.row_encoding import stored_column
+from smile.kernels.seals import HorizonAdvance, Horizons
+from smile.knowledge.cell_knowledge import CellKnowledge
 from smile.knowledge.seals import Seal
 from smile.knowledge.types import RelationType
-from smile.state.run import Shape
-from smile.state.table import Table
+from smile.state.run import TableSchema
+from smile.state.table import StateTable
 
 X = TypeVar("X")
 
-State = Mapping[str, Table]
+State = Mapping[str, StateTable]
 """What a transform remembers, by the names it has for it."""
 
 
 @dataclass(frozen=True)
-class Origin:
+class TableSource:
     """Where the rows of a table come from: the number of the input, and what its columns are called in the table, if
     that is not what they are `stored` as. Those by which the transform reads the input are all there."""
 
-    input: int = 0
+    input_number: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
 
-    def column(self, name: str) -> str:
-        return self.names.get(name, stored(name))
+    def stored_name(self, name: str) -> str:
+        return self.names.get(name, stored_column(name))
 
 
 class Transform(ABC):
     """Compiled once from an operator and the layouts of its inputs."""
 
     layout: Layout
-    shapes: Mapping[str, Shape] = {}
+    table_schemas: Mapping[str, TableSchema] = {}
     """Of the tables it remembers."""
-    origins: Mapping[str, Origin] = {}
+    table_sources: Mapping[str, TableSource] = {}
     """Of the rows of those tables that are not of the first input, or have its columns by other names."""
 
-    def empty(self) -> State:
-        return {name: Table(shape) for name, shape in self.shapes.items()}
+    def empty_state(self) -> State:
+        return {name: StateTable(schema) for name, schema in self.table_schemas.items()}
 
     @abstractmethod
-    def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         """`inputs` are the changes of its inputs, None where there are none."""
 
-    def is_woken(self, moved: Moved) -> bool:
+    def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
         """Whether horizons alone may change something."""
-        return bool(self.shapes)
+        return bool(self.table_schemas)
 
-    def default(self, key: Mapping[str, Values], count: int, horizons: Horizons) -> Changes:
+    def default_rows(self, key: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Delta:
         """Of a total relation: the rows of keys nobody has heard of, as `new`."""
         raise AssertionError(f"{type(self).__name__} is never total")
 
@@ -68,53 +68,53 @@ class Transform(ABC):
 
 
 @dataclass(frozen=True)
-class Input:
+class InputRelation:
     """A relation that a transform reads. `bottoms` are the cells of a row nobody has heard of: the domains of its
     columns. `transform` is what makes it, None for a stream."""
 
     name: str
     layout: Layout
     type: RelationType
-    bottoms: Mapping[str, Known]
+    bottoms: Mapping[str, CellKnowledge]
     transform: Transform | None
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputRelation:
     """The relation that a transform makes."""
 
     name: str
     type: RelationType
-    bottoms: Mapping[str, Known]
-    heeded: bool
+    bottoms: Mapping[str, CellKnowledge]
+    includes_permanently_hidden: bool
 
 
-class RowWise(Transform):
+class RowWiseTransform(Transform):
     """A transform of each row by itself, which remembers nothing."""
 
-    def __init__(self, source: Input) -> None:
-        self.source = source.transform
+    def __init__(self, source: InputRelation) -> None:
+        self.source_transform = source.transform
 
     @abstractmethod
-    def apply(self, changes: Changes) -> Changes: ...
+    def apply(self, delta: Delta) -> Delta: ...
 
-    def default(self, key: Mapping[str, Values], count: int, horizons: Horizons) -> Changes:
-        assert self.source is not None, "a stream is never total"
-        return self.apply(self.source.default(self.key_of_source(key), count, horizons))
+    def default_rows(self, key: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Delta:
+        assert self.source_transform is not None, "a stream is never total"
+        return self.apply(self.source_transform.default_rows(self.source_key(key), count, horizons))
 
-    def key_of_source(self, key: Mapping[str, X]) -> Mapping[str, X]:
+    def source_key(self, key: Mapping[str, X]) -> Mapping[str, X]:
         return key
 
     def default_seals(self, seals: Mapping[str, Seal]) -> Sequence[Mapping[str, Seal]]:
-        assert self.source is not None, "a stream is never total"
-        inner = self.key_of_source({c: c for c in self.layout.key})
+        assert self.source_transform is not None, "a stream is never total"
+        inner = self.source_key({c: c for c in self.layout.key})
         outer = {name: c for c, name in inner.items()}
-        found = self.source.default_seals({s: seal.renamed(outer) for s, seal in seals.items()})
-        return [{s: seal.renamed(inner) for s, seal in parts.items()} for parts in found]
+        source_seals = self.source_transform.default_seals({s: seal.rename(outer) for s, seal in seals.items()})
+        return [{s: seal.rename(inner) for s, seal in seals_by_stream.items()} for seals_by_stream in source_seals]
 
-    def step(self, state: State, inputs: Sequence[Changes | None], moved: Moved) -> tuple[State, Changes | None]:
-        (changes,) = inputs
-        if changes is None:
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
+        (delta,) = inputs
+        if delta is None:
             return state, None
-        found = differing(self.apply(changes), self.layout.heeded)
-        return state, found if len(found) else None
+        output_delta = drop_unchanged_rows(self.apply(delta), self.layout.includes_permanently_hidden)
+        return state, output_delta if len(output_delta) else None

@@ -10,174 +10,190 @@ from smile.algebra.heading import WINDOW_COLUMNS, Headings, stream_heading
 from smile.algebra.types import BOOL, INT, TICKS_PER_MICROSECOND, TIME
 from smile.errors import error
 from smile.knowledge import join_types
-from smile.knowledge.aggregate_types import aggregate_column, membership, values_and_null, values_of
-from smile.knowledge.expression_types import both, expression_type, predicate_mask
-from smile.knowledge.ranges import column_range, columns_there, ties_in
-from smile.knowledge.seals import Seal, Ties, furthest
-from smile.knowledge.symbolic import ONE, Bound, Interval, at_most
-from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
+from smile.knowledge.aggregate_types import aggregate_column_type, membership, value_count, value_count_with_null
+from smile.knowledge.constraints import column_range, non_null_columns, time_constraints
+from smile.knowledge.expression_types import conjunction_mask, expression_type, predicate_mask
+from smile.knowledge.seals import Seal, TimeConstraints, union_reach
+from smile.knowledge.symbolic import ONE, Bound, Interval, tighter_bound
+from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType, RelationType
 
 
 def stream_type(stream: mmpl.StreamDef) -> RelationType:
     heading = stream_heading(stream)
-    known = {c.args[0] for c in stream.checks if isinstance(c, mmpl.Call) and c.function == "is not null"}
+    non_null = {c.args[0] for c in stream.checks if isinstance(c, mmpl.Call) and c.function == "is not null"}
     columns = {}
     for name, data in heading.columns.items():
-        nullable = name != stream.tick and mmpl.Column(name) not in known
+        nullable = name != stream.tick and mmpl.ColumnRef(name) not in non_null
         domain = "key" if name == stream.tick else "once"
         range_ = column_range(name, data, stream.checks)
         mask = MaskType() if data == BOOL else None
         columns[name] = ColumnType(data, domain, range_, ONE, nullable=nullable, mask=mask)
     nulls = {c: c for c, t in columns.items() if t.nullable}
-    ties = Ties().with_((t for check in stream.checks for t in ties_in(check, heading.columns)), nulls)
-    ticks = values_of(columns[stream.tick])
-    last = columns[stream.tick].range
-    if last is not None and isinstance(last.hi.number, int):
-        ties = ties.with_([(stream.tick, "", last.hi.number)])
-    reach = ties.extend({stream.name: {stream.tick: 0}}, columns)
+    ties = TimeConstraints().with_constraints(
+        (t for check in stream.checks for t in time_constraints(check, heading.columns)), nulls
+    )
+    ticks = value_count(columns[stream.tick])
+    tick_range = columns[stream.tick].range
+    if tick_range is not None and isinstance(tick_range.hi.number, int):
+        ties = ties.with_constraints([(stream.tick, "", tick_range.hi.number)])
+    reach = ties.extend_reach({stream.name: {stream.tick: 0}}, columns)
     return RelationType(
-        heading, columns, MaskType(), ticks, ONE, ticks, {stream.name: Seal.of(stream.tick)}, ties, reach
+        heading, columns, MaskType(), ticks, ONE, ticks, {stream.name: Seal.from_column(stream.tick)}, ties, reach
     )
 
 
-class Analysis:
+class TypeAnalysis:
     """Types of all the relational expressions of one program, each computed once."""
 
     def __init__(self, program: mmpl.Program) -> None:
-        self.headings = Headings.of_program(program)
+        self.headings = Headings.from_program(program)
         self.relations = {s.name: stream_type(s) for s in program.streams}
         self.bodies = {v.name: v.body for v in program.views}
-        self._known: dict[mmpl.Rel, RelationType] = {}
+        self._types: dict[mmpl.Rel, RelationType] = {}
         for view in program.views:
-            self.relations[view.name] = self.of(view.body)
+            self.relations[view.name] = self.relation_type(view.body)
 
-    def of(self, rel: mmpl.Rel) -> RelationType:
-        found = self._known.get(rel)
-        if found is None:
-            found = self._known[rel] = self._compute(rel)
-        return found
+    def relation_type(self, rel: mmpl.Rel) -> RelationType:
+        relation_type = self._types.get(rel)
+        if relation_type is None:
+            relation_type = self._types[rel] = self._compute(rel)
+        return relation_type
 
     @singledispatchmethod
     def _compute(self, rel: mmpl.Rel) -> RelationType:
         raise AssertionError(rel)
 
     @_compute.register
-    def _(self, rel: mmpl.Ref) -> RelationType:
+    def _(self, rel: mmpl.RelationRef) -> RelationType:
         return self.relations[rel.name]
 
     @_compute.register
     def _(self, rel: mmpl.Restrict) -> RelationType:
-        source = self.of(rel.input)
-        heading = self.headings.of(rel)
+        source = self.relation_type(rel.input)
+        heading = self.headings.heading_of(rel)
         fixed = {n: t for n, t in heading.columns.items() if not source.columns[n].evolves}
-        there = [c for c in columns_there(rel.predicate) if c in fixed]
-        known = source.ties.never_null(there)
-        ties = known.with_(t for t in ties_in(rel.predicate, heading.columns) if {t[0], t[1]} <= {"", *fixed})
+        there = [c for c in non_null_columns(rel.predicate) if c in fixed]
+        known = source.constraints.where_not_null(there)
+        ties = known.with_constraints(
+            t for t in time_constraints(rel.predicate, heading.columns) if {t[0], t[1]} <= {"", *fixed}
+        )
         columns = {n: replace(c, nullable=False) if n in there else c for n, c in source.columns.items()}
         predicate = predicate_mask(rel.predicate, source.columns)
-        mask = both([source.mask, predicate])
+        mask = conjunction_mask([source.mask, predicate])
         sealed = not any(s.is_never for s in source.seals.values())
-        final = source.mask.final_true and (sealed or predicate.final_true)
-        reach = ties.extend(source.reach, fixed)
-        mask = replace(mask, final_true=final)
-        return replace(source, heading=heading, columns=columns, ties=ties, mask=mask, reach=reach)
+        final = source.mask.can_be_final_true and (sealed or predicate.can_be_final_true)
+        reach = ties.extend_reach(source.reach, fixed)
+        mask = replace(mask, can_be_final_true=final)
+        return replace(source, heading=heading, columns=columns, constraints=ties, mask=mask, reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Project) -> RelationType:
-        return _kept(self.of(rel.input), self.headings.of(rel).columns, self.headings, rel)
+        return _projection_type(
+            self.relation_type(rel.input), self.headings.heading_of(rel).columns, self.headings, rel
+        )
 
     @_compute.register
     def _(self, rel: mmpl.Extend) -> RelationType:
-        source = self.of(rel.input)
+        source = self.relation_type(rel.input)
         columns = {**source.columns, **{n: expression_type(e, source.columns) for n, e in rel.assignments}}
         types = {n: c.data for n, c in columns.items()}
-        equal = [mmpl.Call("=", (mmpl.Column(n), e)) for n, e in rel.assignments if not columns[n].evolves]
-        nulls = {n: _null_group(e, source.ties, n) for n, e in rel.assignments if columns[n].nullable}
-        ties = source.ties.with_((t for e in equal for t in ties_in(e, types)), nulls)
-        reach = ties.extend(source.reach, columns)
-        return replace(source, heading=self.headings.of(rel), columns=columns, ties=ties, reach=reach)
+        equal = [mmpl.Call("=", (mmpl.ColumnRef(n), e)) for n, e in rel.assignments if not columns[n].evolves]
+        nulls = {n: _null_group(e, source.constraints, n) for n, e in rel.assignments if columns[n].nullable}
+        ties = source.constraints.with_constraints((t for e in equal for t in time_constraints(e, types)), nulls)
+        reach = ties.extend_reach(source.reach, columns)
+        return replace(source, heading=self.headings.heading_of(rel), columns=columns, constraints=ties, reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Rename) -> RelationType:
-        source, new = self.of(rel.input), dict(rel.pairs)
+        source, new = self.relation_type(rel.input), dict(rel.pairs)
         return replace(
             source,
-            heading=self.headings.of(rel),
+            heading=self.headings.heading_of(rel),
             columns={new.get(n, n): c for n, c in source.columns.items()},
-            seals={s: seal.renamed(new) for s, seal in source.seals.items()},
-            ties=source.ties.renamed(new),
+            seals={s: seal.rename(new) for s, seal in source.seals.items()},
+            constraints=source.constraints.rename(new),
             reach={s: {new.get(c, c): d for c, d in known.items()} for s, known in source.reach.items()},
         )
 
     @_compute.register
     def _(self, rel: mmpl.Join) -> RelationType:
-        return join_types.join_type(rel, self.of(rel.left), self.of(rel.right), self.headings.of(rel))
+        return join_types.join_type(
+            rel, self.relation_type(rel.left), self.relation_type(rel.right), self.headings.heading_of(rel)
+        )
 
     @_compute.register
     def _(self, rel: mmpl.Asof) -> RelationType:
-        return join_types.asof_type(rel, self.of(rel.left), self.of(rel.right), self.headings.of(rel))
+        return join_types.asof_type(
+            rel, self.relation_type(rel.left), self.relation_type(rel.right), self.headings.heading_of(rel)
+        )
 
     @_compute.register
     def _(self, rel: mmpl.Summarize) -> RelationType:
-        source = self.of(rel.input)
+        source = self.relation_type(rel.input)
         group = membership(source, rel.per)
-        columns = _keys(source, rel.per)
-        columns |= {n: aggregate_column(a, source, group) for n, a in rel.aggregates}
-        return self._grouped(rel, source, rel.per, columns)
+        columns = _key_columns(source, rel.per)
+        columns |= {n: aggregate_column_type(a, source, group) for n, a in rel.aggregates}
+        return self._group_type(rel, source, rel.per, columns)
 
     @_compute.register
     def _(self, rel: mmpl.Distinct) -> RelationType:
-        source, per = self.of(rel.input), self.headings.of(rel).key
-        return self._grouped(rel, source, per, _keys(source, per))
+        source, per = self.relation_type(rel.input), self.headings.heading_of(rel).key
+        return self._group_type(rel, source, per, _key_columns(source, per))
 
-    def _grouped(
+    def _group_type(
         self, rel: mmpl.Rel, source: RelationType, per: tuple[str, ...], columns: Mapping[str, ColumnType]
     ) -> RelationType:
         """A group is shown while one of its members is; without grouping there is one row, always."""
         group = membership(source, per)
         if not per:
             mask = MaskType()
-        elif group.single:
+        elif group.is_single:
             mask = source.mask
         else:
             # A member comes and goes as its own mask does, and as what it is grouped by moves; not only events do that.
-            moves = source.mask.steps
+            steps = source.mask.steps
             for column in per:
                 if source.columns[column].evolves:
-                    moves = moves + source.columns[column].steps + ONE
-            mask = MaskType() if not group.leaving else MaskType(Course.EITHER, group.members * moves)
+                    steps = steps + source.columns[column].steps + ONE
+            mask = MaskType() if not group.can_leave else MaskType(MaskDirection.EITHER, group.members * steps)
         rows = ONE
         for column in per:
-            rows = rows * values_and_null(columns[column])
-        rows = at_most(rows, source.rows)
+            rows = rows * value_count_with_null(columns[column])
+        rows = tighter_bound(rows, source.rows)
         fixed = [c for c in per if not source.columns[c].evolves]
-        seals = {s: source.ties.express(seal, fixed) for s, seal in source.seals.items()}
-        ties, reach = source.ties.of(fixed), source.ties.extend(source.reach, fixed)
-        forgets = bool(per) and (source.forgets or len(fixed) < len(per))
+        seals = {s: source.constraints.express_seal(seal, fixed) for s, seal in source.seals.items()}
+        ties, reach = source.constraints.project(fixed), source.constraints.extend_reach(source.reach, fixed)
+        forgets = bool(per) and (source.can_become_absent or len(fixed) < len(per))
         return RelationType(
-            self.headings.of(rel), columns, mask, rows, group.steps, source.events, seals, ties, reach, forgets
+            self.headings.heading_of(rel), columns, mask, rows, group.steps, source.events, seals, ties, reach, forgets
         )  # fmt: skip
 
     @_compute.register
     def _(self, rel: mmpl.Best) -> RelationType:
-        source = self.of(rel.input)
+        source = self.relation_type(rel.input)
         ordering = {c for e, _ in rel.by for c in trees.columns_in(e)} | set(rel.per)
         settled = source.never_leaves and not any(source.columns[c].evolves for c in ordering)
-        rank = MaskType(Course.FALLS, Bound.of(2)) if settled else MaskType(Course.EITHER, source.events)
+        rank = (
+            MaskType(MaskDirection.FALLS, Bound.from_number(2))
+            if settled
+            else MaskType(MaskDirection.EITHER, source.events)
+        )
         fixed = [c for c in rel.per if not source.columns[c].evolves]
-        seals = {s: seal.latest(source.ties.express(seal, fixed)) for s, seal in source.seals.items()}
+        seals = {s: seal.latest(source.constraints.express_seal(seal, fixed)) for s, seal in source.seals.items()}
         sealed = not any(s.is_never for s in seals.values())
-        mask = replace(both([source.mask, rank]), final_true=source.mask.final_true and sealed)
-        reach = source.ties.extend(source.reach, fixed)
-        return replace(source, heading=self.headings.of(rel), mask=mask, seals=seals, reach=reach)
+        mask = replace(
+            conjunction_mask([source.mask, rank]), can_be_final_true=source.mask.can_be_final_true and sealed
+        )
+        reach = source.constraints.extend_reach(source.reach, fixed)
+        return replace(source, heading=self.headings.heading_of(rel), mask=mask, seals=seals, reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Window) -> RelationType:
-        source, heading = self.of(rel.input), self.headings.of(rel)
+        source, heading = self.relation_type(rel.input), self.headings.heading_of(rel)
         on = source.columns[rel.on]
         if rel.kind == "last":
-            mask = both([source.mask, MaskType(Course.FALLS, Bound.of(2))])
-            seals = {s: seal.latest(Seal.of(rel.on, rel.size)) for s, seal in source.seals.items()}
+            mask = conjunction_mask([source.mask, MaskType(MaskDirection.FALLS, Bound.from_number(2))])
+            seals = {s: seal.latest(Seal.from_column(rel.on, rel.size)) for s, seal in source.seals.items()}
             return replace(source, heading=heading, mask=mask, seals=seals)
         unit = 1 if on.data == TIME else TICKS_PER_MICROSECOND
         if on.evolves:
@@ -188,7 +204,7 @@ class Analysis:
         there = replace(on, nullable=False)
         bounds = {n: replace(there, domain="once", range=r) for n, r in zip(WINDOW_COLUMNS, ranges, strict=True)}
         # What has no time is in no window.
-        ties = source.ties.never_null([rel.on]).with_(
+        ties = source.constraints.where_not_null([rel.on]).with_constraints(
             [
                 (rel.on, "window_end", -unit),
                 ("window_start", rel.on, 0),
@@ -196,41 +212,45 @@ class Analysis:
                 ("window_start", "window_end", -rel.size),
             ]
         )
-        copies = ONE if rel.slide is None else Bound.of(-(-rel.size // rel.slide))
+        copies = ONE if rel.slide is None else Bound.from_number(-(-rel.size // rel.slide))
         return replace(
-            source, heading=heading, columns={**source.columns, rel.on: there, **bounds}, ties=ties,
-            rows=source.rows * copies, events=source.events * copies, reach=ties.extend(source.reach, heading.columns),
+            source, heading=heading, columns={**source.columns, rel.on: there, **bounds}, constraints=ties,
+            rows=source.rows * copies, events=source.events * copies, reach=ties.extend_reach(source.reach, heading.columns),
         )  # fmt: skip
 
     @_compute.register
     def _(self, rel: mmpl.Over) -> RelationType:
-        source = self.of(rel.input)
+        source = self.relation_type(rel.input)
         at_once = membership(source, (*rel.per, rel.by))
-        reached = source.rows if rel.range is None else at_most(Bound.of(rel.range + 1) * at_once.members, source.rows)
-        steps = at_most(reached * source.steps, source.events)
-        group = replace(at_once, members=reached, steps=steps, single=False)
-        columns = {**source.columns, **{n: aggregate_column(a, source, group) for n, a in rel.aggregates}}
-        seals = {s: seal.latest(source.ties.express(seal, [rel.by])) for s, seal in source.seals.items()}
+        reached = (
+            source.rows
+            if rel.range is None
+            else tighter_bound(Bound.from_number(rel.range + 1) * at_once.members, source.rows)
+        )
+        steps = tighter_bound(reached * source.steps, source.events)
+        group = replace(at_once, members=reached, steps=steps, is_single=False)
+        columns = {**source.columns, **{n: aggregate_column_type(a, source, group) for n, a in rel.aggregates}}
+        seals = {s: seal.latest(source.constraints.express_seal(seal, [rel.by])) for s, seal in source.seals.items()}
         # An event affects the rows after it as far as the window goes back.
-        by = source.ties.extend(source.reach, [rel.by])
+        by = source.constraints.extend_reach(source.reach, [rel.by])
         reach = {
             s: {c: d + rel.range for c, d in known.items()} if rel.range is not None else {} for s, known in by.items()
         }
-        heading = self.headings.of(rel)
+        heading = self.headings.heading_of(rel)
         return replace(source, heading=heading, columns=columns, seals=seals, steps=group.steps, reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Silence) -> RelationType:
-        source = self.of(rel.input)
-        rows = self.of(self._without_added_columns(rel.input))
-        if not rows.is_history or any(source.columns[c].evolves for c in rel.per):
+        source = self.relation_type(rel.input)
+        rows = self.relation_type(self._without_added_columns(rel.input))
+        if not rows.is_append_only or any(source.columns[c].evolves for c in rel.per):
             raise error("E045", "SILENCE needs rows that are final when they appear", rel.span)
-        mask = MaskType(Course.RISES, ONE)
+        mask = MaskType(MaskDirection.RISES, ONE)
         quiet = ColumnType(BOOL, "mask", None, ONE, Direction.FIXED, True, False, False, mask)
-        seals = {s: seal.latest(Seal.of(rel.tick, rel.longer_than)) for s, seal in source.seals.items()}
+        seals = {s: seal.latest(Seal.from_column(rel.tick, rel.longer_than)) for s, seal in source.seals.items()}
         columns = {**source.columns, rel.name: quiet}
-        reach = source.ties.extend(source.reach, [rel.tick])
-        return replace(source, heading=self.headings.of(rel), columns=columns, seals=seals, reach=reach)
+        reach = source.constraints.extend_reach(source.reach, [rel.tick])
+        return replace(source, heading=self.headings.heading_of(rel), columns=columns, seals=seals, reach=reach)
 
     def _without_added_columns(self, rel: mmpl.Rel) -> mmpl.Rel:
         """Below operators that only add to rows: whether a row is there, and when, is decided there."""
@@ -238,29 +258,33 @@ class Analysis:
             match rel:
                 case mmpl.Silence() | mmpl.Over() | mmpl.Extend():
                     rel = rel.input
-                case mmpl.Ref() if rel.name in self.bodies:
+                case mmpl.RelationRef() if rel.name in self.bodies:
                     rel = self.bodies[rel.name]
                 case _:
                     return rel
 
     @_compute.register
     def _(self, rel: mmpl.Merge) -> RelationType:
-        return self._all(rel, rel.inputs, "source")
+        return self._union_type(rel, rel.inputs, "source")
 
     @_compute.register
     def _(self, rel: mmpl.Union) -> RelationType:
-        return self._all(rel, rel.inputs, "branch")
+        return self._union_type(rel, rel.inputs, "branch")
 
-    def _all(self, rel: mmpl.Rel, inputs: Iterable[mmpl.Rel], position: str) -> RelationType:
+    def _union_type(self, rel: mmpl.Rel, inputs: Iterable[mmpl.Rel], position: str) -> RelationType:
         """Rows of several relations in one, each with the position of the relation it came from."""
-        sources = [self.of(i) for i in inputs]
-        heading = self.headings.of(rel)
-        own = ColumnType(INT, "key", Interval(ONE, Bound.of(len(sources))), ONE, nullable=False)
+        sources = [self.relation_type(i) for i in inputs]
+        heading = self.headings.heading_of(rel)
+        position_type = ColumnType(INT, "key", Interval(ONE, Bound.from_number(len(sources))), ONE, nullable=False)
         columns = {}
         for name in heading.columns:
-            parts = [s.columns[name] for s in sources if name in s.columns]
-            columns[name] = own if name == position else _either_of(parts, len(parts) < len(sources))
-            if name in heading.key and any(p.evolves for p in parts):
+            column_types = [s.columns[name] for s in sources if name in s.columns]
+            columns[name] = (
+                position_type
+                if name == position
+                else _union_column_type(column_types, len(column_types) < len(sources))
+            )
+            if name in heading.key and any(p.evolves for p in column_types):
                 raise error("E040", f"{name} identifies rows, and evolves in one of the relations", rel.span)
         first = sources[0]
         seals: dict[str, Seal] = {}
@@ -271,40 +295,44 @@ class Analysis:
         for source in sources[1:]:
             rows, events = rows + source.rows, events + source.events
         steps = max((s.steps for s in sources), key=lambda b: b.limit if b.limit is not None else float("inf"))
-        mask = _covering([s.mask for s in sources])
+        mask = _union_mask_type([s.mask for s in sources])
         ties = {
-            pair: max(s.ties.at_most[pair] for s in sources)
-            for pair in first.ties.at_most
-            if all(pair in s.ties.at_most for s in sources)
+            pair: max(s.constraints.distance_max[pair] for s in sources)
+            for pair in first.constraints.distance_max
+            if all(pair in s.constraints.distance_max for s in sources)
         }
         reach = first.reach
         for source in sources[1:]:
-            reach = furthest(reach, source.reach)
+            reach = union_reach(reach, source.reach)
         nulls = {c: c for c, t in columns.items() if t.nullable}
-        forgets = any(s.forgets for s in sources)
-        return RelationType(heading, columns, mask, rows, steps, events, seals, Ties(ties, nulls), reach, forgets)
+        forgets = any(s.can_become_absent for s in sources)
+        return RelationType(
+            heading, columns, mask, rows, steps, events, seals, TimeConstraints(ties, nulls), reach, forgets
+        )
 
 
-def _null_group(expr: mmpl.Expr, ties: Ties, name: str) -> str:
+def _null_group(expr: mmpl.Expr, ties: TimeConstraints, name: str) -> str:
     """A moment some way from a column is NULL whenever the column is."""
-    named = trees.columns_in(expr)
-    shifted = isinstance(expr, mmpl.Column) or (isinstance(expr, mmpl.Call) and expr.function in ("+", "-"))
-    return ties.nulls.get(next(iter(named)), name) if shifted and len(named) == 1 else name
+    column_names = trees.columns_in(expr)
+    shifted = isinstance(expr, mmpl.ColumnRef) or (isinstance(expr, mmpl.Call) and expr.function in ("+", "-"))
+    return ties.nulls.get(next(iter(column_names)), name) if shifted and len(column_names) == 1 else name
 
 
-def _kept(source: RelationType, columns: Iterable[str], headings: Headings, rel: mmpl.Rel) -> RelationType:
+def _projection_type(source: RelationType, columns: Iterable[str], headings: Headings, rel: mmpl.Rel) -> RelationType:
     """Only some columns: seals are said in terms of those that do not evolve."""
-    kept = {c: source.columns[c] for c in columns}
-    fixed = [c for c, t in kept.items() if not t.evolves]
-    seals = {s: source.ties.express(seal, fixed) for s, seal in source.seals.items()}
-    ties, reach = source.ties.of(fixed), source.ties.extend(source.reach, fixed)
-    return replace(source, heading=headings.of(rel), columns=kept, seals=seals, ties=ties, reach=reach)
+    kept_columns = {c: source.columns[c] for c in columns}
+    fixed = [c for c, t in kept_columns.items() if not t.evolves]
+    seals = {s: source.constraints.express_seal(seal, fixed) for s, seal in source.seals.items()}
+    ties, reach = source.constraints.project(fixed), source.constraints.extend_reach(source.reach, fixed)
+    return replace(
+        source, heading=headings.heading_of(rel), columns=kept_columns, seals=seals, constraints=ties, reach=reach
+    )
 
 
-def _keys(source: RelationType, per: tuple[str, ...]) -> dict[str, ColumnType]:
+def _key_columns(source: RelationType, per: tuple[str, ...]) -> dict[str, ColumnType]:
     return {
         c: replace(
-            source.columns[c], domain="key", direction=Direction.FIXED, evolves=False, steps=ONE, by_default=True
+            source.columns[c], domain="key", direction=Direction.FIXED, evolves=False, steps=ONE, has_default=True
         )
         for c in per
     }
@@ -316,40 +344,40 @@ def _window_starts(times: Interval | None, size: int, hops: bool) -> Interval | 
         return None
     first = times.lo.number
     if hops or not isinstance(first, int):
-        return Interval(times.lo - Bound.of(size - 1), times.hi)
-    return Interval(Bound.of(first // size * size), times.hi)
+        return Interval(times.lo - Bound.from_number(size - 1), times.hi)
+    return Interval(Bound.from_number(first // size * size), times.hi)
 
 
-def _either_of(parts: list[ColumnType], missing: bool) -> ColumnType:
+def _union_column_type(parts: list[ColumnType], is_missing_in_some: bool) -> ColumnType:
     result = parts[0]
     for part in parts[1:]:
         evolving = result if result.evolves else part
         masks = [m for m in (result.mask, part.mask) if m is not None]
         range_ = result.range.hull(part.range) if result.range is not None and part.range is not None else None
-        direction = result.direction.with_(part.direction)
+        direction = result.direction.combine(part.direction)
         result = replace(
             evolving,
             range=range_,
-            steps=_greatest(result.steps, part.steps),
+            steps=_greater_bound(result.steps, part.steps),
             direction=direction,
             nullable=result.nullable or part.nullable,
             null_evolves=result.null_evolves or part.null_evolves,
-            mask=_covering(masks) if masks else None,
+            mask=_union_mask_type(masks) if masks else None,
         )
-    return replace(result, nullable=True) if missing else result
+    return replace(result, nullable=True) if is_missing_in_some else result
 
 
-def _covering(masks: list[MaskType]) -> MaskType:
+def _union_mask_type(masks: list[MaskType]) -> MaskType:
     """What holds of rows each of which obeys one of these: courses stand in the order in which they allow more."""
-    courses = {m.course for m in masks}
-    course = max(courses, key=list(Course).index)
-    if course is Course.FALLS and Course.RISES in courses:
-        course = Course.PEAKS
+    courses = {m.direction for m in masks}
+    course = max(courses, key=list(MaskDirection).index)
+    if course is MaskDirection.FALLS and MaskDirection.RISES in courses:
+        course = MaskDirection.PEAKS
     steps = masks[0].steps
     for mask in masks[1:]:
-        steps = _greatest(steps, mask.steps)
-    return MaskType(course, steps, any(m.final_true for m in masks))
+        steps = _greater_bound(steps, mask.steps)
+    return MaskType(course, steps, any(m.can_be_final_true for m in masks))
 
 
-def _greatest(a: Bound, b: Bound) -> Bound:
+def _greater_bound(a: Bound, b: Bound) -> Bound:
     return max(a, b, key=lambda bound: bound.limit if bound.limit is not None else float("inf"))

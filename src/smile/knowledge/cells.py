@@ -7,60 +7,60 @@ from math import ceil, floor
 from typing import Any
 
 from smile.algebra.types import BOOL, DataType, Value
-from smile.knowledge.comparison import compare
-from smile.knowledge.known import Known
-from smile.knowledge.latest import Latest
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.comparison import comparison_truths
+from smile.knowledge.latest import LatestValue
 from smile.knowledge.mask import Mask, Truth
-from smile.knowledge.nested import Nested
-from smile.knowledge.once import Once
+from smile.knowledge.nested import NestedRelation
+from smile.knowledge.once import OnceValue
 from smile.knowledge.range import MAYBE, Range, hull
 from smile.knowledge.symbolic import Bound
-from smile.knowledge.transfer import operand
+from smile.knowledge.transfer import to_operand
 from smile.knowledge.types import ColumnType
 
 
-def range_of(known: Known) -> Range:
+def to_range(known: CellKnowledge) -> Range:
     """What is known of a cell that is not a nested relation, as a range."""
-    if isinstance(known, Once | Latest | Mask):
-        return known.range()
+    if isinstance(known, OnceValue | LatestValue | Mask):
+        return known.to_range()
     assert isinstance(known, Range)
     return known
 
 
-def null(data: DataType) -> Known:
+def null_cell(data: DataType) -> CellKnowledge:
     return Mask.exactly(None) if data == BOOL else Range.exactly(None)
 
 
-def one_of(cells: Sequence[Known], now: Any, bottom: Known, data: DataType) -> Known:
+def cell_hull(cells: Sequence[CellKnowledge], now: Any, bottom: CellKnowledge, data: DataType) -> CellKnowledge:
     """The cell that will turn out to be one of these; `now` is what it is at present. There is at least one."""
     if len(cells) == 1:
         return cells[0]
     if data.name == "relation":
         return Range(None, None, MAYBE, now)
-    cells = [as_operand(c, bottom, data) for c in cells]
+    cells = [to_operand_in_domain(c, bottom, data) for c in cells]
     if data == BOOL:
         return Mask(frozenset[Truth]().union(*(m.possible for m in cells if isinstance(m, Mask))), now)
-    return hull([range_of(c) for c in cells], now)
+    return hull([to_range(c) for c in cells], now)
 
 
-def as_operand(known: Known, bottom: Known, data: DataType) -> Known:
+def to_operand_in_domain(known: CellKnowledge, bottom: CellKnowledge, data: DataType) -> CellKnowledge:
     """The cell as expressions use it. Of a latest value that may be replaced only the column's domain is known."""
-    if isinstance(known, Nested):
+    if isinstance(known, NestedRelation):
         return known
-    if isinstance(known, Latest) and not known.sealed and data != BOOL:
-        around = Range() if isinstance(bottom, Nested) else range_of(bottom)
-        return Range.bottom(around.lo, around.hi, known.now)
-    return operand(known, data)
+    if isinstance(known, LatestValue) and not known.sealed and data != BOOL:
+        domain_range = Range() if isinstance(bottom, NestedRelation) else to_range(bottom)
+        return Range.bottom(domain_range.lo, domain_range.hi, known.now)
+    return to_operand(known, data)
 
 
-def domain(column: ColumnType) -> tuple[Any, Any]:
+def domain_ends(column: ColumnType) -> tuple[Any, Any]:
     """The ends of a column's domain that are numbers; None where there is none."""
     if column.range is None:
         return None, None
-    return _end(column.range.lo, column.data, floor), _end(column.range.hi, column.data, ceil)
+    return _domain_end(column.range.lo, column.data, floor), _domain_end(column.range.hi, column.data, ceil)
 
 
-def _end(bound: Bound, data: DataType, rounded: Any) -> Value:
+def _domain_end(bound: Bound, data: DataType, rounded: Any) -> Value:
     number = bound.number
     if number is None:
         return None
@@ -70,7 +70,7 @@ def _end(bound: Bound, data: DataType, rounded: Any) -> Value:
     return float(number) if data.name == "float" else int(rounded(number))
 
 
-def equal(a: Known, b: Known) -> Mask:
+def equality_mask(a: CellKnowledge, b: CellKnowledge) -> Mask:
     """a = b, with NULL for NULL."""
-    x, y = range_of(a), range_of(b)
-    return Mask(compare("=", x, y), None if x.now is None or y.now is None else x.now == y.now)
+    x, y = to_range(a), to_range(b)
+    return Mask(comparison_truths("=", x, y), None if x.now is None or y.now is None else x.now == y.now)

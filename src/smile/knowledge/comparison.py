@@ -8,17 +8,17 @@ from smile.knowledge.range import NEVER, ONLY, Range
 NULL_TESTS: Final = ("is null", "is not null", "is distinct from", "is not distinct from")
 
 
-def compare(name: str, a: Range, b: Range) -> frozenset[Truth]:
+def comparison_truths(name: str, a: Range, b: Range) -> frozenset[Truth]:
     """The truths `a name b` may still have."""
     if ONLY in (a.nulls, b.nulls):
         return frozenset((None,))
     match name:
         case "<" | ">=":
-            holds, fails = _may_be_less(a, b), _may_reach(a, b)
+            holds, fails = _may_be_less(a, b), _may_be_at_least(a, b)
         case ">" | "<=":
-            holds, fails = _may_be_less(b, a), _may_reach(b, a)
+            holds, fails = _may_be_less(b, a), _may_be_at_least(b, a)
         case _:
-            holds, fails = _may_reach(a, b) and _may_reach(b, a), not _is_same_point(a, b)
+            holds, fails = _may_be_at_least(a, b) and _may_be_at_least(b, a), not _is_same_point(a, b)
     if name in (">=", "<=", "<>"):
         holds, fails = fails, holds
     truths: set[Truth] = {True} if holds else set()
@@ -31,7 +31,7 @@ def _may_be_less(a: Range, b: Range) -> bool:
     return a.lo is None or b.hi is None or bool(a.lo < b.hi)
 
 
-def _may_reach(a: Range, b: Range) -> bool:
+def _may_be_at_least(a: Range, b: Range) -> bool:
     """Whether some value of `a` is at or above some value of `b`."""
     return a.hi is None or b.lo is None or bool(a.hi >= b.lo)
 
@@ -40,14 +40,14 @@ def _is_same_point(a: Range, b: Range) -> bool:
     return a.lo is not None and bool(a.lo == a.hi == b.lo == b.hi)
 
 
-def test_null(name: str, ranges: list[Range]) -> frozenset[Truth]:
+def null_test_truths(name: str, ranges: list[Range]) -> frozenset[Truth]:
     """The truths of the tests that are never NULL themselves."""
     if name in ("is null", "is not null"):
         nulls = ranges[0].nulls
         distinct = {True: nulls is not ONLY, False: nulls is not NEVER}
     else:
         a, b = ranges
-        equal = compare("=", a, b)
+        equal = comparison_truths("=", a, b)
         one_null = (a.nulls is not NEVER and b.nulls is not ONLY) or (a.nulls is not ONLY and b.nulls is not NEVER)
         both_null = a.nulls is not NEVER and b.nulls is not NEVER
         distinct = {True: False in equal or one_null, False: True in equal or both_null}

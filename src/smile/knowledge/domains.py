@@ -12,127 +12,131 @@ from smile.algebra.heading import WINDOW_COLUMNS
 from smile.algebra.scalars import type_of
 from smile.algebra.types import BOOL, INT
 from smile.knowledge.aggregates import aggregate
-from smile.knowledge.analysis import Analysis
-from smile.knowledge.cells import as_operand, domain, null, one_of, range_of
-from smile.knowledge.known import Known
+from smile.knowledge.analysis import TypeAnalysis
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.cells import cell_hull, domain_ends, null_cell, to_operand_in_domain, to_range
 from smile.knowledge.mask import Mask
-from smile.knowledge.nested import Nested
+from smile.knowledge.nested import NestedRelation
 from smile.knowledge.range import Range
-from smile.knowledge.transfer import know
+from smile.knowledge.transfer import expression_knowledge
 
-Bottoms = dict[str, Known]
+BottomRow = dict[str, CellKnowledge]
 
 
 class Domains:
-    def __init__(self, program: mmpl.Program, analysis: Analysis) -> None:
+    def __init__(self, program: mmpl.Program, analysis: TypeAnalysis) -> None:
         self.analysis = analysis
         self.bodies = {v.name: v.body for v in program.views}
-        self._known: dict[mmpl.Rel, Bottoms] = {}
+        self._bottom_rows: dict[mmpl.Rel, BottomRow] = {}
 
-    def of(self, rel: mmpl.Rel) -> Bottoms:
-        found = self._known.get(rel)
-        if found is None:
-            found = self._known[rel] = self._compute(rel)
-        return found
+    def bottom_row(self, rel: mmpl.Rel) -> BottomRow:
+        bottoms = self._bottom_rows.get(rel)
+        if bottoms is None:
+            bottoms = self._bottom_rows[rel] = self._compute(rel)
+        return bottoms
 
-    def of_expression(self, expr: mmpl.Expr, rel: mmpl.Rel) -> Known:
+    def expression_bottom(self, expr: mmpl.Expr, rel: mmpl.Rel) -> CellKnowledge:
         """Of an expression over rows of `rel`."""
-        types = self.analysis.of(rel).heading.columns
-        return know(expr, self.of(rel), types)
+        types = self.analysis.relation_type(rel).heading.columns
+        return expression_knowledge(expr, self.bottom_row(rel), types)
 
     @singledispatchmethod
-    def _compute(self, rel: mmpl.Rel) -> Bottoms:
+    def _compute(self, rel: mmpl.Rel) -> BottomRow:
         raise AssertionError(rel)
 
     @_compute.register
-    def _(self, rel: mmpl.Ref) -> Bottoms:
+    def _(self, rel: mmpl.RelationRef) -> BottomRow:
         if rel.name in self.bodies:
-            return self.of(self.bodies[rel.name])
-        columns = self.analysis.of(rel).columns
-        return {n: Mask.bottom() if c.data == BOOL else Range.bottom(*domain(c)) for n, c in columns.items()}
+            return self.bottom_row(self.bodies[rel.name])
+        columns = self.analysis.relation_type(rel).columns
+        return {n: Mask.bottom() if c.data == BOOL else Range.bottom(*domain_ends(c)) for n, c in columns.items()}
 
     @_compute.register(mmpl.Restrict)
     @_compute.register(mmpl.Project)
     @_compute.register(mmpl.Distinct)
     @_compute.register(mmpl.Best)
-    def _(self, rel: mmpl.Restrict | mmpl.Project | mmpl.Distinct | mmpl.Best) -> Bottoms:
-        source = self.of(rel.input)
-        return {c: source[c] for c in self.analysis.of(rel).heading.columns}
+    def _(self, rel: mmpl.Restrict | mmpl.Project | mmpl.Distinct | mmpl.Best) -> BottomRow:
+        source = self.bottom_row(rel.input)
+        return {c: source[c] for c in self.analysis.relation_type(rel).heading.columns}
 
     @_compute.register
-    def _(self, rel: mmpl.Extend) -> Bottoms:
-        return {**self.of(rel.input), **{n: self.of_expression(e, rel.input) for n, e in rel.assignments}}
+    def _(self, rel: mmpl.Extend) -> BottomRow:
+        return {**self.bottom_row(rel.input), **{n: self.expression_bottom(e, rel.input) for n, e in rel.assignments}}
 
     @_compute.register
-    def _(self, rel: mmpl.Rename) -> Bottoms:
+    def _(self, rel: mmpl.Rename) -> BottomRow:
         new = dict(rel.pairs)
-        return {new.get(c, c): known for c, known in self.of(rel.input).items()}
+        return {new.get(c, c): known for c, known in self.bottom_row(rel.input).items()}
 
     @_compute.register
-    def _(self, rel: mmpl.Join) -> Bottoms:
-        left, right = self.of(rel.left), self.of(rel.right)
+    def _(self, rel: mmpl.Join) -> BottomRow:
+        left, right = self.bottom_row(rel.left), self.bottom_row(rel.right)
         if rel.kind in ("semi", "anti"):
             return left
         if rel.kind == "match":
-            assert rel.mark is not None
-            return {**left, rel.mark: Mask.bottom()}
-        columns = self.analysis.of(rel).heading.columns
+            assert rel.match_column is not None
+            return {**left, rel.match_column: Mask.bottom()}
+        columns = self.analysis.relation_type(rel).heading.columns
         # The default row of a total relation has whatever key it is asked for.
         sources = [left, right, {b: left[a] for a, b in rel.on}, {a: right[b] for a, b in rel.on}]
-        return {c: self._either(columns[c] == BOOL, [s[c] for s in sources if c in s]) for c in columns}
+        return {c: self._optional_cell(columns[c] == BOOL, [s[c] for s in sources if c in s]) for c in columns}
 
     @_compute.register
-    def _(self, rel: mmpl.Asof) -> Bottoms:
-        left, right = self.of(rel.left), self.of(rel.right)
-        columns = self.analysis.of(rel).heading.columns
-        return {c: left[c] if c in left else self._either(columns[c] == BOOL, [right[c]]) for c in columns}
+    def _(self, rel: mmpl.Asof) -> BottomRow:
+        left, right = self.bottom_row(rel.left), self.bottom_row(rel.right)
+        columns = self.analysis.relation_type(rel).heading.columns
+        return {c: left[c] if c in left else self._optional_cell(columns[c] == BOOL, [right[c]]) for c in columns}
 
-    def _either(self, is_bool: bool, cells: list[Known]) -> Known:
+    def _optional_cell(self, is_bool: bool, cells: list[CellKnowledge]) -> CellKnowledge:
         """A column of a row that may be without a match."""
-        if any(isinstance(c, Nested) for c in cells):
+        if any(isinstance(c, NestedRelation) for c in cells):
             return cells[0]
         data = BOOL if is_bool else INT
-        return one_of([*cells, null(data)], None, null(data), data)
+        return cell_hull([*cells, null_cell(data)], None, null_cell(data), data)
 
     @_compute.register
-    def _(self, rel: mmpl.Summarize) -> Bottoms:
-        source = self.of(rel.input)
-        return {c: source[c] for c in rel.per} | self._aggregates(rel)
+    def _(self, rel: mmpl.Summarize) -> BottomRow:
+        source = self.bottom_row(rel.input)
+        return {c: source[c] for c in rel.per} | self._aggregate_bottoms(rel)
 
     @_compute.register
-    def _(self, rel: mmpl.Over) -> Bottoms:
-        return self.of(rel.input) | self._aggregates(rel)
+    def _(self, rel: mmpl.Over) -> BottomRow:
+        return self.bottom_row(rel.input) | self._aggregate_bottoms(rel)
 
-    def _aggregates(self, rel: mmpl.Summarize | mmpl.Over) -> Bottoms:
+    def _aggregate_bottoms(self, rel: mmpl.Summarize | mmpl.Over) -> BottomRow:
         """An aggregate of no members, while any may come."""
-        found: Bottoms = {}
-        types = self.analysis.of(rel).heading.columns
-        for name, wanted in rel.aggregates:
-            data = self.analysis.of(rel.input).heading.columns
+        bottoms: BottomRow = {}
+        types = self.analysis.relation_type(rel).heading.columns
+        for name, aggregate_call in rel.aggregates:
+            input_types = self.analysis.relation_type(rel.input).heading.columns
             lo, hi, type_ = None, None, BOOL
-            if wanted.arg is not None:
-                argument = range_of(self.of_expression(wanted.arg, rel.input))
+            if aggregate_call.arg is not None:
+                argument = to_range(self.expression_bottom(aggregate_call.arg, rel.input))
                 lo, hi = argument.lo, argument.hi
-                type_ = type_of(wanted.arg, data)
-            nothing = aggregate(wanted.function, [], False, lo, hi, type_)
+                type_ = type_of(aggregate_call.arg, input_types)
+            empty_aggregate = aggregate(aggregate_call.function, [], False, lo, hi, type_)
             bounds = Range.bottom(lo, hi)
-            found[name] = nothing if isinstance(nothing, Nested) else as_operand(nothing, bounds, types[name])
-        return found
+            bottoms[name] = (
+                empty_aggregate
+                if isinstance(empty_aggregate, NestedRelation)
+                else to_operand_in_domain(empty_aggregate, bounds, types[name])
+            )
+        return bottoms
 
     @_compute.register
-    def _(self, rel: mmpl.Window) -> Bottoms:
-        source = self.of(rel.input)
+    def _(self, rel: mmpl.Window) -> BottomRow:
+        source = self.bottom_row(rel.input)
         return source if rel.kind == "last" else source | {c: Range.bottom() for c in WINDOW_COLUMNS}
 
     @_compute.register
-    def _(self, rel: mmpl.Silence) -> Bottoms:
-        return {**self.of(rel.input), rel.name: Mask.of((True, False), False)}
+    def _(self, rel: mmpl.Silence) -> BottomRow:
+        return {**self.bottom_row(rel.input), rel.name: Mask.from_truths((True, False), False)}
 
     @_compute.register(mmpl.Merge)
     @_compute.register(mmpl.Union)
-    def _(self, rel: mmpl.Merge | mmpl.Union) -> Bottoms:
-        sources = [self.of(i) for i in rel.inputs]
+    def _(self, rel: mmpl.Merge | mmpl.Union) -> BottomRow:
+        sources = [self.bottom_row(i) for i in rel.inputs]
         position = "source" if isinstance(rel, mmpl.Merge) else "branch"
-        columns = self.analysis.of(rel).heading.columns
-        found = {c: self._either(t == BOOL, [s[c] for s in sources if c in s]) for c, t in columns.items()}
+        columns = self.analysis.relation_type(rel).heading.columns
+        found = {c: self._optional_cell(t == BOOL, [s[c] for s in sources if c in s]) for c, t in columns.items()}
         return {**found, position: Range.between(1, len(sources))}

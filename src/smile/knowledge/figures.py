@@ -6,12 +6,12 @@ from typing import TypeVar
 
 from smile.algebra.types import INT
 from smile.knowledge.aggregates import Member, aggregate
-from smile.knowledge.known import Known
+from smile.knowledge.cell_knowledge import CellKnowledge
 from smile.knowledge.mask import T
-from smile.knowledge.once import Once
+from smile.knowledge.once import OnceValue
 from smile.knowledge.range import Range
 
-P = TypeVar("P", bound=Known)
+P = TypeVar("P", bound=CellKnowledge)
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Figure:
     edges: frozenset[tuple[str, str]]
 
 
-def hasse(points: Sequence[P]) -> list[tuple[P, P]]:
+def hasse_edges(points: Sequence[P]) -> list[tuple[P, P]]:
     """Pairs of points, the second of which the first evolves to with none in between."""
     above = {i: [j for j, q in enumerate(points) if j != i and p.evolves_to(q)] for i, p in enumerate(points)}
     return [
@@ -32,12 +32,14 @@ def hasse(points: Sequence[P]) -> list[tuple[P, P]]:
 
 
 def _figure(points: Sequence[P], label: Callable[[P], str]) -> Figure:
-    return Figure(tuple(map(label, points)), frozenset((label(p), label(q)) for p, q in hasse(points)))
+    return Figure(tuple(map(label, points)), frozenset((label(p), label(q)) for p, q in hasse_edges(points)))
 
 
 def once_figure(lo: int, hi: int) -> Figure:
     """A column of a base relation."""
-    return _figure([Once.bottom(lo, hi), Once.silence(), *map(Once.exactly, range(lo, hi + 1))], Once.show)
+    return _figure(
+        [OnceValue.bottom(lo, hi), OnceValue.silence(), *map(OnceValue.exactly, range(lo, hi + 1))], OnceValue.show
+    )
 
 
 def max_figure(lo: int, hi: int) -> Figure:

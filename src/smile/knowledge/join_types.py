@@ -4,187 +4,226 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from smile.algebra import mmpl, trees
-from smile.algebra.heading import Heading, whole_key_equated
+from smile.algebra.heading import Heading, is_key_equated
 from smile.algebra.types import BOOL, TIME, TIMESTAMP
 from smile.errors import error
-from smile.knowledge.expression_types import both, either, negated, predicate_mask
-from smile.knowledge.ranges import columns_there, ties_in
-from smile.knowledge.seals import START, Reach, Seal, Ties, furthest
+from smile.knowledge.constraints import non_null_columns, time_constraints
+from smile.knowledge.expression_types import conjunction_mask, disjunction_mask, negation_mask, predicate_mask
+from smile.knowledge.seals import START, Reach, Seal, TimeConstraints, union_reach
 from smile.knowledge.symbolic import INFINITE, ONE
-from smile.knowledge.types import ColumnType, Course, Direction, MaskType, RelationType
+from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType, RelationType
 
-Seals = Mapping[str, Seal]
+SealsByStream = Mapping[str, Seal]
 
 
 def join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
     if rel.kind in ("semi", "anti", "match"):
-        return _tested(rel, left, right, heading)
-    left_met, right_met = _is_met(rel, left, "left"), _is_met(rel, right, "right")
-    if {"inner": True, "left": right_met, "right": left_met, "full": left_met and right_met}[rel.kind]:
-        return _inner(rel, left, right, heading)
-    return _outer(rel, left, right, heading)
+        return _existence_join_type(rel, left, right, heading)
+    left_always_matches, right_always_matches = (
+        _has_match_for_every_row(rel, left, "left"),
+        _has_match_for_every_row(rel, right, "right"),
+    )
+    if {
+        "inner": True,
+        "left": right_always_matches,
+        "right": left_always_matches,
+        "full": left_always_matches and right_always_matches,
+    }[rel.kind]:
+        return _inner_join_type(rel, left, right, heading)
+    return _outer_join_type(rel, left, right, heading)
 
 
 def _is_total(rel: mmpl.Join, side: RelationType, which: str) -> bool:
-    return side.heading.total and whole_key_equated(side.heading, _on(rel, which == "left"))
+    return side.heading.total and is_key_equated(side.heading, _equated_columns(rel, which == "left"))
 
 
-def _is_met(rel: mmpl.Join, side: RelationType, which: str) -> bool:
+def _has_match_for_every_row(rel: mmpl.Join, side: RelationType, which: str) -> bool:
     """Whether every row of the other side has a match here, unless it asks for NULL."""
-    on_key = set(_on(rel, which == "left")) <= set(side.heading.key)
+    on_key = set(_equated_columns(rel, which == "left")) <= set(side.heading.key)
     return _is_total(rel, side, which) and on_key and rel.when is None
 
 
-def _inner(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
-    left_total, right_total = _is_total(rel, left, "left"), _is_total(rel, right, "right")
-    if left_total and right_total:
-        mask = either([left.mask, right.mask])
-    elif right_total:
+def _inner_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
+    left_is_total, right_is_total = _is_total(rel, left, "left"), _is_total(rel, right, "right")
+    if left_is_total and right_is_total:
+        mask = disjunction_mask([left.mask, right.mask])
+    elif right_is_total:
         mask = left.mask
-    elif left_total:
+    elif left_is_total:
         mask = right.mask
     else:
-        mask = both([left.mask, right.mask])
-    moving = _moving(rel.on, left, right)
-    if moving:
-        mask = MaskType(Course.EITHER, left.steps + right.steps)
+        mask = conjunction_mask([left.mask, right.mask])
+    has_evolving_keys = _has_evolving_keys(rel.on, left, right)
+    if has_evolving_keys:
+        mask = MaskType(MaskDirection.EITHER, left.steps + right.steps)
     if rel.when is not None:
-        mask = both([mask, predicate_mask(rel.when, {**right.columns, **left.columns})])
-    defaults = _with_default(rel, right, left, "right") if right_total else dict(right.columns)
-    columns = {**defaults, **(_with_default(rel, left, right, "left") if left_total else left.columns)}
-    if moving and len(heading.key) == len(left.heading.key):
+        mask = conjunction_mask([mask, predicate_mask(rel.when, {**right.columns, **left.columns})])
+    defaults = _columns_with_default(rel, right, left, "right") if right_is_total else dict(right.columns)
+    columns = {**defaults, **(_columns_with_default(rel, left, right, "left") if left_is_total else left.columns)}
+    if has_evolving_keys and len(heading.key) == len(left.heading.key):
         # The one row that matches may be another one later.
-        columns |= {n: _may_change(c) for n, c in defaults.items() if n not in left.columns}
-    preserved, asked = {"left": (right, left), "right": (left, right)}.get(rel.kind, (None, None))
-    if preserved is not None and asked is not None:
-        wanted = [asked.columns[c] for c in _on(rel, asked is left)]
-        if any(c.nullable for c in wanted):
+        columns |= {n: _as_evolving(c) for n, c in defaults.items() if n not in left.columns}
+    preserved, asking = {"left": (right, left), "right": (left, right)}.get(rel.kind, (None, None))
+    if preserved is not None and asking is not None:
+        asking_columns = [asking.columns[c] for c in _equated_columns(rel, asking is left)]
+        if any(c.nullable for c in asking_columns):
             # A row that asks for NULL is preserved without a match.
-            moves = any(c.null_evolves for c in wanted)
-            for n in preserved.columns.keys() - asked.columns.keys():
-                columns[n] = replace(columns[n], nullable=True, null_evolves=columns[n].null_evolves or moves)
-    ties = match_ties(rel, left, right)
-    kept = [c for c in heading.columns if not columns[c].evolves]
-    seals = _latest(_express(left.seals, ties, kept), _express(right.seals, ties, kept))
-    if left_total:
-        rows = right.rows + left.rows if right_total else right.rows
-        events = right.events + (left.events if right_total else right.rows * left.steps)
-    elif whole_key_equated(right.heading, (b for _, b in rel.on)):
-        once = whole_key_equated(left.heading, (a for a, _ in rel.on))
-        rows, events = left.rows, left.events + (right.events if once else left.rows * right.steps)
+            null_evolves = any(c.null_evolves for c in asking_columns)
+            for n in preserved.columns.keys() - asking.columns.keys():
+                columns[n] = replace(columns[n], nullable=True, null_evolves=columns[n].null_evolves or null_evolves)
+    constraints = match_constraints(rel, left, right)
+    fixed_columns = [c for c in heading.columns if not columns[c].evolves]
+    seals = _latest_seals(
+        _express_seals(left.seals, constraints, fixed_columns), _express_seals(right.seals, constraints, fixed_columns)
+    )
+    if left_is_total:
+        rows = right.rows + left.rows if right_is_total else right.rows
+        events = right.events + (left.events if right_is_total else right.rows * left.steps)
+    elif is_key_equated(right.heading, (b for _, b in rel.on)):
+        is_one_to_one = is_key_equated(left.heading, (a for a, _ in rel.on))
+        rows, events = left.rows, left.events + (right.events if is_one_to_one else left.rows * right.steps)
     else:
         rows = left.rows * right.rows
         events = left.events * right.rows + left.rows * right.events
-    reach = furthest(ties.extend(left.reach, kept), ties.extend(right.reach, kept))
+    reach = union_reach(
+        constraints.extend_reach(left.reach, fixed_columns), constraints.extend_reach(right.reach, fixed_columns)
+    )
     steps = left.steps + right.steps
     return RelationType(
-        heading, _as_keys(columns, heading), mask, rows, steps, events, seals, ties.of(kept), reach,
-        _forgets(rel, left, right),
+        heading, _with_key_domains(columns, heading), mask, rows, steps, events, seals, constraints.project(fixed_columns), reach,
+        _can_become_absent(rel, left, right),
     )  # fmt: skip
 
 
-def _outer(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
+def _outer_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
     """Rows of the preserved side without a match have NULLs, which may yet become values."""
     preserved = {"left": (left,), "right": (right,), "full": (left, right)}[rel.kind]
-    columns = dict(_with_default(rel, right, left, "right") if _is_total(rel, right, "right") else right.columns)
-    columns |= _with_default(rel, left, right, "left") if _is_total(rel, left, "left") else left.columns
+    columns = dict(
+        _columns_with_default(rel, right, left, "right") if _is_total(rel, right, "right") else right.columns
+    )
+    columns |= _columns_with_default(rel, left, right, "left") if _is_total(rel, left, "left") else left.columns
     for name in columns:
         if name in left.columns and name in right.columns:
-            columns[name] = _shared(rel, name, left, right, heading)
+            columns[name] = _shared_column_type(rel, name, left, right, heading)
         elif not any(name in side.columns for side in preserved if len(preserved) == 1):
-            columns[name] = _may_be_null(columns[name])
-    ties = match_ties(rel, left, right)
-    kept = [c for c in heading.columns if not columns[c].evolves]
-    seals: Seals = {}
+            columns[name] = _as_nullable(columns[name])
+    constraints = match_constraints(rel, left, right)
+    fixed_columns = [c for c in heading.columns if not columns[c].evolves]
+    seals: SealsByStream = {}
     for side, other in ((left, right), (right, left)):
         if any(side is p for p in preserved):
-            fixed = [c for c in side.columns if c in kept]
+            fixed = [c for c in side.columns if c in fixed_columns]
             # What ties a pair does not tie a row without a match: its own seals follow from its own ties alone.
-            own, others = _express(side.seals, side.ties, fixed), _express(other.seals, ties, fixed)
-            seals = _latest(seals, _latest(own, others))
-    one_row = len(heading.key) == len(preserved[0].heading.key) and rel.kind != "full"
-    if one_row:
+            own_seals, other_seals = (
+                _express_seals(side.seals, side.constraints, fixed),
+                _express_seals(other.seals, constraints, fixed),
+            )
+            seals = _latest_seals(seals, _latest_seals(own_seals, other_seals))
+    has_one_row_per_preserved = len(heading.key) == len(preserved[0].heading.key) and rel.kind != "full"
+    if has_one_row_per_preserved:
         mask, rows = preserved[0].mask, preserved[0].rows
     else:
-        mask = MaskType(Course.EITHER, left.events + right.events + ONE)
+        mask = MaskType(MaskDirection.EITHER, left.events + right.events + ONE)
         rows = left.rows * right.rows + left.rows + right.rows
     events = left.events * right.rows + left.rows * right.events + left.events + right.events
-    reach = furthest(_reach(left, ties, kept, preserved), _reach(right, ties, kept, preserved))
+    reach = union_reach(
+        _outer_reach(left, constraints, fixed_columns, preserved),
+        _outer_reach(right, constraints, fixed_columns, preserved),
+    )
     steps = left.steps + right.events
     return RelationType(
         heading,
-        _as_keys(columns, heading),
+        _with_key_domains(columns, heading),
         mask,
         rows,
         steps,
         events,
         seals,
-        _in_every_row(ties.of(kept), preserved, {c: c for c in kept if columns[c].nullable}),
+        _constraints_of_all_rows(
+            constraints.project(fixed_columns), preserved, {c: c for c in fixed_columns if columns[c].nullable}
+        ),
         reach,
-        _forgets(rel, left, right),
+        _can_become_absent(rel, left, right),
     )
 
 
-def _in_every_row(ties: Ties, preserved: tuple[RelationType, ...], nulls: Mapping[str, str]) -> Ties:
+def _constraints_of_all_rows(
+    constraints: TimeConstraints, preserved: tuple[RelationType, ...], nulls: Mapping[str, str]
+) -> TimeConstraints:
     """Those that hold in rows without a match too, as far as both columns are there."""
-    found = dict(ties.at_most)
-    for pair in ties.at_most:
+    distances = dict(constraints.distance_max)
+    for pair in constraints.distance_max:
         for side in preserved:
-            if all(c == START or c in side.columns for c in pair) and pair in found:
-                own = side.ties.at_most.get(pair)
-                if own is None:
-                    del found[pair]
+            if all(c == START or c in side.columns for c in pair) and pair in distances:
+                own_distance = side.constraints.distance_max.get(pair)
+                if own_distance is None:
+                    del distances[pair]
                 else:
-                    found[pair] = max(found[pair], own)
-    return Ties(found, nulls)
+                    distances[pair] = max(distances[pair], own_distance)
+    return TimeConstraints(distances, nulls)
 
 
-def _reach(side: RelationType, ties: Ties, kept: list[str], preserved: tuple[RelationType, ...]) -> Reach:
-    reach = ties.extend(side.reach, kept)
+def _outer_reach(
+    side: RelationType, constraints: TimeConstraints, columns: list[str], preserved: tuple[RelationType, ...]
+) -> Reach:
+    reach = constraints.extend_reach(side.reach, columns)
     if not any(side is p for p in preserved):
         return reach
-    own = side.ties.extend(side.reach, [c for c in kept if c in side.columns])
-    return {s: {c: d for c, d in known.items() if c not in side.columns} | dict(own[s]) for s, known in reach.items()}
+    own_reach = side.constraints.extend_reach(side.reach, [c for c in columns if c in side.columns])
+    return {
+        s: {c: d for c, d in reach_of_stream.items() if c not in side.columns} | dict(own_reach[s])
+        for s, reach_of_stream in reach.items()
+    }
 
 
-def _shared(rel: mmpl.Join, name: str, left: RelationType, right: RelationType, heading: Heading) -> ColumnType:
+def _shared_column_type(
+    rel: mmpl.Join, name: str, left: RelationType, right: RelationType, heading: Heading
+) -> ColumnType:
     """A column that is equated under one name has the value of whichever row is there."""
     a, b = left.columns[name], right.columns[name]
-    own = {"left": [a], "right": [b], "full": [a, b]}[rel.kind]
-    if name in heading.key and any(c.evolves for c in own):
+    column_types = {"left": [a], "right": [b], "full": [a, b]}[rel.kind]
+    if name in heading.key and any(c.evolves for c in column_types):
         raise error("E040", f"{name} identifies rows without a match, and evolves", rel.span)
-    if len(own) == 1:
-        return own[0]
+    if len(column_types) == 1:
+        return column_types[0]
     range_ = a.range.hull(b.range) if a.range is not None and b.range is not None else None
-    either = replace(a, range=range_, nullable=a.nullable or b.nullable)
-    return _may_change(either) if a.evolves or b.evolves else either
+    union_column = replace(a, range=range_, nullable=a.nullable or b.nullable)
+    return _as_evolving(union_column) if a.evolves or b.evolves else union_column
 
 
-def _tested(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
+def _existence_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
     """Left rows by whether a match exists. A match that stays decides for good; absence does once the row is sealed."""
     fixed = [c for c, t in left.columns.items() if not t.evolves]
-    ties = match_ties(rel, left, right)
-    seals = _latest(left.seals, _express(right.seals, ties, fixed))
-    reach = furthest(left.reach, ties.extend(right.reach, fixed))
-    named = trees.columns_in(rel.when) if rel.when is not None else frozenset()
-    moving = _moving(rel.on, left, right) or any(
-        side.columns[c].evolves for c in named for side in (left, right) if c in side.columns
+    constraints = match_constraints(rel, left, right)
+    seals = _latest_seals(left.seals, _express_seals(right.seals, constraints, fixed))
+    reach = union_reach(left.reach, constraints.extend_reach(right.reach, fixed))
+    condition_columns = trees.columns_in(rel.when) if rel.when is not None else frozenset()
+    is_evolving = _has_evolving_keys(rel.on, left, right) or any(
+        side.columns[c].evolves for c in condition_columns for side in (left, right) if c in side.columns
     )
-    stays = right.never_leaves and not moving
-    exists = MaskType(Course.RISES, ONE) if stays else MaskType(Course.EITHER, right.events + ONE)
-    sealed = not any(s.is_never for s in seals.values())
+    is_match_permanent = right.never_leaves and not is_evolving
+    exists = (
+        MaskType(MaskDirection.RISES, ONE) if is_match_permanent else MaskType(MaskDirection.EITHER, right.events + ONE)
+    )
+    can_be_sealed = not any(s.is_never for s in seals.values())
     steps = left.steps + right.events
     if rel.kind == "match":
-        mark = ColumnType(
+        mark_column = ColumnType(
             BOOL, "mask", None, exists.steps, Direction.FIXED, True, rel.null_aware, rel.null_aware, exists
         )
-        assert rel.mark is not None
-        columns = {**left.columns, rel.mark: mark}
+        assert rel.match_column is not None
+        columns = {**left.columns, rel.match_column: mark_column}
         return replace(left, heading=heading, columns=columns, seals=seals, steps=steps, reach=reach)
     # Without a seal, absence is sure only of a row that asks for NULL, or for a key whose row is known.
-    asked = any(left.columns[a].nullable for a, _ in rel.on) or whole_key_equated(right.heading, (b for _, b in rel.on))
-    test = exists if rel.kind == "semi" else replace(negated(exists), final_true=sealed or asked)
-    mask = both([left.mask, test])
+    absence_can_be_final = any(left.columns[a].nullable for a, _ in rel.on) or is_key_equated(
+        right.heading, (b for _, b in rel.on)
+    )
+    test = (
+        exists
+        if rel.kind == "semi"
+        else replace(negation_mask(exists), can_be_final_true=can_be_sealed or absence_can_be_final)
+    )
+    mask = conjunction_mask([left.mask, test])
     return replace(left, heading=heading, mask=mask, seals=seals, steps=steps, reach=reach)
 
 
@@ -195,22 +234,30 @@ def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: 
         if name not in columns:
             domain = "range" if right.columns[name].evolves or not right.never_leaves else "latest"
             columns[name] = replace(
-                _may_be_null(right.columns[name]),
+                _as_nullable(right.columns[name]),
                 domain=domain,
                 nullable=right.columns[name].nullable or rel.kind == "left",
             )
-    ties = left.ties.and_(right.ties).never_null(c for pair in (*rel.on, rel.at) for c in pair)
-    ties = ties.with_(_equal(rel.on, left, right)).with_([(rel.at[1], rel.at[0], 0)])
+    constraints = left.constraints.merge(right.constraints).where_not_null(
+        c for pair in (*rel.on, rel.ticks) for c in pair
+    )
+    constraints = constraints.with_constraints(_equality_constraints(rel.on, left, right)).with_constraints(
+        [(rel.ticks[1], rel.ticks[0], 0)]
+    )
     fixed = [c for c, t in left.columns.items() if not t.evolves]
-    seals = _latest(left.seals, _express(right.seals, ties, fixed))
-    moving = _moving((*rel.on, rel.at), left, right)
-    if moving:
-        columns |= {n: _may_change(c) for n, c in columns.items() if n not in left.columns}
-    stays = right.never_leaves and not moving
-    found = MaskType(Course.RISES, ONE) if stays else MaskType(Course.EITHER, left.steps + right.events)
-    mask = both([left.mask, found]) if rel.kind == "inner" else left.mask
+    seals = _latest_seals(left.seals, _express_seals(right.seals, constraints, fixed))
+    has_evolving_keys = _has_evolving_keys((*rel.on, rel.ticks), left, right)
+    if has_evolving_keys:
+        columns |= {n: _as_evolving(c) for n, c in columns.items() if n not in left.columns}
+    is_match_permanent = right.never_leaves and not has_evolving_keys
+    match_mask = (
+        MaskType(MaskDirection.RISES, ONE)
+        if is_match_permanent
+        else MaskType(MaskDirection.EITHER, left.steps + right.events)
+    )
+    mask = conjunction_mask([left.mask, match_mask]) if rel.kind == "inner" else left.mask
     # A right row stays the match of every later left row until another replaces it: no bound.
-    reach = furthest(left.reach, {stream: {} for stream in right.reach})
+    reach = union_reach(left.reach, {stream: {} for stream in right.reach})
     return replace(
         left, heading=heading, columns=columns, mask=mask, seals=seals,
         steps=left.steps + right.events, events=left.events + left.rows * right.events, reach=reach,
@@ -220,62 +267,70 @@ def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: 
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _forgets(rel: mmpl.Join, left: RelationType, right: RelationType) -> bool:
+def _can_become_absent(rel: mmpl.Join, left: RelationType, right: RelationType) -> bool:
     """A pair that cannot match any more is one of all those that never did."""
-    both = {**right.columns, **left.columns}
-    tested = trees.columns_in(rel.when) if rel.when is not None else frozenset()
-    return left.forgets or right.forgets or any(both[c].evolves for c in tested)
+    column_types = {**right.columns, **left.columns}
+    condition_columns = trees.columns_in(rel.when) if rel.when is not None else frozenset()
+    return left.can_become_absent or right.can_become_absent or any(column_types[c].evolves for c in condition_columns)
 
 
-def _moving(on: Iterable[tuple[str, str]], left: RelationType, right: RelationType) -> bool:
+def _has_evolving_keys(on: Iterable[tuple[str, str]], left: RelationType, right: RelationType) -> bool:
     return any(left.columns[a].evolves or right.columns[b].evolves for a, b in on)
 
 
-def _with_default(rel: mmpl.Join, side: RelationType, other: RelationType, which: str) -> dict[str, ColumnType]:
+def _columns_with_default(rel: mmpl.Join, side: RelationType, other: RelationType, which: str) -> dict[str, ColumnType]:
     """A group nobody has heard of has sum and count 0; its other aggregates are unknown, and may stay NULL. Its key is
     whatever the other side asks for."""
-    asked = {b: a for a, b in rel.on} if which == "right" else dict(rel.on)
+    asking_columns = {b: a for a, b in rel.on} if which == "right" else dict(rel.on)
     return {
-        n: _of_default(n, c, side, other.columns[asked[n]] if n in asked else None) for n, c in side.columns.items()
+        n: _column_with_default(n, c, side, other.columns[asking_columns[n]] if n in asking_columns else None)
+        for n, c in side.columns.items()
     }
 
 
-def _of_default(name: str, column: ColumnType, side: RelationType, asked: ColumnType | None) -> ColumnType:
+def _column_with_default(
+    name: str, column: ColumnType, side: RelationType, asking_column: ColumnType | None
+) -> ColumnType:
     if name in side.heading.key:
-        if asked is None or asked.range is None or column.range is None:
+        if asking_column is None or asking_column.range is None or column.range is None:
             return column
-        return replace(column, range=column.range.hull(asked.range))
-    known = column if column.by_default else replace(column, nullable=True, null_evolves=True)
+        return replace(column, range=column.range.hull(asking_column.range))
+    default_column = column if column.has_default else replace(column, nullable=True, null_evolves=True)
     # What was fixed by the one row of its group is not there yet in the default row.
-    return known if column.evolves else _may_change(known)
+    return default_column if column.evolves else _as_evolving(default_column)
 
 
-def _may_be_null(column: ColumnType) -> ColumnType:
+def _as_nullable(column: ColumnType) -> ColumnType:
     domain = "once" if column.domain == "key" else column.domain
     return replace(
         column, domain=domain, steps=column.steps + ONE, direction=Direction.EITHER, evolves=True,
-        nullable=True, null_evolves=True, mask=_any_course(column),
+        nullable=True, null_evolves=True, mask=_undirected_mask(column),
     )  # fmt: skip
 
 
-def _any_course(column: ColumnType) -> MaskType | None:
+def _undirected_mask(column: ColumnType) -> MaskType | None:
     """A Boolean that is now one row's, now another's."""
-    return MaskType(Course.EITHER, INFINITE) if column.data == BOOL else None
+    return MaskType(MaskDirection.EITHER, INFINITE) if column.data == BOOL else None
 
 
-def _may_change(column: ColumnType) -> ColumnType:
+def _as_evolving(column: ColumnType) -> ColumnType:
     domain = "range" if column.domain in ("key", "once") else column.domain
     direction = Direction.FIXED if column.data == BOOL else Direction.EITHER
     return replace(
-        column, domain=domain, direction=direction, evolves=True, null_evolves=column.nullable, mask=_any_course(column)
+        column,
+        domain=domain,
+        direction=direction,
+        evolves=True,
+        null_evolves=column.nullable,
+        mask=_undirected_mask(column),
     )
 
 
-def _on(rel: mmpl.Join, left: bool) -> list[str]:
-    return [a if left else b for a, b in rel.on]
+def _equated_columns(rel: mmpl.Join, of_left: bool) -> list[str]:
+    return [a if of_left else b for a, b in rel.on]
 
 
-def _as_keys(columns: Mapping[str, ColumnType], heading: Heading) -> dict[str, ColumnType]:
+def _with_key_domains(columns: Mapping[str, ColumnType], heading: Heading) -> dict[str, ColumnType]:
     """The heading's columns in its order; what is no longer key is a column like others."""
     result = {}
     for name in heading.columns:
@@ -288,31 +343,37 @@ def _as_keys(columns: Mapping[str, ColumnType], heading: Heading) -> dict[str, C
     return result
 
 
-def _equal(on: Iterable[tuple[str, str]], left: RelationType, right: RelationType) -> list[tuple[str, str, int]]:
+def _equality_constraints(
+    on: Iterable[tuple[str, str]], left: RelationType, right: RelationType
+) -> list[tuple[str, str, int]]:
     pairs = [(a, b) for a, b in on if a != b and left.columns[a].data in (TIME, TIMESTAMP)]
     fixed = [(a, b) for a, b in pairs if not left.columns[a].evolves and not right.columns[b].evolves]
     return [tie for a, b in fixed for tie in ((a, b, 0), (b, a, 0))]
 
 
-def match_ties(rel: mmpl.Join, left: RelationType, right: RelationType) -> Ties:
+def match_constraints(rel: mmpl.Join, left: RelationType, right: RelationType) -> TimeConstraints:
     """What ties the rows of a pair that matches. NOT IN takes NULL for a match of everything."""
     on = [
         (a, b) for a, b in rel.on if not rel.null_aware or not (left.columns[a].nullable or right.columns[b].nullable)
     ]
-    ties = left.ties.and_(right.ties).never_null(c for pair in on for c in pair).with_(_equal(on, left, right))
+    constraints = (
+        left.constraints.merge(right.constraints)
+        .where_not_null(c for pair in on for c in pair)
+        .with_constraints(_equality_constraints(on, left, right))
+    )
     if rel.when is None:
-        return ties
-    ties = ties.never_null(columns_there(rel.when))
+        return constraints
+    constraints = constraints.where_not_null(non_null_columns(rel.when))
     columns = {**right.columns, **left.columns}
     types = {n: c.data for n, c in columns.items()}
     fixed = {"", *(n for n, c in columns.items() if not c.evolves)}
-    return ties.with_(t for t in ties_in(rel.when, types) if {t[0], t[1]} <= fixed)
+    return constraints.with_constraints(t for t in time_constraints(rel.when, types) if {t[0], t[1]} <= fixed)
 
 
-def _express(seals: Seals, ties: Ties, columns: Iterable[str]) -> Seals:
+def _express_seals(seals: SealsByStream, constraints: TimeConstraints, columns: Iterable[str]) -> SealsByStream:
     columns = list(columns)
-    return {stream: ties.express(seal, columns) for stream, seal in seals.items()}
+    return {stream: constraints.express_seal(seal, columns) for stream, seal in seals.items()}
 
 
-def _latest(a: Seals, b: Seals) -> Seals:
+def _latest_seals(a: SealsByStream, b: SealsByStream) -> SealsByStream:
     return {s: a[s].latest(b[s]) if s in a and s in b else a.get(s) or b[s] for s in {**a, **b}}

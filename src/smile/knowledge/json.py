@@ -5,7 +5,7 @@ from typing import Any
 
 from smile.algebra.coercions import to_text
 from smile.algebra.types import DataType
-from smile.knowledge.known import Known
+from smile.knowledge.cell_knowledge import CellKnowledge
 
 JSON_INT_MAX = 2**53
 """Beyond it, readers of JSON that have only floats lose digits: ticks travel as text."""
@@ -13,15 +13,15 @@ JSON_INT_MAX = 2**53
 Json = dict[str, Any]
 
 
-def knowledge_json(cell: Known, data: DataType) -> Json:
+def knowledge_json(cell: CellKnowledge, data: DataType) -> Json:
     """What is known of a cell."""
-    told = cell.wire()
+    wire_knowledge = cell.wire()
     return {
         word: [plain_json(v, data) for v in value] if word == "between"
         else value if word == "unknown"
         else tick_json(value) if word == "at"
         else plain_json(value, data)
-        for word, value in told.items()
+        for word, value in wire_knowledge.items()
     }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product
 
-from smile.knowledge.known import Contradiction, Wire, text_of
+from smile.knowledge.cell_knowledge import Contradiction, WireKnowledge, format_value
 from smile.knowledge.range import MAYBE, NEVER, ONLY, Range
 
 Truth = bool | None
@@ -23,7 +23,7 @@ class Mask:
             object.__setattr__(self, "now", next(iter(self.possible)))
 
     @staticmethod
-    def of(possible: Iterable[Truth], now: Truth = None) -> "Mask":
+    def from_truths(possible: Iterable[Truth], now: Truth = None) -> "Mask":
         return Mask(frozenset(possible), now)
 
     @staticmethod
@@ -39,25 +39,25 @@ class Mask:
         return len(self.possible) == 1
 
     @property
-    def is_for_good(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether the row it hides or shows stays so: T or F."""
         return True not in self.possible or self.is_final
 
     @property
-    def stays(self) -> bool:
+    def is_permanently_shown(self) -> bool:
         """T: shown for good."""
         return self.possible == {True}
 
     @property
-    def gone(self) -> bool:
+    def is_permanently_hidden(self) -> bool:
         """F: hidden for good. That it may be NULL changes nothing: NULL hides too."""
         return True not in self.possible
 
     @property
-    def shown(self) -> bool:
+    def is_shown(self) -> bool:
         return self.now is True
 
-    def filter(self) -> "Mask":
+    def null_as_false(self) -> "Mask":
         """The same mask as a restriction sees it, to which NULL is false."""
         return Mask(frozenset(v is True for v in self.possible), self.now is True)
 
@@ -65,25 +65,25 @@ class Mask:
         return isinstance(other, Mask) and other.possible <= self.possible
 
     def merge(self, other: "Mask") -> "Mask":
-        both = self.possible & other.possible
-        if not both:
+        common = self.possible & other.possible
+        if not common:
             raise Contradiction(f"{self.show()} and {other.show()} cannot both be true")
-        return Mask(both, self.now)
+        return Mask(common, self.now)
 
-    def range(self) -> Range:
+    def to_range(self) -> Range:
         truths = [v for v in self.possible if v is not None]
         nulls = NEVER if None not in self.possible else MAYBE if truths else ONLY
         return Range(min(truths, default=None), max(truths, default=None), nulls, self.now)
 
     def show(self) -> str:
         letter = "t" if self.now is True else "f"
-        return ("T" if self.stays else "F") if self.is_for_good else letter
+        return ("T" if self.is_permanently_shown else "F") if self.is_decided else letter
 
-    def wire(self) -> Wire:
+    def wire(self) -> WireKnowledge:
         return {"exactly": next(iter(self.possible))} if self.is_final else {"unknown": True}
 
     def __repr__(self) -> str:
-        return f"Mask({{{', '.join(sorted(map(text_of, self.possible)))}}}, now={text_of(self.now)})"
+        return f"Mask({{{', '.join(sorted(map(format_value, self.possible)))}}}, now={format_value(self.now)})"
 
 
 T = Mask.exactly(True)
@@ -98,7 +98,7 @@ def image(function: Callable[..., Truth], *masks: Mask) -> Mask:
     )
 
 
-UNHEARD = Mask.of((True, False), False)
+MAY_APPEAR = Mask.from_truths((True, False), False)
 """Whether something nobody has heard of will turn out to be there."""
 
 
@@ -118,5 +118,5 @@ def any_of(masks: Iterable[Mask]) -> Mask:
     return reduce(lambda a, b: image(kleene_or, a, b), masks, F)
 
 
-def none_of(mask: Mask) -> Mask:
+def negation(mask: Mask) -> Mask:
     return image(lambda a: None if a is None else not a, mask)

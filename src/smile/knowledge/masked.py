@@ -3,63 +3,63 @@
 from dataclasses import dataclass
 from typing import Any
 
-from smile.knowledge.known import Contradiction, Known, Wire
+from smile.knowledge.cell_knowledge import CellKnowledge, Contradiction, WireKnowledge
 from smile.knowledge.mask import F, Mask
 
 
 @dataclass(frozen=True)
-class Masked:
+class MaskedValue:
     """`inner` is None exactly if the mask is F: rows that are gone are all alike."""
 
     mask: Mask
-    inner: Any  # Known, or None
+    value: Any  # Known, or None
 
     def __post_init__(self) -> None:
-        mask = self.mask.filter()
+        mask = self.mask.null_as_false()
         object.__setattr__(self, "mask", mask)
-        if mask.gone:
-            object.__setattr__(self, "inner", None)
+        if mask.is_permanently_hidden:
+            object.__setattr__(self, "value", None)
 
     @staticmethod
-    def bottom(inner: Known) -> "Masked":
-        return Masked(Mask.of((True, False), False), inner)
+    def bottom(value: CellKnowledge) -> "MaskedValue":
+        return MaskedValue(Mask.from_truths((True, False), False), value)
 
     @staticmethod
-    def exactly(inner: Known) -> "Masked":
-        return Masked(Mask.exactly(True), inner)
+    def exactly(value: CellKnowledge) -> "MaskedValue":
+        return MaskedValue(Mask.exactly(True), value)
 
     @staticmethod
-    def nothing() -> "Masked":
-        return Masked(F, None)
+    def permanently_hidden() -> "MaskedValue":
+        return MaskedValue(F, None)
 
     @property
     def now(self) -> Any:
-        return self.inner.now if self.mask.shown else None
+        return self.value.now if self.mask.is_shown else None
 
     @property
     def is_final(self) -> bool:
-        return self.mask.gone or bool(self.mask.stays and self.inner.is_final)
+        return self.mask.is_permanently_hidden or bool(self.mask.is_permanently_shown and self.value.is_final)
 
     def evolves_to(self, other: object) -> bool:
-        if not isinstance(other, Masked) or not self.mask.evolves_to(other.mask):
+        if not isinstance(other, MaskedValue) or not self.mask.evolves_to(other.mask):
             return False
-        return other.mask.gone or bool(self.inner.evolves_to(other.inner))
+        return other.mask.is_permanently_hidden or bool(self.value.evolves_to(other.value))
 
-    def merge(self, other: "Masked") -> "Masked":
+    def merge(self, other: "MaskedValue") -> "MaskedValue":
         mask = self.mask.merge(other.mask)
-        if mask.gone:
-            return Masked.nothing()
+        if mask.is_permanently_hidden:
+            return MaskedValue.permanently_hidden()
         try:
-            return Masked(mask, self.inner.merge(other.inner))
+            return MaskedValue(mask, self.value.merge(other.value))
         except Contradiction:
-            if mask.stays:
+            if mask.is_permanently_shown:
                 raise
-            return Masked.nothing()  # no value is left that the row could be shown with
+            return MaskedValue.permanently_hidden()  # no value is left that the row could be shown with
 
     def show(self) -> str:
-        return self.inner.show() if self.mask.shown else "?"
+        return self.value.show() if self.mask.is_shown else "?"
 
-    def wire(self) -> Wire:
-        if self.mask.gone:
+    def wire(self) -> WireKnowledge:
+        if self.mask.is_permanently_hidden:
             return {"exactly": None}
-        return self.inner.wire() if self.mask.shown else {"unknown": True}
+        return self.value.wire() if self.mask.is_shown else {"unknown": True}

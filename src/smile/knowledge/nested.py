@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from smile.knowledge.known import Known, Wire
-from smile.knowledge.masked import Masked
+from smile.knowledge.cell_knowledge import CellKnowledge, WireKnowledge
+from smile.knowledge.masked import MaskedValue
 from smile.knowledge.range import Range
 
 Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Row:
+class NestedRow:
     """The cells of one row; they evolve each by itself."""
 
-    cells: Mapping[str, Known] = field(default_factory=dict)
+    cells: Mapping[str, CellKnowledge] = field(default_factory=dict)
 
     @property
     def now(self) -> dict[str, Any]:
@@ -26,84 +26,90 @@ class Row:
         return all(c.is_final for c in self.cells.values())
 
     def evolves_to(self, other: object) -> bool:
-        return isinstance(other, Row) and all(c.evolves_to(other.cells[name]) for name, c in self.cells.items())
+        return isinstance(other, NestedRow) and all(c.evolves_to(other.cells[name]) for name, c in self.cells.items())
 
-    def merge(self, other: "Row") -> "Row":
-        return Row({name: c.merge(other.cells[name]) for name, c in self.cells.items()})
+    def merge(self, other: "NestedRow") -> "NestedRow":
+        return NestedRow({name: c.merge(other.cells[name]) for name, c in self.cells.items()})
 
     def show(self) -> str:
         return "{" + ", ".join(f"{name}: {c.show()}" for name, c in self.cells.items()) + "}"
 
-    def wire(self) -> Wire:
+    def wire(self) -> WireKnowledge:
         return {"exactly": self.now} if self.is_final else {"unknown": True}
 
 
-def _is_bottom(row: Masked) -> bool:
+def _is_bottom(row: MaskedValue) -> bool:
     """Nothing at all is known of it, not even that there is something to know."""
-    if row.mask.is_for_good:
+    if row.mask.is_decided:
         return False
-    cells = row.inner.cells.values() if isinstance(row.inner, Row) else (row.inner,)
+    cells = row.value.cells.values() if isinstance(row.value, NestedRow) else (row.value,)
     return all(isinstance(c, Range) and c == Range.bottom() for c in cells)
 
 
 @dataclass(frozen=True)
-class Nested:
+class NestedRelation:
     """`sealed`: no row can appear that is not here. Rows at what absence means are left out, so that each state of
     knowledge has one form."""
 
-    rows: Mapping[Key, Masked] = field(default_factory=dict)
+    rows: Mapping[Key, MaskedValue] = field(default_factory=dict)
     sealed: bool = False
 
     def __post_init__(self) -> None:
-        kept = {k: r for k, r in self.rows.items() if not (r.mask.gone if self.sealed else _is_bottom(r))}
-        object.__setattr__(self, "rows", kept)
+        rows = {
+            k: r for k, r in self.rows.items() if not (r.mask.is_permanently_hidden if self.sealed else _is_bottom(r))
+        }
+        object.__setattr__(self, "rows", rows)
 
     @staticmethod
-    def bottom() -> "Nested":
-        return Nested()
+    def bottom() -> "NestedRelation":
+        return NestedRelation()
 
     @staticmethod
-    def exactly(rows: Mapping[Key, Known]) -> "Nested":
-        return Nested({k: Masked.exactly(r) for k, r in rows.items()}, sealed=True)
+    def exactly(rows: Mapping[Key, CellKnowledge]) -> "NestedRelation":
+        return NestedRelation({k: MaskedValue.exactly(r) for k, r in rows.items()}, sealed=True)
 
     @property
     def now(self) -> list[tuple[Key, Any]]:
         """In the order of keys, NULLs last."""
-        shown = [(k, r.now) for k, r in self.rows.items() if r.mask.shown]
-        return sorted(shown, key=lambda item: [(part is None, 0 if part is None else part) for part in item[0]])
+        shown_rows = [(k, r.now) for k, r in self.rows.items() if r.mask.is_shown]
+        return sorted(shown_rows, key=lambda item: [(part is None, 0 if part is None else part) for part in item[0]])
 
     @property
     def is_final(self) -> bool:
         return self.sealed and all(r.is_final for r in self.rows.values())
 
     def evolves_to(self, other: object) -> bool:
-        if not isinstance(other, Nested) or (self.sealed and not other.sealed):
+        if not isinstance(other, NestedRelation) or (self.sealed and not other.sealed):
             return False
         for key in self.rows.keys() | other.rows.keys():
-            mine, yours = self.rows.get(key), other.rows.get(key)
-            if mine is None:
+            own_row, other_row = self.rows.get(key), other.rows.get(key)
+            if own_row is None:
                 # Absent here is bottom, from which all is possible, or gone, from which nothing is.
                 if self.sealed:
                     return False
-            elif not (mine.evolves_to(yours) if yours else other.sealed and mine.evolves_to(Masked.nothing())):
+            elif not (
+                own_row.evolves_to(other_row)
+                if other_row
+                else other.sealed and own_row.evolves_to(MaskedValue.permanently_hidden())
+            ):
                 return False
         return True
 
-    def merge(self, other: "Nested") -> "Nested":
+    def merge(self, other: "NestedRelation") -> "NestedRelation":
         rows = {}
         for key in self.rows.keys() | other.rows.keys():
-            mine, yours = self.rows.get(key), other.rows.get(key)
-            if mine and yours:
-                rows[key] = mine.merge(yours)
-            elif mine:
-                rows[key] = mine.merge(Masked.nothing()) if other.sealed else mine
-            elif yours:
-                rows[key] = yours.merge(Masked.nothing()) if self.sealed else yours
-        return Nested(rows, self.sealed or other.sealed)
+            own_row, other_row = self.rows.get(key), other.rows.get(key)
+            if own_row and other_row:
+                rows[key] = own_row.merge(other_row)
+            elif own_row:
+                rows[key] = own_row.merge(MaskedValue.permanently_hidden()) if other.sealed else own_row
+            elif other_row:
+                rows[key] = other_row.merge(MaskedValue.permanently_hidden()) if self.sealed else other_row
+        return NestedRelation(rows, self.sealed or other.sealed)
 
     def show(self) -> str:
-        rows = ", ".join(f"{k}: {r.show()}" for k, r in sorted(self.rows.items()) if r.mask.shown)
+        rows = ", ".join(f"{k}: {r.show()}" for k, r in sorted(self.rows.items()) if r.mask.is_shown)
         return f"{'=' if self.is_final else '≥' if not self.sealed else ''}{{{rows}}}"
 
-    def wire(self) -> Wire:
+    def wire(self) -> WireKnowledge:
         return {"exactly": self.now} if self.is_final else {"unknown": True}

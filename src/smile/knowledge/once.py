@@ -5,36 +5,36 @@ from enum import Enum
 from typing import Any
 
 from smile.algebra.types import Value
-from smile.knowledge.known import Contradiction, Wire, text_of
-from smile.knowledge.range import Range, earlier, later
+from smile.knowledge.cell_knowledge import Contradiction, WireKnowledge, format_value
+from smile.knowledge.range import Range, max_lower_bound, min_upper_bound
 
 
-class Heard(Enum):
-    NOTHING = "?"
+class OnceStatus(Enum):
+    UNKNOWN = "?"
     VALUE = "value"
     SILENCE = "S"
 
 
 @dataclass(frozen=True)
-class Once:
+class OnceValue:
     """`lo` and `hi` bound the value while it is unknown: the column's domain."""
 
-    heard: Heard = Heard.NOTHING
+    status: OnceStatus = OnceStatus.UNKNOWN
     value: Value = None
     lo: Any = None
     hi: Any = None
 
     @staticmethod
-    def bottom(lo: Any = None, hi: Any = None) -> "Once":
-        return Once(Heard.NOTHING, None, lo, hi)
+    def bottom(lo: Any = None, hi: Any = None) -> "OnceValue":
+        return OnceValue(OnceStatus.UNKNOWN, None, lo, hi)
 
     @staticmethod
-    def exactly(value: Value) -> "Once":
-        return Once(Heard.VALUE, value)
+    def exactly(value: Value) -> "OnceValue":
+        return OnceValue(OnceStatus.VALUE, value)
 
     @staticmethod
-    def silence() -> "Once":
-        return Once(Heard.SILENCE)
+    def silence() -> "OnceValue":
+        return OnceValue(OnceStatus.SILENCE)
 
     @property
     def now(self) -> Value:
@@ -42,32 +42,32 @@ class Once:
 
     @property
     def is_final(self) -> bool:
-        return self.heard is not Heard.NOTHING
+        return self.status is not OnceStatus.UNKNOWN
 
-    def range(self) -> Range:
+    def to_range(self) -> Range:
         """What is known of the value, silence being none."""
         return Range.exactly(self.value) if self.is_final else Range.bottom(self.lo, self.hi)
 
     def evolves_to(self, other: object) -> bool:
-        if not isinstance(other, Once) or (self.is_final and self != other):
+        if not isinstance(other, OnceValue) or (self.is_final and self != other):
             return False
-        return self.range().evolves_to(other.range())
+        return self.to_range().evolves_to(other.to_range())
 
-    def merge(self, other: "Once") -> "Once":
+    def merge(self, other: "OnceValue") -> "OnceValue":
         if other.evolves_to(self):
             return self
         if self.evolves_to(other):
             return other
         if self.is_final or other.is_final:
             raise Contradiction(f"{self.show()} and {other.show()} cannot both be true")
-        lo, hi = later(self.lo, other.lo), earlier(self.hi, other.hi)
+        lo, hi = max_lower_bound(self.lo, other.lo), min_upper_bound(self.hi, other.hi)
         if lo is not None and hi is not None and hi < lo:
             # Silence and NULL remain, and which of them it will be is still open.
-            raise Contradiction(f"no value lies in {text_of(lo)}..{text_of(hi)}")
-        return Once.bottom(lo, hi)
+            raise Contradiction(f"no value lies in {format_value(lo)}..{format_value(hi)}")
+        return OnceValue.bottom(lo, hi)
 
     def show(self) -> str:
-        return text_of(self.value) if self.heard is Heard.VALUE else self.heard.value
+        return format_value(self.value) if self.status is OnceStatus.VALUE else self.status.value
 
-    def wire(self) -> Wire:
+    def wire(self) -> WireKnowledge:
         return {"exactly": self.value} if self.is_final else {"unknown": True}

@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Any
 
 from smile.algebra.types import Value
-from smile.knowledge.known import Contradiction, Wire, text_of
+from smile.knowledge.cell_knowledge import Contradiction, WireKnowledge, format_value
 
 
-class Nulls(Enum):
+class Nullability(Enum):
     """Whether the final value may be NULL."""
 
     NEVER = "never"
@@ -19,15 +19,15 @@ class Nulls(Enum):
     ONLY = "only"
 
 
-NEVER, MAYBE, ONLY = Nulls
-End = Any  # a value of an ordered type, or None: the ends of one range are of one type
+NEVER, MAYBE, ONLY = Nullability
+RangeEnd = Any  # a value of an ordered type, or None: the ends of one range are of one type
 
 
 @dataclass(frozen=True)
 class Range:
-    lo: End = None
-    hi: End = None
-    nulls: Nulls = NEVER
+    lo: RangeEnd = None
+    hi: RangeEnd = None
+    nulls: Nullability = NEVER
     now: Value = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -35,7 +35,7 @@ class Range:
             self._set(lo=None, hi=None, now=None)
         elif self.lo is not None and self.hi is not None:
             if self.hi < self.lo:
-                raise Contradiction(f"no value lies in {text_of(self.lo)}..{text_of(self.hi)}")
+                raise Contradiction(f"no value lies in {format_value(self.lo)}..{format_value(self.hi)}")
             if self.is_final and (self.now is None or self.now != self.lo):
                 self._set(now=self.lo)
 
@@ -48,20 +48,20 @@ class Range:
         return Range(nulls=ONLY) if value is None else Range(value, value, NEVER, value)
 
     @staticmethod
-    def bottom(lo: End = None, hi: End = None, now: Value = None) -> "Range":
+    def bottom(lo: RangeEnd = None, hi: RangeEnd = None, now: Value = None) -> "Range":
         """All that is known is the domain: any value of it, or none."""
         return Range(lo, hi, MAYBE, now)
 
     @staticmethod
-    def at_least(lo: End, now: Value = None) -> "Range":
+    def at_least(lo: RangeEnd, now: Value = None) -> "Range":
         return Range(lo, None, NEVER, lo if now is None else now)
 
     @staticmethod
-    def at_most(hi: End, now: Value = None) -> "Range":
+    def at_most(hi: RangeEnd, now: Value = None) -> "Range":
         return Range(None, hi, NEVER, hi if now is None else now)
 
     @staticmethod
-    def between(lo: End, hi: End, now: Value = None) -> "Range":
+    def between(lo: RangeEnd, hi: RangeEnd, now: Value = None) -> "Range":
         return Range(lo, hi, NEVER, now)
 
     @property
@@ -76,7 +76,7 @@ class Range:
     def contains(self, value: Value) -> bool:
         if value is None:
             return self.nulls is not NEVER
-        return self.nulls is not ONLY and starts_by(self.lo, value) and ends_by(self.hi, value)
+        return self.nulls is not ONLY and is_lower_bound(self.lo, value) and is_upper_bound(self.hi, value)
 
     def evolves_to(self, other: object) -> bool:
         if not isinstance(other, Range):
@@ -85,11 +85,11 @@ class Range:
             return False
         if other.nulls is ONLY:
             return True
-        return self.nulls is not ONLY and starts_by(self.lo, other.lo) and ends_by(self.hi, other.hi)
+        return self.nulls is not ONLY and is_lower_bound(self.lo, other.lo) and is_upper_bound(self.hi, other.hi)
 
     def merge(self, other: "Range") -> "Range":
         may_be_null = self.nulls is not NEVER and other.nulls is not NEVER
-        lo, hi = later(self.lo, other.lo), earlier(self.hi, other.hi)
+        lo, hi = max_lower_bound(self.lo, other.lo), min_upper_bound(self.hi, other.hi)
         no_value = ONLY in (self.nulls, other.nulls) or (lo is not None and hi is not None and hi < lo)
         if no_value and not may_be_null:
             raise Contradiction(f"{self.show()} and {other.show()} cannot both be true")
@@ -97,14 +97,14 @@ class Range:
 
     def show(self) -> str:
         if self.is_final:
-            return f"={text_of(None if self.nulls is ONLY else self.lo)}"
+            return f"={format_value(None if self.nulls is ONLY else self.lo)}"
         if self.is_unknown:
             return "?"
         if self.hi is None:
-            return f"≥{text_of(self.lo)}"
-        return f"≤{text_of(self.hi)}" if self.lo is None else f"[{text_of(self.lo)}..{text_of(self.hi)}]"
+            return f"≥{format_value(self.lo)}"
+        return f"≤{format_value(self.hi)}" if self.lo is None else f"[{format_value(self.lo)}..{format_value(self.hi)}]"
 
-    def wire(self) -> Wire:
+    def wire(self) -> WireKnowledge:
         if self.is_final:
             return {"exactly": None if self.nulls is ONLY else self.lo}
         if self.is_unknown:
@@ -114,21 +114,21 @@ class Range:
         return {"at_most": self.hi} if self.lo is None else {"between": [self.lo, self.hi]}
 
 
-def starts_by(lo: End, value: End) -> bool:
+def is_lower_bound(lo: RangeEnd, value: RangeEnd) -> bool:
     """Whether a range that starts at `lo` has started by `value`, which may be a start itself."""
     return lo is None or (value is not None and bool(lo <= value))
 
 
-def ends_by(hi: End, value: End) -> bool:
+def is_upper_bound(hi: RangeEnd, value: RangeEnd) -> bool:
     return hi is None or (value is not None and bool(value <= hi))
 
 
-def later(a: End, b: End) -> End:
+def max_lower_bound(a: RangeEnd, b: RangeEnd) -> RangeEnd:
     """The start of what two ranges share."""
     return b if a is None else a if b is None else max(a, b)
 
 
-def earlier(a: End, b: End) -> End:
+def min_upper_bound(a: RangeEnd, b: RangeEnd) -> RangeEnd:
     """The end of what two ranges share."""
     return b if a is None else a if b is None else min(a, b)
 

@@ -20,7 +20,7 @@ class Bound:
     infinite: int = 0
 
     @staticmethod
-    def of(value: int | float | Decimal | Fraction) -> "Bound":
+    def from_number(value: int | float | Decimal | Fraction) -> "Bound":
         """A number of any kind, exactly."""
         number = Fraction(value)
         whole: Number = int(number) if number.denominator == 1 else number
@@ -83,12 +83,12 @@ class Bound:
             return "∞" if self.infinite > 0 else "-∞"
         text = ""
         for monomial, coefficient in sorted(self.terms, key=lambda t: (-len(t[0]), t[0])):
-            text += _term(monomial, coefficient, first=not text)
+            text += _format_term(monomial, coefficient, first=not text)
         return text or "0"
 
 
 ZERO = Bound()
-ONE = Bound.of(1)
+ONE = Bound.from_number(1)
 INFINITE = Bound(infinite=1)
 
 
@@ -100,10 +100,10 @@ def _sign(monomial: Monomial) -> int:
     return -1 if sum(s.startswith("MIN") for s in monomial) % 2 else 1
 
 
-def _term(monomial: Monomial, coefficient: Number, first: bool) -> str:
-    size = -coefficient if coefficient < 0 else coefficient
-    shown = str(size) if isinstance(size, int) else repr(float(size))
-    factors = [*([shown] if size != 1 or not monomial else []), *monomial]
+def _format_term(monomial: Monomial, coefficient: Number, first: bool) -> str:
+    magnitude = -coefficient if coefficient < 0 else coefficient
+    number = str(magnitude) if isinstance(magnitude, int) else repr(float(magnitude))
+    factors = [*([number] if magnitude != 1 or not monomial else []), *monomial]
     sign = ("-" if first else " - ") if coefficient < 0 else ("" if first else " + ")
     return sign + "*".join(factors)
 
@@ -118,7 +118,7 @@ def greatest(a: Bound, b: Bound) -> Bound:
     return -least(-a, -b)
 
 
-def at_most(a: Bound, b: Bound) -> Bound:
+def tighter_bound(a: Bound, b: Bound) -> Bound:
     """The lesser of two limits both of which hold; where symbols leave open which, either will do."""
     order = _compare(a, b)
     return a if order is None or order <= 0 else b
@@ -142,7 +142,7 @@ class Interval:
 
     @staticmethod
     def exactly(value: int | float | Decimal | Fraction) -> "Interval":
-        return Interval(Bound.of(value), Bound.of(value))
+        return Interval(Bound.from_number(value), Bound.from_number(value))
 
     @property
     def is_nonnegative(self) -> bool:

@@ -11,74 +11,74 @@ from itertools import product
 from math import prod
 
 from smile import limits
-from smile.algebra.coercions import cast, cast_is_monotone
-from smile.algebra.mmpl import Call, Case, Cast, Column, Constant, Expr
-from smile.algebra.scalars import COMPARISONS, SCALARS, evaluate, signature_of, type_of
+from smile.algebra.coercions import cast, is_monotone_cast
+from smile.algebra.mmpl import Call, Case, Cast, ColumnRef, Constant, Expr
+from smile.algebra.scalars import COMPARISONS, SCALAR_FUNCTIONS, evaluate, signature_of, type_of
 from smile.algebra.trees import columns_in
 from smile.algebra.types import BOOL, DataType, Value
-from smile.knowledge.comparison import NULL_TESTS, compare, test_null
-from smile.knowledge.corners import strict_image
-from smile.knowledge.known import Known
-from smile.knowledge.latest import Latest
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.comparison import NULL_TESTS, comparison_truths, null_test_truths
+from smile.knowledge.latest import LatestValue
 from smile.knowledge.mask import Mask, image
-from smile.knowledge.masked import Masked
-from smile.knowledge.once import Once
-from smile.knowledge.range import MAYBE, NEVER, ONLY, Range, earlier, hull, later
+from smile.knowledge.masked import MaskedValue
+from smile.knowledge.once import OnceValue
+from smile.knowledge.range import MAYBE, NEVER, ONLY, Range, hull, max_lower_bound, min_upper_bound
+from smile.knowledge.range_arithmetic import strict_image
 
 Operand = Range | Mask
 
 
-def know(expr: Expr, row: Mapping[str, Known], types: Mapping[str, DataType]) -> Known:
+def expression_knowledge(expr: Expr, row: Mapping[str, CellKnowledge], types: Mapping[str, DataType]) -> CellKnowledge:
     """What is known of `expr`. Over masked columns the result is masked by all of their masks."""
-    masked = {n: c for n in columns_in(expr) if isinstance(c := row[n], Masked)}
+    masked = {n: c for n in columns_in(expr) if isinstance(c := row[n], MaskedValue)}
     if not masked:
-        return _know(expr, row, types)
+        return _knowledge(expr, row, types)
     mask = reduce(lambda a, b: image(lambda x, y: x and y, a, b), (c.mask for c in masked.values()))
-    if mask.gone:
-        return Masked.nothing()
-    return Masked(mask, _know(expr, {**row, **{n: c.inner for n, c in masked.items()}}, types))
+    if mask.is_permanently_hidden:
+        return MaskedValue.permanently_hidden()
+    return MaskedValue(mask, _knowledge(expr, {**row, **{n: c.value for n, c in masked.items()}}, types))
 
 
-def _know(expr: Expr, row: Mapping[str, Known], types: Mapping[str, DataType]) -> Known:
+def _knowledge(expr: Expr, row: Mapping[str, CellKnowledge], types: Mapping[str, DataType]) -> CellKnowledge:
     match expr:
-        case Column():
+        case ColumnRef():
             return row[expr.name]
         case Constant():
-            return exactly(expr.value, expr.type)
+            return exact_cell(expr.value, expr.type)
         case Call():
-            return _call(expr, row, types)
+            return _call_knowledge(expr, row, types)
         case Cast():
             source = type_of(expr.arg, types)
-            return _cast(operand(_know(expr.arg, row, types), source), source, expr.type)
+            return _cast_knowledge(to_operand(_knowledge(expr.arg, row, types), source), source, expr.type)
         case Case():
-            return _case(expr, row, types)
+            return _case_knowledge(expr, row, types)
     raise AssertionError(expr)
 
 
-def exactly(value: Value, type: DataType) -> Operand:
+def exact_cell(value: Value, type: DataType) -> Operand:
     if type == BOOL:
         assert value is None or isinstance(value, bool)
         return Mask.exactly(value)
     return Range.exactly(value)
 
 
-def operand(known: Known, type: DataType) -> Operand:
+def to_operand(known: CellKnowledge, type: DataType) -> Operand:
     """The knowledge as expressions use it: a mask if Boolean, else a range. Of a latest value only the final one is
     known, since a later one may be anything."""
-    if isinstance(known, Once | Latest):
-        known = known.range()
+    if isinstance(known, OnceValue | LatestValue):
+        known = known.to_range()
     if isinstance(known, Mask):
         return known
     if not isinstance(known, Range):
         return Range(nulls=NEVER, now=True)  # a nested relation: never NULL, and no operator asks for more
     if type != BOOL:
         return known
-    return Mask.of(
+    return Mask.from_truths(
         (v for v in (True, False, None) if known.contains(v)), None if known.now is None else bool(known.now)
     )
 
 
-def values_of(known: Operand) -> frozenset[Value] | None:
+def possible_values(known: Operand) -> frozenset[Value] | None:
     """All values possible, if they can be counted."""
     if isinstance(known, Mask):
         return known.possible
@@ -89,66 +89,66 @@ def values_of(known: Operand) -> frozenset[Value] | None:
     return frozenset((known.lo,) if known.nulls is NEVER else (known.lo, None))
 
 
-def collected(values: frozenset[Value], type: DataType, now: Value) -> Operand:
+def operand_from_values(values: frozenset[Value], type: DataType, now: Value) -> Operand:
     if type == BOOL:
-        return Mask.of(values, now)  # type: ignore[arg-type]  # Booleans and NULL, since the type says so
+        return Mask.from_truths(values, now)  # type: ignore[arg-type]  # Booleans and NULL, since the type says so
     return hull([Range.exactly(v) for v in values], now)
 
 
-def unknown(type: DataType, nullable: bool, now: Value) -> Operand:
+def unknown_operand(type: DataType, nullable: bool, now: Value) -> Operand:
     """Nothing is known but whether it may be NULL."""
     if type == BOOL:
-        return Mask.of((True, False, None) if nullable else (True, False), now)  # type: ignore[arg-type]
+        return Mask.from_truths((True, False, None) if nullable else (True, False), now)  # type: ignore[arg-type]
     return Range(None, None, MAYBE if nullable else NEVER, now)
 
 
 # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _call(call: Call, row: Mapping[str, Known], types: Mapping[str, DataType]) -> Operand:
+def _call_knowledge(call: Call, row: Mapping[str, CellKnowledge], types: Mapping[str, DataType]) -> Operand:
     signature = signature_of(call, types)
-    operands = [operand(_know(a, row, types), t) for a, t in zip(call.args, signature.args, strict=True)]
-    name, scalar = call.function, SCALARS[call.function]
+    operands = [to_operand(_knowledge(a, row, types), t) for a, t in zip(call.args, signature.args, strict=True)]
+    name, scalar = call.function, SCALAR_FUNCTIONS[call.function]
     now = evaluate(name, tuple(o.now for o in operands), signature)
     if name in ("and", "or"):
         masks = [o for o in operands if isinstance(o, Mask)]
         return reduce(lambda a, b: image(lambda x, y: evaluate(name, (x, y), signature), a, b), masks)  # type: ignore[arg-type,return-value]
-    possible = [p for o in operands if (p := values_of(o)) is not None]
+    possible = [p for o in operands if (p := possible_values(o)) is not None]
     if len(possible) == len(operands) and prod(map(len, possible)) <= limits.combinations_max:
         results = frozenset(evaluate(name, values, signature) for values in product(*possible))
-        return collected(results, signature.result, now)
+        return operand_from_values(results, signature.result, now)
     ranges = [o for o in operands if isinstance(o, Range)]
     if len(ranges) < len(operands):
-        return unknown(signature.result, nullable=True, now=now)
+        return unknown_operand(signature.result, nullable=True, now=now)
     if name in COMPARISONS:
-        return Mask(compare(name, *ranges), now)  # type: ignore[arg-type]
+        return Mask(comparison_truths(name, *ranges), now)  # type: ignore[arg-type]
     if name in NULL_TESTS:
-        return Mask(test_null(name, ranges), now)  # type: ignore[arg-type]
-    if name in _CHOICES:
-        return _CHOICES[name](ranges, now)
+        return Mask(null_test_truths(name, ranges), now)  # type: ignore[arg-type]
+    if name in _CHOICE_FUNCTIONS:
+        return _CHOICE_FUNCTIONS[name](ranges, now)
     if scalar.strict:
-        found = strict_image(scalar, ranges, signature, now)
-        if found is not None:
-            return operand(found, signature.result)
-        return unknown(signature.result, scalar.partial or any(r.nulls is MAYBE for r in ranges), now)
-    return unknown(signature.result, nullable=name != "concat", now=now)
+        image_range = strict_image(scalar, ranges, signature, now)
+        if image_range is not None:
+            return to_operand(image_range, signature.result)
+        return unknown_operand(signature.result, scalar.partial or any(r.nulls is MAYBE for r in ranges), now)
+    return unknown_operand(signature.result, nullable=name != "concat", now=now)
 
 
 def _coalesce(ranges: list[Range], now: Value) -> Range:
-    reached = []
+    possible_operands = []
     for r in ranges:
-        reached.append(r)
+        possible_operands.append(r)
         if r.nulls is NEVER:
             break
-    chosen = hull(reached, now)
+    chosen = hull(possible_operands, now)
     if chosen.nulls is ONLY:
         return chosen
-    return Range(chosen.lo, chosen.hi, MAYBE if all(r.nulls is not NEVER for r in reached) else NEVER, now)
+    return Range(chosen.lo, chosen.hi, MAYBE if all(r.nulls is not NEVER for r in possible_operands) else NEVER, now)
 
 
 def _nullif(ranges: list[Range], now: Value) -> Range:
     value, other = ranges
-    equal = compare("=", value, other)
+    equal = comparison_truths("=", value, other)
     if equal == {True} or value.nulls is ONLY:
         return Range.exactly(None)
     return Range(value.lo, value.hi, MAYBE if True in equal else value.nulls, now)
@@ -156,65 +156,65 @@ def _nullif(ranges: list[Range], now: Value) -> Range:
 
 def _greatest(ranges: list[Range], now: Value) -> Range:
     """NULLs are passed over: only those that cannot be NULL are sure to take part."""
-    around = hull(ranges, now)
-    sure = [r for r in ranges if r.nulls is NEVER]
-    if not sure:
-        return around
-    return Range(reduce(later, (r.lo for r in sure)), around.hi, NEVER, now)
+    hull_range = hull(ranges, now)
+    never_null = [r for r in ranges if r.nulls is NEVER]
+    if not never_null:
+        return hull_range
+    return Range(reduce(max_lower_bound, (r.lo for r in never_null)), hull_range.hi, NEVER, now)
 
 
 def _least(ranges: list[Range], now: Value) -> Range:
-    around = hull(ranges, now)
-    sure = [r for r in ranges if r.nulls is NEVER]
-    if not sure:
-        return around
-    return Range(around.lo, reduce(earlier, (r.hi for r in sure)), NEVER, now)
+    hull_range = hull(ranges, now)
+    never_null = [r for r in ranges if r.nulls is NEVER]
+    if not never_null:
+        return hull_range
+    return Range(hull_range.lo, reduce(min_upper_bound, (r.hi for r in never_null)), NEVER, now)
 
 
-_CHOICES = {"coalesce": _coalesce, "nullif": _nullif, "greatest": _greatest, "least": _least}
+_CHOICE_FUNCTIONS = {"coalesce": _coalesce, "nullif": _nullif, "greatest": _greatest, "least": _least}
 
 
 # ── casts and cases ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _cast(known: Operand, source: DataType, target: DataType) -> Operand:
+def _cast_knowledge(known: Operand, source: DataType, target: DataType) -> Operand:
     if source == target:
         return known
     now = cast(known.now, source, target)
-    values = values_of(known)
+    values = possible_values(known)
     if values is not None:
-        return collected(frozenset(cast(v, source, target) for v in values), target, now)
+        return operand_from_values(frozenset(cast(v, source, target) for v in values), target, now)
     assert isinstance(known, Range)
-    if not cast_is_monotone(source, target):
-        return unknown(target, source.name == "string" or known.nulls is MAYBE, now)
+    if not is_monotone_cast(source, target):
+        return unknown_operand(target, source.name == "string" or known.nulls is MAYBE, now)
     lo, hi = cast(known.lo, source, target), cast(known.hi, source, target)
     if (lo is None and known.lo is not None) or (hi is None and known.hi is not None):
         return Range.bottom(now=now)
     return Range(lo, hi, known.nulls, now)
 
 
-def _case(case: Case, row: Mapping[str, Known], types: Mapping[str, DataType]) -> Operand:
+def _case_knowledge(case: Case, row: Mapping[str, CellKnowledge], types: Mapping[str, DataType]) -> Operand:
     """The hull of the branches not excluded; `now` is that of the current one."""
     result_type = type_of(case, types)
-    reached: list[Operand] = []
+    possible_results: list[Operand] = []
     now: Value = None
-    decided = excluded = False
+    is_current_decided = is_rest_excluded = False
     for condition, result in case.branches:
-        when = operand(_know(condition, row, types), BOOL)
-        assert isinstance(when, Mask)
-        if when.gone:
+        condition_mask = to_operand(_knowledge(condition, row, types), BOOL)
+        assert isinstance(condition_mask, Mask)
+        if condition_mask.is_permanently_hidden:
             continue
-        branch = operand(_know(result, row, types), result_type)
-        reached.append(branch)
-        if when.shown and not decided:
-            now, decided = branch.now, True
-        if when.stays:
-            excluded = True
+        branch = to_operand(_knowledge(result, row, types), result_type)
+        possible_results.append(branch)
+        if condition_mask.is_shown and not is_current_decided:
+            now, is_current_decided = branch.now, True
+        if condition_mask.is_permanently_shown:
+            is_rest_excluded = True
             break
-    if not excluded:
-        reached.append(operand(_know(case.otherwise, row, types), result_type))
-        now = now if decided else reached[-1].now
+    if not is_rest_excluded:
+        possible_results.append(to_operand(_knowledge(case.otherwise, row, types), result_type))
+        now = now if is_current_decided else possible_results[-1].now
     if result_type == BOOL:
-        possible = frozenset[bool | None]().union(*(b.possible for b in reached if isinstance(b, Mask)))
+        possible = frozenset[bool | None]().union(*(b.possible for b in possible_results if isinstance(b, Mask)))
         return Mask(possible, now)  # type: ignore[arg-type]
-    return hull([b for b in reached if isinstance(b, Range)], now)
+    return hull([b for b in possible_results if isinstance(b, Range)], now)

@@ -7,7 +7,7 @@ from enum import Enum
 
 from smile.algebra.heading import Heading
 from smile.algebra.types import DataType
-from smile.knowledge.seals import Reach, Seal, Ties
+from smile.knowledge.seals import Reach, Seal, TimeConstraints
 from smile.knowledge.symbolic import ONE, Bound, Interval
 
 
@@ -19,17 +19,17 @@ class Direction(Enum):
     DOWN = "down"
     EITHER = "either"
 
-    def with_(self, other: "Direction") -> "Direction":
+    def combine(self, other: "Direction") -> "Direction":
         if Direction.FIXED in (self, other):
             return other if self is Direction.FIXED else self
         return self if self is other else Direction.EITHER
 
     @property
-    def flipped(self) -> "Direction":
+    def opposite(self) -> "Direction":
         return {Direction.UP: Direction.DOWN, Direction.DOWN: Direction.UP}.get(self, self)
 
 
-class Course(Enum):
+class MaskDirection(Enum):
     """How a mask moves while its row is known. Rises and falls that the name implies are for good."""
 
     DECIDED = "decided on arrival"
@@ -46,17 +46,17 @@ class MaskType:
     `final_true`: T can be reached before the end of time; without it a row that is shown may always vanish yet.
     """
 
-    course: Course = Course.DECIDED
+    direction: MaskDirection = MaskDirection.DECIDED
     steps: Bound = ONE
-    final_true: bool = True
+    can_be_final_true: bool = True
 
     @property
     def never_falls(self) -> bool:
-        return self.course in (Course.DECIDED, Course.RISES)
+        return self.direction in (MaskDirection.DECIDED, MaskDirection.RISES)
 
     @property
     def falls_for_good(self) -> bool:
-        return self.course in (Course.FALLS, Course.PEAKS)
+        return self.direction in (MaskDirection.FALLS, MaskDirection.PEAKS)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ColumnType:
     nullable: bool = True
     null_evolves: bool = False
     mask: MaskType | None = None
-    by_default: bool = False
+    has_default: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,17 +96,17 @@ class RelationType:
     steps: Bound
     events: Bound
     seals: Mapping[str, Seal] = field(default_factory=dict)
-    ties: Ties = field(default_factory=Ties)
+    constraints: TimeConstraints = field(default_factory=TimeConstraints)
     reach: Reach = field(default_factory=dict)
-    forgets: bool = False
+    can_become_absent: bool = False
 
     @property
     def never_leaves(self) -> bool:
         return self.mask.never_falls
 
     @property
-    def is_history(self) -> bool:
+    def is_append_only(self) -> bool:
         """Every row is final when it appears: a stream, or what restricts and extends one."""
         tick = self.heading.tick
-        own = bool(tick) and all(seal == Seal.of(tick[0]) for seal in self.seals.values())
-        return own and self.never_leaves and not any(c.evolves for c in self.columns.values())
+        seals_at_tick = bool(tick) and all(seal == Seal.from_column(tick[0]) for seal in self.seals.values())
+        return seals_at_tick and self.never_leaves and not any(c.evolves for c in self.columns.values())

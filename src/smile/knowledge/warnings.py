@@ -5,25 +5,25 @@ from collections.abc import Iterator
 from smile.algebra import mmpl, trees
 from smile.algebra.printer import print_expression
 from smile.errors import Diagnostic
-from smile.knowledge.analysis import Analysis
-from smile.knowledge.expression_types import Columns, expression_type
-from smile.knowledge.memory import Memories
+from smile.knowledge.analysis import TypeAnalysis
+from smile.knowledge.expression_types import ColumnTypes, expression_type
+from smile.knowledge.state_retention import StateAnalysis
 
 
-def warnings(program: mmpl.Program, analysis: Analysis) -> tuple[Diagnostic, ...]:
-    memories = Memories(program, analysis)
-    found: list[Diagnostic] = []
+def program_warnings(program: mmpl.Program, analysis: TypeAnalysis) -> tuple[Diagnostic, ...]:
+    state_analysis = StateAnalysis(program, analysis)
+    diagnostics: list[Diagnostic] = []
     for stream in program.streams:
-        found += _impossible(stream, analysis.relations[stream.name].columns)
+        diagnostics += _contradictory_checks(stream, analysis.relations[stream.name].columns)
     for view in program.views:
         for node in trees.walk(view.body):
-            found += _endless(view, node, memories)
+            diagnostics += _unbounded_state(view, node, state_analysis)
             if isinstance(node, mmpl.Restrict):
-                found += _decided(node, analysis.of(node.input).columns, view)
-    return tuple(dict.fromkeys(found))
+                diagnostics += _constant_predicates(node, analysis.relation_type(node.input).columns, view)
+    return tuple(dict.fromkeys(diagnostics))
 
 
-def _impossible(stream: mmpl.StreamDef, columns: Columns) -> Iterator[Diagnostic]:
+def _contradictory_checks(stream: mmpl.StreamDef, columns: ColumnTypes) -> Iterator[Diagnostic]:
     for name, column in columns.items():
         lo, hi = (column.range.lo.number, column.range.hi.number) if column.range is not None else (None, None)
         if lo is not None and hi is not None and lo > hi:
@@ -31,27 +31,27 @@ def _impossible(stream: mmpl.StreamDef, columns: Columns) -> Iterator[Diagnostic
             yield Diagnostic("W002", message, stream.span)
 
 
-def _endless(view: mmpl.ViewDef, node: mmpl.Rel, memories: Memories) -> Iterator[Diagnostic]:
-    for memory in memories.of(node):
-        if memory.endless is not None:
-            endless = memory.endless
+def _unbounded_state(view: mmpl.ViewDef, node: mmpl.Rel, memories: StateAnalysis) -> Iterator[Diagnostic]:
+    for retention in memories.state_of(node):
+        if retention.unbounded is not None:
+            unbounded = retention.unbounded
             yield Diagnostic(
                 "W001",
-                f"{view.name} keeps {memory.what} for good, one more for every new {endless.column}: {endless.why}",
+                f"{view.name} keeps {retention.description} for good, one more for every new {unbounded.column}: {unbounded.reason}",
                 node.span or view.span,
-                f"{endless.remedy}, and the state can be dropped.",
+                f"{unbounded.remedy}, and the state can be dropped.",
             )
 
 
-def _decided(node: mmpl.Restrict, columns: Columns, view: mmpl.ViewDef) -> Iterator[Diagnostic]:
+def _constant_predicates(node: mmpl.Restrict, columns: ColumnTypes, view: mmpl.ViewDef) -> Iterator[Diagnostic]:
     for predicate in trees.conjuncts(node.predicate):
-        answer = _answer(predicate, columns)
-        if answer is not None:
-            text = f"{print_expression(predicate)} is always {'true' if answer else 'false'}, whatever is published"
+        truth = _constant_truth(predicate, columns)
+        if truth is not None:
+            text = f"{print_expression(predicate)} is always {'true' if truth else 'false'}, whatever is published"
             yield Diagnostic("W002", text, predicate.span or node.span or view.span)
 
 
-def _answer(predicate: mmpl.Expr, columns: Columns) -> bool | None:
+def _constant_truth(predicate: mmpl.Expr, columns: ColumnTypes) -> bool | None:
     """What a comparison comes to for all values its operands can have."""
     if not (isinstance(predicate, mmpl.Call) and predicate.function in ("<", "<=", ">", ">=", "=")):
         return None
@@ -59,12 +59,12 @@ def _answer(predicate: mmpl.Expr, columns: Columns) -> bool | None:
     if a.range is None or b.range is None or a.nullable or b.nullable:
         return None
     lower, upper = (b.range, a.range) if predicate.function in (">", ">=") else (a.range, b.range)
-    below, above = (lower.hi - upper.lo).limit, (lower.lo - upper.hi).limit
-    if below is None or above is None:
+    difference_max, difference_min = (lower.hi - upper.lo).limit, (lower.lo - upper.hi).limit
+    if difference_max is None or difference_min is None:
         return None
-    strict = predicate.function in ("<", ">")
+    is_strict = predicate.function in ("<", ">")
     if predicate.function == "=":
-        return False if below < 0 or above > 0 else None
-    if below < 0 or (below == 0 and not strict):
+        return False if difference_max < 0 or difference_min > 0 else None
+    if difference_max < 0 or (difference_max == 0 and not is_strict):
         return True
-    return False if above > 0 or (above == 0 and strict) else None
+    return False if difference_min > 0 or (difference_min == 0 and is_strict) else None

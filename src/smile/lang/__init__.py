@@ -1,13 +1,13 @@
 """Text to statements, and back. Nothing here knows what a name means."""
 
-from smile.lang.nodes import Best, Latest, NestedGroup, Silence, StreamFunction
-from smile.lang.parser import parse, unread_names
+from smile.lang.nodes import BestClause, Latest, NestedGroup, SilenceCall, StreamFunction
+from smile.lang.parser import parse, unparsed_names
 from smile.lang.printer import print_expression, print_statement, print_statements
 from smile.lang.spans import span_of
 from smile.lang.statements import ColumnDecl, CreateDomain, CreateStream, CreateView, Name, Statement, Subscribe
 
 __all__ = [
-    "Best",
+    "BestClause",
     "ColumnDecl",
     "CreateDomain",
     "CreateStream",
@@ -15,7 +15,7 @@ __all__ = [
     "Latest",
     "Name",
     "NestedGroup",
-    "Silence",
+    "SilenceCall",
     "Statement",
     "StreamFunction",
     "Subscribe",
@@ -24,5 +24,5 @@ __all__ = [
     "print_statement",
     "print_statements",
     "span_of",
-    "unread_names",
+    "unparsed_names",
 ]

@@ -3,45 +3,45 @@
 from sqlglot.tokenizer_core import Token, TokenType
 
 from smile.errors import Diagnostic, SmileError
-from smile.lang.cursor import Cursor
-from smile.lang.expressions import Expected
-from smile.lang.lexer import cut, span_of_token
+from smile.lang.cursor import TokenCursor
+from smile.lang.expression_parser import UnexpectedTokenError
+from smile.lang.lexer import span_of_token, split_statements
 from smile.source import Source
 
-Value = str | int | float | bool
+ConditionValue = str | int | float | bool
 
-_TYPED = ("DATE", "TIMESTAMP", "TIME", "INTERVAL")
+_TYPED_LITERAL_WORDS = ("DATE", "TIMESTAMP", "TIME", "INTERVAL")
 """DATE '2024-05-31' and its like: the broker reads the text as the column's type says."""
 
 
-def parse_condition(source: Source) -> dict[str, Value]:
+def parse_condition(source: Source) -> dict[str, ConditionValue]:
     """Values by column; the text may begin with WHERE. What is wrong is E099, with its place."""
-    pieces = list(cut(source.text))
-    for piece in pieces:
-        if piece.problem:
-            raise SmileError(piece.problem)
-    cursor = Cursor([token for piece in pieces for token in piece.tokens], source.text)
-    found: dict[str, Value] = {}
+    statements = list(split_statements(source.text))
+    for statement in statements:
+        if statement.problem:
+            raise SmileError(statement.problem)
+    cursor = TokenCursor([token for statement in statements for token in statement.tokens], source.text)
+    values: dict[str, ConditionValue] = {}
     try:
         cursor.skip("WHERE")
         while True:
-            column = cursor.name("a column")
+            column = cursor.read_name("a column")
             cursor.expect("=")
-            if column.text in found:
+            if column.text in values:
                 raise SmileError(Diagnostic("E099", f"{column} is given twice", column.span))
-            found[column.text] = _literal(cursor)
+            values[column.text] = _read_literal(cursor)
             if cursor.token is None:
-                return found
+                return values
             cursor.expect("AND")
-    except Expected as missing:
-        raise _refused(missing, source) from None
+    except UnexpectedTokenError as unexpected:
+        raise _condition_error(unexpected, source) from None
 
 
-def _literal(cursor: Cursor) -> Value:
-    for word in _TYPED:
-        if cursor.is_word(word):
+def _read_literal(cursor: TokenCursor) -> ConditionValue:
+    for word in _TYPED_LITERAL_WORDS:
+        if cursor.is_at(word):
             cursor.skip(word)
-            return _text(cursor.token, cursor)
+            return _read_text(cursor.token, cursor)
     if cursor.skip("TRUE"):
         return True
     if cursor.skip("FALSE"):
@@ -50,22 +50,22 @@ def _literal(cursor: Cursor) -> Value:
     token = cursor.token
     if token is None or token.token_type != TokenType.NUMBER:
         if sign:
-            raise Expected("a number", token)
-        return _text(token, cursor)
-    cursor.at += 1
+            raise UnexpectedTokenError("a number", token)
+        return _read_text(token, cursor)
+    cursor.index += 1
     return int(sign + token.text) if token.text.isdigit() else float(sign + token.text)
 
 
-def _text(token: Token | None, cursor: Cursor) -> str:
+def _read_text(token: Token | None, cursor: TokenCursor) -> str:
     if token is None or token.token_type not in (TokenType.STRING, TokenType.HEX_STRING):
-        raise Expected("a value", token)
-    cursor.at += 1
+        raise UnexpectedTokenError("a value", token)
+    cursor.index += 1
     return token.text if token.token_type == TokenType.STRING else f"\\x{token.text}"
 
 
-def _refused(missing: Expected, source: Source) -> SmileError:
-    token = missing.token
-    found = "the end" if token is None else source.text[token.start : token.end + 1]
-    message = f"expected {missing.what} but found {found}"
+def _condition_error(unexpected: UnexpectedTokenError, source: Source) -> SmileError:
+    token = unexpected.token
+    actual = "the end" if token is None else source.text[token.start : token.end + 1]
+    message = f"expected {unexpected.expected} but found {actual}"
     hint = "A condition is column = value, or several of them with AND; for more, write a view."
     return SmileError(Diagnostic("E099", message, span_of_token(token) if token else None, hint))

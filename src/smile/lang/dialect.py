@@ -9,25 +9,25 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.tokenizer_core import Token, TokenType
 
 from smile.errors import error
-from smile.lang.expressions import Expected, ExpressionParser
+from smile.lang.expression_parser import ExpressionParser, UnexpectedTokenError
 from smile.lang.lexer import span_of_token
-from smile.lang.nodes import Best, StreamFunction
-from smile.lang.spans import widen
+from smile.lang.nodes import BestClause, StreamFunction
+from smile.lang.spans import widen_span
 from smile.source import Span
 
-_WINDOWS = {"TUMBLE": 1, "HOP": 2, "LAST": 1}
+_WINDOW_INTERVAL_COUNTS = {"TUMBLE": 1, "HOP": 2, "LAST": 1}
 """Functions from a stream to its windows, with the number of their intervals."""
 
 
 class SmileParser(ExpressionParser):
     def reset(self) -> None:
         super().reset()
-        self._selects: list[Token] = []
+        self._select_tokens: list[Token] = []
 
     def expression(self, instance: Any, token: Token | None = None, comments: list[str] | None = None) -> Any:
         node = super().expression(instance, token, comments)
         if isinstance(node, exp.Select):
-            widen(node, span_of_token(self._selects[-1]))
+            widen_span(node, span_of_token(self._select_tokens[-1]))
         return node
 
     def _parse_statement(self) -> exp.Expr | None:
@@ -35,26 +35,26 @@ class SmileParser(ExpressionParser):
 
     def _parse_select_query(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         self.expect(self._curr.token_type != TokenType.FROM, "SELECT")
-        self._selects.append(self._curr)
+        self._select_tokens.append(self._curr)
         node = super()._parse_select_query(*args, **kwargs)
-        self._selects.pop()
+        self._select_tokens.pop()
         return node
 
     def _parse_query_modifiers(self, this: Any) -> Any:
         this = super()._parse_query_modifiers(this)
-        if isinstance(this, exp.Select) and self._at_best():
+        if isinstance(this, exp.Select) and self._is_at_best():
             this.set("best", self._parse_best())
-            if self._match_set(self.QUERY_MODIFIER_PARSERS, advance=False) or self._at_best():
+            if self._match_set(self.QUERY_MODIFIER_PARSERS, advance=False) or self._is_at_best():
                 raise error(
                     "E010",
                     f"{self._curr.text.upper()} cannot follow BEST",
                     span_of_token(self._curr),
                     "BEST is a query's last clause; read from a subquery to go on.",
                 )
-            widen(this, span_of_token(self._prev))
+            widen_span(this, span_of_token(self._prev))
         return this
 
-    def _at_best(self) -> bool:
+    def _is_at_best(self) -> bool:
         return (
             self._curr.token_type == TokenType.VAR
             and self._curr.text.upper() == "BEST"
@@ -72,8 +72,8 @@ class SmileParser(ExpressionParser):
         if self._match_text_seq("PER"):
             per = self._parse_csv(self._parse_column)
             self.expect(per, "a column")
-        best: exp.Expr = self.expression(Best(this=k, by=by, per=per or None))
-        widen(best, span_of_token(first))
+        best: exp.Expr = self.expression(BestClause(this=k, by=by, per=per or None))
+        widen_span(best, span_of_token(first))
         return best
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -83,7 +83,7 @@ class SmileParser(ExpressionParser):
             node = super()._parse_table(*args, **kwargs)
             stars = [t for t in self._tokens[first : self._index] if t.token_type == TokenType.STAR]
             if stars and isinstance(node, exp.Table):  # which sqlglot overlooks after a table's name
-                raise Expected(None, stars[0])
+                raise UnexpectedTokenError(None, stars[0])
             return node
         if alias := self._parse_table_alias():
             function.set("alias", alias)
@@ -91,12 +91,12 @@ class SmileParser(ExpressionParser):
 
     def _parse_table_alias(self, alias_tokens: Any = None) -> exp.TableAlias | None:
         self._expect_name_after_as()
-        return None if self._at_best() else super()._parse_table_alias(alias_tokens)
+        return None if self._is_at_best() else super()._parse_table_alias(alias_tokens)
 
     def _parse_cte(self) -> Any:
         cte = super()._parse_cte()
         if cte is None:  # and it has gone back to the name
-            raise Expected("AS", self._next or None)
+            raise UnexpectedTokenError("AS", self._next or None)
         return cte
 
     def _parse_string_as_identifier(self) -> None:
@@ -115,13 +115,13 @@ class SmileParser(ExpressionParser):
             self.expect(function, "TUMBLE or HOP")
             self._match_r_paren()
             return function
-        if name != "MERGE" and name not in _WINDOWS:
+        if name != "MERGE" and name not in _WINDOW_INTERVAL_COUNTS:
             return None
         first = self._curr
         self._advance(2)
         node = self._parse_merge_call() if name == "MERGE" else self._parse_window_call(name, first)
         self._match_r_paren()
-        widen(node, Span(first.start, self._prev.end + 1))
+        widen_span(node, Span(first.start, self._prev.end + 1))
         return node
 
     def _parse_merge_call(self) -> exp.Expr:
@@ -131,15 +131,15 @@ class SmileParser(ExpressionParser):
     def _parse_window_call(self, name: str, first: Token) -> exp.Expr:
         relation = self._parse_relation()
         self.expect(self._match(TokenType.COMMA), ",")
-        described = self._match_text_seq("DESCRIPTOR")
-        column = self._parse_wrapped(self._parse_column, optional=not described)
+        has_descriptor = self._match_text_seq("DESCRIPTOR")
+        column = self._parse_wrapped(self._parse_column, optional=not has_descriptor)
         self.expect(isinstance(column, exp.Column), "a column")
         self.expect(self._match(TokenType.COMMA), ",")
         intervals = self._parse_csv(self._parse_bitwise)
-        if len(intervals) != _WINDOWS[name]:
-            takes = "two intervals, slide and size" if name == "HOP" else "one interval"
+        if len(intervals) != _WINDOW_INTERVAL_COUNTS[name]:
+            expected = "two intervals, slide and size" if name == "HOP" else "one interval"
             last = self._curr if self._curr.token_type == TokenType.R_PAREN else self._prev
-            raise error("E032", f"{name} takes {takes}", Span(first.start, last.end + 1))
+            raise error("E032", f"{name} takes {expected}", Span(first.start, last.end + 1))
         node: exp.Expr = self.expression(
             StreamFunction(this=name.lower(), relations=[relation], column=column, intervals=intervals)
         )
@@ -154,7 +154,7 @@ class SmileParser(ExpressionParser):
             query = self._parse_wrapped(self._parse_ddl_select)
             self.expect(query is not None, "SELECT")
             subquery: exp.Expr = self.expression(exp.Subquery(this=query))
-            widen(subquery, span_of_token(first))
+            widen_span(subquery, span_of_token(first))
             return subquery
         if self._next.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
             self._match_text_seq("TABLE")
@@ -170,12 +170,12 @@ class SmileParser(ExpressionParser):
             comma: exp.Join = self.expression(exp.Join(this=table))
             return comma
         index = self._index
-        words = self._parse_join_parts()
+        join_words = self._parse_join_parts()
         if not self._match(TokenType.JOIN):
             self._retreat(index)
             return None
         parts: dict[str, Any] = {
-            key: word.text.upper() for key, word in zip(("method", "side", "kind"), words, strict=True) if word
+            key: word.text.upper() for key, word in zip(("method", "side", "kind"), join_words, strict=True) if word
         }
         parts["this"] = self._parse_table()
         self.expect(parts["this"] is not None, "a stream or view")
@@ -186,32 +186,32 @@ class SmileParser(ExpressionParser):
             parts["using"] = self._parse_wrapped_csv(lambda: self._parse_id_var(any_token=False))
             self.expect(parts["using"], "a column")
         elif parts.get("kind") != "CROSS" and parts.get("method") != "NATURAL":
-            raise Expected("ON or USING", self._curr or None)
+            raise UnexpectedTokenError("ON or USING", self._curr or None)
         join: exp.Join = self.expression(exp.Join(**parts))
-        widen(join, span_of_token(first))
+        widen_span(join, span_of_token(first))
         return join
 
 
-def _traced(parse: Callable[..., Any]) -> Callable[..., Any]:
+def _record_span(parse: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(parse)
-    def tracing(self: SmileParser, *args: Any, **kwargs: Any) -> Any:
+    def parse_and_record(self: SmileParser, *args: Any, **kwargs: Any) -> Any:
         first = self._index
         node = parse(self, *args, **kwargs)
         if isinstance(node, exp.Expr) and self._index > first:
-            widen(node, Span(self._tokens[first].start, self._prev.end + 1))
+            widen_span(node, Span(self._tokens[first].start, self._prev.end + 1))
         return node
 
-    return tracing
+    return parse_and_record
 
 
-_TRACED = """
+_RECORDED_RULES = """
     _parse_select _parse_with _parse_cte _parse_from _parse_table _parse_table_alias
     _parse_where _parse_group _parse_having _parse_order _parse_ordered _parse_limit
     _parse_range _parse_in _parse_unary _parse_primary _parse_paren _parse_case
     _parse_column _parse_function _parse_id_var _parse_lambda
 """
-for _name in _TRACED.split():
-    setattr(SmileParser, _name, _traced(getattr(SmileParser, _name)))
+for _name in _RECORDED_RULES.split():
+    setattr(SmileParser, _name, _record_span(getattr(SmileParser, _name)))
 
 
 class SmileSQL(Postgres):

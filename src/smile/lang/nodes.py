@@ -12,7 +12,7 @@ from typing import ClassVar, cast
 from sqlglot import exp
 
 
-class Best(exp.Expression):
+class BestClause(exp.Expression):
     """`BEST k BY expr [DESC], … [PER column, …]`; a SELECT has it as `args["best"]`."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "by": True, "per": False}
@@ -30,7 +30,7 @@ class Best(exp.Expression):
         return self.args.get("per") or []
 
 
-class Silence(exp.Expression, exp.Condition):
+class SilenceCall(exp.Expression, exp.Condition):
     """`SILENCE(tick [PER column, …])`: the distance to the next event."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "per": False}

@@ -10,21 +10,21 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from smile import limits
 from smile.errors import Diagnostic, SmileError
-from smile.lang.cursor import Cursor, plain
-from smile.lang.definitions import read_statement
-from smile.lang.expressions import Expected
-from smile.lang.lexer import Piece, cut, span_of_token, too_deep
+from smile.lang.cursor import TokenCursor, unquoted_text
+from smile.lang.expression_parser import UnexpectedTokenError
+from smile.lang.lexer import StatementTokens, nesting_problem, span_of_token, split_statements
+from smile.lang.statement_parser import read_statement
 from smile.lang.statements import Statement
 from smile.source import Source, Span
 
 # Once, and not for each call: the limit is the whole process's, and others watch it while they run.
-sys.setrecursionlimit(max(sys.getrecursionlimit(), limits.frames_max))
+sys.setrecursionlimit(max(sys.getrecursionlimit(), limits.recursion_max))
 
 _COMMON_WORDS = """
     SELECT DISTINCT FROM WHERE GROUP ORDER HAVING LIMIT JOIN USING BETWEEN UNION SUBSCRIBE CREATE STREAM DOMAIN VIEW
     CHECK INTERVAL CASE WHEN THEN ELSE BEST
 """
-_WORDS = _COMMON_WORDS.split()
+_SUGGESTED_WORDS = _COMMON_WORDS.split()
 
 
 def parse(source: Source) -> tuple[list[Statement], list[Diagnostic]]:
@@ -32,15 +32,15 @@ def parse(source: Source) -> tuple[list[Statement], list[Diagnostic]]:
     statements: list[Statement] = []
     problems: list[Diagnostic] = []
     empty = True
-    for part, problem in _parts(source.text):
+    for statement_tokens, problem in _split_program(source.text):
         empty = False
         problems += [problem] if problem else []
-        read = _read(part, source.text)
-        if isinstance(read, Diagnostic):
-            problems.append(read)
+        result = _parse_statement(statement_tokens, source.text)
+        if isinstance(result, Diagnostic):
+            problems.append(result)
         else:
-            statements.append(read)
-        if len(problems) >= limits.statements_broken_max:
+            statements.append(result)
+        if len(problems) >= limits.syntax_errors_max:
             break
     if empty:
         hint = "A program has streams, views over them, and subscriptions to views."
@@ -48,11 +48,13 @@ def parse(source: Source) -> tuple[list[Statement], list[Diagnostic]]:
     return statements, [replace(problem, message=_printable(problem.message)) for problem in problems]
 
 
-def unread_names(source: Source) -> list[str]:
+def unparsed_names(source: Source) -> list[str]:
     """What the CREATE statements that cannot be read would have named: those who use it are not to blame."""
-    parts = [part for part, _ in _parts(source.text) if isinstance(_read(part, source.text), Diagnostic)]
-    begun = [part.tokens for part in parts if len(part.tokens) > 2 and plain(part.tokens[0]) == "CREATE"]
-    return [tokens[2].text for tokens in begun if plain(tokens[1]) in ("STREAM", "VIEW", "DOMAIN")]
+    unparsed = [
+        part for part, _ in _split_program(source.text) if isinstance(_parse_statement(part, source.text), Diagnostic)
+    ]
+    creations = [part.tokens for part in unparsed if len(part.tokens) > 2 and unquoted_text(part.tokens[0]) == "CREATE"]
+    return [tokens[2].text for tokens in creations if unquoted_text(tokens[1]) in ("STREAM", "VIEW", "DOMAIN")]
 
 
 def _printable(message: str) -> str:
@@ -60,85 +62,96 @@ def _printable(message: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
 
 
-def _parts(text: str) -> Iterator[tuple[Piece, Diagnostic | None]]:
+def _split_program(text: str) -> Iterator[tuple[StatementTokens, Diagnostic | None]]:
     """Every statement's tokens, with the error of a semicolon missing before it."""
-    for piece in cut(text):
-        yield from _at_missing_semicolons(piece)
+    for statement in split_statements(text):
+        yield from _split_at_missing_semicolons(statement)
 
 
-def _read(piece: Piece, text: str) -> Statement | Diagnostic:
-    if piece.problem:
-        return piece.problem
-    tokens = piece.tokens
+def _parse_statement(statement: StatementTokens, text: str) -> Statement | Diagnostic:
+    if statement.problem:
+        return statement.problem
+    tokens = statement.tokens
     try:
-        return read_statement(Cursor(tokens, text))
+        return read_statement(TokenCursor(tokens, text))
     except SmileError as failure:
         return failure.diagnostics[0]
-    except Expected as missing:
-        return _syntax_error(missing, piece, text)
+    except UnexpectedTokenError as unexpected:
+        return _syntax_error(unexpected, statement, text)
     except RecursionError:
-        return too_deep(_whole(tokens), limits.expression_depth_max)
+        return nesting_problem(_whole_span(tokens), limits.expression_depth_max)
     except SqlglotError:
-        return Diagnostic("E010", "the statement cannot be read", _whole(tokens))
+        return Diagnostic("E010", "the statement cannot be read", _whole_span(tokens))
 
 
-def _whole(tokens: list[Token]) -> Span:
+def _whole_span(tokens: list[Token]) -> Span:
     return Span(tokens[0].start, tokens[-1].end + 1)
 
 
-def _syntax_error(missing: Expected, piece: Piece, text: str) -> Diagnostic:
-    token = missing.token
+def _syntax_error(unexpected: UnexpectedTokenError, statement: StatementTokens, text: str) -> Diagnostic:
+    token = unexpected.token
     if token is not None:
-        span, found = span_of_token(token), _shown(text[token.start : token.end + 1])
-    elif piece.end < len(text):
-        found = text[piece.end] if text[piece.end] == ";" else text[piece.end :].split(maxsplit=1)[0]
-        span = Span(piece.end, piece.end + len(found))
+        span, actual = span_of_token(token), _shorten(text[token.start : token.end + 1])
+    elif statement.end < len(text):
+        actual = text[statement.end] if text[statement.end] == ";" else text[statement.end :].split(maxsplit=1)[0]
+        span = Span(statement.end, statement.end + len(actual))
     else:
-        end = piece.tokens[-1].end + 1
-        span, found = Span(end, end), "the end"
-    message = f"expected {missing.what} but found {found}" if missing.what else f"unexpected {found}"
-    return Diagnostic("E010", message, span, _misspelling(piece.tokens, token))
+        end = statement.tokens[-1].end + 1
+        span, actual = Span(end, end), "the end"
+    message = f"expected {unexpected.expected} but found {actual}" if unexpected.expected else f"unexpected {actual}"
+    return Diagnostic("E010", message, span, _spelling_hint(statement.tokens, token))
 
 
-def _shown(written: str) -> str:
+def _shorten(written: str) -> str:
     words = " ".join(written.split())
     return words if len(words) <= 40 else f"{words[:39]}…"
 
 
-def _misspelling(tokens: list[Token], found: Token | None) -> str | None:
+def _spelling_hint(tokens: list[Token], unexpected: Token | None) -> str | None:
     """`SELECT a FORM s` goes wrong at `s`, one word after the misspelt one, which was taken for a name."""
-    at = next((i for i, token in enumerate(tokens) if token is found), len(tokens))
-    for token in tokens[max(at - 1, 0) : at + 1]:
-        word = plain(token)
-        like = [w for w in _WORDS if abs(len(w) - len(word)) <= 1]
-        if token.token_type == TokenType.VAR and word not in like and (near := get_close_matches(word, like, 1, 0.75)):
-            return f"Did you mean {near[0]}?"
+    index = next((i for i, token in enumerate(tokens) if token is unexpected), len(tokens))
+    for token in tokens[max(index - 1, 0) : index + 1]:
+        word = unquoted_text(token)
+        candidates = [w for w in _SUGGESTED_WORDS if abs(len(w) - len(word)) <= 1]
+        if (
+            token.token_type == TokenType.VAR
+            and word not in candidates
+            and (close_matches := get_close_matches(word, candidates, 1, 0.75))
+        ):
+            return f"Did you mean {close_matches[0]}?"
     return None
 
 
-def _at_missing_semicolons(piece: Piece) -> Iterator[tuple[Piece, Diagnostic | None]]:
+def _split_at_missing_semicolons(statement: StatementTokens) -> Iterator[tuple[StatementTokens, Diagnostic | None]]:
     """A piece in which another statement starts, as the statements it should have been."""
-    tokens, first = piece.tokens, 0
+    tokens, first = statement.tokens, 0
     problem = None
-    for at in range(1, len(tokens)):
-        if _starts_statement(tokens, at):
-            yield Piece(tokens[first:at], tokens[at].start), problem
-            word = tokens[at].text.upper()
-            problem = Diagnostic("E010", f"expected ; before {word}", span_of_token(tokens[at]))
-            first = at
-    yield Piece(tokens[first:], piece.end, piece.problem), problem
+    for index in range(1, len(tokens)):
+        if _starts_statement(tokens, index):
+            yield StatementTokens(tokens[first:index], tokens[index].start), problem
+            word = tokens[index].text.upper()
+            problem = Diagnostic("E010", f"expected ; before {word}", span_of_token(tokens[index]))
+            first = index
+    yield StatementTokens(tokens[first:], statement.end, statement.problem), problem
 
 
-def _starts_statement(tokens: list[Token], at: int) -> bool:
-    word = plain(tokens[at])
-    following = plain(tokens[at + 1]) if at + 1 < len(tokens) else ""
+def _starts_statement(tokens: list[Token], index: int) -> bool:
+    word = unquoted_text(tokens[index])
+    next_text = unquoted_text(tokens[index + 1]) if index + 1 < len(tokens) else ""
     if word == "CREATE":
-        return following in ("STREAM", "DOMAIN", "VIEW") and at + 2 < len(tokens)
-    if word not in ("SUBSCRIBE", "SUBSCRIPTIONS") or plain(tokens[at - 1]) in (",", ".", "FROM", "JOIN", "AS", "("):
+        return next_text in ("STREAM", "DOMAIN", "VIEW") and index + 2 < len(tokens)
+    if word not in ("SUBSCRIBE", "SUBSCRIPTIONS") or unquoted_text(tokens[index - 1]) in (
+        ",",
+        ".",
+        "FROM",
+        "JOIN",
+        "AS",
+        "(",
+    ):
         return False
-    if (len(tokens) - at) % 2:
+    if (len(tokens) - index) % 2:
         return False
     return all(
-        tokens[i].token_type in ((TokenType.VAR, TokenType.IDENTIFIER) if (i - at) % 2 else (TokenType.COMMA,))
-        for i in range(at + 1, len(tokens))
+        tokens[i].token_type in ((TokenType.VAR, TokenType.IDENTIFIER) if (i - index) % 2 else (TokenType.COMMA,))
+        for i in range(index + 1, len(tokens))
     )

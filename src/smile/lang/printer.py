@@ -8,7 +8,7 @@ from sqlglot.errors import ErrorLevel
 from sqlglot.generator import Generator
 
 from smile.lang.dialect import SmileSQL
-from smile.lang.nodes import Best, Latest, NestedGroup, Silence, StreamFunction
+from smile.lang.nodes import BestClause, Latest, NestedGroup, SilenceCall, StreamFunction
 from smile.lang.statements import ColumnDecl, CreateDomain, CreateStream, CreateView, Name, Statement, Subscribe
 
 
@@ -25,8 +25,8 @@ def print_statement(statement: Statement) -> str:
         case CreateStream():
             return _stream(statement)
         case CreateView(name=name, columns=columns, query=query):
-            listed = f" ({', '.join(map(_name, columns))})" if columns else ""
-            return f"CREATE VIEW {_name(name)}{listed} AS {print_expression(query)}"
+            column_list = f" ({', '.join(map(_name, columns))})" if columns else ""
+            return f"CREATE VIEW {_name(name)}{column_list} AS {print_expression(query)}"
         case Subscribe(names=names):
             return f"SUBSCRIBE {', '.join(map(_name, names))}"
 
@@ -63,18 +63,18 @@ class _SmileGenerator(Generator):
     EXPRESSION_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()
     TRANSFORMS: ClassVar[dict[type[exp.Expr], Callable[..., str]]] = {
         **Generator.TRANSFORMS,
-        Best: lambda self, node: self.best_sql(node),
-        Silence: lambda self, node: self.silence_sql(node),
+        BestClause: lambda self, node: self.best_sql(node),
+        SilenceCall: lambda self, node: self.silence_sql(node),
         Latest: lambda self, node: f"LATEST({self.sql(node, 'this')})",
         NestedGroup: lambda self, node: f"GROUP({self._list(node.expressions)})",
         StreamFunction: lambda self, node: self.streamfunction_sql(node),
     }
 
-    def best_sql(self, best: Best) -> str:
+    def best_sql(self, best: BestClause) -> str:
         per = f" PER {self._list(best.per)}" if best.per else ""
         return f"BEST {self.sql(best.k)} BY {self._list(best.by)}{per}"
 
-    def silence_sql(self, silence: Silence) -> str:
+    def silence_sql(self, silence: SilenceCall) -> str:
         per = f" PER {self._list(silence.per)}" if silence.per else ""
         return f"SILENCE({self.sql(silence, 'this')}{per})"
 

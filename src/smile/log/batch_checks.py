@@ -8,46 +8,46 @@ import pyarrow.compute as pc
 from smile.algebra import mmpl
 from smile.algebra.scalars import type_of
 from smile.algebra.trees import columns_in
-from smile.log.checks import Evaluator, Row
-from smile.log.shape import Shape
+from smile.log.checks import Evaluator, EventRow
+from smile.log.stream_schema import StreamSchema
 
 
-def breaking(shape: Shape, events: pa.RecordBatch) -> Row | None:
+def first_violation(schema: StreamSchema, events: pa.RecordBatch) -> EventRow | None:
     """The first row that breaks the first check that is broken."""
-    for check, holds in zip(shape.stream.checks, shape.checks, strict=True):
-        if not _passes(shape, check, holds, events):
-            return next(row for row in _rows(events) if holds(row) is False)
+    for check, evaluate in zip(schema.stream.checks, schema.checks, strict=True):
+        if not _passes(schema, check, evaluate, events):
+            return next(row for row in _rows(events) if evaluate(row) is False)
     return None
 
 
-def _passes(shape: Shape, check: mmpl.Expr, holds: Evaluator, events: pa.RecordBatch) -> bool:
+def _passes(schema: StreamSchema, check: mmpl.Expr, holds: Evaluator, events: pa.RecordBatch) -> bool:
     used = columns_in(check)
     if len(used) != 1:
         return not any(holds(row) is False for row in _rows(events))
     (name,) = used
-    column, before = events.column(name), (None,) * list(shape.types).index(name)
-    if _is_bound(shape, check):
-        ends = pc.min_max(column).as_py()
-        if holds((*before, ends["min"])) is True and holds((*before, ends["max"])) is True:
+    column, padding = events.column(name), (None,) * list(schema.types).index(name)
+    if _is_range_check(schema, check):
+        bounds = pc.min_max(column).as_py()
+        if holds((*padding, bounds["min"])) is True and holds((*padding, bounds["max"])) is True:
             return True
-    return not any(holds((*before, value)) is False for value in column.unique().to_pylist())
+    return not any(holds((*padding, value)) is False for value in column.unique().to_pylist())
 
 
-def _is_bound(shape: Shape, check: mmpl.Expr) -> bool:
+def _is_range_check(schema: StreamSchema, check: mmpl.Expr) -> bool:
     """What a column's least and greatest value pass, all in between pass."""
     match check:
         case mmpl.Call("<" | "<=" | ">" | ">=", sides):
-            return any(_is_column(shape, side) for side in sides) and any(not columns_in(side) for side in sides)
+            return any(_is_column(schema, side) for side in sides) and any(not columns_in(side) for side in sides)
     return False
 
 
-def _is_column(shape: Shape, expr: mmpl.Expr) -> bool:
+def _is_column(schema: StreamSchema, expr: mmpl.Expr) -> bool:
     """Or one as another kind of number, which keeps the order."""
     match expr:
         case mmpl.Cast(arg, target):
-            return isinstance(arg, mmpl.Column) and type_of(arg, shape.types).is_number and target.is_number
-    return isinstance(expr, mmpl.Column)
+            return isinstance(arg, mmpl.ColumnRef) and type_of(arg, schema.types).is_number and target.is_number
+    return isinstance(expr, mmpl.ColumnRef)
 
 
-def _rows(events: pa.RecordBatch) -> Iterator[Row]:
+def _rows(events: pa.RecordBatch) -> Iterator[EventRow]:
     return zip(*(column.to_pylist() for column in events.columns), strict=True)

@@ -14,58 +14,61 @@ from smile.algebra.coercions import cast
 from smile.algebra.scalars import evaluate, signature_of, type_of
 from smile.algebra.types import DataType, Value
 
-Row = tuple[Value, ...]
+EventRow = tuple[Value, ...]
 """The tick, then the columns in their order."""
 
-Evaluator = Callable[[Row], Value]
+Evaluator = Callable[[EventRow], Value]
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 
 
-def compiled(expr: mmpl.Expr, types: Mapping[str, DataType]) -> Evaluator:
+def compile_evaluator(expr: mmpl.Expr, types: Mapping[str, DataType]) -> Evaluator:
     """`types` names the row's values in their order."""
     match expr:
-        case mmpl.Column(name):
+        case mmpl.ColumnRef(name):
             return itemgetter(list(types).index(name))
         case mmpl.Constant(value):
             return lambda _: value
         case mmpl.Call():
-            return _common(expr, types) or _call(expr, types)
+            return _compile_comparison(expr, types) or _compile_call(expr, types)
         case mmpl.Cast(arg, target):
-            inner, source = compiled(arg, types), type_of(arg, types)
+            inner, source = compile_evaluator(arg, types), type_of(arg, types)
             return lambda row: cast(inner(row), source, target)
         case mmpl.Case(branches, otherwise):
-            return _case([(compiled(c, types), compiled(v, types)) for c, v in branches], compiled(otherwise, types))
+            return _compile_case(
+                [(compile_evaluator(c, types), compile_evaluator(v, types)) for c, v in branches],
+                compile_evaluator(otherwise, types),
+            )
     raise AssertionError(expr)
 
 
-def _call(call: mmpl.Call, types: Mapping[str, DataType]) -> Evaluator:
+def _compile_call(call: mmpl.Call, types: Mapping[str, DataType]) -> Evaluator:
     name, signature = call.function, signature_of(call, types)
-    args = [compiled(a, types) for a in call.args]
+    args = [compile_evaluator(a, types) for a in call.args]
     return lambda row: evaluate(name, tuple([arg(row) for arg in args]), signature)
 
 
-def _case(branches: Sequence[tuple[Evaluator, Evaluator]], otherwise: Evaluator) -> Evaluator:
-    def chosen(row: Row) -> Value:
+def _compile_case(branches: Sequence[tuple[Evaluator, Evaluator]], otherwise: Evaluator) -> Evaluator:
+    def chosen(row: EventRow) -> Value:
         return next((value for condition, value in branches if condition(row) is True), otherwise)(row)
 
     return chosen
 
 
-def _common(call: mmpl.Call, types: Mapping[str, DataType]) -> Evaluator | None:
-    places = list(types)
+def _compile_comparison(call: mmpl.Call, types: Mapping[str, DataType]) -> Evaluator | None:
+    names = list(types)
     match call:
-        case mmpl.Call("is not null", (mmpl.Column(name),)):
-            at = places.index(name)
-            return lambda row: row[at] is not None
-        case mmpl.Call(function, (mmpl.Column(name), mmpl.Constant(value))) if function in _COMPARE:
-            compare, at = _COMPARE[function], places.index(name)
+        case mmpl.Call("is not null", (mmpl.ColumnRef(name),)):
+            index = names.index(name)
+            return lambda row: row[index] is not None
+        case mmpl.Call(function, (mmpl.ColumnRef(name), mmpl.Constant(value))) if function in _COMPARE:
+            compare, index = _COMPARE[function], names.index(name)
             if value is None:
                 return None
-            return lambda row: None if row[at] is None else compare(row[at], value)
-        case mmpl.Call(function, (mmpl.Column(name), mmpl.Column(other))) if function in _COMPARE:
-            compare, a, b = _COMPARE[function], places.index(name), places.index(other)
+            return lambda row: None if row[index] is None else compare(row[index], value)
+        case mmpl.Call(function, (mmpl.ColumnRef(name), mmpl.ColumnRef(other))) if function in _COMPARE:
+            compare, a, b = _COMPARE[function], names.index(name), names.index(other)
             return lambda row: None if row[a] is None or row[b] is None else compare(row[a], row[b])
     return None

@@ -9,7 +9,7 @@ from typing import Final
 
 from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.errors import error
-from smile.log.shape import TICK_MAX
+from smile.log.stream_schema import TICK_MAX
 
 Clock = Callable[[], int]
 """Microseconds since 1970. It may stand still, and step back."""
@@ -21,7 +21,7 @@ def wall_clock() -> int:
     return time.time_ns() // 1000
 
 
-class Ticks:
+class TickGenerator:
     """Of one origin, for one thread."""
 
     def __init__(self, origin: int, clock: Clock = wall_clock) -> None:
@@ -33,14 +33,14 @@ class Ticks:
         self.clock = clock
         self._last = -1
 
-    def pass_by(self, tick: int) -> None:
+    def advance_past(self, tick: int) -> None:
         """All further ones are above this one."""
         self._last = max(self._last, tick)
 
     def take(self, count: int) -> range:
         """So many, of events that follow one another."""
-        above = self._last // TICKS_PER_MICROSECOND + 1
-        first = max(self.clock(), above) * TICKS_PER_MICROSECOND + self.number
+        earliest_us = self._last // TICKS_PER_MICROSECOND + 1
+        first = max(self.clock(), earliest_us) * TICKS_PER_MICROSECOND + self.number
         end = first + count * TICKS_PER_MICROSECOND
         if end - TICKS_PER_MICROSECOND > TICK_MAX:
             raise error("E079", "no tick is left: the clock, or an event's tick, is at the end of time")
@@ -48,7 +48,7 @@ class Ticks:
             self._last = end - TICKS_PER_MICROSECOND
         return range(first, end, TICKS_PER_MICROSECOND)
 
-    def now(self) -> int:
+    def silence_tick(self) -> int:
         """The greatest tick that can be declared silent: the clock's, or the last one if the clock is behind. All
         further ones are above it."""
         self._last = max(self._last, min(self.clock() * TICKS_PER_MICROSECOND + self.number, TICK_MAX))

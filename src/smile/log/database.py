@@ -15,7 +15,7 @@ from smile.algebra import mmpl
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
 from smile.errors import SmileError, error
-from smile.log.ranges import damaged
+from smile.log.piece_log import damaged_error
 from smile.source import Source
 
 FORMAT: Final = 2
@@ -24,7 +24,7 @@ BUSY_S: Final = 5.0
 """A writer is done in milliseconds; one that holds the log for so long is another broker, or stuck."""
 
 _APPLICATION: Final = int.from_bytes(b"SMIL", "big")
-_TABLES: Final = """
+_CREATE_TABLES: Final = """
 CREATE TABLE streams (name TEXT PRIMARY KEY, definition TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE origins (
   stream TEXT NOT NULL, origin TEXT NOT NULL, seq INTEGER NOT NULL, lo INTEGER NOT NULL, cut INTEGER NOT NULL,
@@ -48,14 +48,14 @@ CREATE UNIQUE INDEX numbers ON producers (producer, last);
 """
 """The first commit is the one that the log was cut at, 0 at first. Its pieces are gone, and so are all before them."""
 
-_ENDS: Final = """
+_ENDS_QUERY: Final = """
 SELECT c.seq, c.last_piece, p.seq, p.id, (SELECT min(seq) FROM commits)
 FROM (SELECT seq, last_piece FROM commits ORDER BY seq DESC LIMIT 1) AS c
 LEFT JOIN (SELECT seq, id FROM pieces ORDER BY id DESC LIMIT 1) AS p
 """
 """One statement, since another process may commit between two."""
 
-_STRAY: Final = """
+_STRAY_QUERY: Final = """
 SELECT stream FROM (
   SELECT stream, origin, max(id) AS id, hi FROM (SELECT id, stream, origin, hi FROM pieces ORDER BY id DESC LIMIT 100)
   GROUP BY stream, origin
@@ -65,10 +65,10 @@ SELECT stream FROM (
 """
 """Streams whose newest piece is not where the index has it: what has been published would be looked for elsewhere."""
 
-_PROBLEMS: Final = (sqlite3.Error, OSError, UnicodeError)
+_SQLITE_PROBLEMS: Final = (sqlite3.Error, OSError, UnicodeError)
 """What SQLite raises; text that is damaged is sometimes not even text."""
 
-_OUTSIDE: Final = ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM",
+_ENVIRONMENT_PROBLEMS: Final = ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM",
                    "SQLITE_TOOBIG", "SQLITE_NOMEM")  # fmt: skip
 """What is no fault of the file."""
 
@@ -77,54 +77,54 @@ def checksum(*values: int | str | None) -> int:
     return zlib.crc32(repr(values).encode())
 
 
-def definition(stream: mmpl.StreamDef) -> str:
+def definition_text(stream: mmpl.StreamDef) -> str:
     return print_program(mmpl.Program((stream,), (), ()))
 
 
-def connected(path: str, streams: Sequence[mmpl.StreamDef]) -> sqlite3.Connection:
+def open_for_reading(path: str, streams: Sequence[mmpl.StreamDef]) -> sqlite3.Connection:
     """For reading."""
-    with reading(path):
+    with translate_read_errors(path):
         if not Path(path).is_file():
             raise error("E070", f"there is no log at {path}")
-        found = _connect(path, "ro")
+        db = _connect(path, "ro")
         try:
-            if not _is_log(found, path):
-                raise not_a_log(path)
-            _compare(found, path, streams)
+            if not _is_log(db, path):
+                raise not_a_log_error(path)
+            _verify(db, path, streams)
         except BaseException:
-            found.close()
+            db.close()
             raise
-        return found
+        return db
 
 
-def created(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) -> sqlite3.Connection:
+def open_for_writing(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) -> sqlite3.Connection:
     """For writing; the log is made if there is none."""
-    with writing(path):
-        found = _connect(path, "rwc")
+    with translate_write_errors(path):
+        db = _connect(path, "rwc")
         try:
-            is_log = _is_log(found, path)
-            found.execute("PRAGMA journal_mode = WAL")
-            found.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
+            is_log = _is_log(db, path)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
             # Pages of what was cut are used again as they are.
-            found.execute("PRAGMA secure_delete = OFF")
+            db.execute("PRAGMA secure_delete = OFF")
             if not is_log:
-                _create(found, path, streams)
-            _compare(found, path, streams)
+                _create(db, path, streams)
+            _verify(db, path, streams)
         except BaseException:
-            found.close()
+            db.close()
             raise
-        return found
+        return db
 
 
 def _connect(path: str, mode: str) -> sqlite3.Connection:
-    place = f"file:{quote(str(Path(path).absolute()))}?mode={mode}"
-    return sqlite3.connect(place, timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=True)
+    uri = f"file:{quote(str(Path(path).absolute()))}?mode={mode}"
+    return sqlite3.connect(uri, timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=True)
 
 
-def _is_log(found: sqlite3.Connection, path: str) -> bool:
+def _is_log(db: sqlite3.Connection, path: str) -> bool:
     """False if the database is empty."""
     (application,), (version,) = (
-        found.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
     )
     if application == _APPLICATION:
         if version > FORMAT:
@@ -132,107 +132,109 @@ def _is_log(found: sqlite3.Connection, path: str) -> bool:
         if version == FORMAT:
             return True
         raise error("E086", f"{path} was written by another SMILE (format {version}, not {FORMAT})")
-    if application or version or found.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-        raise not_a_log(path)
+    if application or version or db.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
+        raise not_a_log_error(path)
     return False
 
 
-def _create(found: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
-    found.execute("BEGIN IMMEDIATE")
-    if not _is_log(found, path):  # another process may have been quicker
-        for statement in _TABLES.split(";\n"):
-            found.execute(statement)
-        _put_streams(found, streams)
-        found.execute("INSERT INTO commits VALUES (0, 0, 0, 0, 0, 0, ?)", (checksum(0, 0, 0, 0, 0, 0),))
-        found.execute(f"PRAGMA application_id = {_APPLICATION}")
-        found.execute(f"PRAGMA user_version = {FORMAT}")
-    found.execute("COMMIT")
+def _create(db: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    if not _is_log(db, path):  # another process may have been quicker
+        for statement in _CREATE_TABLES.split(";\n"):
+            db.execute(statement)
+        _insert_streams(db, streams)
+        db.execute("INSERT INTO commits VALUES (0, 0, 0, 0, 0, 0, ?)", (checksum(0, 0, 0, 0, 0, 0),))
+        db.execute(f"PRAGMA application_id = {_APPLICATION}")
+        db.execute(f"PRAGMA user_version = {FORMAT}")
+    db.execute("COMMIT")
 
 
-def _put_streams(found: sqlite3.Connection, streams: Iterable[mmpl.StreamDef]) -> None:
-    rows = [(stream.name, definition(stream)) for stream in streams]
-    found.executemany("INSERT INTO streams VALUES (?, ?, ?)", [(*row, checksum(*row)) for row in rows])
+def _insert_streams(db: sqlite3.Connection, streams: Iterable[mmpl.StreamDef]) -> None:
+    rows = [(stream.name, definition_text(stream)) for stream in streams]
+    db.executemany("INSERT INTO streams VALUES (?, ?, ?)", [(*row, checksum(*row)) for row in rows])
 
 
-def _definitions(found: sqlite3.Connection, path: str) -> dict[str, str]:
+def _definitions(db: sqlite3.Connection, path: str) -> dict[str, str]:
     """Of the log's streams, in the order in which they came to it."""
-    rows = found.execute("SELECT name, definition, crc FROM streams ORDER BY rowid").fetchall()
+    rows = db.execute("SELECT name, definition, crc FROM streams ORDER BY rowid").fetchall()
     for name, text, crc in rows:
         if crc != checksum(name, text):
-            raise damaged(path, f"the definition of {name}")
+            raise damaged_error(path, f"the definition of {name}")
     return {name: text for name, text, _ in rows}
 
 
-def definitions_at(path: str) -> list[mmpl.StreamDef]:
+def read_definitions(path: str) -> list[mmpl.StreamDef]:
     """The streams that a log has."""
-    found = connected(path, ())
+    db = open_for_reading(path, ())
     try:
-        with reading(path):
-            text = "".join(_definitions(found, path).values())
+        with translate_read_errors(path):
+            text = "".join(_definitions(db, path).values())
     finally:
-        found.close()
+        db.close()
     return list(parse_program(Source(path, text)).streams) if text else []
 
 
-def add_streams(found: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
+def add_streams(db: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
     """Within a transaction. Those that it has are left as they are, and must be the same."""
-    theirs = _definitions(found, path)
-    _put_streams(found, [stream for stream in streams if stream.name not in theirs])
-    _compare(found, path, streams)
+    log_definitions = _definitions(db, path)
+    _insert_streams(db, [stream for stream in streams if stream.name not in log_definitions])
+    _verify(db, path, streams)
 
 
-def _compare(found: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
+def _verify(db: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
     """The program's streams with the log's, which may have more, and the ends of its tables with each other."""
-    theirs = _definitions(found, path)
+    log_definitions = _definitions(db, path)
     for stream in streams:
-        if stream.name not in theirs:
-            raise _of_others(path, f"it has no stream {stream.name}", f"It has {', '.join(theirs)}.")
-        if definition(stream) != theirs[stream.name]:
-            raise _of_others(path, f"its {stream.name} is another", f"In the log: {theirs[stream.name].strip()}")
-    seq, last_piece, piece_seq, piece, first = found.execute(_ENDS).fetchone() or (0, 0, 0, 0, None)
+        if stream.name not in log_definitions:
+            raise _other_streams_error(path, f"it has no stream {stream.name}", f"It has {', '.join(log_definitions)}.")
+        if definition_text(stream) != log_definitions[stream.name]:
+            raise _other_streams_error(
+                path, f"its {stream.name} is another", f"In the log: {log_definitions[stream.name].strip()}"
+            )
+    seq, last_piece, piece_seq, piece, first = db.execute(_ENDS_QUERY).fetchone() or (0, 0, 0, 0, None)
     if (seq, last_piece) != (piece_seq, piece) and (piece is not None or seq != first):
-        raise damaged(path, "its newest commits are missing")
-    for (stream,) in found.execute(_STRAY).fetchall():
-        raise damaged(path, f"the newest events of {stream} are not where they should be")
+        raise damaged_error(path, "its newest commits are missing")
+    for (stream,) in db.execute(_STRAY_QUERY).fetchall():
+        raise damaged_error(path, f"the newest events of {stream} are not where they should be")
 
 
-def _of_others(path: str, what: str, hint: str) -> SmileError:
-    return error("E087", f"{path} is the log of other streams: {what}", hint=hint)
+def _other_streams_error(path: str, difference: str, hint: str) -> SmileError:
+    return error("E087", f"{path} is the log of other streams: {difference}", hint=hint)
 
 
-def not_a_log(path: str) -> SmileError:
+def not_a_log_error(path: str) -> SmileError:
     return error(
         "E070", f"{path} is not a log", hint="Give the file of a durable log, or a directory of Parquet files."
     )
 
 
 @contextmanager
-def reading(path: str) -> Iterator[None]:
+def translate_read_errors(path: str) -> Iterator[None]:
     """Says what SQLite finds wrong in the meantime."""
     try:
         yield
-    except _PROBLEMS as problem:
-        raise _told(path, problem, "E070", "read") from None
+    except _SQLITE_PROBLEMS as problem:
+        raise _catalogue_error(path, problem, "E070", "read") from None
 
 
 @contextmanager
-def writing(path: str) -> Iterator[None]:
+def translate_write_errors(path: str) -> Iterator[None]:
     try:
         yield
-    except _PROBLEMS as problem:
-        raise _told(path, problem, "E084", "written") from None
+    except _SQLITE_PROBLEMS as problem:
+        raise _catalogue_error(path, problem, "E084", "written") from None
 
 
-def _told(path: str, problem: Exception, code: str, done: str) -> SmileError:
+def _catalogue_error(path: str, problem: Exception, code: str, action: str) -> SmileError:
     name = getattr(problem, "sqlite_errorname", "")
     if isinstance(problem, sqlite3.ProgrammingError):
-        return error(code, f"{path} cannot be {done}: it was closed meanwhile")
+        return error(code, f"{path} cannot be {action}: it was closed meanwhile")
     if name.startswith("SQLITE_BUSY"):
         return error(
-            code, f"{path} cannot be {done}: another process writes it", hint="A log has one writer at a time."
+            code, f"{path} cannot be {action}: another process writes it", hint="A log has one writer at a time."
         )
     if name == "SQLITE_NOTADB":
-        return not_a_log(path)
-    if isinstance(problem, OSError) or name.startswith(_OUTSIDE):
-        return error(code, f"{path} cannot be {done}: {problem}")
-    return damaged(path, str(problem))
+        return not_a_log_error(path)
+    if isinstance(problem, OSError) or name.startswith(_ENVIRONMENT_PROBLEMS):
+        return error(code, f"{path} cannot be {action}: {problem}")
+    return damaged_error(path, str(problem))

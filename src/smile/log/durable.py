@@ -19,24 +19,39 @@ import pyarrow as pa
 from smile.algebra import mmpl
 from smile.errors import error
 from smile.log import appending, database, producers, retention
-from smile.log.database import checksum, connected, created, reading, writing
-from smile.log.frame import END, NOTHING, Frame
-from smile.log.pieces import StreamPiece, checked, merged
-from smile.log.position import UNNAMED, Limit, Position
-from smile.log.producers import Record
-from smile.log.ranges import Entry, Origins, Ranges, Ticks, damaged, places_between, ticks_of, was_cut
-from smile.log.shape import Shape
+from smile.log.database import (
+    checksum,
+    open_for_reading,
+    open_for_writing,
+    translate_read_errors,
+    translate_write_errors,
+)
+from smile.log.input_batch import END, HORIZON_MIN, InputBatch
+from smile.log.piece_log import (
+    Origins,
+    PieceEntry,
+    PieceLog,
+    TickArray,
+    damaged_error,
+    range_indices,
+    ticks_of,
+    truncated_error,
+)
+from smile.log.pieces import StreamPiece, check_piece, merge_pieces
+from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
+from smile.log.producers import ProducerRecord
+from smile.log.stream_schema import StreamSchema
 
 COMMIT_ROWS_MAX = 50_000
 COMMIT_BYTES_MAX = 2**26
 """A batch has whole commits, so that they must not be large; and a blob of SQLite's ends at a billion bytes."""
 
-_ENTRY = "seq, stream, origin, lo, hi, rows, bytes, events_crc, crc"
-_OF_ORIGIN = "FROM pieces WHERE stream = ? AND origin = ?"
+_ENTRY_COLUMNS = "seq, stream, origin, lo, hi, rows, bytes, events_crc, crc"
+_FROM_ORIGIN = "FROM pieces WHERE stream = ? AND origin = ?"
 T = TypeVar("T")
 
 
-class DurableLog(Ranges):
+class DurableLog(PieceLog):
     """The log in the file at `path`. With `flush`, what is appended is on the disk before `append` returns; without, a
     failure of the machine may take the last commits with it, though never a part of one.
 
@@ -50,20 +65,20 @@ class DurableLog(Ranges):
         self._readers: dict[int, sqlite3.Connection] = {}
         """By thread; a thread that has ended leaves its own to the next of its number."""
         self._writer: sqlite3.Connection | None = None
-        self._writing = threading.Lock()
-        self._cutting = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._truncation_lock = threading.Lock()
 
     @staticmethod
-    def at(path: str, streams: Sequence[mmpl.StreamDef], flush: bool = True) -> "DurableLog":
+    def open_or_create(path: str, streams: Sequence[mmpl.StreamDef], flush: bool = True) -> "DurableLog":
         """The log is made if there is none. One that is there must have these streams, and may have more."""
         log = DurableLog(path, streams, flush)
-        log._writer = created(path, streams, flush)
+        log._writer = open_for_writing(path, streams, flush)
         return log
 
     @staticmethod
-    def definitions_at(path: str) -> list[mmpl.StreamDef]:
+    def read_definitions(path: str) -> list[mmpl.StreamDef]:
         """The streams of the log that is there, in the order in which they came to it."""
-        return database.definitions_at(path)
+        return database.read_definitions(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DurableLog, (self.path, self._definitions, self._flush)
@@ -74,7 +89,7 @@ class DurableLog(Ranges):
 
     def close(self) -> None:
         """Once no thread uses it any more."""
-        with self._writing:
+        with self._write_lock:
             readers, self._readers = self._readers, {}
             for connection in [*readers.values(), *([self._writer] if self._writer else [])]:
                 connection.close()
@@ -82,56 +97,58 @@ class DurableLog(Ranges):
 
     @property
     def _definitions(self) -> list[mmpl.StreamDef]:
-        return [shape.stream for shape in self.shapes.values()]
+        return [schema.stream for schema in self.schemas.values()]
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def append(self, pieces: Iterable[StreamPiece], records: Sequence[Record] = (), at: int = 0) -> int:
+    def append(self, pieces: Iterable[StreamPiece], records: Sequence[ProducerRecord] = (), time_us: int = 0) -> int:
         """One commit, or several if there is much: all of them or none, and the producers' numbers with them. `at` is
         when that is, in microseconds since 1970. Gives the number of the newest."""
-        told = merged([checked(piece, self.shapes) for piece in pieces])
-        return self._write(lambda db: appending.append(db, told, records, at, COMMIT_ROWS_MAX, COMMIT_BYTES_MAX))
+        merged_pieces = merge_pieces([check_piece(piece, self.schemas) for piece in pieces])
+        return self._transact(
+            lambda db: appending.append(db, merged_pieces, records, time_us, COMMIT_ROWS_MAX, COMMIT_BYTES_MAX)
+        )
 
-    def append_frame(self, frame: Frame, origin: str = UNNAMED) -> int:
+    def append_batch(self, batch: InputBatch, origin: str = DEFAULT_ORIGIN) -> int:
         """All that a frame tells. It continues what the origin told before."""
-        told = frame.horizons.items()
-        return self.append(StreamPiece(s, origin, NOTHING, horizon, frame.events.get(s)) for s, horizon in told)
+        horizons = batch.horizons.items()
+        return self.append(StreamPiece(s, origin, HORIZON_MIN, horizon, batch.events.get(s)) for s, horizon in horizons)
 
     def add_streams(self, streams: Sequence[mmpl.StreamDef]) -> None:
         """From now on it has these too. Those that it has already must be the same."""
-        self._write(lambda db: database.add_streams(db, self.path, streams))
-        self.shapes = {**self.shapes, **{stream.name: Shape(stream) for stream in streams}}
+        self._transact(lambda db: database.add_streams(db, self.path, streams))
+        self.schemas = {**self.schemas, **{stream.name: StreamSchema(stream) for stream in streams}}
 
-    def cut(self, horizons: Mapping[str, int], before: int | None = None) -> int:
+    def truncate(self, horizons: Mapping[str, int], before: int | None = None) -> int:
         """The oldest commits are removed, as long as all that they have lies at or below the horizons, and if `before`
         is given, only those that were appended before that time. A stream that is left out is needed from its
         beginning, one whose horizon is the end is not needed at all. Gives the commit up to which the log is cut.
 
         The room is used again by what is appended later; the file does not become smaller."""
-        with self._cutting:
-            last = END
+        with self._truncation_lock:
+            last_commit = END
             if before is not None:
                 query = "SELECT seq FROM commits WHERE seq > ? AND at >= ? ORDER BY seq LIMIT 1"
-                last = next((seq - 1 for (seq,) in self._select(query, self._first(), before)), END)
-            while old := self._oldest(horizons, last):
-                self._write(lambda db, old=old: retention.remove(db, old))  # type: ignore[misc]  # mypy sees no default
+                last_commit = next((seq - 1 for (seq,) in self._select(query, self._first_commit(), before)), END)
+            while old := self._removable_commits(horizons, last_commit):
+                self._transact(lambda db, old=old: retention.remove_commits(db, old))  # type: ignore[misc]  # mypy sees no default
                 time.sleep(retention.PAUSE_S)
             ((first, record),) = self._select("SELECT seq, last_record FROM commits ORDER BY seq LIMIT 1")
-            self._write(lambda db: producers.forget(db, record))
+            self._transact(lambda db: producers.delete_records(db, record))
             return int(first)
 
-    def _oldest(self, horizons: Mapping[str, int], last: int) -> list[retention.Commit]:
-        with self._snapshot(), closing(self._whole_commits(self._first())) as commits:
-            return retention.oldest(commits, horizons, last)
+    def _removable_commits(self, horizons: Mapping[str, int], last: int) -> list[retention.CommitEntries]:
+        with self._read_transaction(), closing(self._all_commits(self._first_commit())) as commits:
+            return retention.removable_commits(commits, horizons, last)
 
-    def _write(self, done: Callable[[sqlite3.Connection], T]) -> T:
+    def _transact(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """All of it, in one transaction, or nothing."""
-        with self._writing, writing(self.path):
+        with self._write_lock, translate_write_errors(self.path):
             if self._writer is None:
-                self._writer = created(self.path, self._definitions, self._flush)
+                self._writer = open_for_writing(self.path, self._definitions, self._flush)
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
-                result = done(self._writer)
+                result = action(self._writer)
                 self._writer.execute("COMMIT")
             except BaseException:
                 # What is not committed goes with the connection, and the next one to write has another.
@@ -142,187 +159,208 @@ class DurableLog(Ranges):
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def cut_to(self, stream: str) -> int | None:
+    def truncated_to(self, stream: str) -> int | None:
         """The tick up to which events of a stream are gone; None if it has all."""
-        return max((tick for (name, _), tick in self._cuts().items() if name == stream), default=None)
+        return max((tick for (name, _), tick in self._truncated_ticks().items() if name == stream), default=None)
 
     def newest(self) -> Position:
-        with self._snapshot():
+        with self._read_transaction():
             return super().newest()
 
-    def resumed(self, horizons: Mapping[str, int]) -> Position:
-        with self._snapshot():
-            return super().resumed(horizons)
+    def resume_position(self, horizons: Mapping[str, int]) -> Position:
+        with self._read_transaction():
+            return super().resume_position(horizons)
 
     def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
-        with self._snapshot():
+        with self._read_transaction():
             return super().read(stream, start, end)
 
-    def waiting(self, position: Position) -> tuple[int, int]:
+    def backlog(self, position: Position) -> tuple[int, int]:
         # A sum of pieces, less what the position covers of them: nothing, unless a state was resumed there.
-        with self._snapshot():
-            origins, walk = self._origins(), self._walk(position)
-            rows, size = self._told_after(position.commit)
+        with self._read_transaction():
+            origins, tracker = self._origins(), self._tracker_at(position)
+            rows, size = self._count_after(position.commit)
             for stream, origin in origins:
-                horizon = walk.horizon(stream, origin)
-                for entry in self._covered(stream, origin, horizon, position.commit):
-                    above_rows, above_size = self._above(entry, horizon)
+                horizon = tracker.horizon(stream, origin)
+                for entry in self._covered_pieces(stream, origin, horizon, position.commit):
+                    above_rows, above_size = self._count_above(entry, horizon)
                     rows, size = rows - entry.rows + above_rows, size - entry.bytes + above_size
             return rows, size
 
-    def told(self, stream: str, origin: str, lows: Ticks, highs: Ticks) -> tuple[pa.RecordBatch, list[int]]:
+    def read_ranges(
+        self, stream: str, origin: str, lows: TickArray, highs: TickArray
+    ) -> tuple[pa.RecordBatch, list[int]]:
         """All that one origin tells of the ticks in these ranges, each above its low up to its high, in order and apart
         from each other. And the places in it at which a run begins: between events of a run nothing happened.
 
         Each piece that has anything of a range is read once, and no other."""
-        with self._snapshot():
-            if len(lows) and lows[0] < (cut := self._cuts().get((stream, origin), NOTHING)):
-                raise was_cut(self.path, f"{stream} has nothing up to tick {cut}")
-            joined = self._origins().get((stream, origin))
-            found, runs, rows = [pa.RecordBatch.from_pylist([], self.shapes[stream].schema)], list[int](), 0
-            for events, begins, ends in [] if joined is None else self._within(stream, origin, joined[1], lows, highs):
-                places = places_between(begins, ends)
-                if len(places):
-                    found.append(events.take(pa.array(places)))
-                    runs += [rows, *(rows + 1 + np.flatnonzero(np.diff(places) != 1)).tolist()]
-                    rows += len(places)
-        return pa.concat_batches(found), runs
+        with self._read_transaction():
+            if len(lows) and lows[0] < (truncated_tick := self._truncated_ticks().get((stream, origin), HORIZON_MIN)):
+                raise truncated_error(self.path, f"{stream} has nothing up to tick {truncated_tick}")
+            origin_start = self._origins().get((stream, origin))
+            batches, run_starts, rows = (
+                [pa.RecordBatch.from_pylist([], self.schemas[stream].arrow_schema)],
+                list[int](),
+                0,
+            )
+            for events, begins, ends in (
+                [] if origin_start is None else self._pieces_in_ranges(stream, origin, origin_start[1], lows, highs)
+            ):
+                indices = range_indices(begins, ends)
+                if len(indices):
+                    batches.append(events.take(pa.array(indices)))
+                    run_starts += [rows, *(rows + 1 + np.flatnonzero(np.diff(indices) != 1)).tolist()]
+                    rows += len(indices)
+        return pa.concat_batches(batches), run_starts
 
-    def _within(
-        self, stream: str, origin: str, silent: int, lows: Ticks, highs: Ticks
-    ) -> Iterator[tuple[pa.RecordBatch, Ticks, Ticks]]:
+    def _pieces_in_ranges(
+        self, stream: str, origin: str, silent_to: int, lows: TickArray, highs: TickArray
+    ) -> Iterator[tuple[pa.RecordBatch, TickArray, TickArray]]:
         """Pieces, with the places in them at which what lies in the ranges begins and ends."""
-        n, lows = 0, np.maximum(lows, silent)
-        while n < len(lows):
-            lo, hi = int(lows[n]), int(highs[n])
+        range_index, lows = 0, np.maximum(lows, silent_to)
+        while range_index < len(lows):
+            lo, hi = int(lows[range_index]), int(highs[range_index])
             if hi <= lo:
-                n += 1
+                range_index += 1
                 continue
             with closing(self._pieces(stream, origin, lo, hi)) as pieces:
                 entry, events = next(pieces, (None, None))
             if entry is None or entry.lo > lo:
                 missing = hi if entry is None else entry.lo
-                raise damaged(self.path, f"nothing is told of {stream}, ticks above {lo} up to {missing}")
-            end = n + int(np.searchsorted(lows[n:], entry.hi))
+                raise damaged_error(self.path, f"nothing is told of {stream}, ticks above {lo} up to {missing}")
+            end = range_index + int(np.searchsorted(lows[range_index:], entry.hi))
             if events is not None:
                 ticks = ticks_of(events)
-                yield events, *(np.searchsorted(ticks, bound[n:end], side="right") for bound in (lows, highs))
-            n = end
+                yield events, *(np.searchsorted(ticks, bound[range_index:end], side="right") for bound in (lows, highs))
+            range_index = end
             if highs[end - 1] > entry.hi:
-                n, lows[end - 1] = end - 1, entry.hi
+                range_index, lows[end - 1] = end - 1, entry.hi
 
     def last_number(self, producer: str) -> int | None:
         """The greatest that the producer has used; None if it is not known."""
-        with reading(self.path):
+        with translate_read_errors(self.path):
             return producers.last_number(self._db(), self.path, producer)
 
-    def records(self, producer: str, first: int, last: int) -> list[Record]:
+    def records(self, producer: str, first: int, last: int) -> list[ProducerRecord]:
         """What became of these numbers of a producer, in order, as far as it is remembered."""
-        with reading(self.path):
-            return producers.between(self._db(), self.path, producer, first, last)
+        with translate_read_errors(self.path):
+            return producers.records_between(self._db(), self.path, producer, first, last)
 
-    def _told_after(self, commit: int) -> tuple[int, int]:
+    def _count_after(self, commit: int) -> tuple[int, int]:
         """Rows and bytes of these streams."""
-        theirs = "SELECT count(*) FROM streams"
-        if self._select(theirs) == [(len(self.shapes),)]:
-            counted = "SELECT coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM commits WHERE seq > ?"
-            ((rows, size),) = self._select(counted, commit)
+        stream_count_query = "SELECT count(*) FROM streams"
+        if self._select(stream_count_query) == [(len(self.schemas),)]:
+            sums_query = "SELECT coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM commits WHERE seq > ?"
+            ((rows, size),) = self._select(sums_query, commit)
             return rows, size
-        counted = "SELECT stream, sum(rows), sum(bytes) FROM pieces WHERE id > ? GROUP BY stream"
+        sums_query = "SELECT stream, sum(rows), sum(bytes) FROM pieces WHERE id > ? GROUP BY stream"
         ((last_piece,),) = self._select("SELECT coalesce(max(last_piece), 0) FROM commits WHERE seq <= ?", commit)
-        found = [(rows, size) for stream, rows, size in self._select(counted, last_piece) if stream in self.shapes]
-        return sum(rows for rows, _ in found), sum(size for _, size in found)
+        sums = [(rows, size) for stream, rows, size in self._select(sums_query, last_piece) if stream in self.schemas]
+        return sum(rows for rows, _ in sums), sum(size for _, size in sums)
 
-    def _covered(self, stream: str, origin: str, tick: int, after: int) -> Iterator[Entry]:
+    def _covered_pieces(self, stream: str, origin: str, tick: int, after: int) -> Iterator[PieceEntry]:
         """The pieces of commits after that one that have ticks up to this one."""
-        nearest = [f"SELECT {_ENTRY} {_OF_ORIGIN} AND hi > ? ORDER BY hi LIMIT 1"]
-        nearest += [f"SELECT {_ENTRY} {_OF_ORIGIN} AND hi <= ? ORDER BY hi DESC"]
-        for query in nearest:
-            with reading(self.path), closing(self._db().execute(query, (stream, origin, tick))) as found:
-                for row in found:
-                    entry = self._entry(row)
+        queries = [f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi > ? ORDER BY hi LIMIT 1"]
+        queries += [f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi <= ? ORDER BY hi DESC"]
+        for query in queries:
+            with translate_read_errors(self.path), closing(self._db().execute(query, (stream, origin, tick))) as cursor:
+                for row in cursor:
+                    entry = self._parse_entry(row)
                     if entry.commit <= after or entry.lo >= tick:
                         break
                     yield entry
 
-    def after(self, position: Position, limit: Limit) -> Position:
-        with self._snapshot():
+    def after(self, position: Position, limit: BatchLimit) -> Position:
+        with self._read_transaction():
             return super().after(position, limit)
 
-    def _commits(self, after: int) -> Generator[tuple[int, Sequence[Entry]], None, None]:
-        with closing(self._whole_commits(after)) as commits:
+    def _commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
+        with closing(self._all_commits(after)) as commits:
             for seq, entries in commits:
-                yield seq, [entry for entry in entries if entry.stream in self.shapes]
+                yield seq, [entry for entry in entries if entry.stream in self.schemas]
 
-    def _whole_commits(self, after: int) -> Generator[tuple[int, Sequence[Entry]], None, None]:
+    def _all_commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
         """With streams that nobody asks for."""
-        if after < (first := self._first()):
-            raise was_cut(self.path, f"it begins after commit {first}, and was read up to {after}")
-        commits = "SELECT seq, last_piece, last_record, rows, bytes, at, crc FROM commits WHERE seq >= ? ORDER BY seq"
-        pieces = f"SELECT {_ENTRY} FROM pieces WHERE id > ? AND id <= ? ORDER BY id"
-        with reading(self.path), closing(self._db().execute(commits, (after,))) as found:
-            seen, passed = after - 1, 0
-            for seq, last_piece, last_record, rows, size, at, crc in found:
-                if crc != checksum(seq, last_piece, last_record, rows, size, at) or seq != seen + 1:
-                    raise damaged(self.path, f"commit {seen + 1}")
+        if after < (first := self._first_commit()):
+            raise truncated_error(self.path, f"it begins after commit {first}, and was read up to {after}")
+        commits_query = (
+            "SELECT seq, last_piece, last_record, rows, bytes, at, crc FROM commits WHERE seq >= ? ORDER BY seq"
+        )
+        pieces_query = f"SELECT {_ENTRY_COLUMNS} FROM pieces WHERE id > ? AND id <= ? ORDER BY id"
+        with translate_read_errors(self.path), closing(self._db().execute(commits_query, (after,))) as cursor:
+            previous_seq, previous_piece = after - 1, 0
+            for seq, last_piece, last_record, rows, size, time_us, crc in cursor:
+                if crc != checksum(seq, last_piece, last_record, rows, size, time_us) or seq != previous_seq + 1:
+                    raise damaged_error(self.path, f"commit {previous_seq + 1}")
                 if seq > after:
-                    entries = [self._entry(row) for row in self._db().execute(pieces, (passed, last_piece))]
-                    if not _is_whole(entries, seq, last_piece - passed, rows, size):
-                        raise damaged(self.path, f"commit {seq}")
+                    entries = [
+                        self._parse_entry(row) for row in self._db().execute(pieces_query, (previous_piece, last_piece))
+                    ]
+                    if not _is_complete(entries, seq, last_piece - previous_piece, rows, size):
+                        raise damaged_error(self.path, f"commit {seq}")
                     yield seq, entries
-                seen, passed = seq, last_piece
-        if seen < after:
+                previous_seq, previous_piece = seq, last_piece
+        if previous_seq < after:
             message = f"{self.path} has no commit {after}, though it was read"
             raise error("E089", message, hint="The log was put back to an older one; forget what was computed from it.")
 
     def _pieces(
         self, stream: str, origin: str, lo: int, hi: int
-    ) -> Generator[tuple[Entry, pa.RecordBatch | None], None, None]:
-        query = f"SELECT {_ENTRY}, events {_OF_ORIGIN} AND hi > ? ORDER BY hi"
-        with reading(self.path), closing(self._db().execute(query, (stream, origin, lo))) as found:
-            for row in found:
-                entry = self._entry(row[:-1])
+    ) -> Generator[tuple[PieceEntry, pa.RecordBatch | None], None, None]:
+        query = f"SELECT {_ENTRY_COLUMNS}, events {_FROM_ORIGIN} AND hi > ? ORDER BY hi"
+        with translate_read_errors(self.path), closing(self._db().execute(query, (stream, origin, lo))) as cursor:
+            for row in cursor:
+                entry = self._parse_entry(row[:-1])
                 if entry.lo >= hi:
                     break
                 yield entry, self._events(entry, row[-3], row[-1])
                 if entry.hi >= hi:
                     break
 
-    def _entry(self, row: tuple[Any, ...]) -> Entry:
-        *told, _, crc = row
+    def _parse_entry(self, row: tuple[Any, ...]) -> PieceEntry:
+        *fields, _, crc = row
         if crc != checksum(*row[:-1]):
-            raise damaged(self.path, f"a piece of {row[1]}, ticks above {row[3]} up to {row[4]}")
-        return Entry(*told)
+            raise damaged_error(self.path, f"a piece of {row[1]}, ticks above {row[3]} up to {row[4]}")
+        return PieceEntry(*fields)
 
-    def _events(self, entry: Entry, crc: int | None, events: bytes | None) -> pa.RecordBatch | None:
+    def _events(self, entry: PieceEntry, crc: int | None, events: bytes | None) -> pa.RecordBatch | None:
         if crc is None and events is None:
             return None
         if events is None or zlib.crc32(events) != crc:
-            raise damaged(self.path, f"the events of {entry.stream}, ticks above {entry.lo} up to {entry.hi}")
-        return pa.ipc.read_record_batch(pa.py_buffer(events), self.shapes[entry.stream].schema)
+            raise damaged_error(self.path, f"the events of {entry.stream}, ticks above {entry.lo} up to {entry.hi}")
+        return pa.ipc.read_record_batch(pa.py_buffer(events), self.schemas[entry.stream].arrow_schema)
 
     def _origins(self) -> Origins:
         # Nothing is told of what was cut away, as of silence; whoever asks for it is refused before.
-        return {of: (seq, max(lo, cut)) for of, (seq, lo, cut) in self._known_origins().items()}
+        return {
+            origin_key: (seq, max(lo, truncated_to))
+            for origin_key, (seq, lo, truncated_to) in self._known_origins().items()
+        }
 
-    def _cuts(self) -> Mapping[tuple[str, str], int]:
-        return {of: cut for of, (_, _, cut) in self._known_origins().items() if cut > NOTHING}
+    def _truncated_ticks(self) -> Mapping[tuple[str, str], int]:
+        return {
+            origin_key: truncated_to
+            for origin_key, (_, _, truncated_to) in self._known_origins().items()
+            if truncated_to > HORIZON_MIN
+        }
 
     def _known_origins(self) -> dict[tuple[str, str], tuple[int, int, int]]:
-        found = {}
-        for stream, origin, seq, lo, cut, crc in self._select("SELECT stream, origin, seq, lo, cut, crc FROM origins"):
-            if crc != checksum(stream, origin, seq, lo, cut):
-                raise damaged(self.path, f"an origin of {stream}")
-            if stream in self.shapes:
-                found[stream, origin] = seq, lo, cut
-        return found
+        origins = {}
+        for stream, origin, seq, lo, truncated_to, crc in self._select(
+            "SELECT stream, origin, seq, lo, cut, crc FROM origins"
+        ):
+            if crc != checksum(stream, origin, seq, lo, truncated_to):
+                raise damaged_error(self.path, f"an origin of {stream}")
+            if stream in self.schemas:
+                origins[stream, origin] = seq, lo, truncated_to
+        return origins
 
-    def _first(self) -> int:
+    def _first_commit(self) -> int:
         """The commit that the log was cut at."""
         ((seq,),) = self._select("SELECT min(seq) FROM commits")
         return 0 if seq is None else int(seq)
 
-    def _last(self) -> int:
+    def _last_commit(self) -> int:
         ((seq,),) = self._select("SELECT max(seq) FROM commits")
         return int(seq)
 
@@ -330,30 +368,30 @@ class DurableLog(Ranges):
         return self._horizon_at(stream, origin, END)
 
     def _horizon_at(self, stream: str, origin: str, commit: int) -> int:
-        query = f"SELECT {_ENTRY} {_OF_ORIGIN} AND seq <= ? ORDER BY hi DESC LIMIT 1"
-        found = self._select(query, stream, origin, commit)
-        if found:
-            return self._entry(found[0]).hi
-        if (stream, origin) not in self._cuts():
-            raise damaged(self.path, f"nothing is told of {stream} by origin {origin}")
-        return self._cuts()[stream, origin]
+        query = f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND seq <= ? ORDER BY hi DESC LIMIT 1"
+        rows = self._select(query, stream, origin, commit)
+        if rows:
+            return self._parse_entry(rows[0]).hi
+        if (stream, origin) not in self._truncated_ticks():
+            raise damaged_error(self.path, f"nothing is told of {stream} by origin {origin}")
+        return self._truncated_ticks()[stream, origin]
 
-    def _uncovered(self, stream: str, origin: str, tick: int) -> int | None:
-        query = f"SELECT {_ENTRY} {_OF_ORIGIN} AND hi > ? ORDER BY hi LIMIT 1"
-        return next((self._entry(row).commit for row in self._select(query, stream, origin, tick)), None)
+    def _first_uncovered(self, stream: str, origin: str, tick: int) -> int | None:
+        query = f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi > ? ORDER BY hi LIMIT 1"
+        return next((self._parse_entry(row).commit for row in self._select(query, stream, origin, tick)), None)
 
     def _select(self, query: str, *values: int | str) -> list[tuple[Any, ...]]:
-        with reading(self.path):
+        with translate_read_errors(self.path):
             return self._db().execute(query, values).fetchall()
 
     @contextmanager
-    def _snapshot(self) -> Iterator[None]:
+    def _read_transaction(self) -> Iterator[None]:
         """All that this thread reads meanwhile is of one moment."""
         db = self._db()
         if db.in_transaction:
             yield
             return
-        with reading(self.path):
+        with translate_read_errors(self.path):
             db.execute("BEGIN")
             try:
                 yield
@@ -362,13 +400,13 @@ class DurableLog(Ranges):
 
     def _db(self) -> sqlite3.Connection:
         thread = threading.get_ident()
-        found = self._readers.get(thread)
-        if found is None:
-            found = self._readers[thread] = connected(self.path, self._definitions)
-        return found
+        connection = self._readers.get(thread)
+        if connection is None:
+            connection = self._readers[thread] = open_for_reading(self.path, self._definitions)
+        return connection
 
 
-def _is_whole(entries: Sequence[Entry], seq: int, count: int, rows: int, size: int) -> bool:
+def _is_complete(entries: Sequence[PieceEntry], seq: int, count: int, rows: int, size: int) -> bool:
     return (
         len(entries) == count
         and all(entry.commit == seq for entry in entries)

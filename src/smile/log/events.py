@@ -16,67 +16,67 @@ from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.types import Value
 from smile.errors import SmileError, error
-from smile.log.careful import CarefulReader
-from smile.log.checks import Row
-from smile.log.frame import END, NOTHING, Frame
-from smile.log.lines import Lines
-from smile.log.places import BadEvent, EventError
-from smile.log.quick import QuickReader
-from smile.log.shape import TICK_MAX, Shape
+from smile.log.checks import EventRow
+from smile.log.diagnosing_reader import DiagnosingReader
+from smile.log.event_errors import BadEvent, EventError
+from smile.log.fast_reader import FastReader
+from smile.log.input_batch import END, HORIZON_MIN, InputBatch
+from smile.log.lines import LineReader
+from smile.log.stream_schema import TICK_MAX, StreamSchema
 
 # Bytes have a hash of 64 bits that no writer of events can foresee; Python's hash of numbers is theirs to choose.
-_content = msgspec.msgpack.Encoder().encode
+_encode_row = msgspec.msgpack.Encoder().encode
 
 
-class _Stream:
+class _StreamEvents:
     """What was read of one stream. `cells` are the rows of the frame in the making, one after the other, since many
     tuples would keep the collector of garbage busy. Of the first `_noted` cells, and of all before, ticks and hashes
     are noted."""
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
-        self.horizon = NOTHING
+    def __init__(self, schema: StreamSchema) -> None:
+        self.schema = schema
+        self.horizon = HORIZON_MIN
         self.cells: list[Value] = []
         self._ticks = array("q")
         self._hashes = array("q")
-        self._noted = 0
+        self._indexed_cells = 0
 
-    def add(self, row: Row, tick: int) -> bool:
+    def add(self, row: EventRow, tick: int) -> bool:
         """False if the event is known already."""
         if tick <= self.horizon:
-            self._compare(row, tick)
+            self._check_repeated(row, tick)
             return False
-        for holds in self.shape.checks:
-            if holds(row) is False:
-                raise error("E080", self.shape.broken_check(row))
+        for evaluate in self.schema.checks:
+            if evaluate(row) is False:
+                raise error("E080", self.schema.describe_violation(row))
         self.horizon = tick
         self.cells.extend(row)
         return True
 
-    def taken(self) -> pa.RecordBatch:
+    def take_batch(self) -> pa.RecordBatch:
         """The rows of the frame; the next ones are another's."""
-        self._note()
-        batch = self.shape.batch(self.cells)
-        self.cells, self._noted = [], 0
+        self._index_cells()
+        batch = self.schema.record_batch(self.cells)
+        self.cells, self._indexed_cells = [], 0
         return batch
 
-    def _note(self) -> None:
-        new = self.cells[self._noted :]
-        width = self.shape.width
+    def _index_cells(self) -> None:
+        new = self.cells[self._indexed_cells :]
+        width = self.schema.width
         self._ticks.extend(new[::width])  # type: ignore[arg-type]  # a row begins with its tick
-        self._hashes.extend([hash(_content(row)) for row in zip(*[iter(new)] * width, strict=True)])
-        self._noted = len(self.cells)
+        self._hashes.extend([hash(_encode_row(row)) for row in zip(*[iter(new)] * width, strict=True)])
+        self._indexed_cells = len(self.cells)
 
-    def _compare(self, row: Row, tick: int) -> None:
-        self._note()
-        name = self.shape.name
-        at = bisect_left(self._ticks, tick)
-        if at == len(self._ticks) or self._ticks[at] != tick:
+    def _check_repeated(self, row: EventRow, tick: int) -> None:
+        self._index_cells()
+        name = self.schema.name
+        index = bisect_left(self._ticks, tick)
+        if index == len(self._ticks) or self._ticks[index] != tick:
             horizon = "the end" if self.horizon == END else str(self.horizon)
             message = f"nothing happened on {name} at tick {tick}: all is known up to {horizon}"
             hint = "An event says that its stream was silent since its last tick, so each must be above the one before."
             raise error("E081", message, hint=hint)
-        if self._hashes[at] != hash(_content(row)):
+        if self._hashes[index] != hash(_encode_row(row)):
             raise error("E082", f"{name} has another event at tick {tick}, with other content")
 
 
@@ -94,15 +94,15 @@ class EventReader:
         name: str,
         on_bad: Callable[[BadEvent], None] | None = None,
     ) -> None:
-        shapes = {stream.name: Shape(stream) for stream in streams}
+        schemas = {stream.name: StreamSchema(stream) for stream in streams}
         self.name = name
         self.events = self.duplicates = self.bad = self.lines = 0
         self._on_bad = on_bad
-        self._streams = {name: _Stream(shape) for name, shape in shapes.items()}
-        self._quick = QuickReader(shapes).read
-        self._careful = CarefulReader(shapes).read
-        self._lines = Lines(file, name)
-        self._last = NOTHING
+        self._streams = {name: _StreamEvents(schema) for name, schema in schemas.items()}
+        self._read_fast = FastReader(schemas).read
+        self._read_diagnosing = DiagnosingReader(schemas).read
+        self._lines = LineReader(file, name)
+        self._last = HORIZON_MIN
 
     @property
     def bytes_read(self) -> int:
@@ -116,26 +116,26 @@ class EventReader:
     def horizons(self) -> dict[str, int]:
         return {name: stream.horizon for name, stream in self._streams.items()}
 
-    def frames(self, batch: int) -> Iterator[Frame]:
+    def batches(self, lines_max: int) -> Iterator[InputBatch]:
         """What the lines tell, `batch` of them to a frame, or fewer where they are long. Lines that tell nothing new
         make no frame."""
-        before, room, size = self.horizons, batch, 0
-        for lines, whole in self._lines.blocks():
+        before, room, size = self.horizons, lines_max, 0
+        for lines, is_complete in self._lines.blocks():
             begin = 0
             while begin < len(lines):
-                part = lines[begin : begin + room]
-                begin += len(part)
-                room -= len(part)
-                for raw in part:
+                chunk = lines[begin : begin + room]
+                begin += len(chunk)
+                room -= len(chunk)
+                for raw in chunk:
                     size += len(raw)
                     self.lines += 1
-                    self._take(raw, whole)
-                if room == 0 or size > limits.frame_bytes_max:
-                    yield from self._frame(before)
-                    before, room, size = self.horizons, batch, 0
-        yield from self._frame(before)
+                    self._read_line(raw, is_complete)
+                if room == 0 or size > limits.input_batch_bytes_max:
+                    yield from self._next_batch(before)
+                    before, room, size = self.horizons, lines_max, 0
+        yield from self._next_batch(before)
 
-    def _frame(self, before: dict[str, int]) -> Iterator[Frame]:
+    def _next_batch(self, before: dict[str, int]) -> Iterator[InputBatch]:
         """What was told since the horizons were as `before`, if anything was."""
         horizons = self.horizons
         if horizons == before:
@@ -143,22 +143,22 @@ class EventReader:
         events = {}
         for name, stream in self._streams.items():
             if stream.cells:
-                events[name] = stream.taken()
-        yield Frame(events, horizons)
+                events[name] = stream.take_batch()
+        yield InputBatch(events, horizons)
 
-    def _take(self, raw: bytes, whole: bool) -> None:
+    def _read_line(self, raw: bytes, is_complete: bool) -> None:
         """One line, and all that follows from it."""
         try:
-            said = self._quick(raw) or self._careful(raw, whole)
-            if said is None:
+            parsed = self._read_fast(raw) or self._read_diagnosing(raw, is_complete)
+            if parsed is None:
                 return
-            shape, tick, values = said
-            if values is None or shape is None:
-                self._silence(shape, tick)
+            schema, tick, values = parsed
+            if values is None or schema is None:
+                self._take_silence(schema, tick)
                 return
-            stream = self._streams[shape.name]
+            stream = self._streams[schema.name]
             if tick is None:
-                tick = self._next(stream)
+                tick = self._next_tick(stream)
             if not stream.add((tick, *values), tick):
                 self.duplicates += 1
                 return
@@ -167,19 +167,19 @@ class EventReader:
                 self._last = tick
         except SmileError as problem:
             self.bad += 1
-            bad = BadEvent.of(self.name, self.lines, raw, problem.diagnostics[0])
+            bad = BadEvent.from_diagnostic(self.name, self.lines, raw, problem.diagnostics[0])
             if self._on_bad is None:
                 raise EventError(bad) from None
             self._on_bad(bad)
 
-    def _silence(self, shape: Shape | None, tick: int | None) -> None:
+    def _take_silence(self, schema: StreamSchema | None, tick: int | None) -> None:
         assert tick is not None
-        for stream in self._streams.values() if shape is None else [self._streams[shape.name]]:
+        for stream in self._streams.values() if schema is None else [self._streams[schema.name]]:
             stream.horizon = max(stream.horizon, tick)
 
-    def _next(self, stream: _Stream) -> int:
+    def _next_tick(self, stream: _StreamEvents) -> int:
         """One more than the greatest so far; a silence of the stream is passed over, since nothing can happen in it."""
         tick = max(self._last, stream.horizon) + 1
         if tick > TICK_MAX:
-            raise error("E079", f"no tick is left for another event on {stream.shape.name}: its horizon is at the end")
+            raise error("E079", f"no tick is left for another event on {stream.schema.name}: its horizon is at the end")
         return tick

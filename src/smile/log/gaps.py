@@ -7,15 +7,15 @@ A range (lo, hi] is without its first tick and with its last, as an event's own 
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from smile.log.frame import NOTHING
+from smile.log.input_batch import HORIZON_MIN
 
-Range = tuple[int, int]
+TickRange = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class GapList:
-    horizon: int = NOTHING
-    ranges: tuple[Range, ...] = ()
+    horizon: int = HORIZON_MIN
+    ranges: tuple[TickRange, ...] = ()
 
     @property
     def known_to(self) -> int:
@@ -23,7 +23,7 @@ class GapList:
         return self.ranges[-1][1] if self.ranges else self.horizon
 
     @property
-    def gaps(self) -> tuple[Range, ...]:
+    def gaps(self) -> tuple[TickRange, ...]:
         """What is unknown below the greatest tick known: what a curious consumer asks for."""
         if not self.ranges:
             return ()
@@ -31,34 +31,34 @@ class GapList:
         return tuple((end, lo) for end, (lo, _) in zip(ends, self.ranges, strict=False))
 
     def knows(self, tick: int) -> bool:
-        at = bisect_left(self.ranges, tick, key=_end)
-        return tick <= self.horizon or (at < len(self.ranges) and self.ranges[at][0] < tick)
+        index = bisect_left(self.ranges, tick, key=_range_end)
+        return tick <= self.horizon or (index < len(self.ranges) and self.ranges[index][0] < tick)
 
-    def new(self, lo: int, hi: int) -> tuple[Range, ...]:
+    def unknown_in(self, lo: int, hi: int) -> tuple[TickRange, ...]:
         """What of (lo, hi] is not known, in order."""
         lo = max(lo, self.horizon)
         if lo >= self.known_to:
             return ((lo, hi),) if lo < hi else ()
-        found = []
-        first = bisect_left(self.ranges, lo, key=_end)
+        unknown = []
+        first = bisect_left(self.ranges, lo, key=_range_end)
         for start, end in self.ranges[first:]:
             if start >= hi:
                 break
             if lo < start:
-                found.append((lo, start))
+                unknown.append((lo, start))
             lo = end
         if lo < hi:
-            found.append((lo, hi))
-        return tuple(found)
+            unknown.append((lo, hi))
+        return tuple(unknown)
 
-    def added(self, lo: int, hi: int) -> "GapList":
+    def with_known(self, lo: int, hi: int) -> "GapList":
         """The same with (lo, hi] known."""
         if hi <= max(lo, self.horizon):
             return self
         if lo <= self.horizon and not self.ranges:
             return GapList(hi)
         # The ranges that (lo, hi] meets or touches become one with it.
-        first = bisect_left(self.ranges, lo, key=_end)
+        first = bisect_left(self.ranges, lo, key=_range_end)
         last = first
         while last < len(self.ranges) and self.ranges[last][0] <= hi:
             last += 1
@@ -69,5 +69,5 @@ class GapList:
         return GapList(self.horizon, (*self.ranges[:first], (lo, hi), *self.ranges[last:]))
 
 
-def _end(known: Range) -> int:
-    return known[1]
+def _range_end(tick_range: TickRange) -> int:
+    return tick_range[1]

@@ -17,15 +17,15 @@ from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
 from smile.errors import SmileError, error
-from smile.log.frame import NOTHING
-from smile.log.gaps import GapList, Range
+from smile.log.gaps import GapList, TickRange
+from smile.log.input_batch import HORIZON_MIN
 
 _PIECE_BYTES = 1_000
 """What a piece takes besides its events, roughly: silences must not pile up for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class InboxPiece:
     """All that happened in (lo, hi], in order of ticks."""
 
     lo: int
@@ -40,18 +40,18 @@ class Piece:
 class Inbox:
     """Of one stream and origin. `known` is all that was heard, `taken_to` the horizon of what was taken out."""
 
-    def __init__(self, stream: mmpl.StreamDef, horizon: int = NOTHING) -> None:
+    def __init__(self, stream: mmpl.StreamDef, horizon: int = HORIZON_MIN) -> None:
         self.stream = stream
         self.known = GapList(horizon)
-        self.taken_to = horizon
+        self.taken_horizon = horizon
         self._schema = stream_schema(stream)
-        self._waiting: list[Piece] = []
-        self._recent: deque[Piece] = deque()
+        self._waiting: list[InboxPiece] = []
+        self._recent: deque[InboxPiece] = deque()
         self._waiting_bytes = 0
         self._recent_bytes = 0
 
     @property
-    def gaps(self) -> tuple[Range, ...]:
+    def gaps(self) -> tuple[TickRange, ...]:
         """What to ask upstream for."""
         return self.known.gaps
 
@@ -60,58 +60,58 @@ class Inbox:
         inbox as it was."""
         if not self._schema.equals(events.schema):
             raise self._contradiction("a message does not have the columns of its stream")
-        piece = self._piece(from_tick, to_tick, events)
+        piece = self._make_piece(from_tick, to_tick, events)
         if from_tick >= to_tick:
             return
-        new = self.known.new(from_tick, to_tick)
+        new = self.known.unknown_in(from_tick, to_tick)
         if new != ((from_tick, to_tick),):
-            self._compare(piece)
+            self._check_agreement(piece)
         for lo, hi in new:
-            self._add(self._cut(piece, lo, hi))
+            self._add(self._slice(piece, lo, hi))
 
     def take(self) -> tuple[pa.RecordBatch, int] | None:
         """The events of the prefix that became known since the last time, and its horizon; None if none did."""
         horizon = self.known.horizon
-        if horizon == self.taken_to:
+        if horizon == self.taken_horizon:
             return None
         count = bisect_right(self._waiting, horizon, key=lambda waiting: waiting.hi)
         ready, self._waiting = self._waiting[:count], self._waiting[count:]
         self._waiting_bytes -= sum(piece.bytes for piece in ready)
-        self._remember(ready)
-        self.taken_to = horizon
+        self._keep_recent(ready)
+        self.taken_horizon = horizon
         return pa.concat_batches([piece.events for piece in ready]), horizon
 
-    def _add(self, piece: Piece) -> None:
+    def _add(self, piece: InboxPiece) -> None:
         # What waits behind a gap may be lost once more: it is asked for again when the gap has closed. What follows
         # the horizon is always let in, so that the gap does close.
         if piece.lo > self.known.horizon and self._waiting_bytes + piece.bytes > limits.inbox_waiting_bytes_max:
             return
         insort(self._waiting, piece, key=lambda waiting: waiting.lo)
         self._waiting_bytes += piece.bytes
-        self.known = self.known.added(piece.lo, piece.hi)
+        self.known = self.known.with_known(piece.lo, piece.hi)
 
-    def _remember(self, pieces: Iterable[Piece]) -> None:
+    def _keep_recent(self, pieces: Iterable[InboxPiece]) -> None:
         for piece in pieces:
             self._recent.append(piece)
             self._recent_bytes += piece.bytes
         while self._recent_bytes > limits.inbox_recent_bytes_max:
             self._recent_bytes -= self._recent.popleft().bytes
 
-    def _compare(self, heard: Piece) -> None:
-        for piece in self._overlapping(heard):
-            lo, hi = max(piece.lo, heard.lo), min(piece.hi, heard.hi)
-            before, now = self._cut(piece, lo, hi).events, self._cut(heard, lo, hi).events
+    def _check_agreement(self, received: InboxPiece) -> None:
+        for piece in self._overlapping(received):
+            lo, hi = max(piece.lo, received.lo), min(piece.hi, received.hi)
+            before, now = self._slice(piece, lo, hi).events, self._slice(received, lo, hi).events
             if not before.equals(now):
                 tick = self._first_difference(before, now)
                 raise self._contradiction(f"two messages disagree on what happened at tick {tick}")
 
-    def _overlapping(self, heard: Piece) -> Iterator[Piece]:
+    def _overlapping(self, received: InboxPiece) -> Iterator[InboxPiece]:
         for piece in reversed(self._recent):
-            if piece.hi <= heard.lo:
+            if piece.hi <= received.lo:
                 break
-            if piece.lo < heard.hi:
+            if piece.lo < received.hi:
                 yield piece
-        yield from (piece for piece in self._waiting if piece.lo < heard.hi and heard.lo < piece.hi)
+        yield from (piece for piece in self._waiting if piece.lo < received.hi and received.lo < piece.hi)
 
     def _first_difference(self, before: pa.RecordBatch, now: pa.RecordBatch) -> int:
         a, b = self._ticks(before), self._ticks(now)
@@ -121,7 +121,7 @@ class Inbox:
         longer = a if len(a) > len(b) else b
         return int(longer[min(len(a), len(b))])
 
-    def _piece(self, lo: int, hi: int, events: pa.RecordBatch) -> Piece:
+    def _make_piece(self, lo: int, hi: int, events: pa.RecordBatch) -> InboxPiece:
         """The message with its events in order, each once."""
         if events.column(self.stream.tick).null_count:
             raise self._contradiction("a message has an event without a tick")
@@ -129,28 +129,28 @@ class Inbox:
         if len(ticks) and (int(ticks.min()) <= lo or int(ticks.max()) > hi):
             raise self._contradiction(f"a message about ticks above {lo} up to {hi} has an event outside them")
         if bool((ticks[1:] > ticks[:-1]).all()):
-            return Piece(lo, hi, events)
+            return InboxPiece(lo, hi, events)
         order = np.argsort(ticks, kind="stable")
         events, ticks = events.take(pa.array(order.tolist())), ticks[order]
         for i in np.flatnonzero(ticks[1:] == ticks[:-1]).tolist():
             if not events.slice(i, 1).equals(events.slice(i + 1, 1)):
                 raise self._contradiction(f"a message has two different events at tick {int(ticks[i])}")
-        once = [True, *(ticks[1:] > ticks[:-1]).tolist()]
-        return Piece(lo, hi, events.filter(pa.array(once)))
+        is_first = [True, *(ticks[1:] > ticks[:-1]).tolist()]
+        return InboxPiece(lo, hi, events.filter(pa.array(is_first)))
 
-    def _cut(self, piece: Piece, lo: int, hi: int) -> Piece:
+    def _slice(self, piece: InboxPiece, lo: int, hi: int) -> InboxPiece:
         if (lo, hi) == (piece.lo, piece.hi):
             return piece
         first, end = np.searchsorted(self._ticks(piece.events), [lo, hi], side="right").tolist()
-        return Piece(lo, hi, piece.events.slice(first, end - first))
+        return InboxPiece(lo, hi, piece.events.slice(first, end - first))
 
     def _ticks(self, events: pa.RecordBatch) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
         ticks: np.ndarray[tuple[int], np.dtype[np.int64]] = events.column(self.stream.tick).to_numpy()
         return ticks
 
-    def _contradiction(self, what: str) -> SmileError:
+    def _contradiction(self, problem: str) -> SmileError:
         return error(
             "E083",
-            f"{self.stream.name}: {what}",
+            f"{self.stream.name}: {problem}",
             hint="An origin says of each tick one thing only; see whether two publishers use one name.",
         )

@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 from smile import limits
 from smile.errors import SmileError, error
 
-_BROKEN = (OSError, EOFError, zlib.error)
+_READ_PROBLEMS = (OSError, EOFError, zlib.error)
 """What reading a file raises, packed or not."""
 
 
@@ -24,62 +24,62 @@ def open_events(path: str) -> Iterator[BinaryIO]:
     if path == "-":
         yield sys.stdin.buffer
         return
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         try:
-            file: BinaryIO = opened.enter_context(Path(path).open("rb"))
+            file: BinaryIO = stack.enter_context(Path(path).open("rb"))
             if path.endswith(".gz"):
-                file = cast(BinaryIO, opened.enter_context(gzip.GzipFile(fileobj=file)))
+                file = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=file)))
         except OSError as problem:
-            raise unreadable(path, problem) from None
+            raise unreadable_error(path, problem) from None
         yield file
 
 
-def unreadable(name: str, problem: Exception) -> SmileError:
+def unreadable_error(name: str, problem: Exception) -> SmileError:
     reason = (isinstance(problem, OSError) and problem.strerror) or str(problem)
     return error("E070", f"{name} cannot be read: {reason}")
 
 
-class Lines:
+class LineReader:
     """Reads `file` once. `bytes_read` and `bytes_total` are of the file as it lies on the disk, packed if it is; the
     total is None where the file has no end that can be known, such as a pipe's."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.name = name
         self._file = file
-        self._unpacked = 0
-        self._packed: BinaryIO | None = getattr(file, "fileobj", None)
-        self.bytes_total = _size(file)
+        self._decompressed_bytes = 0
+        self._compressed_file: BinaryIO | None = getattr(file, "fileobj", None)
+        self.bytes_total = _file_size(file)
 
     @property
     def bytes_read(self) -> int:
-        if self._packed is None:
-            return self._unpacked
-        return self.bytes_total or 0 if self._packed.closed else self._packed.tell()
+        if self._compressed_file is None:
+            return self._decompressed_bytes
+        return self.bytes_total or 0 if self._compressed_file.closed else self._compressed_file.tell()
 
     def blocks(self) -> Iterator[tuple[list[bytes], bool]]:
         """Lines without their ends, and whether the last of them had one. A line beyond the limit keeps a beginning
         that is beyond it too."""
-        rest = b""
-        most = limits.event_line_bytes_max
+        remainder = b""
+        line_bytes_max = limits.event_line_bytes_max
         while block := self._read():
-            if not self._unpacked:
+            if not self._decompressed_bytes:
                 block = block.removeprefix(b"\xef\xbb\xbf")
-            self._unpacked += len(block)
+            self._decompressed_bytes += len(block)
             lines = block.split(b"\n")
-            lines[0] = rest + lines[0]
-            rest = lines.pop()[: most + 1]
+            lines[0] = remainder + lines[0]
+            remainder = lines.pop()[: line_bytes_max + 1]
             yield lines, True
-        if rest:
-            yield [rest], False
+        if remainder:
+            yield [remainder], False
 
     def _read(self) -> bytes:
         try:
             return self._file.read(limits.events_block_bytes_max)
-        except _BROKEN as problem:
-            raise unreadable(self.name, problem) from None
+        except _READ_PROBLEMS as problem:
+            raise unreadable_error(self.name, problem) from None
 
 
-def _size(file: BinaryIO) -> int | None:
+def _file_size(file: BinaryIO) -> int | None:
     try:
         status = os.fstat(file.fileno())
     except (OSError, io.UnsupportedOperation, AttributeError):

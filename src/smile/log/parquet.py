@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from smile.algebra import mmpl
-from smile.errors import SmileError, error, nearest
-from smile.log.frame import NOTHING
-from smile.log.lines import unreadable
-from smile.log.parquet_columns import check_columns, events_of
-from smile.log.position import UNNAMED
-from smile.log.ranges import Entry, Origins, Ranges, damaged, ticks_of
-from smile.log.shape import TICK_MAX, Shape
+from smile.errors import SmileError, did_you_mean, error
+from smile.log.input_batch import HORIZON_MIN
+from smile.log.lines import unreadable_error
+from smile.log.parquet_columns import check_columns, stream_events
+from smile.log.piece_log import Origins, PieceEntry, PieceLog, damaged_error, ticks_of
+from smile.log.position import DEFAULT_ORIGIN
+from smile.log.stream_schema import TICK_MAX, StreamSchema
 
 
 @dataclass(frozen=True)
@@ -36,122 +36,128 @@ class RecordedFile:
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """A row group that has any row: `number` is its own in the file."""
 
     file: RecordedFile
     number: int
-    entry: Entry
+    entry: PieceEntry
 
 
-class ParquetLog(Ranges):
+class ParquetLog(PieceLog):
     """`groups` are in order of their commits."""
 
-    def __init__(self, path: str, streams: Sequence[mmpl.StreamDef], groups: Sequence[Group]) -> None:
+    def __init__(self, path: str, streams: Sequence[mmpl.StreamDef], groups: Sequence[RowGroup]) -> None:
         super().__init__(path, streams)
         self._groups = groups
-        self._of_stream = {name: [g for g in groups if g.entry.stream == name] for name in self.shapes}
-        self._open: dict[str, tuple[RecordedFile, pq.ParquetFile]] = {}
+        self._groups_by_stream = {name: [g for g in groups if g.entry.stream == name] for name in self.schemas}
+        self._open_files: dict[str, tuple[RecordedFile, pq.ParquetFile]] = {}
 
     @staticmethod
-    def at(path: str, streams: Sequence[mmpl.StreamDef]) -> "ParquetLog":
+    def open(path: str, streams: Sequence[mmpl.StreamDef]) -> "ParquetLog":
         """All files `<stream>.parquet`, and those anywhere in directories `<stream>`."""
-        shapes = {stream.name: Shape(stream) for stream in streams}
-        found: dict[str, list[list[Group]]] = {name: [] for name in shapes}
-        for name, file in _files(Path(path), shapes):
-            found[name].append(list(_row_groups(shapes[name], file)))
-        ordered = [group for files in found.values() for group in _continued(files)]
+        schemas = {stream.name: StreamSchema(stream) for stream in streams}
+        groups_by_file: dict[str, list[list[RowGroup]]] = {name: [] for name in schemas}
+        for name, file in _find_files(Path(path), schemas):
+            groups_by_file[name].append(list(_row_groups(schemas[name], file)))
+        ordered = [group for files in groups_by_file.values() for group in _link_row_groups(files)]
         ordered.sort(key=lambda group: group.entry.hi)
         groups = [replace(group, entry=replace(group.entry, commit=n)) for n, group in enumerate(ordered, 1)]
         return ParquetLog(path, streams, groups)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ParquetLog, (self.path, [shape.stream for shape in self.shapes.values()], self._groups)
+        return ParquetLog, (self.path, [schema.stream for schema in self.schemas.values()], self._groups)
 
-    def _commits(self, after: int) -> Generator[tuple[int, Sequence[Entry]], None, None]:
+    def _commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
         if after > len(self._groups):
             message = f"{self.path} has no row group {after} in order of ticks, though it was read"
             raise error("E089", message, hint="Files are missing; forget what was computed from them.")
         for n in range(after, len(self._groups)):
             yield n + 1, [self._groups[n].entry]
 
-    def _pieces(self, stream: str, origin: str, lo: int, hi: int) -> Iterator[tuple[Entry, pa.RecordBatch | None]]:
+    def _pieces(self, stream: str, origin: str, lo: int, hi: int) -> Iterator[tuple[PieceEntry, pa.RecordBatch | None]]:
         """The row groups of a file that are read together are one piece."""
-        groups = self._of_stream[stream] if origin == UNNAMED else []
+        groups = self._groups_by_stream[stream] if origin == DEFAULT_ORIGIN else []
         first = bisect_right(groups, lo, key=lambda group: group.entry.hi)
         end = bisect_right(groups, hi - 1, key=lambda group: group.entry.lo)
-        for file, found in groupby(groups[first:end], key=lambda group: group.file):
-            together = list(found)
-            entry = replace(together[0].entry, hi=together[-1].entry.hi)
-            yield entry, self._events(stream, file, together)
+        for file, file_groups in groupby(groups[first:end], key=lambda group: group.file):
+            piece_groups = list(file_groups)
+            entry = replace(piece_groups[0].entry, hi=piece_groups[-1].entry.hi)
+            yield entry, self._events(stream, file, piece_groups)
 
-    def _events(self, stream: str, file: RecordedFile, groups: Sequence[Group]) -> pa.RecordBatch:
+    def _events(self, stream: str, file: RecordedFile, groups: Sequence[RowGroup]) -> pa.RecordBatch:
         lo, hi = groups[0].entry.lo, groups[-1].entry.hi
-        with _reading(file.path):
-            found = self._opened(stream, file).read_row_groups([group.number for group in groups], use_threads=False)
-        events = events_of(file.path, self.shapes[stream], found)
+        with _translate_errors(file.path):
+            table = self._open_file(stream, file).read_row_groups([group.number for group in groups], use_threads=False)
+        events = stream_events(file.path, self.schemas[stream], table)
         if events.column(0).null_count:
-            raise _wrong_tick(file.path, stream, "an event has none")
+            raise _wrong_tick_error(file.path, stream, "an event has none")
         ticks = ticks_of(events)
         for i in (ticks[1:] <= ticks[:-1]).nonzero()[0].tolist()[:1]:
-            raise _wrong_tick(file.path, stream, f"{ticks[i + 1]} comes after {ticks[i]}")
+            raise _wrong_tick_error(file.path, stream, f"{ticks[i + 1]} comes after {ticks[i]}")
         if not len(ticks) or ticks[0] <= lo or ticks[-1] != hi:
-            raise damaged(file.path, f"its ticks are not those that its statistics tell, above {lo} up to {hi}")
+            raise damaged_error(file.path, f"its ticks are not those that its statistics tell, above {lo} up to {hi}")
         return events
 
-    def _opened(self, stream: str, file: RecordedFile) -> pq.ParquetFile:
+    def _open_file(self, stream: str, file: RecordedFile) -> pq.ParquetFile:
         """One file of each stream stays open."""
-        if _recorded(Path(file.path)) != file:
+        if _stat_file(Path(file.path)) != file:
             hint = "Events are added by other files, before a run; files that were read stay as they are."
             raise error("E089", f"{file.path} has changed since it was first read", hint=hint)
-        if stream not in self._open or self._open[stream][0] != file:
-            self._open[stream] = (file, _parquet(file.path))
-        return self._open[stream][1]
+        if stream not in self._open_files or self._open_files[stream][0] != file:
+            self._open_files[stream] = (file, _open_parquet(file.path))
+        return self._open_files[stream][1]
 
     def _origins(self) -> Origins:
-        return {(s, UNNAMED): (groups[0].entry.commit, NOTHING) for s, groups in self._of_stream.items() if groups}
+        return {
+            (s, DEFAULT_ORIGIN): (groups[0].entry.commit, HORIZON_MIN)
+            for s, groups in self._groups_by_stream.items()
+            if groups
+        }
 
-    def _last(self) -> int:
+    def _last_commit(self) -> int:
         return len(self._groups)
 
     def _horizon(self, stream: str, origin: str) -> int:
-        return self._of_stream[stream][-1].entry.hi
+        return self._groups_by_stream[stream][-1].entry.hi
 
     def _horizon_at(self, stream: str, origin: str, commit: int) -> int:
-        groups = self._of_stream[stream]
+        groups = self._groups_by_stream[stream]
         return groups[bisect_right(groups, commit, key=lambda group: group.entry.commit) - 1].entry.hi
 
-    def _uncovered(self, stream: str, origin: str, tick: int) -> int | None:
-        groups = self._of_stream[stream]
-        at = bisect_right(groups, tick, key=lambda group: group.entry.hi)
-        return groups[at].entry.commit if at < len(groups) else None
+    def _first_uncovered(self, stream: str, origin: str, tick: int) -> int | None:
+        groups = self._groups_by_stream[stream]
+        index = bisect_right(groups, tick, key=lambda group: group.entry.hi)
+        return groups[index].entry.commit if index < len(groups) else None
 
 
 # ── what is there ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _files(root: Path, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, RecordedFile]]:
-    with _reading(str(root)):
-        found = [path for path in sorted(root.iterdir()) if not _is_hidden(path)]
-        if not found:
+def _find_files(root: Path, schemas: Mapping[str, StreamSchema]) -> Iterator[tuple[str, RecordedFile]]:
+    with _translate_errors(str(root)):
+        paths = [path for path in sorted(root.iterdir()) if not _is_hidden(path)]
+        if not paths:
             raise error(
-                "E070", f"{root} has no recorded events", hint=f"Put them into files {next(iter(shapes))}.parquet."
+                "E070", f"{root} has no recorded events", hint=f"Put them into files {next(iter(schemas))}.parquet."
             )
-        for path in found:
+        for path in paths:
             name = path.name.removesuffix(".parquet")
-            if name not in shapes or not (path.is_dir() or path.suffix == ".parquet"):
-                hint = nearest(name, shapes) or f"There are {', '.join(shapes)}; files are named <stream>.parquet."
+            if name not in schemas or not (path.is_dir() or path.suffix == ".parquet"):
+                hint = (
+                    did_you_mean(name, schemas) or f"There are {', '.join(schemas)}; files are named <stream>.parquet."
+                )
                 raise error("E076", f"{path} is not named after a stream", hint=hint)
-            for file in _within(path) if path.is_dir() else [path]:
-                yield name, _recorded(file)
+            for file in _files_in(path) if path.is_dir() else [path]:
+                yield name, _stat_file(file)
 
 
-def _within(directory: Path) -> Iterator[Path]:
+def _files_in(directory: Path) -> Iterator[Path]:
     for path in sorted(directory.iterdir()):
         if _is_hidden(path):
             continue
         if path.is_dir() and "=" not in path.name:
-            yield from _within(path)
+            yield from _files_in(path)
         elif path.suffix == ".parquet" and path.is_file():
             yield path
         else:
@@ -164,69 +170,71 @@ def _is_hidden(path: Path) -> bool:
     return path.name.startswith((".", "_"))
 
 
-def _recorded(path: Path) -> RecordedFile:
-    with _reading(str(path)):
+def _stat_file(path: Path) -> RecordedFile:
+    with _translate_errors(str(path)):
         status = path.stat()
     return RecordedFile(str(path), status.st_size, status.st_mtime_ns)
 
 
-def _parquet(path: str) -> pq.ParquetFile:
-    with _reading(path):
+def _open_parquet(path: str) -> pq.ParquetFile:
+    with _translate_errors(path):
         return pq.ParquetFile(path, page_checksum_verification=True)
 
 
-def _row_groups(shape: Shape, file: RecordedFile) -> Iterator[Group]:
+def _row_groups(schema: StreamSchema, file: RecordedFile) -> Iterator[RowGroup]:
     """Of one file, without what lies before each. Those without rows say nothing."""
-    found = _parquet(file.path)
-    check_columns(file.path, shape, found.schema_arrow)
-    for number in range(found.metadata.num_row_groups):
-        group = found.metadata.row_group(number)
+    parquet_file = _open_parquet(file.path)
+    check_columns(file.path, schema, parquet_file.schema_arrow)
+    for number in range(parquet_file.metadata.num_row_groups):
+        group = parquet_file.metadata.row_group(number)
         if group.num_rows:
-            first, last = _ends(shape, file, found, number)
-            entry = Entry(0, shape.name, UNNAMED, first - 1, last, group.num_rows, group.total_byte_size)
-            yield Group(file, number, entry)
+            first, last = _tick_range(schema, file, parquet_file, number)
+            entry = PieceEntry(0, schema.name, DEFAULT_ORIGIN, first - 1, last, group.num_rows, group.total_byte_size)
+            yield RowGroup(file, number, entry)
 
 
-def _ends(shape: Shape, file: RecordedFile, found: pq.ParquetFile, number: int) -> tuple[int, int]:
+def _tick_range(schema: StreamSchema, file: RecordedFile, parquet_file: pq.ParquetFile, number: int) -> tuple[int, int]:
     """The least and the greatest tick of a row group."""
-    tick = shape.stream.tick
-    told = found.metadata.row_group(number).column(found.schema_arrow.names.index(tick)).statistics
-    if told is not None and told.has_min_max:
-        first, last = told.min, told.max
+    tick = schema.stream.tick
+    statistics = parquet_file.metadata.row_group(number).column(parquet_file.schema_arrow.names.index(tick)).statistics
+    if statistics is not None and statistics.has_min_max:
+        first, last = statistics.min, statistics.max
     else:
-        with _reading(file.path):
-            ends = pc.min_max(found.read_row_group(number, columns=[tick]).column(tick)).as_py()
-        first, last = ends["min"], ends["max"]
+        with _translate_errors(file.path):
+            bounds = pc.min_max(parquet_file.read_row_group(number, columns=[tick]).column(tick)).as_py()
+        first, last = bounds["min"], bounds["max"]
     if first is None:
-        raise _wrong_tick(file.path, shape.name, "an event has none")
+        raise _wrong_tick_error(file.path, schema.name, "an event has none")
     if not 0 <= first <= last <= TICK_MAX:
-        raise _wrong_tick(file.path, shape.name, f"{last if first >= 0 else first} is out of range")
+        raise _wrong_tick_error(file.path, schema.name, f"{last if first >= 0 else first} is out of range")
     return first, last
 
 
-def _continued(files: Iterable[Sequence[Group]]) -> Iterator[Group]:
+def _link_row_groups(files: Iterable[Sequence[RowGroup]]) -> Iterator[RowGroup]:
     """The row groups of a stream in order of ticks, each from where the one before it ends."""
-    last: Group | None = None
+    previous: RowGroup | None = None
     for group in chain(*sorted(filter(None, files), key=lambda groups: groups[0].entry.lo)):
         entry = group.entry
-        if last is not None and entry.lo < last.entry.hi:
-            where = "an earlier row group" if last.file == group.file else last.file.path
-            raise _wrong_tick(group.file.path, entry.stream, f"{entry.lo + 1} comes after {last.entry.hi} in {where}")
-        last = replace(group, entry=replace(entry, lo=NOTHING if last is None else last.entry.hi))
-        yield last
+        if previous is not None and entry.lo < previous.entry.hi:
+            where = "an earlier row group" if previous.file == group.file else previous.file.path
+            raise _wrong_tick_error(
+                group.file.path, entry.stream, f"{entry.lo + 1} comes after {previous.entry.hi} in {where}"
+            )
+        previous = replace(group, entry=replace(entry, lo=HORIZON_MIN if previous is None else previous.entry.hi))
+        yield previous
 
 
-def _wrong_tick(path: str, stream: str, what: str) -> SmileError:
+def _wrong_tick_error(path: str, stream: str, problem: str) -> SmileError:
     hint = "The ticks of a stream ascend within a file, and those of its files do not overlap."
-    return error("E079", f"{path}: wrong tick of {stream}: {what}", hint=hint)
+    return error("E079", f"{path}: wrong tick of {stream}: {problem}", hint=hint)
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     """Says what Arrow finds wrong in the meantime."""
     try:
         yield
     except (OSError, pa.ArrowException) as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
-            raise unreadable(path, problem) from None
-        raise damaged(path, str(problem)) from None
+            raise unreadable_error(path, problem) from None
+        raise damaged_error(path, str(problem)) from None

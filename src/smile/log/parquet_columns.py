@@ -8,11 +8,11 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from smile.algebra.types import DataType
-from smile.errors import SmileError, error, nearest
-from smile.log.batch_checks import breaking
-from smile.log.shape import Shape
+from smile.errors import SmileError, did_you_mean, error
+from smile.log.batch_checks import first_violation
+from smile.log.stream_schema import StreamSchema
 
-_KINDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
+_ARROW_KINDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "bool": (types.is_boolean,),
     "int": (types.is_integer,),
     "float": (types.is_floating, types.is_integer),
@@ -27,63 +27,63 @@ _KINDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
 """What may be read as each type; whether a value then fits is another matter."""
 
 
-def check_columns(path: str, shape: Shape, found: pa.Schema) -> None:
+def check_columns(path: str, schema: StreamSchema, file_schema: pa.Schema) -> None:
     """An error unless the file's columns can be the stream's. Those it lacks are NULL, but for the tick."""
-    name = shape.name
-    for column in found.names:
-        if column not in shape.types:
-            hint = nearest(column, shape.types) or f"It has {', '.join(shape.types)}."
+    name = schema.name
+    for column in file_schema.names:
+        if column not in schema.types:
+            hint = did_you_mean(column, schema.types) or f"It has {', '.join(schema.types)}."
             raise error("E077", f"{path}: {name} has no column {column}", hint=hint)
-        if found.names.count(column) > 1:
+        if file_schema.names.count(column) > 1:
             raise error("E075", f"{path}: the column {column} is given twice", hint="Leave one of them out.")
-        given, data = _plain(found.field(column).type), shape.types[column]
-        if not types.is_null(given) and not any(fits(given) for fits in _KINDS[data.name]):
-            raise error("E078", f"{path}: {name}.{column} is {data}, and the file has {given}")
-    if shape.stream.tick not in found.names:
-        raise error("E077", f"{path}: the column {shape.stream.tick} is missing, which is the tick of {name}")
+        arrow_type, data = _value_type(file_schema.field(column).type), schema.types[column]
+        if not types.is_null(arrow_type) and not any(fits(arrow_type) for fits in _ARROW_KINDS[data.name]):
+            raise error("E078", f"{path}: {name}.{column} is {data}, and the file has {arrow_type}")
+    if schema.stream.tick not in file_schema.names:
+        raise error("E077", f"{path}: the column {schema.stream.tick} is missing, which is the tick of {name}")
 
 
-def events_of(path: str, shape: Shape, found: pa.Table) -> pa.RecordBatch:
+def stream_events(path: str, schema: StreamSchema, table: pa.Table) -> pa.RecordBatch:
     """What the file has of these columns, as the stream's schema says."""
-    columns = [column_of(path, shape, name, found) for name in shape.schema.names]
-    events = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
-    row = breaking(shape, events)
+    columns = [stream_column(path, schema, name, table) for name in schema.arrow_schema.names]
+    events = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
+    row = first_violation(schema, events)
     if row is not None:
-        raise error("E080", f"{path}, tick {row[0]!r}: {shape.broken_check(row)}")
+        raise error("E080", f"{path}, tick {row[0]!r}: {schema.describe_violation(row)}")
     return events
 
 
-def column_of(path: str, shape: Shape, name: str, found: pa.Table) -> pa.Array:
+def stream_column(path: str, schema: StreamSchema, name: str, table: pa.Table) -> pa.Array:
     """One of them."""
-    data, target = shape.types[name], shape.schema.field(name).type
-    if name not in found.schema.names:
-        return pa.nulls(found.num_rows, target)
+    data, target = schema.types[name], schema.arrow_schema.field(name).type
+    if name not in table.schema.names:
+        return pa.nulls(table.num_rows, target)
     try:
-        column = _cast(found.column(name).combine_chunks(), data, target)
+        column = _cast(table.column(name).combine_chunks(), data, target)
         column.validate(full=True)
     except pa.ArrowException as problem:
-        raise _wrong(path, shape, name, str(problem)) from None
+        raise _column_error(path, schema, name, str(problem)) from None
     if data.name == "float" and pc.all(pc.is_finite(column)).as_py() is False:
-        raise _wrong(path, shape, name, "NaN and infinities are not allowed")
+        raise _column_error(path, schema, name, "NaN and infinities are not allowed")
     return column
 
 
 def _cast(column: pa.Array, data: DataType, target: pa.DataType) -> pa.Array:
-    given = _plain(column.type)
-    if given != column.type:
-        column = column.cast(given)
-    if types.is_timestamp(given):
-        column = column.cast(pa.timestamp("us", given.tz))
-    elif types.is_date(given):
+    value_type = _value_type(column.type)
+    if value_type != column.type:
+        column = column.cast(value_type)
+    if types.is_timestamp(value_type):
+        column = column.cast(pa.timestamp("us", value_type.tz))
+    elif types.is_date(value_type):
         column = column.cast(pa.date32()).cast(pa.int32())
-    elif data.name == "decimal" and types.is_integer(given):
+    elif data.name == "decimal" and types.is_integer(value_type):
         column = column.cast(pa.decimal128(20, 0))
     return column.cast(target)
 
 
-def _plain(given: pa.DataType) -> pa.DataType:
+def _value_type(given: pa.DataType) -> pa.DataType:
     return given.value_type if types.is_dictionary(given) else given
 
 
-def _wrong(path: str, shape: Shape, name: str, problem: str) -> SmileError:
-    return error("E078", f"{path}: {shape.name}.{name} is {shape.types[name]}: {problem}")
+def _column_error(path: str, schema: StreamSchema, name: str, problem: str) -> SmileError:
+    return error("E078", f"{path}: {schema.name}.{name} is {schema.types[name]}: {problem}")

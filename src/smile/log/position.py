@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from smile.log.frame import NOTHING
+from smile.log.input_batch import HORIZON_MIN
 
-UNNAMED = "0"
+DEFAULT_ORIGIN = "0"
 """The origin of a log that has but one, and what stands for all origins of a stream before any was heard of."""
 
 
@@ -23,20 +23,20 @@ class Position:
     commit: int
     horizons: Mapping[str, Mapping[str, int]]
 
-    def streams(self) -> dict[str, int]:
+    def stream_horizons(self) -> dict[str, int]:
         """Each stream's horizon: the least of its origins', since only up to there all is known."""
-        return {stream: min(origins.values(), default=NOTHING) for stream, origins in self.horizons.items()}
+        return {stream: min(origins.values(), default=HORIZON_MIN) for stream, origins in self.horizons.items()}
 
     def to_json(self) -> dict[str, Any]:
         return {"commit": self.commit, "horizons": {stream: dict(origins) for stream, origins in self.horizons.items()}}
 
     @staticmethod
-    def from_json(found: Mapping[str, Any]) -> "Position":
-        return Position(found["commit"], {stream: dict(origins) for stream, origins in found["horizons"].items()})
+    def from_json(fields: Mapping[str, Any]) -> "Position":
+        return Position(fields["commit"], {stream: dict(origins) for stream, origins in fields["horizons"].items()})
 
 
 @dataclass(frozen=True)
-class Limit:
+class BatchLimit:
     """What a batch has at most; None is no limit. `last` is a commit that it does not go beyond."""
 
     rows: int | None = None
@@ -64,13 +64,13 @@ class Log(Protocol):
     def newest(self) -> Position:
         """Everything is read."""
 
-    def after(self, position: Position, limit: Limit) -> Position:
+    def after(self, position: Position, limit: BatchLimit) -> Position:
         """As far as a batch from here may go: whole commits, at least one if there is any, as many as the limit allows.
 
         Only what lies above the position's horizons counts, and commits that tell nothing new are passed over. The
         same position if nothing is new."""
 
-    def resumed(self, horizons: Mapping[str, int]) -> Position:
+    def resume_position(self, horizons: Mapping[str, int]) -> Position:
         """Where a state with these horizons goes on: after the last commit up to which they cover everything."""
 
     def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
@@ -78,5 +78,5 @@ class Log(Protocol):
         once, whatever their origin. A position after the newest commit whose horizons are at the end may be an `end`:
         whoever makes it declares that nothing more happens."""
 
-    def waiting(self, position: Position) -> tuple[int, int]:
+    def backlog(self, position: Position) -> tuple[int, int]:
         """How many rows and bytes the commits after the position have above its horizons."""

@@ -4,40 +4,40 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from smile.algebra import mmpl
-from smile.log.database import HEADER, not_a_log
+from smile.log.database import HEADER, not_a_log_error
 from smile.log.durable import DurableLog
-from smile.log.frame import NOTHING, Frame
-from smile.log.lines import unreadable
+from smile.log.input_batch import HORIZON_MIN, InputBatch
+from smile.log.lines import unreadable_error
 from smile.log.parquet import ParquetLog
-from smile.log.position import Limit, Log, Position
+from smile.log.position import BatchLimit, Log, Position
 
-__all__ = ["Limit", "Log", "Position", "frames", "opened"]
+__all__ = ["BatchLimit", "Log", "Position", "open_log", "read_batches"]
 
 
-def opened(path: str, streams: Sequence[mmpl.StreamDef]) -> Log:
+def open_log(path: str, streams: Sequence[mmpl.StreamDef]) -> Log:
     """The durable log in a file, or the recorded events in a directory of Parquet files."""
-    place = Path(path).absolute()  # whoever reads it may have another working directory
-    if place.is_dir():
-        return ParquetLog.at(str(place), streams)
+    absolute_path = Path(path).absolute()  # whoever reads it may have another working directory
+    if absolute_path.is_dir():
+        return ParquetLog.open(str(absolute_path), streams)
     try:
-        with place.open("rb") as file:
+        with absolute_path.open("rb") as file:
             header = file.read(len(HEADER))
     except OSError as problem:
-        raise unreadable(path, problem) from None
+        raise unreadable_error(path, problem) from None
     if header != HEADER:
-        raise not_a_log(path)
-    log = DurableLog(str(place), streams)
+        raise not_a_log_error(path)
+    log = DurableLog(str(absolute_path), streams)
     log.verify()
     return log
 
 
-def frames(log: Log, limit: Limit, start: Position | None = None) -> Iterator[Frame]:
+def read_batches(log: Log, limit: BatchLimit, start: Position | None = None) -> Iterator[InputBatch]:
     """All that the log has after a position, a batch to a frame."""
     position = log.start() if start is None else start
     while (end := log.after(position, limit)) != position:
-        before, horizons = position.streams(), end.streams()
-        moved = [stream for stream in log.streams if horizons[stream] > before.get(stream, NOTHING)]
-        if moved:
-            events = {stream: log.read(stream, position, end) for stream in moved}
-            yield Frame({stream: batch for stream, batch in events.items() if batch.num_rows}, horizons)
+        before, horizons = position.stream_horizons(), end.stream_horizons()
+        advanced_streams = [stream for stream in log.streams if horizons[stream] > before.get(stream, HORIZON_MIN)]
+        if advanced_streams:
+            events = {stream: log.read(stream, position, end) for stream in advanced_streams}
+            yield InputBatch({stream: batch for stream, batch in events.items() if batch.num_rows}, horizons)
         position = end

@@ -19,20 +19,20 @@ from pyarrow import flight
 from smile import limits
 from smile.algebra import mmpl
 from smile.errors import CATALOGUE, Diagnostic, SmileError, error
-from smile.log.database import definition
+from smile.log.database import definition_text
 from smile.log.durable import DurableLog
-from smile.log.position import Limit, Position
-from smile.log.shape import Shape
+from smile.log.position import BatchLimit, Position
+from smile.log.stream_schema import StreamSchema
 
-TOKEN: Final = "SMILE_TOKEN"
+TOKEN_VARIABLE: Final = "SMILE_TOKEN"
 """The variable that a client's token is in. Spark hides values of settings whose names have `token` in them."""
 
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 """Drawn by Linux whenever a machine starts. Where there is none, every log is far."""
 
-Identity = tuple[str, int, int]
+FileIdentity = tuple[str, int, int]
 
-_PASSING: Final = ("E092", "E098")
+_TRANSIENT_CODES: Final = ("E092", "E098")
 """What may be otherwise when one asks again: the broker has too much to do, or is about to be started anew."""
 
 T = TypeVar("T")
@@ -41,17 +41,17 @@ T = TypeVar("T")
 # ── what is asked ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class LogRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A question about these streams of a log; `digest` is of their definitions."""
 
     streams: tuple[str, ...]
     digest: str
     position: Position | None = None
-    limit: Limit = Limit()
+    limit: BatchLimit = BatchLimit()
     horizons: dict[str, int] = {}
 
 
-class Range(msgspec.Struct, forbid_unknown_fields=True):
+class LogRangeRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The events of one of these streams between two positions."""
 
     streams: tuple[str, ...]
@@ -62,38 +62,38 @@ class Range(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LogTicket(msgspec.Struct, forbid_unknown_fields=True):
-    log: Range
+    log: LogRangeRequest
 
 
-def digest_of(streams: Sequence[mmpl.StreamDef]) -> str:
+def streams_digest(streams: Sequence[mmpl.StreamDef]) -> str:
     """Tells streams from others of the same names."""
-    return hashlib.sha256("".join(map(definition, streams)).encode()).hexdigest()
+    return hashlib.sha256("".join(map(definition_text, streams)).encode()).hexdigest()
 
 
 # ── errors on their way ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Wrong(msgspec.Struct):
+class WireError(msgspec.Struct):
     code: str
     message: str
     hint: str | None = None
 
 
-class Told(msgspec.Struct):
+class FlightErrorInfo(msgspec.Struct):
     """What an error of Arrow Flight has in its extra information."""
 
-    error: Wrong
+    error: WireError
 
 
-def problem_of(failure: BaseException) -> SmileError | None:
+def decode_flight_error(failure: BaseException) -> SmileError | None:
     """The error of the catalogue that an answer tells of, if it tells of one."""
     try:
-        wrong = msgspec.json.decode(getattr(failure, "extra_info", b""), type=Told).error
+        wire_error = msgspec.json.decode(getattr(failure, "extra_info", b""), type=FlightErrorInfo).error
     except msgspec.DecodeError:
         return None
-    if wrong.code not in CATALOGUE:
+    if wire_error.code not in CATALOGUE:
         return None
-    return SmileError(Diagnostic(wrong.code, wrong.message, None, wrong.hint))
+    return SmileError(Diagnostic(wire_error.code, wire_error.message, None, wire_error.hint))
 
 
 # ── near and far ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -103,25 +103,29 @@ class ServedLog(DurableLog):
     """A durable log that goes to tasks on other machines too. Pickled, it becomes itself wherever the very same file is
     there, and `far`, which stands for it, anywhere else."""
 
-    def __init__(self, path: str, streams: Sequence[mmpl.StreamDef], far: "RemoteLog", flush: bool = True) -> None:
+    def __init__(self, path: str, streams: Sequence[mmpl.StreamDef], remote: "RemoteLog", flush: bool = True) -> None:
         super().__init__(str(Path(path).absolute()), streams, flush)
-        self.far = far
+        self.remote = remote
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _nearest, (identity(self.path), self.path, self._definitions, self.far, self._flush)
+        return _local_or_remote, (file_identity(self.path), self.path, self._definitions, self.remote, self._flush)
 
 
-def _nearest(
-    there: Identity | None, path: str, streams: Sequence[mmpl.StreamDef], far: "RemoteLog", flush: bool
+def _local_or_remote(
+    known_identity: FileIdentity | None, path: str, streams: Sequence[mmpl.StreamDef], remote: "RemoteLog", flush: bool
 ) -> "ServedLog | RemoteLog":
-    return ServedLog(path, streams, far, flush) if there is not None and identity(path) == there else far
+    return (
+        ServedLog(path, streams, remote, flush)
+        if known_identity is not None and file_identity(path) == known_identity
+        else remote
+    )
 
 
-def identity(path: str) -> Identity | None:
+def file_identity(path: str) -> FileIdentity | None:
     """Tells a file from all others on all machines: two that are the same are read through the same memory."""
     try:
-        found = Path(path).stat()
-        return BOOT.read_text(), found.st_dev, found.st_ino
+        status = Path(path).stat()
+        return BOOT.read_text(), status.st_dev, status.st_ino
     except OSError:
         return None
 
@@ -142,10 +146,10 @@ class RemoteLog:
         authority: bytes | None = None,
     ) -> None:
         self.location = location
-        self.shapes = {stream.name: Shape(stream) for stream in streams}
+        self.schemas = {stream.name: StreamSchema(stream) for stream in streams}
         self._definitions = tuple(streams)
-        self._digest = digest_of(streams)
-        self._token = os.environ.get(TOKEN, "") if token is None else token
+        self._digest = streams_digest(streams)
+        self._token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
         self._authority = authority
         self._lock = threading.Lock()
         self._client: flight.FlightClient | None = None
@@ -154,37 +158,37 @@ class RemoteLog:
         return RemoteLog, (self.location, self._definitions, None, self._authority)
 
     def __repr__(self) -> str:
-        return f"RemoteLog({self.location!r}, {', '.join(self.shapes)})"
+        return f"RemoteLog({self.location!r}, {', '.join(self.schemas)})"
 
     @property
     def streams(self) -> tuple[str, ...]:
-        return tuple(self.shapes)
+        return tuple(self.schemas)
 
     def start(self) -> Position:
-        return self._position("start")
+        return self._call_for_position("start")
 
     def newest(self) -> Position:
-        return self._position("newest")
+        return self._call_for_position("newest")
 
-    def after(self, position: Position, limit: Limit) -> Position:
-        return self._position("after", position=position, limit=limit)
+    def after(self, position: Position, limit: BatchLimit) -> Position:
+        return self._call_for_position("after", position=position, limit=limit)
 
-    def resumed(self, horizons: Mapping[str, int]) -> Position:
-        return self._position("resumed", horizons=dict(horizons))
+    def resume_position(self, horizons: Mapping[str, int]) -> Position:
+        return self._call_for_position("resumed", horizons=dict(horizons))
 
-    def waiting(self, position: Position) -> tuple[int, int]:
-        return msgspec.json.decode(self._asked("waiting", position=position), type=tuple[int, int])
+    def backlog(self, position: Position) -> tuple[int, int]:
+        return msgspec.json.decode(self._call_action("waiting", position=position), type=tuple[int, int])
 
     def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
-        asked = LogTicket(Range(self.streams, self._digest, stream, start, end))
-        ticket = flight.Ticket(msgspec.json.encode(asked))
-        schema = self.shapes[stream].schema
+        request = LogTicket(LogRangeRequest(self.streams, self._digest, stream, start, end))
+        ticket = flight.Ticket(msgspec.json.encode(request))
+        schema = self.schemas[stream].arrow_schema
 
         def answer(client: flight.FlightClient, options: flight.FlightCallOptions) -> list[pa.RecordBatch]:
             return [chunk.data for chunk in client.do_get(ticket, options)]
 
-        found = self._answered(answer)
-        return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], schema)
+        batches = self._call_with_retries(answer)
+        return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)
 
     def close(self) -> None:
         with self._lock:
@@ -192,34 +196,34 @@ class RemoteLog:
         if client is not None:
             client.close()
 
-    def _position(self, what: str, **about: Any) -> Position:
-        return msgspec.json.decode(self._asked(what, **about), type=Position)
+    def _call_for_position(self, action: str, **about: Any) -> Position:
+        return msgspec.json.decode(self._call_action(action, **about), type=Position)
 
-    def _asked(self, what: str, **about: Any) -> bytes:
-        asked = Asked(self.streams, self._digest, **about)
-        action = flight.Action(f"log/{what}", msgspec.json.encode(asked))
+    def _call_action(self, name: str, **about: Any) -> bytes:
+        request = LogRequest(self.streams, self._digest, **about)
+        action = flight.Action(f"log/{name}", msgspec.json.encode(request))
 
         def answer(client: flight.FlightClient, options: flight.FlightCallOptions) -> bytes:
             return b"".join(bytes(result.body) for result in client.do_action(action, options))
 
-        return self._answered(answer)
+        return self._call_with_retries(answer)
 
-    def _answered(self, answer: Callable[[flight.FlightClient, flight.FlightCallOptions], T]) -> T:
+    def _call_with_retries(self, call: Callable[[flight.FlightClient, flight.FlightCallOptions], T]) -> T:
         """Everything here only reads, so that it can be asked again whenever a connection is lost."""
         headers = [(b"authorization", f"Bearer {self._token}".encode())] if self._token else []
         pause = limits.remote_log_pause_s
-        for last in [False] * (limits.remote_log_tries_max - 1) + [True]:
+        for is_last_try in [False] * (limits.remote_log_tries_max - 1) + [True]:
             client = None
             try:
                 options = flight.FlightCallOptions(timeout=limits.remote_log_answer_s_max, headers=headers)
-                client = self._connected()
-                return answer(client, options)
+                client = self._get_client()
+                return call(client, options)
             except (flight.FlightError, pa.ArrowException, OSError) as failure:
-                problem = problem_of(failure)
-                if problem is not None and (last or problem.diagnostics[0].code not in _PASSING):
+                problem = decode_flight_error(failure)
+                if problem is not None and (is_last_try or problem.diagnostics[0].code not in _TRANSIENT_CODES):
                     raise problem from None
-                if last:
-                    raise self._unreachable(failure) from None
+                if is_last_try:
+                    raise self._unreachable_error(failure) from None
             with self._lock:
                 if self._client is client:
                     self._client = None  # others may still be at it, and let it go when they are done
@@ -227,13 +231,13 @@ class RemoteLog:
             pause *= 2
         raise AssertionError("the last try returns or raises")
 
-    def _connected(self) -> flight.FlightClient:
+    def _get_client(self) -> flight.FlightClient:
         with self._lock:
             if self._client is None:
                 self._client = flight.FlightClient(self.location, tls_root_certs=self._authority)
             return self._client
 
-    def _unreachable(self, failure: BaseException) -> SmileError:
+    def _unreachable_error(self, failure: BaseException) -> SmileError:
         reason = (
             str(failure).strip().splitlines()[0][: limits.excerpt_chars_max] if str(failure).strip() else "no answer"
         )

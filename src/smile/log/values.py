@@ -8,15 +8,15 @@ import re
 from typing import Final
 
 from smile import limits
-from smile.algebra.coercions import INT_DIGITS, fit, parse_literal
+from smile.algebra.coercions import INT_DIGITS, fit_number, parse_literal
 from smile.algebra.types import INT_MAX, DataType, Value
 
-WHOLE: Final = ("int", "time", "interval", "timestamp", "date")
+INTEGER_TYPES: Final = ("int", "time", "interval", "timestamp", "date")
 """Types whose values are integers, and may be written as such. Beyond 2^53 many writers of JSON only have text."""
 
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 
-_ONE_OF: Final = {
+_TYPE_NOUNS: Final = {
     "bool": "true or false",
     "int": "an int",
     "float": "a float",
@@ -29,7 +29,7 @@ _ONE_OF: Final = {
     "date": "a date",
 }
 
-_WRITTEN: Final = {
+_FORMAT_HINTS: Final = {
     "bool": "Write true or false, without quotes.",
     "int": "Write a whole number of 64 bits, such as 42; one beyond 2^53 may be text.",
     "float": "Write a number, such as 1.5; NaN and infinities are not allowed.",
@@ -43,7 +43,7 @@ _WRITTEN: Final = {
 }
 
 
-class Number(str):
+class JsonNumber(str):
     """A number of JSON, as it is written."""
 
     __slots__ = ()
@@ -53,43 +53,43 @@ Json = None | bool | str | list["Json"] | dict[str, "Json"]
 """What a line holds; its numbers are `Number`."""
 
 
-def value_of(given: Json, data: DataType) -> Value:
+def parse_value(value: Json, data: DataType) -> Value:
     """ValueError says why not, as the end of a sentence."""
-    match given:
+    match value:
         case None:
             return None
         case bool() if data.name == "bool":
-            return given
-        case Number() if data.name in (*WHOLE, "float", "decimal"):
-            return from_number(given, data)
-        case str() if not isinstance(given, Number) and data.name not in ("bool", "float"):
-            return from_text(given, data)
-    raise ValueError(f"{shown(given)} is not {_ONE_OF[data.name]}")
+            return value
+        case JsonNumber() if data.name in (*INTEGER_TYPES, "float", "decimal"):
+            return parse_number(value, data)
+        case str() if not isinstance(value, JsonNumber) and data.name not in ("bool", "float"):
+            return parse_text(value, data)
+    raise ValueError(f"{describe_json(value)} is not {_TYPE_NOUNS[data.name]}")
 
 
-def from_number(text: str, data: DataType) -> Value:
+def parse_number(text: str, data: DataType) -> Value:
     if data.name == "float":
         number = float(text)
         if not math.isfinite(number):
-            raise ValueError(f"{shown(Number(text))} is out of range for {data}")
+            raise ValueError(f"{describe_json(JsonNumber(text))} is out of range for {data}")
         return number
     if len(text) > limits.number_chars_max:
         raise ValueError(f"a number of {len(text):,} characters is out of range for {data}")
     if data.name == "decimal":
-        return _literal(Number(text), data)
+        return _literal(JsonNumber(text), data)
     if not _INTEGER.fullmatch(text):
-        raise ValueError(f"{shown(Number(text))} is not {_ONE_OF[data.name]}")
-    whole = fit(int(text), data)
+        raise ValueError(f"{describe_json(JsonNumber(text))} is not {_TYPE_NOUNS[data.name]}")
+    whole = fit_number(int(text), data)
     if whole is None:
-        raise ValueError(f"{shown(Number(text))} is out of range for {data}")
+        raise ValueError(f"{describe_json(JsonNumber(text))} is out of range for {data}")
     return whole
 
 
-def from_text(text: str, data: DataType) -> Value:
+def parse_text(text: str, data: DataType) -> Value:
     if data.name == "string":
         # JSON can write halves of characters, which no text has.
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-            raise ValueError(f"{shown(text)} has half a character")
+            raise ValueError(f"{describe_json(text)} has half a character")
         return text
     if data.name in ("int", "time") and len(text) <= INT_DIGITS and text.isascii() and text.isdigit():
         # What nearly every tick of a broker's is.
@@ -97,7 +97,7 @@ def from_text(text: str, data: DataType) -> Value:
         if whole <= INT_MAX:
             return whole
     if data.name != "bytes" and len(text) > limits.number_chars_max:
-        raise ValueError(f"a text of {len(text):,} characters is not {_ONE_OF[data.name]}")
+        raise ValueError(f"a text of {len(text):,} characters is not {_TYPE_NOUNS[data.name]}")
     return _literal(text, data)
 
 
@@ -106,34 +106,34 @@ def _literal(text: str, data: DataType) -> Value:
         return parse_literal(text, data)
     except ValueError as problem:
         if "out of range" in str(problem):
-            raise ValueError(f"{shown(text)} is out of range for {data}") from None
-        raise ValueError(f"{shown(text)} is not {_ONE_OF[data.name]}") from None
+            raise ValueError(f"{describe_json(text)} is out of range for {data}") from None
+        raise ValueError(f"{describe_json(text)} is not {_TYPE_NOUNS[data.name]}") from None
 
 
-def how_to_write(data: DataType) -> str:
-    return _WRITTEN[data.name]
+def format_hint(data: DataType) -> str:
+    return _FORMAT_HINTS[data.name]
 
 
-def shown(given: Json) -> str:
+def describe_json(value: Json) -> str:
     """What was given, cut short, as JSON has it."""
-    match given:
+    match value:
         case None:
             return "null"
         case bool():
-            return "true" if given else "false"
-        case Number():
-            return cut(given)
+            return "true" if value else "false"
+        case JsonNumber():
+            return shorten(value)
         case str():
-            return f'"{cut(given)}"'
+            return f'"{shorten(value)}"'
         case list():
             return "an array"
     return "an object"
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """Short enough for a message, and printable."""
-    short = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in short)
+    excerpt = text if len(text) <= _EXCERPT_CHARS_MAX else f"{text[:_EXCERPT_CHARS_MAX]}…"
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in excerpt)
 
 
-_SHOWN_MAX: Final = limits.excerpt_chars_max // 2
+_EXCERPT_CHARS_MAX: Final = limits.excerpt_chars_max // 2

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
 from smile.knowledge.aggregates import Member, aggregate
-from smile.knowledge.cells import equal
-from smile.knowledge.mask import UNHEARD, all_of, any_of
-from smile.reference.groups import as_typed, at_of
-from smile.reference.joins import Sides
-from smile.reference.relation import Relation, Row, at_most
+from smile.knowledge.cells import equality_mask
+from smile.knowledge.mask import MAY_APPEAR, all_of, any_of
+from smile.reference.groups import tick_and_source, to_column_domain
+from smile.reference.joins import ReferenceJoinSides
+from smile.reference.relation import ReferenceRow, Relation, at_most_mask
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation
@@ -18,31 +18,36 @@ if TYPE_CHECKING:
 
 def asof(ev: "Evaluation", rel: mmpl.Asof) -> Relation:
     """The columns of the right side are the latest of its rows that are equated and not after the left row."""
-    upto = mmpl.Call("<=", (mmpl.Column(rel.at[1]), mmpl.Column(rel.at[0])))
-    sides = Sides(ev, mmpl.Join("left", rel.left, rel.right, rel.on, upto))
-    source, result_type = ev.type(rel.right), ev.type(rel)
+    not_after = mmpl.Call("<=", (mmpl.ColumnRef(rel.ticks[1]), mmpl.ColumnRef(rel.ticks[0])))
+    sides = ReferenceJoinSides(ev, mmpl.Join("left", rel.left, rel.right, rel.on, not_after))
+    source, result_type = ev.relation_type(rel.right), ev.relation_type(rel)
     result = {}
     for key, row in sides.left.rows.items():
-        found = []
+        matches = []
         for other in sides.right.rows.values():
-            if sides.are_at_odds(row.cells, other.cells):
+            if sides.have_conflicting_keys(row.cells, other.cells):
                 continue
-            matched = all_of(
-                *(equal(row.cells[a], other.cells[b]) for a, b in rel.on),
-                at_most(other.cells[rel.at[1]], row.cells[rel.at[0]]),
-            ).filter()
-            if not matched.gone:
-                found.append((all_of(other.mask, matched), other))
-        moment = row.cells[rel.at[0]]
-        timeless = moment.is_final and moment.now is None
-        more = not timeless and sides.may_come(row, sides.left, replace(sides.right, whole=False, total=False))
+            match_mask = all_of(
+                *(equality_mask(row.cells[a], other.cells[b]) for a, b in rel.on),
+                at_most_mask(other.cells[rel.ticks[1]], row.cells[rel.ticks[0]]),
+            ).null_as_false()
+            if not match_mask.is_permanently_hidden:
+                matches.append((all_of(other.mask, match_mask), other))
+        left_time = row.cells[rel.ticks[0]]
+        has_no_time = left_time.is_final and left_time.now is None
+        can_gain_match = not has_no_time and sides.can_gain_match(
+            row, sides.left, replace(sides.right, is_unique=False, is_total=False)
+        )
         cells = dict(row.cells)
         for name in result_type.heading.columns:
             if name not in cells:
-                members = [Member(mask, other.cells[name], at_of(other, source.heading.tick)) for mask, other in found]
-                latest = aggregate("latest", members, not more, None, None, source.columns[name].data)
-                cells[name] = as_typed(latest, ev.domains.of(rel)[name], result_type.columns[name])
-        exists = any_of([*(mask for mask, _ in found), *([UNHEARD] if more else [])])
+                members = [
+                    Member(mask, other.cells[name], tick_and_source(other, source.heading.tick))
+                    for mask, other in matches
+                ]
+                latest = aggregate("latest", members, not can_gain_match, None, None, source.columns[name].data)
+                cells[name] = to_column_domain(latest, ev.domains.bottom_row(rel)[name], result_type.columns[name])
+        exists = any_of([*(mask for mask, _ in matches), *([MAY_APPEAR] if can_gain_match else [])])
         mask = row.mask if rel.kind == "left" else all_of(row.mask, exists)
-        result[key] = Row(mask, cells, row.steps + sum(other.steps for _, other in found))
+        result[key] = ReferenceRow(mask, cells, row.steps + sum(other.steps for _, other in matches))
     return result

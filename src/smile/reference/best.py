@@ -9,63 +9,63 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
-from smile.knowledge.cells import range_of
+from smile.knowledge.cells import to_range
 from smile.knowledge.mask import Mask, all_of
 from smile.knowledge.range import NEVER, ONLY, Range
-from smile.reference.relation import Key, Relation, Row, orderable, same
+from smile.reference.relation import Key, ReferenceRow, Relation, not_distinct_mask, sort_key
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation
 
-Place = tuple[Key, Row, list[Range]]
+RankedRow = tuple[Key, ReferenceRow, list[Range]]
 
 
 def best(ev: "Evaluation", rel: mmpl.Best) -> Relation:
-    places = [
-        (key, row, [range_of(ev.know(e, row.cells, rel.input)) for e, _ in rel.by])
-        for key, row in ev.of(rel.input).items()
+    ranked_rows = [
+        (key, row, [to_range(ev.expression_knowledge(e, row.cells, rel.input)) for e, _ in rel.by])
+        for key, row in ev.relation(rel.input).items()
     ]
     result = {}
-    for place in places:
-        key, row, _ = place
-        ahead = [_ahead(other, place, rel) for other in places if other[0] != key]
-        now = sum(m.shown for m in ahead) < rel.k
+    for ranked_row in ranked_rows:
+        key, row, _ = ranked_row
+        preceding = [_precedes_in_group(other, ranked_row, rel) for other in ranked_rows if other[0] != key]
+        now = sum(m.is_shown for m in preceding) < rel.k
         possible = {True, False}
-        if sum(m.stays for m in ahead) >= rel.k:
+        if sum(m.is_permanently_shown for m in preceding) >= rel.k:
             possible = {False}
-        elif sum(not m.gone for m in ahead) < rel.k and ev.is_sealed(rel, row.cells):
+        elif sum(not m.is_permanently_hidden for m in preceding) < rel.k and ev.is_sealed(rel, row.cells):
             possible = {True}
-        result[key] = replace(row, mask=all_of(row.mask, Mask.of(possible, now)))
+        result[key] = replace(row, mask=all_of(row.mask, Mask.from_truths(possible, now)))
     return result
 
 
-def _ahead(other: Place, place: Place, rel: mmpl.Best) -> Mask:
+def _precedes_in_group(other: RankedRow, place: RankedRow, rel: mmpl.Best) -> Mask:
     """Whether another row is there, in the same group, and comes first."""
-    grouped = all_of(*(same(other[1].cells[c], place[1].cells[c]) for c in rel.per))
-    return all_of(other[1].mask, grouped, _precedes(other, place, [descending for _, descending in rel.by]))
+    same_group = all_of(*(not_distinct_mask(other[1].cells[c], place[1].cells[c]) for c in rel.per))
+    return all_of(other[1].mask, same_group, _precedes(other, place, [descending for _, descending in rel.by]))
 
 
-def _precedes(a: Place, b: Place, descending: Sequence[bool]) -> Mask:
+def _precedes(a: RankedRow, b: RankedRow, descending: Sequence[bool]) -> Mask:
     """By the expressions in turn, then by key."""
     possible: set[bool | None] = set()
     now: bool | None = None
     for x, y, down in zip(a[2], b[2], descending, strict=True):
-        orders = _orders(y, x) if down else _orders(x, y)
-        current = _order(orderable((x.now,)), orderable((y.now,))) * (-1 if down else 1)
+        orders = _possible_orders(y, x) if down else _possible_orders(x, y)
+        current = _compare_keys(sort_key((x.now,)), sort_key((y.now,))) * (-1 if down else 1)
         now = (current < 0) if now is None and current else now
         possible |= {order < 0 for order in orders - {0}}
         if 0 not in orders:
             break
     else:
-        possible.add(orderable(a[0]) < orderable(b[0]))
-    return Mask.of(possible, orderable(a[0]) < orderable(b[0]) if now is None else now)
+        possible.add(sort_key(a[0]) < sort_key(b[0]))
+    return Mask.from_truths(possible, sort_key(a[0]) < sort_key(b[0]) if now is None else now)
 
 
-def _order(a: Key, b: Key) -> int:
+def _compare_keys(a: Key, b: Key) -> int:
     return (a > b) - (a < b)
 
 
-def _orders(x: Range, y: Range) -> set[int]:
+def _possible_orders(x: Range, y: Range) -> set[int]:
     """How two values may turn out to be ordered: -1, 0 or 1. NULL is the greatest of all, as in PostgreSQL."""
     orders: set[int] = set()
     if x.nulls is not NEVER:

@@ -12,87 +12,89 @@ from smile.algebra.scalars import type_of
 from smile.algebra.types import BOOL
 from smile.knowledge.aggregate_types import membership
 from smile.knowledge.aggregates import Member, aggregate
-from smile.knowledge.cells import as_operand, range_of
-from smile.knowledge.known import Known
-from smile.knowledge.latest import At, Latest
-from smile.knowledge.mask import UNHEARD, Mask, T, all_of, any_of
-from smile.knowledge.nested import Row as NestedRow
-from smile.knowledge.transfer import exactly
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.cells import to_operand_in_domain, to_range
+from smile.knowledge.latest import LatestValue, TickAndSource
+from smile.knowledge.mask import MAY_APPEAR, Mask, T, all_of, any_of
+from smile.knowledge.nested import NestedRow
+from smile.knowledge.transfer import exact_cell
 from smile.knowledge.types import ColumnType
-from smile.reference.relation import Key, Relation, Row, key_of, orderable, same
+from smile.reference.relation import Key, ReferenceRow, Relation, key_of, not_distinct_mask, sort_key
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation
 
-Members = Sequence[tuple[Key, Row]]
+GroupMembers = Sequence[tuple[Key, ReferenceRow]]
 """Rows of one group with their keys; the mask of each says whether it is there and belongs to the group."""
 
 
 def summarize(ev: "Evaluation", rel: mmpl.Summarize) -> Relation:
-    source = ev.of(rel.input)
+    source = ev.relation(rel.input)
     keys = dict.fromkeys(key_of(row.cells, rel.per) for row in source.values()) if rel.per else {(): None}
     return {key: group_row(ev, rel, key, _members(ev, rel.input, rel.per, key)) for key in keys}
 
 
-def group_row(ev: "Evaluation", rel: mmpl.Summarize, key: Key, members: Members) -> Row:
-    columns = ev.data(rel)
-    cells: dict[str, Known] = {c: exactly(v, columns[c]) for c, v in zip(rel.per, key, strict=True)}
+def group_row(ev: "Evaluation", rel: mmpl.Summarize, key: Key, members: GroupMembers) -> ReferenceRow:
+    columns = ev.column_types(rel)
+    cells: dict[str, CellKnowledge] = {c: exact_cell(v, columns[c]) for c, v in zip(rel.per, key, strict=True)}
     # A group whose key says which row is in it has no other member, sealed or not.
-    only = membership(ev.type(rel.input), rel.per).single and bool(members)
-    sealed = only or ev.is_sealed(rel, cells)
+    is_single = membership(ev.relation_type(rel.input), rel.per).is_single and bool(members)
+    sealed = is_single or ev.is_sealed(rel, cells)
     aggregated = {name: aggregate_cell(ev, rel, name, a, members, sealed) for name, a in rel.aggregates}
-    mask = _mask(members, sealed) if rel.per else T
-    return Row(mask, {**cells, **aggregated}, sum(row.steps for _, row in members))
+    mask = _group_mask(members, sealed) if rel.per else T
+    return ReferenceRow(mask, {**cells, **aggregated}, sum(row.steps for _, row in members))
 
 
 def distinct(ev: "Evaluation", rel: mmpl.Distinct) -> Relation:
-    columns, per = ev.data(rel), ev.type(rel).heading.key
-    only = membership(ev.type(rel.input), per).single
+    columns, per = ev.column_types(rel), ev.relation_type(rel).heading.key
+    is_single = membership(ev.relation_type(rel.input), per).is_single
     result = {}
-    for key in dict.fromkeys(key_of(row.cells, per) for row in ev.of(rel.input).values()):
+    for key in dict.fromkeys(key_of(row.cells, per) for row in ev.relation(rel.input).values()):
         members = _members(ev, rel.input, per, key)
-        cells = {c: exactly(v, columns[c]) for c, v in zip(per, key, strict=True)}
-        mask = _mask(members, only or ev.is_sealed(rel, cells))
-        result[key] = Row(mask, cells, sum(row.steps for _, row in members))
+        cells = {c: exact_cell(v, columns[c]) for c, v in zip(per, key, strict=True)}
+        mask = _group_mask(members, is_single or ev.is_sealed(rel, cells))
+        result[key] = ReferenceRow(mask, cells, sum(row.steps for _, row in members))
     return result
 
 
-def _members(ev: "Evaluation", source: mmpl.Rel, per: tuple[str, ...], key: Key) -> Members:
+def _members(ev: "Evaluation", source: mmpl.Rel, per: tuple[str, ...], key: Key) -> GroupMembers:
     """Where what is grouped by evolves, rows that have moved on are among them, hidden for good and without steps."""
-    types = ev.data(source)
-    moving = any(ev.type(source).columns[c].evolves for c in per)
-    wanted = {c: exactly(v, types[c]) for c, v in zip(per, key, strict=True)}
+    types = ev.column_types(source)
+    has_evolving_keys = any(ev.relation_type(source).columns[c].evolves for c in per)
+    group_cells = {c: exact_cell(v, types[c]) for c, v in zip(per, key, strict=True)}
     members = []
-    for own, row in ev.of(source).items():
-        belongs = all_of(*(same(row.cells[c], w) for c, w in wanted.items()))
-        if not belongs.gone:
-            members.append((own, replace(row, mask=all_of(row.mask, belongs))))
-        elif moving:
-            members.append((own, replace(row, mask=belongs, steps=0)))
+    for member_key, row in ev.relation(source).items():
+        belongs = all_of(*(not_distinct_mask(row.cells[c], w) for c, w in group_cells.items()))
+        if not belongs.is_permanently_hidden:
+            members.append((member_key, replace(row, mask=all_of(row.mask, belongs))))
+        elif has_evolving_keys:
+            members.append((member_key, replace(row, mask=belongs, steps=0)))
     return members
 
 
-def _mask(members: Members, sealed: bool) -> Mask:
+def _group_mask(members: GroupMembers, sealed: bool) -> Mask:
     """A group is shown while one of its members is."""
-    return any_of([*(row.mask for _, row in members), *([] if sealed else [UNHEARD])])
+    return any_of([*(row.mask for _, row in members), *([] if sealed else [MAY_APPEAR])])
 
 
 def over(ev: "Evaluation", rel: mmpl.Over) -> Relation:
     """To each row, aggregates over the rows of its group that are not after it, and not longer ago than the range."""
-    source = ev.of(rel.input)
+    source = ev.relation(rel.input)
     result = {}
     for key, row in source.items():
-        now = row.cells[rel.by].now
+        row_time = row.cells[rel.by].now
         members = []
-        for own, other in source.items():
-            then = other.cells[rel.by].now
-            within = then <= now and (rel.range is None or then >= now - rel.range)
-            belongs = all_of(*(same(other.cells[c], row.cells[c]) for c in rel.per)) if own != key else T
-            if within and not belongs.gone:
-                members.append((own, replace(other, mask=all_of(other.mask, belongs))))
+        for other_key, other in source.items():
+            other_time = other.cells[rel.by].now
+            is_in_range = other_time <= row_time and (rel.range is None or other_time >= row_time - rel.range)
+            belongs = (
+                all_of(*(not_distinct_mask(other.cells[c], row.cells[c]) for c in rel.per)) if other_key != key else T
+            )
+            if is_in_range and not belongs.is_permanently_hidden:
+                members.append((other_key, replace(other, mask=all_of(other.mask, belongs))))
         sealed = ev.is_sealed(rel, row.cells)
-        added = {name: aggregate_cell(ev, rel, name, a, members, sealed) for name, a in rel.aggregates}
-        result[key] = Row(row.mask, {**row.cells, **added}, sum(r.steps for _, r in members))
+        new_cells = {name: aggregate_cell(ev, rel, name, a, members, sealed) for name, a in rel.aggregates}
+        result[key] = ReferenceRow(row.mask, {**row.cells, **new_cells}, sum(r.steps for _, r in members))
     return result
 
 
@@ -103,36 +105,44 @@ def aggregate_cell(
     ev: "Evaluation",
     rel: mmpl.Summarize | mmpl.Over,
     name: str,
-    wanted: mmpl.Aggregate,
-    members: Members,
+    wanted_aggregate: mmpl.Aggregate,
+    members: GroupMembers,
     sealed: bool,
-) -> Known:
-    source = ev.type(rel.input)
-    if wanted.function == "group":
-        rows = [
-            Member(row.mask, NestedRow({c: row.cells[c] for c in wanted.columns}), None, orderable(key))
+) -> CellKnowledge:
+    source = ev.relation_type(rel.input)
+    if wanted_aggregate.function == "group":
+        nested_members = [
+            Member(row.mask, NestedRow({c: row.cells[c] for c in wanted_aggregate.columns}), None, sort_key(key))
             for key, row in members
         ]
-        return aggregate("group", rows, sealed, None, None, BOOL)
-    if wanted.arg is None:
-        return aggregate(wanted.function, [Member(row.mask) for _, row in members], sealed, None, None, BOOL)
-    values = [
-        Member(row.mask, ev.know(wanted.arg, row.cells, rel.input), at_of(row, source.heading.tick))
+        return aggregate("group", nested_members, sealed, None, None, BOOL)
+    if wanted_aggregate.arg is None:
+        return aggregate(wanted_aggregate.function, [Member(row.mask) for _, row in members], sealed, None, None, BOOL)
+    value_members = [
+        Member(
+            row.mask,
+            ev.expression_knowledge(wanted_aggregate.arg, row.cells, rel.input),
+            tick_and_source(row, source.heading.tick),
+        )
         for _, row in members
     ]
-    around = range_of(ev.domains.of_expression(wanted.arg, rel.input))
-    data = type_of(wanted.arg, source.heading.columns)
-    found = aggregate(wanted.function, values, sealed, around.lo, around.hi, data)
-    return as_typed(found, ev.domains.of(rel)[name], ev.type(rel).columns[name])
+    domain_range = to_range(ev.domains.expression_bottom(wanted_aggregate.arg, rel.input))
+    data = type_of(wanted_aggregate.arg, source.heading.columns)
+    result = aggregate(wanted_aggregate.function, value_members, sealed, domain_range.lo, domain_range.hi, data)
+    return to_column_domain(result, ev.domains.bottom_row(rel)[name], ev.relation_type(rel).columns[name])
 
 
-def at_of(row: Row, tick: tuple[str, ...]) -> At | None:
+def tick_and_source(row: ReferenceRow, tick: tuple[str, ...]) -> TickAndSource | None:
     if not tick:
         return None
-    at = key_of(row.cells, tick)
-    return at[0], at[1] if len(at) > 1 else 0
+    tick_values = key_of(row.cells, tick)
+    return tick_values[0], tick_values[1] if len(tick_values) > 1 else 0
 
 
-def as_typed(known: Known, bottom: Known, column: ColumnType) -> Known:
+def to_column_domain(known: CellKnowledge, bottom: CellKnowledge, column: ColumnType) -> CellKnowledge:
     """The latest of rows that may leave has no order of its own: its type says range, and then it is one."""
-    return known if isinstance(known, Latest) and column.domain == "latest" else as_operand(known, bottom, column.data)
+    return (
+        known
+        if isinstance(known, LatestValue) and column.domain == "latest"
+        else to_operand_in_domain(known, bottom, column.data)
+    )

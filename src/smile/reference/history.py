@@ -9,13 +9,13 @@ from smile.algebra import mmpl
 from smile.algebra.coercions import parse_literal
 from smile.algebra.types import INT_MAX, DataType, Value
 
-NOTHING = -1
+HORIZON_MIN = -1
 """The horizon of a stream of which nothing has been heard."""
 
 END = INT_MAX
 """The horizon of a stream that is finished."""
 
-Event = Mapping[str, Any]
+RecordedLine = Mapping[str, Any]
 """A line of a recorded history: an event, a silence of one stream, or a silence of all."""
 
 
@@ -26,51 +26,51 @@ class History:
     streams: Mapping[str, mmpl.StreamDef]
     events: dict[str, dict[int, dict[str, Value]]] = field(default_factory=dict)
     horizons: dict[str, int] = field(default_factory=dict)
-    last: int = NOTHING
+    last_tick: int = HORIZON_MIN
 
     @staticmethod
-    def of(program: mmpl.Program, lines: Iterable[Event] = ()) -> "History":
+    def from_lines(program: mmpl.Program, lines: Iterable[RecordedLine] = ()) -> "History":
         streams = {s.name: s for s in program.streams}
-        history = History(streams, {n: {} for n in streams}, dict.fromkeys(streams, NOTHING))
+        history = History(streams, {n: {} for n in streams}, dict.fromkeys(streams, HORIZON_MIN))
         for line in lines:
             history.add(line)
         return history
 
-    def add(self, line: Event) -> None:
+    def add(self, line: RecordedLine) -> None:
         if "silence_to" in line:
             for stream in [line["stream"]] if "stream" in line else list(self.streams):
-                self._know_to(stream, int(line["silence_to"]))
+                self._advance_horizon(stream, int(line["silence_to"]))
             return
         stream = self.streams[line["stream"]]
-        tick = int(line["at"]) if "at" in line else self.last + 1
-        given = line["event"]
-        row = {name: plain_value(given.get(name), data) for name, data in stream.columns}
+        tick = int(line["at"]) if "at" in line else self.last_tick + 1
+        event_values = line["event"]
+        row = {name: parse_json_value(event_values.get(name), data) for name, data in stream.columns}
         self.events[stream.name][tick] = {stream.tick: tick, **row}
-        self.last = max(self.last, tick)
-        self._know_to(stream.name, tick)
+        self.last_tick = max(self.last_tick, tick)
+        self._advance_horizon(stream.name, tick)
 
-    def end(self) -> "History":
+    def with_finished_streams(self) -> "History":
         """The same history with every stream finished."""
         return History(self.streams, {n: dict(e) for n, e in self.events.items()}, dict.fromkeys(self.streams, END))
 
-    def _know_to(self, stream: str, tick: int) -> None:
+    def _advance_horizon(self, stream: str, tick: int) -> None:
         self.horizons[stream] = max(self.horizons[stream], tick)
 
 
-def read_events(text: str) -> list[Event]:
+def read_events(text: str) -> list[RecordedLine]:
     """NDJSON, with blank lines passed over. Decimals are read as they are written."""
     return [json.loads(line, parse_float=str) for line in text.splitlines() if line.strip()]
 
 
-def plain_value(given: Any, data: DataType) -> Value:
+def parse_json_value(value: Any, data: DataType) -> Value:
     """A value of JSON as one of its column's type. Ticks, dates and the like may be written as text."""
-    if given is None:
+    if value is None:
         return None
     if data.name in ("string", "bool"):
-        return given  # type: ignore[no-any-return]
-    if data.name in ("time", "interval", "timestamp", "date") and isinstance(given, int):
-        return given
+        return value  # type: ignore[no-any-return]
+    if data.name in ("time", "interval", "timestamp", "date") and isinstance(value, int):
+        return value
     if data.name == "time":
-        return int(given)
-    found = parse_literal(str(given), data)
-    return found + 0.0 if isinstance(found, float) else found  # there is one zero
+        return int(value)
+    parsed = parse_literal(str(value), data)
+    return parsed + 0.0 if isinstance(parsed, float) else parsed  # there is one zero

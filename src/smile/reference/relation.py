@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from smile.algebra.types import TICKS_PER_MICROSECOND, TIMESTAMP, DataType
-from smile.knowledge.cells import range_of
-from smile.knowledge.comparison import compare, test_null
-from smile.knowledge.known import Known
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.cells import to_range
+from smile.knowledge.comparison import comparison_truths, null_test_truths
 from smile.knowledge.mask import Mask
 from smile.knowledge.seals import START, Seal
 from smile.reference.history import END
 
 Key = tuple[Any, ...]
-Cells = Mapping[str, Known]
+Cells = Mapping[str, CellKnowledge]
 Horizons = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Row:
+class ReferenceRow:
     """`steps` is the number of events it has absorbed."""
 
     mask: Mask
@@ -30,22 +30,24 @@ class Row:
     steps: int
 
     @property
-    def shown(self) -> bool:
-        return self.mask.shown
+    def is_shown(self) -> bool:
+        return self.mask.is_shown
 
     @property
     def is_final(self) -> bool:
-        return self.mask.gone or (self.mask.stays and all(c.is_final for c in self.cells.values()))
+        return self.mask.is_permanently_hidden or (
+            self.mask.is_permanently_shown and all(c.is_final for c in self.cells.values())
+        )
 
 
-Relation = dict[Key, Row]
+Relation = dict[Key, ReferenceRow]
 
 
 def key_of(cells: Cells, names: Iterable[str]) -> Key:
     return tuple(cells[name].now for name in names)
 
 
-def orderable(key: Key) -> Key:
+def sort_key(key: Key) -> Key:
     """The key as one that can be compared even where it has NULLs, which come last."""
     return tuple((part is None, False if part is None else part) for part in key)
 
@@ -53,16 +55,16 @@ def orderable(key: Key) -> Key:
 # ── cells ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def at_most(a: Known, b: Known) -> Mask:
+def at_most_mask(a: CellKnowledge, b: CellKnowledge) -> Mask:
     """a <= b, with NULL for NULL."""
-    x, y = range_of(a), range_of(b)
-    return Mask(compare("<=", x, y), None if x.now is None or y.now is None else x.now <= y.now)  # type: ignore[operator]
+    x, y = to_range(a), to_range(b)
+    return Mask(comparison_truths("<=", x, y), None if x.now is None or y.now is None else x.now <= y.now)  # type: ignore[operator]
 
 
-def same(a: Known, b: Known) -> Mask:
+def not_distinct_mask(a: CellKnowledge, b: CellKnowledge) -> Mask:
     """a IS NOT DISTINCT FROM b: NULLs group together."""
-    x, y = range_of(a), range_of(b)
-    return Mask(test_null("is not distinct from", [x, y]), x.now == y.now)
+    x, y = to_range(a), to_range(b)
+    return Mask(null_test_truths("is not distinct from", [x, y]), x.now == y.now)
 
 
 # ── seals ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -70,17 +72,19 @@ def same(a: Known, b: Known) -> Mask:
 
 def is_sealed(seals: Mapping[str, Seal], cells: Cells, types: Mapping[str, DataType], horizons: Horizons) -> bool:
     """Whether no event that is still possible can affect a row with these cells."""
-    return all(_is_reached(seal, cells, types, horizons[stream]) for stream, seal in seals.items())
+    return all(_is_seal_reached(seal, cells, types, horizons[stream]) for stream, seal in seals.items())
 
 
-def _is_reached(seal: Seal, cells: Cells, types: Mapping[str, DataType], horizon: int) -> bool:
+def _is_seal_reached(seal: Seal, cells: Cells, types: Mapping[str, DataType], horizon: int) -> bool:
     """Whether the horizon has reached the seal: at the end of time it has, even one that is never."""
     if horizon >= END:
         return True
-    ticks = [tick_of(cells, column, types) for column, _ in seal.at]
+    ticks = [tick_of(cells, column, types) for column, _ in seal.terms]
     if seal.is_never or None in ticks:
         return False
-    return all(tick + offset <= horizon for tick, (_, offset) in zip(ticks, seal.at, strict=True) if tick is not None)
+    return all(
+        tick + offset <= horizon for tick, (_, offset) in zip(ticks, seal.terms, strict=True) if tick is not None
+    )
 
 
 def tick_of(cells: Cells, column: str, types: Mapping[str, DataType]) -> int | None:

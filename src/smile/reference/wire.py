@@ -5,32 +5,32 @@ from collections.abc import Iterable
 
 from smile.algebra import mmpl
 from smile.algebra.types import Value
-from smile.knowledge.analysis import Analysis
+from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.json import Json, knowledge_json, plain_json
-from smile.knowledge.transfer import exactly
+from smile.knowledge.transfer import exact_cell
 from smile.knowledge.types import RelationType
 from smile.reference.evaluate import evaluate
-from smile.reference.history import Event, History
-from smile.reference.relation import Horizons, Key, Relation, Row, is_sealed
+from smile.reference.history import History, RecordedLine
+from smile.reference.relation import Horizons, Key, ReferenceRow, Relation, is_sealed
 
 
-def wire(view: str, type_: RelationType, key: Key, row: Row) -> Json:
+def row_message(view: str, type_: RelationType, key: Key, row: ReferenceRow) -> Json:
     """What is told of a row that is, or was, shown."""
     heading = type_.heading
-    message: Json = {"view": view, "key": _key(type_, key)}
-    if not row.shown:
-        return {**message, "deleted": True, "final": row.mask.gone, "steps": row.steps}
-    message["row"] = {c: plain_json(row.cells[c].now, heading.columns[c]) for c in heading.values}
+    message: Json = {"view": view, "key": _key_json(type_, key)}
+    if not row.is_shown:
+        return {**message, "deleted": True, "final": row.mask.is_permanently_hidden, "steps": row.steps}
+    message["row"] = {c: plain_json(row.cells[c].now, heading.columns[c]) for c in heading.value_columns}
     message["knowledge"] = {
-        c: knowledge_json(row.cells[c], heading.columns[c]) for c in heading.values if type_.columns[c].evolves
+        c: knowledge_json(row.cells[c], heading.columns[c]) for c in heading.value_columns if type_.columns[c].evolves
     }
     message["final"] = row.is_final
-    if row.mask.stays and not row.is_final:
+    if row.mask.is_permanently_shown and not row.is_final:
         message["stays"] = True
     return {**message, "steps": row.steps}
 
 
-def _key(type_: RelationType, key: Key) -> Json:
+def _key_json(type_: RelationType, key: Key) -> Json:
     columns = type_.heading.columns
     return {c: plain_json(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
 
@@ -38,40 +38,42 @@ def _key(type_: RelationType, key: Key) -> Json:
 # ── snapshots and changes ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def snapshot(view: str, type_: RelationType, relation: Relation) -> dict[Key, Json]:
+def snapshot_messages(view: str, type_: RelationType, relation: Relation) -> dict[Key, Json]:
     """The rows shown."""
-    return {key: wire(view, type_, key, row) for key, row in relation.items() if row.shown}
+    return {key: row_message(view, type_, key, row) for key, row in relation.items() if row.is_shown}
 
 
-def changes(
+def change_messages(
     view: str, type_: RelationType, before: dict[Key, Json], relation: Relation, horizons: Horizons
 ) -> list[Json]:
     """What a subscriber who was shown `before` has to be told."""
-    after = snapshot(view, type_, relation)
-    told = [message for key, message in after.items() if before.get(key) != message]
+    after = snapshot_messages(view, type_, relation)
+    messages = [message for key, message in after.items() if before.get(key) != message]
     for key in before.keys() - after.keys():
         row = relation.get(key)
-        told.append(wire(view, type_, key, row) if row is not None else _forgotten(view, type_, key, horizons))
-    return told
+        messages.append(
+            row_message(view, type_, key, row) if row is not None else _absent_row_message(view, type_, key, horizons)
+        )
+    return messages
 
 
-def _forgotten(view: str, type_: RelationType, key: Key, horizons: Horizons) -> Json:
+def _absent_row_message(view: str, type_: RelationType, key: Key, horizons: Horizons) -> Json:
     """A row of which nothing is left, such as a group all of whose members moved to others."""
     columns = type_.heading.columns
-    cells = {c: exactly(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
+    cells = {c: exact_cell(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
     final = is_sealed(type_.seals, cells, columns, horizons)
-    return {"view": view, "key": _key(type_, key), "deleted": True, "final": final, "steps": 0}
+    return {"view": view, "key": _key_json(type_, key), "deleted": True, "final": final, "steps": 0}
 
 
-def final_rows(program: mmpl.Program, events: Iterable[Event]) -> dict[str, dict[Key, dict[str, Value]]]:
+def final_rows(program: mmpl.Program, events: Iterable[RecordedLine]) -> dict[str, dict[Key, dict[str, Value]]]:
     """Of every view, the rows of plain SQL over all events: what it holds once all streams are finished."""
-    analysis = Analysis(program)
-    relations = evaluate(program, analysis, History.of(program, events).end())
+    analysis = TypeAnalysis(program)
+    relations = evaluate(program, analysis, History.from_lines(program, events).with_finished_streams())
     return {
         view.name: {
             key: {c: row.cells[c].now for c in analysis.relations[view.name].heading.visible}
             for key, row in relations[view.name].items()
-            if row.shown
+            if row.is_shown
         }
         for view in program.views
     }

@@ -12,69 +12,74 @@ from typing import Any
 
 from pyarrow import fs
 
-from smile.columns.packed import Damaged, Json, Lazily, Packed, Packer, Part
+from smile.columns.packed import ColumnPacker, DamagedColumnsError, Json, LazyMapping, PackedColumns, PartLocation
 from smile.errors import SmileError, error
-from smile.state.run import Index, Run, Shape, make
+from smile.state.run import Run, RunIndex, TableSchema, make_run
 
 FORMAT = 2
 INDEXED_ROWS_MIN = 50_000
 """Of a run with fewer rows, indexes are sooner made again than written."""
 
 
-class Writer(Packer):
+class StateFileWriter(ColumnPacker):
     """Gathers runs, then writes them at once."""
 
-    def run(self, shape: Shape, run: Run) -> list[Any]:
+    def add_run(self, schema: TableSchema, run: Run) -> list[Any]:
         """Where the parts of the run will be."""
-        parts: list[Part] = [self.numbers(run.hashes), self.bits(run.gone)]
-        packed = self.columns(run.rows)
-        for name in shape.columns:
+        parts: list[PartLocation] = [self.add_numbers(run.hashes), self.add_bits(run.tombstones)]
+        packed = self.add_columns(run.rows)
+        for name in schema.columns:
             parts += packed.get(name, [None, None, None])
-        for index in [*(run.indexes[on] for on in shape.indexes), *(run.orders[name] for name in shape.orders)]:
-            large = len(run) >= INDEXED_ROWS_MIN
-            parts += [self.numbers(index.marks), self.numbers(index.places)] if large else [None, None]
+        for index in [
+            *(run.indexes[on] for on in schema.indexes),
+            *(run.tick_indexes[name] for name in schema.tick_indexes),
+        ]:
+            is_large = len(run) >= INDEXED_ROWS_MIN
+            parts += (
+                [self.add_numbers(index.sorted_keys), self.add_numbers(index.row_numbers)] if is_large else [None, None]
+            )
         return [len(run), parts]
 
     def write(self, filesystem: fs.FileSystem, path: str, footer: Json) -> int:
         """Writes the file, and says how many bytes it has."""
-        whole = self.finish({"format": FORMAT, **footer})
-        aside = path + ".new"
-        with filesystem.open_output_stream(aside) as sink:
-            sink.write(whole)
-        filesystem.move(aside, path)
-        return len(whole)
+        content = self.finish({"format": FORMAT, **footer})
+        temp_path = path + ".new"
+        with filesystem.open_output_stream(temp_path) as sink:
+            sink.write(content)
+        filesystem.move(temp_path, path)
+        return len(content)
 
 
-def flushed(filesystem: fs.FileSystem, path: str) -> None:
+def flush_to_disk(filesystem: fs.FileSystem, path: str) -> None:
     """Returns once a file or a directory is on the disk; file systems of other machines see to that themselves."""
     if isinstance(filesystem, fs.LocalFileSystem):
-        opened = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(opened)
+            os.fsync(descriptor)
         finally:
-            os.close(opened)
+            os.close(descriptor)
 
 
-def write_json(filesystem: fs.FileSystem, path: str, what: Any, hard: bool) -> None:
+def write_json(filesystem: fs.FileSystem, path: str, value: Any, is_durable: bool) -> None:
     """Wholly or not at all. If it is `hard`, it is on the disk when this returns."""
-    aside = path + ".new"
+    temp_path = path + ".new"
     try:
-        with filesystem.open_output_stream(aside) as sink:
-            sink.write(json.dumps(what).encode())
-        if hard:
-            flushed(filesystem, aside)
-        filesystem.move(aside, path)
-        if hard:
-            flushed(filesystem, path.rpartition("/")[0])
+        with filesystem.open_output_stream(temp_path) as sink:
+            sink.write(json.dumps(value).encode())
+        if is_durable:
+            flush_to_disk(filesystem, temp_path)
+        filesystem.move(temp_path, path)
+        if is_durable:
+            flush_to_disk(filesystem, path.rpartition("/")[0])
     except OSError as problem:
         raise error("E064", f"{path} cannot be written: {problem}") from None
 
 
-def damaged(path: str, what: str) -> SmileError:
-    return error("E061", f"{path} is damaged: {what}")
+def damage_error(path: str, reason: str) -> SmileError:
+    return error("E061", f"{path} is damaged: {reason}")
 
 
-class StateFile(Packed):
+class StateFile(PackedColumns):
     """One file, opened."""
 
     def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
@@ -82,45 +87,51 @@ class StateFile(Packed):
         try:
             super().__init__(filesystem.open_input_file(path))
         except FileNotFoundError as problem:
-            raise damaged(path, f"it cannot be read ({problem})") from None
+            raise damage_error(path, f"it cannot be read ({problem})") from None
         except OSError as problem:
             # It may be whole: nobody is to take it for lost.
             raise error("E063", f"{path} cannot be read: {problem}") from None
-        except Damaged as problem:
-            raise damaged(path, str(problem)) from None
+        except DamagedColumnsError as problem:
+            raise damage_error(path, str(problem)) from None
         if self.footer["format"] != FORMAT:
             other = "a newer" if self.footer["format"] > FORMAT else "an older"
             raise error("E062", f"{path} was written by {other} SMILE (format {self.footer['format']}, not {FORMAT})")
 
-    def buffer(self, part: list[Any]) -> Any:
+    def read_buffer(self, part: list[Any]) -> Any:
         try:
-            return super().buffer(part)
-        except Damaged as problem:
-            raise damaged(self.path, str(problem)) from None
+            return super().read_buffer(part)
+        except DamagedColumnsError as problem:
+            raise damage_error(self.path, str(problem)) from None
 
-    def run(self, number: int, shape: Shape) -> Run:
+    def read_run(self, number: int, schema: TableSchema) -> Run:
         count, parts = self.footer["runs"][number]
-        told = {name: parts[2 + 3 * n : 5 + 3 * n] for n, name in enumerate(shape.columns)}
-        rest = parts[2 + 3 * len(shape.columns) :]
+        column_parts = {name: parts[2 + 3 * n : 5 + 3 * n] for n, name in enumerate(schema.columns)}
+        rest = parts[2 + 3 * len(schema.columns) :]
         pairs = [rest[n : n + 2] for n in range(0, len(rest), 2)]
-        if len(pairs) != len(shape.indexes) + len(shape.orders):
-            raise damaged(self.path, "its columns are not those of the program")
-        rows = self.columns({name: part for name, part in told.items() if part[1] is not None}, count)
-        hashes = self.numbers(parts[0], count)
-        gone = None if parts[1] is None else self.numbers(parts[1], count)
+        if len(pairs) != len(schema.indexes) + len(schema.tick_indexes):
+            raise damage_error(self.path, "its columns are not those of the program")
+        rows = self.lazy_columns({name: part for name, part in column_parts.items() if part[1] is not None}, count)
+        hashes = self.read_numbers(parts[0], count)
+        tombstones = None if parts[1] is None else self.read_numbers(parts[1], count)
         if count < INDEXED_ROWS_MIN:
-            return make(shape, rows, gone, hashes)
-        indexes = dict(zip(shape.indexes, pairs, strict=False))
-        orders = dict(zip(shape.orders, pairs[len(indexes) :], strict=True))
-        return Run(rows, hashes, gone, Lazily(indexes, self._index), Lazily(orders, self._index))
+            return make_run(schema, rows, tombstones, hashes)
+        indexes = dict(zip(schema.indexes, pairs, strict=False))
+        tick_indexes = dict(zip(schema.tick_indexes, pairs[len(indexes) :], strict=True))
+        return Run(
+            rows,
+            hashes,
+            tombstones,
+            LazyMapping(indexes, self._read_index),
+            LazyMapping(tick_indexes, self._read_index),
+        )
 
-    def _index(self, parts: list[Any]) -> Index:
-        return Index(self.numbers(parts[0], 0), self.numbers(parts[1], 0))
+    def _read_index(self, parts: list[Any]) -> RunIndex:
+        return RunIndex(self.read_numbers(parts[0], 0), self.read_numbers(parts[1], 0))
 
 
-def read_all(run: Run) -> None:
+def read_whole_run(run: Run) -> None:
     """Every byte of a run, so that damage is found now."""
-    parts: tuple[Mapping[Any, Any], ...] = (run.rows, run.indexes, run.orders)
+    parts: tuple[Mapping[Any, Any], ...] = (run.rows, run.indexes, run.tick_indexes)
     for part in parts:
         for name in part:
             part[name]

@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from smile.columns import values as v
 from smile.columns.hashing import hashes, is_injective
-from smile.columns.packed import Lazily
-from smile.columns.values import Array, Bools, Indices, Values, places_of
-from smile.log.frame import END
+from smile.columns.packed import LazyMapping
+from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
+from smile.log.input_batch import END
 
-Rows = Mapping[str, Values]
+TableRows = Mapping[str, ValueColumn]
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableSchema:
     """What a table's rows are. A column that says nothing of any row of a run may be left out of it: there it is NULL.
     `indexes` are sets of columns that rows are found by, beside the key; `orders` are columns of ticks that they are
     found by in order, those at END excepted. Neither ever changes for a key."""
@@ -30,251 +30,288 @@ class Shape:
     key: tuple[str, ...]
     columns: Mapping[str, pa.DataType]
     indexes: tuple[tuple[str, ...], ...] = ()
-    orders: tuple[str, ...] = ()
+    tick_indexes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Index:
+class RunIndex:
     """`marks` in order, and where in the run the row of each stands."""
 
-    marks: Array
-    places: Indices
+    sorted_keys: Array
+    row_numbers: Indices
 
     @cached_property
-    def groups(self) -> tuple[Array, Indices]:
+    def distinct_keys(self) -> tuple[Array, Indices]:
         """Each mark once, and where in `marks` those that equal it begin; one more says where the last of them end."""
-        starts = np.ones(len(self.marks), bool)
-        np.not_equal(self.marks[1:], self.marks[:-1], out=starts[1:])
-        firsts = places_of(starts)
-        return self.marks[firsts], np.append(firsts, len(self.marks))
+        starts = np.ones(len(self.sorted_keys), bool)
+        np.not_equal(self.sorted_keys[1:], self.sorted_keys[:-1], out=starts[1:])
+        firsts = true_indices(starts)
+        return self.sorted_keys[firsts], np.append(firsts, len(self.sorted_keys))
 
-    def is_pure(self, own: Sequence[Values]) -> bool:
+    def is_collision_free(self, columns: Sequence[ValueColumn]) -> bool:
         """Whether rows of equal marks are equal in the columns that the index is of; they are but by a rare chance."""
-        found: bool | None = self.__dict__.get("_pure")
-        if found is None:
-            alike = places_of(self.marks[1:] == self.marks[:-1])
-            a, b = self.places[alike], self.places[alike + 1]
-            found = self.__dict__["_pure"] = all(bool(c.take(a).same(c.take(b)).all()) for c in own)
-        return found
+        is_free: bool | None = self.__dict__.get("_pure")
+        if is_free is None:
+            equal_neighbours = true_indices(self.sorted_keys[1:] == self.sorted_keys[:-1])
+            a, b = self.row_numbers[equal_neighbours], self.row_numbers[equal_neighbours + 1]
+            is_free = self.__dict__["_pure"] = all(bool(c.take(a).same(c.take(b)).all()) for c in columns)
+        return is_free
 
 
 @dataclass(frozen=True)
 class Run:
     """`gone` is None where no row is."""
 
-    rows: Rows
+    rows: TableRows
     hashes: Array
-    gone: Bools | None
-    indexes: Mapping[tuple[str, ...], Index]
-    orders: Mapping[str, Index]
+    tombstones: Bools | None
+    indexes: Mapping[tuple[str, ...], RunIndex]
+    tick_indexes: Mapping[str, RunIndex]
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     @cached_property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         """What it takes, without reading what has not been read yet."""
-        indexes = sum(_bytes_of(i, _index_bytes) for i in (self.indexes, self.orders))
-        return int(self.hashes.nbytes + indexes + _bytes_of(self.rows, lambda column: column.bytes))
+        indexes = sum(_bytes_of(i, _index_bytes) for i in (self.indexes, self.tick_indexes))
+        return int(self.hashes.nbytes + indexes + _bytes_of(self.rows, lambda column: column.nbytes))
 
 
 def _bytes_of(parts: Mapping[Any, Any], bytes_of: Callable[[Any], int]) -> int:
-    return parts.bytes if isinstance(parts, Lazily) else sum(map(bytes_of, parts.values()))
+    return parts.nbytes if isinstance(parts, LazyMapping) else sum(map(bytes_of, parts.values()))
 
 
-def _index_bytes(index: Index) -> int:
-    return int(index.marks.nbytes + index.places.nbytes)
+def _index_bytes(index: RunIndex) -> int:
+    return int(index.sorted_keys.nbytes + index.row_numbers.nbytes)
 
 
-_NO_INDEX = Index(np.zeros(0, np.uint64), np.zeros(0, np.int64))
-_NO_ORDER = Index(np.zeros(0, np.int64), np.zeros(0, np.int64))
+_EMPTY_HASH_INDEX = RunIndex(np.zeros(0, np.uint64), np.zeros(0, np.int64))
+_EMPTY_TICK_INDEX = RunIndex(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
-Marks = Mapping[tuple[str, ...], Array]
+HashesByColumns = Mapping[tuple[str, ...], Array]
 """Hashes of rows by the columns that they are of, where they are known already."""
 
 
-def make(shape: Shape, rows: Rows, gone: Bools | None, found: Array | None = None, known: Marks | None = None) -> Run:
+def make_run(
+    schema: TableSchema,
+    rows: TableRows,
+    tombstones: Bools | None,
+    given_hashes: Array | None = None,
+    known_hashes: HashesByColumns | None = None,
+) -> Run:
     """From rows in any order, one a key; `found` are the hashes of their keys if they are known, `known` others."""
-    key = [rows[c] for c in shape.key]
+    key = [rows[c] for c in schema.key]
     # A relation with but one row has no key: of that row, when it is gone, there is nothing.
-    size = len(next(iter(rows.values()))) if gone is None else len(gone)
-    marks = hashes(key, size) if found is None else found
-    known = known or {}
-    if size > 1 and not bool((marks[:-1] <= marks[1:]).all()):
-        order = marks.argsort(kind="stable")
-        marks = marks[order]
-        known = {on: of[order] for on, of in known.items()}
-        rows = each_once(rows, lambda column: column.take(order))
-        gone = None if gone is None else gone[order]
-    if gone is not None and not gone.any():
-        gone = None
-    there = None if gone is None else places_of(~gone)
-    if there is not None and not len(there):
+    size = len(next(iter(rows.values()))) if tombstones is None else len(tombstones)
+    key_hashes = hashes(key, size) if given_hashes is None else given_hashes
+    known_hashes = known_hashes or {}
+    if size > 1 and not bool((key_hashes[:-1] <= key_hashes[1:]).all()):
+        order = key_hashes.argsort(kind="stable")
+        key_hashes = key_hashes[order]
+        known_hashes = {on: column_hashes[order] for on, column_hashes in known_hashes.items()}
+        rows = map_distinct_columns(rows, lambda column: column.take(order))
+        tombstones = None if tombstones is None else tombstones[order]
+    if tombstones is not None and not tombstones.any():
+        tombstones = None
+    present_rows = None if tombstones is None else true_indices(~tombstones)
+    if present_rows is not None and not len(present_rows):
         # Of rows that are gone there may be no more than the keys.
-        return Run(rows, marks, gone, dict.fromkeys(shape.indexes, _NO_INDEX), dict.fromkeys(shape.orders, _NO_ORDER))
+        return Run(
+            rows,
+            key_hashes,
+            tombstones,
+            dict.fromkeys(schema.indexes, _EMPTY_HASH_INDEX),
+            dict.fromkeys(schema.tick_indexes, _EMPTY_TICK_INDEX),
+        )
     indexes = {}
-    for on in shape.indexes:
-        of = known[on] if on in known else hashes([rows[c] for c in on], len(marks))
-        indexes[on] = index_of(of, there)
-    orders = {name: _order(rows[name].data, there) for name in shape.orders}
-    return Run(rows, marks, gone, indexes, orders)
+    for on in schema.indexes:
+        column_hashes = known_hashes[on] if on in known_hashes else hashes([rows[c] for c in on], len(key_hashes))
+        indexes[on] = build_hash_index(column_hashes, present_rows)
+    orders = {name: _build_tick_index(rows[name].data, present_rows) for name in schema.tick_indexes}
+    return Run(rows, key_hashes, tombstones, indexes, orders)
 
 
-def _order(ticks: Array, there: Indices | None) -> Index:
+def _build_tick_index(ticks: Array, present_rows: Indices | None) -> RunIndex:
     """Rows at END are reached only when all are."""
-    places = places_of(ticks < END) if there is None else there[ticks[there] < END]
-    order = places[ticks[places].argsort(kind="stable")]
-    return Index(ticks[order], order)
+    row_numbers = true_indices(ticks < END) if present_rows is None else present_rows[ticks[present_rows] < END]
+    order = row_numbers[ticks[row_numbers].argsort(kind="stable")]
+    return RunIndex(ticks[order], order)
 
 
-def merge(shape: Shape, runs: Sequence[Run], live: Sequence[Bools | None], is_oldest: bool) -> Run:
+def merge_runs(schema: TableSchema, runs: Sequence[Run], visible: Sequence[Bools | None], is_oldest: bool) -> Run:
     """One run of all rows that no newer run hides: `live`, None where that is all. What is gone is left out if nothing
     older lies below."""
-    parts = [_chosen(run, shown, is_oldest) for run, shown in zip(runs, live, strict=True)]
-    kept = [(run, at) for run, at in zip(runs, parts, strict=True) if at is None or len(at)] or [(runs[0], parts[0])]
-    marks = np.concatenate([run.hashes if at is None else run.hashes[at] for run, at in kept])
-    order = marks.argsort(kind="stable")
-    rows = _together(shape, kept, order)
-    if not len(marks):
-        return Run(rows, marks, None, dict.fromkeys(shape.indexes, _NO_INDEX), dict.fromkeys(shape.orders, _NO_ORDER))
-    gone = None
-    if not is_oldest and any(run.gone is not None for run in runs):
-        gone = np.concatenate([_gone(run, at) for run, at in kept])[order]
-    return make(shape, rows, gone, marks[order])
+    row_parts = [_rows_to_merge(run, is_visible, is_oldest) for run, is_visible in zip(runs, visible, strict=True)]
+    nonempty = [
+        (run, row_numbers)
+        for run, row_numbers in zip(runs, row_parts, strict=True)
+        if row_numbers is None or len(row_numbers)
+    ] or [(runs[0], row_parts[0])]
+    key_hashes = np.concatenate(
+        [run.hashes if row_numbers is None else run.hashes[row_numbers] for run, row_numbers in nonempty]
+    )
+    order = key_hashes.argsort(kind="stable")
+    rows = _merge_columns(schema, nonempty, order)
+    if not len(key_hashes):
+        return Run(
+            rows,
+            key_hashes,
+            None,
+            dict.fromkeys(schema.indexes, _EMPTY_HASH_INDEX),
+            dict.fromkeys(schema.tick_indexes, _EMPTY_TICK_INDEX),
+        )
+    tombstones = None
+    if not is_oldest and any(run.tombstones is not None for run in runs):
+        tombstones = np.concatenate([_tombstones(run, row_numbers) for run, row_numbers in nonempty])[order]
+    return make_run(schema, rows, tombstones, key_hashes[order])
 
 
-def each_once(rows: Rows, made: Callable[[Values], Values]) -> dict[str, Values]:
+def map_distinct_columns(rows: TableRows, convert: Callable[[ValueColumn], ValueColumn]) -> dict[str, ValueColumn]:
     """Of each column another; of one that has several names, one that has them too."""
-    found: dict[int, Values] = {}
+    converted: dict[int, ValueColumn] = {}
     result = {}
     for name, column in rows.items():
-        if id(column) not in found:
-            found[id(column)] = made(column)
-        result[name] = found[id(column)]
+        if id(column) not in converted:
+            converted[id(column)] = convert(column)
+        result[name] = converted[id(column)]
     return result
 
 
-def _together(shape: Shape, kept: Sequence[tuple[Run, Indices | None]], order: Indices) -> dict[str, Values]:
+def _merge_columns(
+    schema: TableSchema, runs_with_rows: Sequence[tuple[Run, Indices | None]], order: Indices
+) -> dict[str, ValueColumn]:
     """The columns of several runs one after the other, and then in order."""
-    found: dict[tuple[int, ...], Values] = {}
+    merged: dict[tuple[int, ...], ValueColumn] = {}
     rows = {}
-    for name in shape.columns:
-        columns = [run.rows.get(name) for run, _ in kept]
-        some = next((c for c in columns if c is not None), None)
-        if some is None:
+    for name in schema.columns:
+        columns = [run.rows.get(name) for run, _ in runs_with_rows]
+        sample = next((c for c in columns if c is not None), None)
+        if sample is None:
             continue
-        same = tuple(map(id, columns))
-        if same not in found:
+        source_ids = tuple(map(id, columns))
+        if source_ids not in merged:
             parts = [
-                v.empty_like(some, len(run) if at is None else len(at)) if column is None else _of(column, at)
-                for column, (run, at) in zip(columns, kept, strict=True)
+                v.nulls_like(sample, len(run) if row_numbers is None else len(row_numbers))
+                if column is None
+                else _take_rows(column, row_numbers)
+                for column, (run, row_numbers) in zip(columns, runs_with_rows, strict=True)
             ]
-            found[same] = v.concat(parts).take(order)
-        rows[name] = found[same]
+            merged[source_ids] = v.concat(parts).take(order)
+        rows[name] = merged[source_ids]
     return rows
 
 
-def _chosen(run: Run, live: Bools | None, is_oldest: bool) -> Indices | None:
-    if is_oldest and run.gone is not None:
-        live = ~run.gone if live is None else live & ~run.gone
-    return None if live is None or live.all() else places_of(live)
+def _rows_to_merge(run: Run, visible: Bools | None, is_oldest: bool) -> Indices | None:
+    if is_oldest and run.tombstones is not None:
+        visible = ~run.tombstones if visible is None else visible & ~run.tombstones
+    return None if visible is None or visible.all() else true_indices(visible)
 
 
-def _of(column: Values, at: Indices | None) -> Values:
-    return column if at is None else column.take(at)
+def _take_rows(column: ValueColumn, row_numbers: Indices | None) -> ValueColumn:
+    return column if row_numbers is None else column.take(row_numbers)
 
 
-def _gone(run: Run, at: Indices | None) -> Bools:
-    gone = np.zeros(len(run), bool) if run.gone is None else run.gone
-    return gone if at is None else gone[at]
+def _tombstones(run: Run, row_numbers: Indices | None) -> Bools:
+    tombstones = np.zeros(len(run), bool) if run.tombstones is None else run.tombstones
+    return tombstones if row_numbers is None else tombstones[row_numbers]
 
 
-def find(run: Run, marks: Array, key: Sequence[Values], shape: Shape) -> tuple[Bools, Indices]:
+def find_keys(run: Run, key_hashes: Array, key: Sequence[ValueColumn], schema: TableSchema) -> tuple[Bools, Indices]:
     """For each hash, whether the run has the key, and where. It is quick if the hashes are in order."""
-    at: Indices = run.hashes.searchsorted(marks)
-    at[at == len(run)] = 0
-    alike = run.hashes[at] == marks
-    own = [run.rows[c] for c in shape.key]
-    if (is_injective(key) and is_injective(own)) or not alike.any():
-        return alike, at
-    found = alike & _equal(own, at, key)
-    for place in places_of(alike & ~found):
+    row_numbers: Indices = run.hashes.searchsorted(key_hashes)
+    row_numbers[row_numbers == len(run)] = 0
+    has_equal_hash = run.hashes[row_numbers] == key_hashes
+    stored_key = [run.rows[c] for c in schema.key]
+    if (is_injective(key) and is_injective(stored_key)) or not has_equal_hash.any():
+        return has_equal_hash, row_numbers
+    is_found = has_equal_hash & _is_equal(stored_key, row_numbers, key)
+    for asked_index in true_indices(has_equal_hash & ~is_found):
         # Another key has the same hash: look at those that follow.
-        one = np.array([place])
-        step = at[place] + 1
-        while step < len(run) and run.hashes[step] == marks[place]:
-            if _equal(own, np.array([step]), [c.take(one) for c in key])[0]:
-                found[place], at[place] = True, step
+        single_index = np.array([asked_index])
+        candidate = row_numbers[asked_index] + 1
+        while candidate < len(run) and run.hashes[candidate] == key_hashes[asked_index]:
+            if _is_equal(stored_key, np.array([candidate]), [c.take(single_index) for c in key])[0]:
+                is_found[asked_index], row_numbers[asked_index] = True, candidate
                 break
-            step += 1
-    return found, at
+            candidate += 1
+    return is_found, row_numbers
 
 
-def _equal(own: Sequence[Values], at: Indices, key: Sequence[Values]) -> Bools:
-    equal = np.ones(len(at), bool)
-    for mine, column in zip(own, key, strict=True):
-        equal &= mine.take(at).same(column)
+def _is_equal(stored_columns: Sequence[ValueColumn], row_numbers: Indices, key: Sequence[ValueColumn]) -> Bools:
+    equal = np.ones(len(row_numbers), bool)
+    for stored, column in zip(stored_columns, key, strict=True):
+        equal &= stored.take(row_numbers).same(column)
     return equal
 
 
-def index_of(marks: Array, there: Indices | None = None) -> Index:
+def build_hash_index(row_hashes: Array, present_rows: Indices | None = None) -> RunIndex:
     """Of all rows, or of those that are `there`."""
-    if there is not None:
-        marks = marks[there]
-    order = marks.argsort(kind="stable")
-    return Index(marks[order], order if there is None else there[order])
+    if present_rows is not None:
+        row_hashes = row_hashes[present_rows]
+    order = row_hashes.argsort(kind="stable")
+    return RunIndex(row_hashes[order], order if present_rows is None else present_rows[order])
 
 
-def matched(index: Index, own: Sequence[Values], marks: Array, asked: Sequence[Values]) -> tuple[Indices, Indices]:
+def find_matches(
+    index: RunIndex, stored_columns: Sequence[ValueColumn], asked_hashes: Array, asked: Sequence[ValueColumn]
+) -> tuple[Indices, Indices]:
     """Pairs of a number of what is asked and the place of a row that equals it, by the numbers. `own` are the columns
     that the index is of, `marks` the hashes of what is `asked`; no NULL is asked for. It is quick if they are in
     order."""
-    nothing = np.zeros(0, np.int64)
-    if len(marks) == 1:
-        places = _one(index, own, marks[0], asked)
-        return (nothing, nothing) if places is None else (np.zeros(len(places), np.int64), places)
-    distinct, starts = index.groups
-    if not len(distinct) or not len(marks):
-        return nothing, nothing
-    group: Indices = distinct.searchsorted(marks)
-    group[group == len(distinct)] = 0
-    hits = places_of(distinct[group] == marks)
+    no_rows = np.zeros(0, np.int64)
+    if len(asked_hashes) == 1:
+        row_numbers = _find_one_match(index, stored_columns, asked_hashes[0], asked)
+        return (no_rows, no_rows) if row_numbers is None else (np.zeros(len(row_numbers), np.int64), row_numbers)
+    distinct, starts = index.distinct_keys
+    if not len(distinct) or not len(asked_hashes):
+        return no_rows, no_rows
+    group_numbers: Indices = distinct.searchsorted(asked_hashes)
+    group_numbers[group_numbers == len(distinct)] = 0
+    hits = true_indices(distinct[group_numbers] == asked_hashes)
     if not len(hits):
-        return nothing, nothing
-    group = group[hits]
-    first = starts[group]
-    counts = starts[group + 1] - first
-    exact = is_injective(asked) and is_injective(own)
+        return no_rows, no_rows
+    group_numbers = group_numbers[hits]
+    first = starts[group_numbers]
+    counts = starts[group_numbers + 1] - first
+    is_exact = is_injective(asked) and is_injective(stored_columns)
     # To know that an index is pure takes as long as to compare all its rows.
-    pure = exact or ((int(counts.sum()) > len(index.marks) or "_pure" in index.__dict__) and index.is_pure(own))
-    if pure and not exact:
+    is_collision_free = is_exact or (
+        (int(counts.sum()) > len(index.sorted_keys) or "_pure" in index.__dict__)
+        and index.is_collision_free(stored_columns)
+    )
+    if is_collision_free and not is_exact:
         # One row speaks for all that have its mark.
-        equal = _equal(own, index.places[first], [column.take(hits) for column in asked])
+        equal = _is_equal(stored_columns, index.row_numbers[first], [column.take(hits) for column in asked])
         if not equal.all():
             hits, first, counts = hits[equal], first[equal], counts[equal]
-    who = hits.repeat(counts)
+    asked_indices = hits.repeat(counts)
     begins = counts.cumsum() - counts
-    places = index.places[np.arange(len(who)) - np.repeat(begins - first, counts)]
-    if pure:
-        return who, places
-    equal = _equal(own, places, [column.take(who) for column in asked])
-    return who[equal], places[equal]
+    row_numbers = index.row_numbers[np.arange(len(asked_indices)) - np.repeat(begins - first, counts)]
+    if is_collision_free:
+        return asked_indices, row_numbers
+    equal = _is_equal(stored_columns, row_numbers, [column.take(asked_indices) for column in asked])
+    return asked_indices[equal], row_numbers[equal]
 
 
-def _one(index: Index, own: Sequence[Values], mark: Any, asked: Sequence[Values]) -> Indices | None:
+def _find_one_match(
+    index: RunIndex, stored_columns: Sequence[ValueColumn], asked_hash: Any, asked: Sequence[ValueColumn]
+) -> Indices | None:
     """The places of rows that equal what is asked for once; None if there are none."""
-    first = int(index.marks.searchsorted(mark))
-    if first == len(index.marks) or index.marks[first] != mark:
+    first = int(index.sorted_keys.searchsorted(asked_hash))
+    if first == len(index.sorted_keys) or index.sorted_keys[first] != asked_hash:
         return None
-    places = index.places[first : index.marks.searchsorted(mark, "right")]
-    equal = [is_equal(own, int(place), asked) for place in places]
-    return places if all(equal) else places[equal]
+    row_numbers = index.row_numbers[first : index.sorted_keys.searchsorted(asked_hash, "right")]
+    equal = [is_row_equal(stored_columns, int(row_number), asked) for row_number in row_numbers]
+    return row_numbers if all(equal) else row_numbers[equal]
 
 
-def is_equal(own: Sequence[Values], place: int, asked: Sequence[Values]) -> bool:
+def is_row_equal(stored_columns: Sequence[ValueColumn], row_number: int, asked: Sequence[ValueColumn]) -> bool:
     """Whether a row is the one that is asked for; NULL is NULL."""
-    for mine, column in zip(own, asked, strict=True):
-        there = mine.valid is None or mine.valid[place]
-        if there != (column.valid is None or column.valid[0]) or (there and mine.data[place] != column.data[0]):
+    for stored, column in zip(stored_columns, asked, strict=True):
+        is_present = stored.valid is None or stored.valid[row_number]
+        if is_present != (column.valid is None or column.valid[0]) or (
+            is_present and stored.data[row_number] != column.data[0]
+        ):
             return False
     return True

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from smile.algebra import mmpl
-from smile.algebra.check import checked
+from smile.algebra.check import check_program
 from smile.algebra.heading import Headings
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
@@ -31,7 +31,7 @@ def cases() -> list[tuple[str, str, str, str]]:
 
 
 def parse(text: str) -> mmpl.Program:
-    return checked(parse_program(Source("fixture.mmpl", text)))
+    return check_program(parse_program(Source("fixture.mmpl", text)))
 
 
 @pytest.mark.parametrize(("rule", "title", "before", "after"), cases(), ids=lambda v: v if "\n" not in v else "")
@@ -46,7 +46,7 @@ def test_rule_keeps_headings_and_rests(rule: str, title: str, before: str, after
     """A view has the same columns, key and totality after a rule; a second application changes nothing."""
     given = parse(before)
     result = BY_NAME[rule](given)
-    old, new = Headings.of_program(given).relations, Headings.of_program(result).relations
+    old, new = Headings.from_program(given).relations, Headings.from_program(result).relations
     assert {n: _facts(h) for n, h in old.items()} == {n: _facts(new[n]) for n in old}
     assert print_program(BY_NAME[rule](result)) == print_program(result)
 

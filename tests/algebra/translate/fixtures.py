@@ -12,7 +12,7 @@ from pathlib import Path
 
 from smile.algebra.printer import print_program
 from smile.errors import Diagnostic, SmileError
-from smile.program import Compiled, compile_program
+from smile.program import CompiledProgram, compile_program
 from smile.source import Source
 
 FOLDER = Path(__file__).parent
@@ -51,9 +51,9 @@ def outcome(case: Case) -> str:
         return shown_errors(case.source, failure.diagnostics)
 
 
-def shown_program(case: Case, compiled: Compiled) -> str:
+def shown_program(case: Case, compiled: CompiledProgram) -> str:
     known = len(case.text)
-    written = compiled.written
+    written = compiled.original
     own = tuple(s for s in written.streams if s.span is None or s.span.start < known)
     return print_program(replace(written, streams=own)).strip()
 

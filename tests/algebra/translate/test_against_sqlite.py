@@ -108,7 +108,7 @@ def in_sqlite(query: str, tables: dict[str, list[Row]]) -> Counter[tuple[Value, 
 
 @cache
 def translated(query: str) -> mmpl.Program:
-    return compile_program(Source("query.smile", f"{STREAMS}CREATE VIEW V AS {query};")).written
+    return compile_program(Source("query.smile", f"{STREAMS}CREATE VIEW V AS {query};")).original
 
 
 @pytest.mark.parametrize("query", QUERIES)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from smile.algebra.check import checked
+from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
 from smile.errors import SmileError
 from smile.source import Source
@@ -12,7 +12,7 @@ STREAM = "STREAM s (t: time -> x: int, y: int);\n"
 
 def codes(text: str) -> list[str]:
     with pytest.raises(SmileError) as failure:
-        checked(parse_program(Source("hand.mmpl", STREAM + text)))
+        check_program(parse_program(Source("hand.mmpl", STREAM + text)))
     return [d.code for d in failure.value.diagnostics]
 
 
@@ -20,7 +20,7 @@ def test_a_union_of_a_union_needs_two_names_for_its_branches() -> None:
     one = "VIEW one := UNION { s PROJECT {x}, s PROJECT {x} };\n"
     assert codes(one + "VIEW two := UNION { one, s PROJECT {x} };") == ["E044"]
     program = one + "VIEW two := UNION { one RENAME {branch AS inner}, s PROJECT {x} };"
-    assert len(checked(parse_program(Source("hand.mmpl", STREAM + program))).views) == 2
+    assert len(check_program(parse_program(Source("hand.mmpl", STREAM + program))).views) == 2
 
 
 def test_relations_cannot_be_counted_as_distinct() -> None:

@@ -10,7 +10,7 @@ STREAM = "CREATE STREAM s (t: time -> a: int, b: int);\n"
 
 
 def body(query: str) -> mmpl.Rel:
-    return compile_program(Source("large.smile", f"{STREAM}CREATE VIEW v AS {query};")).written.views[0].body
+    return compile_program(Source("large.smile", f"{STREAM}CREATE VIEW v AS {query};")).original.views[0].body
 
 
 def test_a_list_of_hundreds_of_values() -> None:
@@ -51,4 +51,4 @@ def test_hundreds_of_branches_are_one_union() -> None:
 )
 def test_queries_within_queries(before: str, inside: str, after: str) -> None:
     depth = 40
-    assert sum(isinstance(r, mmpl.Ref) for r in trees.walk(body(before * depth + inside + after * depth))) >= 1
+    assert sum(isinstance(r, mmpl.RelationRef) for r in trees.walk(body(before * depth + inside + after * depth))) >= 1

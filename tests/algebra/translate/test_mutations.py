@@ -6,7 +6,7 @@ import re
 from hypothesis import given, settings, strategies as st
 
 from smile import lang
-from smile.algebra.check import checked
+from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
 from smile.errors import CATALOGUE, Diagnostic, SmileError
@@ -47,7 +47,7 @@ def test_whatever_is_broken_is_refused_in_good_order(text: str, chance: random.R
     source = Source("broken.smile", mutated(text, chance))
     problems: list[Diagnostic] = []
     try:
-        written = compile_program(source).written
+        written = compile_program(source).original
     except SmileError as failure:
         problems = failure.diagnostics
     for problem in problems:
@@ -56,5 +56,5 @@ def test_whatever_is_broken_is_refused_in_good_order(text: str, chance: random.R
     if not problems:
         views = [s for s in lang.parse(source)[0] if isinstance(s, lang.CreateView)]
         assert len(written.views) == len(views)
-        assert checked(written) == written
+        assert check_program(written) == written
         assert parse_program(Source("case.mmpl", print_program(written))) == written

@@ -16,7 +16,7 @@ import pyspark
 
 from smile.engine.spark.job import Job
 from smile.java import java_home
-from smile.state.store import Store, Tables
+from smile.state.store import StateStore, Tables
 from tests.engine.spark import workload
 
 SPARK = Path(pyspark.__file__).parent
@@ -100,7 +100,7 @@ class LosingJob(Job):
     machine: int = 0
     number: int = 0
 
-    def store(self, stage: int, partition: int) -> Store:
+    def store(self, stage: int, partition: int) -> StateStore:
         found = super().store(stage, partition)
         if stage == 1:
             return found
@@ -108,7 +108,7 @@ class LosingJob(Job):
 
 
 @dataclass
-class LosingStore(Store):
+class LosingStore(StateStore):
     machine: int = 0
     number: int = 0
 

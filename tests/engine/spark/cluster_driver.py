@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from smile.engine.local import Batch
-from smile.engine.spark.session import session
+from smile.engine.local import BatchResult
+from smile.engine.spark.session import spark_session
 from tests.engine.spark import workload
 from tests.engine.spark.beside import ONE, pipeline_of, recorded, rows_of, told
 from tests.engine.spark.cluster import LosingJob
@@ -35,7 +35,7 @@ def run(spark: SparkSession, folder: Path, machine: int | None) -> None:
     views, kernels = workload.program().subscriptions, pipeline.job.plans["0"].kernels
     found = []
 
-    def deliver(batch: Batch) -> None:
+    def deliver(batch: BatchResult) -> None:
         found.append([pipeline.offset.number, told(kernels, views, batch)])
 
     pipeline.deliver = deliver
@@ -48,7 +48,7 @@ def run(spark: SparkSession, folder: Path, machine: int | None) -> None:
 
 def main() -> None:
     master, folder, machine = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    spark = session(master, "cluster", folder / "spark.log")
+    spark = spark_session(master, "cluster", folder / "spark.log")
     run(spark, folder / WHOLE, None)
     run(spark, folder / LOST, machine)
     spark.stop()

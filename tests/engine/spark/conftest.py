@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from smile.engine.spark.session import session
+from smile.engine.spark.session import spark_session
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,6 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Workers are to find the tests' own modules too.
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[3])
-    found = session("local[2]", "smile tests", tmp_path_factory.mktemp("spark") / "log")
+    found = spark_session("local[2]", "smile tests", tmp_path_factory.mktemp("spark") / "log")
     yield found
     found.stop()

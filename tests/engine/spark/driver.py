@@ -6,10 +6,10 @@ import signal
 import sys
 from pathlib import Path
 
-from smile.engine.local import Batch
+from smile.engine.local import BatchResult
+from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.planning import Offset
-from smile.engine.spark.session import session
-from smile.engine.spark.standing import Standing
+from smile.engine.spark.session import spark_session
 from smile.log.durable import DurableLog
 from tests.engine.spark import workload
 from tests.engine.spark.beside import ONE, pipeline_of, told
@@ -19,7 +19,7 @@ BATCHES = 3
 
 def main() -> None:
     folder, step = Path(sys.argv[1]), sys.argv[2]
-    spark = session("local[2]", "driver", folder / "spark.log")
+    spark = spark_session("local[2]", "driver", folder / "spark.log")
     log = DurableLog(str(folder / "log"), workload.program().streams)
     pipeline = pipeline_of(spark, workload.program(), log, folder / "state", 2, ONE, [])
     out = (folder / "told").open("a")
@@ -30,7 +30,7 @@ def main() -> None:
         if delivered == BATCHES and name == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def deliver(batch: Batch) -> None:
+    def deliver(batch: BatchResult) -> None:
         nonlocal delivered
         delivered += 1
         at("before delivery")
@@ -38,13 +38,13 @@ def main() -> None:
         out.flush()
         at("after delivery")
 
-    class Noting(Standing):
-        def note_delivered(self, offset: Offset, hard: bool = False) -> None:
-            super().note_delivered(offset, hard)
+    class Noting(PipelineDirectory):
+        def write_delivered(self, offset: Offset, hard: bool = False) -> None:
+            super().write_delivered(offset, hard)
             at("after the note")
 
     pipeline.deliver = deliver
-    pipeline.standing = Noting(str(folder / "state"))
+    pipeline.directory = Noting(str(folder / "state"))
     pipeline.start(available_now=True)
     while not pipeline.wait():
         pass

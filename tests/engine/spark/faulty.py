@@ -16,19 +16,19 @@ class FailingJob(Job):
     failures: int = 0
 
     @cached_property
-    def stages(self) -> int:
-        return super().stages
+    def stage_count(self) -> int:
+        return super().stage_count
 
     def __getattribute__(self, name: str) -> object:
         # The number of stages is asked for just after a task has written its state.
-        if name == "stages" and object.__getattribute__(self, "notes"):
+        if name == "stage_count" and object.__getattribute__(self, "notes"):
             self._fail()
         return object.__getattribute__(self, name)
 
     def _fail(self) -> None:
         import traceback  # noqa: PLC0415
 
-        if not any(frame.name == "_messages" for frame in traceback.extract_stack()):
+        if not any(frame.name == "_exchange_messages" for frame in traceback.extract_stack()):
             return
         folder = Path(object.__getattribute__(self, "notes"))
         done = len(list(folder.iterdir()))

@@ -18,7 +18,7 @@ from threading import Event, Thread
 import pytest
 from pyspark.sql import SparkSession
 
-from smile.engine.spark.pipeline import Pipeline, Taken
+from smile.engine.spark.pipeline import PipelineBatch, SparkPipeline
 from tests.engine.spark import workload
 from tests.engine.spark.beside import ONE, Told, locally, pipeline_of, recorded, rows_of, told
 from tests.engine.spark.faulty import FailingJob
@@ -29,14 +29,14 @@ DRIVER = Path(__file__).parent / "driver.py"
 
 def begun(
     spark: SparkSession, folder: Path, found: dict[int, Told], trouble: list[str], partitions: int = 2
-) -> Pipeline:
+) -> SparkPipeline:
     """A pipeline that puts what it tells of each batch into `found`, and must not tell it differently again."""
     log = folder / "log"
     shared = recorded(workload.program(), workload.frames() if not log.exists() else [], log)
     pipeline = pipeline_of(spark, workload.program(), shared, folder / "state", partitions, ONE, [], trouble.append)
     views, kernels = workload.program().subscriptions, pipeline.job.plans["0"].kernels
 
-    def deliver(batch: Taken) -> None:
+    def deliver(batch: PipelineBatch) -> None:
         now = told(kernels, views, batch)
         number = pipeline.offset.number
         assert found.setdefault(number, now) == now == EXPECTED[number]
@@ -45,12 +45,12 @@ def begun(
     return pipeline
 
 
-def ended(pipeline: Pipeline) -> None:
+def ended(pipeline: SparkPipeline) -> None:
     while not pipeline.wait():
         pass
 
 
-def check(pipeline: Pipeline, found: dict[int, Told]) -> None:
+def check(pipeline: SparkPipeline, found: dict[int, Told]) -> None:
     assert [found[n] for n in sorted(found)] == EXPECTED
     assert rows_of(pipeline, workload.program().subscriptions) == ROWS
 
@@ -111,7 +111,7 @@ def test_the_checkpoint_is_deleted(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = begun(spark, tmp_path, found, trouble)
     deliver = pipeline.deliver
 
-    def delete(batch: Taken) -> None:
+    def delete(batch: PipelineBatch) -> None:
         deliver(batch)
         if len(found) == 5 and not trouble:
             assert pipeline._checkpoint is not None
@@ -119,7 +119,7 @@ def test_the_checkpoint_is_deleted(spark: SparkSession, tmp_path: Path) -> None:
 
     pipeline.deliver = delete
     pipeline.start()
-    pipeline.finish()
+    pipeline.wait_until_caught_up()
     pipeline.stop()
     check(pipeline, found)
 
@@ -131,7 +131,7 @@ def test_state_is_damaged_while_it_is_used(spark: SparkSession, tmp_path: Path) 
     pipeline = begun(spark, tmp_path, found, trouble)
     deliver, random = pipeline.deliver, Random(3)
 
-    def damage(batch: Taken) -> None:
+    def damage(batch: PipelineBatch) -> None:
         deliver(batch)
         if len(found) in (4, 8) and len(trouble) < 4:
             newest = sorted((tmp_path / "state").glob(f"state-1/*/*/{pipeline.offset.number + 1:012}-*.state"))
@@ -156,7 +156,7 @@ def test_stopped_and_started_with_other_partitions(
     deliver = pipeline.deliver
     enough = Event()
 
-    def stop_soon(batch: Taken) -> None:
+    def stop_soon(batch: PipelineBatch) -> None:
         deliver(batch)
         if len(found) > 5:
             enough.set()

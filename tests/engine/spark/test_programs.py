@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from smile.algebra import mmpl
-from smile.log.frame import Frame
+from smile.log.input_batch import InputBatch
 from smile.program import compile_program
 from smile.reference.history import History
 from smile.source import Source
@@ -22,11 +22,14 @@ def rewritten(case: Case) -> mmpl.Program:
     return compile_program(Source(f"{case.name}.{case.language}", case.program)).rewritten
 
 
-def frames(program: mmpl.Program, case: Case) -> list[Frame]:
+def frames(program: mmpl.Program, case: Case) -> list[InputBatch]:
     """A line a frame where there are few, and the end."""
     step = max(1, len(case.events) // 8)
-    histories = [History.of(program, case.events[:stop]) for stop in range(0, len(case.events), step)]
-    histories += [History.of(program, case.events), History.of(program, case.events).end()]
+    histories = [History.from_lines(program, case.events[:stop]) for stop in range(0, len(case.events), step)]
+    histories += [
+        History.from_lines(program, case.events),
+        History.from_lines(program, case.events).with_finished_streams(),
+    ]
     found = [frame_of(program, before, after) for before, after in pairwise(histories)]
     return [frame for frame in found if frame.events or frame.horizons != dict(histories[0].horizons)]
 

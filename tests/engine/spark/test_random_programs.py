@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from smile.log.frame import Frame
+from smile.log.input_batch import InputBatch
 from smile.reference.history import History
 from tests.engine.invariants import Run, draw
 from tests.engine.spark.beside import locally, on_spark
@@ -15,10 +15,10 @@ from tests.kernels.harness import cuts, frame_of
 from tests.random_programs import SEED_ID, seeds
 
 
-def frames(run: Run, random: Random) -> list[Frame]:
+def frames(run: Run, random: Random) -> list[InputBatch]:
     ends = [0, *cuts(random, len(run.lines))]
-    histories = [History.of(run.program, run.lines[:stop]) for stop in ends]
-    histories.append(histories[-1].end())
+    histories = [History.from_lines(run.program, run.lines[:stop]) for stop in ends]
+    histories.append(histories[-1].with_finished_streams())
     return [frame_of(run.program, a, b) for a, b in pairwise(histories) if a.horizons != b.horizons]
 
 

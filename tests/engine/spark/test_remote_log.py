@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from pyspark.sql import SparkSession
 
 from smile.gateway.access import Access
-from smile.gateway.flight import FlightServer
-from smile.gateway.rates import Rates
+from smile.gateway.flight_server import FlightServer
+from smile.gateway.rate_limiter import RateLimiter
 from smile.log.remote import RemoteLog
 from smile.settings import Settings
 from tests.engine.spark.beside import ONE, locally, pipeline_of, recorded, rows_of
@@ -17,10 +17,10 @@ from tests.engine.spark.workload import frames, program
 def test_a_pipeline_over_the_network_tells_the_same(spark: SparkSession, tmp_path: Path) -> None:
     history, floor = frames(7), program()
     log = recorded(floor, history, tmp_path / "log")
-    access = Access(tmp_path / "access.db", asked=False)
+    access = Access(tmp_path / "access.db", requires_tokens=False)
     broker = SimpleNamespace(log=log, views={}, log_token="smile_of_tasks")
     settings = Settings(flight="127.0.0.1:0")
-    server = FlightServer(broker, settings, access, Rates(0, "requests"), Rates(0, "events"))  # type: ignore[arg-type]
+    server = FlightServer(broker, settings, access, RateLimiter(0, "requests"), RateLimiter(0, "events"))  # type: ignore[arg-type]
     try:
         far = RemoteLog(server.location, floor.streams, "")
         found: list[list[str]] = []

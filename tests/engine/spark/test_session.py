@@ -17,7 +17,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no types of its own
 
 from smile.engine.spark import session
-from smile.engine.spark.session import Java
+from smile.engine.spark.session import JavaProcess
 from smile.errors import Diagnostic, SmileError
 
 FAKE = """\
@@ -59,13 +59,13 @@ def fake(home: Path, does: str) -> None:
     java.chmod(0o755)
 
 
-def told(java: Java) -> Diagnostic:
+def told(java: JavaProcess) -> Diagnostic:
     """Why there is no session. Nothing is left."""
     try:
         with pytest.raises(SmileError) as caught:
             java.session("none")
     finally:
-        java.end()
+        java.stop()
     (diagnostic,) = caught.value.diagnostics
     assert "\n" not in diagnostic.message
     assert not list(Path(tempfile.gettempdir()).glob("smile-*"))
@@ -85,7 +85,7 @@ def told(java: Java) -> Diagnostic:
 )
 def test_a_java_that_dies_at_once(java_home: Path, does: str, reason: str) -> None:
     fake(java_home, does)
-    diagnostic = told(Java("local[1]", java_home / "log"))
+    diagnostic = told(JavaProcess("local[1]", java_home / "log"))
     assert (diagnostic.code, diagnostic.message) == ("E066", reason)
     assert diagnostic.hint is not None
 
@@ -94,7 +94,7 @@ def test_what_is_shown_is_not_hinted_at(java_home: Path, capfd: pytest.CaptureFi
     fake(java_home, "echo 'on standard output'; echo 'on standard error' >&2; exit 3")
     with capfd.disabled(), (java_home / "shown").open("w") as shown, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stderr", shown)
-        diagnostic = told(Java("local[1]", None))
+        diagnostic = told(JavaProcess("local[1]", None))
     assert (diagnostic.code, diagnostic.hint) == ("E066", None)
     assert {"on standard output", "on standard error"} <= set((java_home / "shown").read_text().splitlines())
 
@@ -103,19 +103,19 @@ def test_an_older_log_is_not_the_reason(java_home: Path) -> None:
     fake(java_home, "exit 1")
     log = java_home / "log"
     log.write_text("Error: long ago\n")
-    assert "long ago" not in told(Java("local[1]", log)).message
+    assert "long ago" not in told(JavaProcess("local[1]", log)).message
 
 
 def test_one_that_starts_for_ever_is_ended(java_home: Path) -> None:
     fake(java_home, f"echo $$ > {java_home}/pid; exec sleep 600")
-    java = Java("local[1]", java_home / "log")
+    java = JavaProcess("local[1]", java_home / "log")
     pid = java_home / "pid"
     deadline = time.monotonic() + 30
     while not (pid.exists() and pid.read_text().strip()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    java.end()
-    java.end()
+    java.stop()
+    java.stop()
     wait_until_gone(int(pid.read_text()))
     assert not list(java_home.glob("smile-*"))
 
@@ -133,7 +133,7 @@ def wait_until_gone(pid: int) -> None:
 )
 def test_a_master_that_cannot_be(java_home: Path, master: str) -> None:
     with pytest.raises(SmileError) as caught:
-        Java(master, None)
+        JavaProcess(master, None)
     assert caught.value.diagnostics[0].code == "E067"
     assert repr(master) in str(caught.value)
 
@@ -152,7 +152,7 @@ def test_a_master_that_does_not_answer(java_home: Path) -> None:
         session._check_master(f"spark://127.0.0.1:1,127.0.0.1:{answers}")
     for master in (f"spark://127.0.0.1:{answers}", f"spark://no.host.invalid:7077,127.0.0.1:{answers}"):
         with pytest.raises(SmileError, match=f"^no Spark master answers at {master}: Connection refused$") as caught:
-            Java(master, None)
+            JavaProcess(master, None)
         assert caught.value.diagnostics[0].code == "E068"
 
 
@@ -180,26 +180,26 @@ class Ended:
 )
 @pytest.mark.parametrize("problem", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError()])
 def test_a_java_that_is_lost(monkeypatch: pytest.MonkeyPatch, code: int, message: str, problem: Exception) -> None:
-    java = Java.__new__(Java)
-    java.log, java._ended = None, False
+    java = JavaProcess.__new__(JavaProcess)
+    java.log, java._has_ended = None, False
     monkeypatch.setattr(java, "process", Ended(code), raising=False)
-    found = java.told(problem)
+    found = java.explain_failure(problem)
     assert found is not None
     assert (found.diagnostics[0].code, found.diagnostics[0].message) == ("E069", message)
 
 
 def test_other_trouble_is_told_by_its_reason(java_home: Path) -> None:
     fake(java_home, "exec sleep 600")
-    java = Java("local[1]", java_home / "log")
+    java = JavaProcess("local[1]", java_home / "log")
     try:
         raised = "An error occurred while calling o1.x.\n: org.apache.spark.SparkException: it is stopped\n\tat x.y(Z)"
-        assert str(java.told(Py4JError(raised))) == "Spark failed: it is stopped"
-        found = java.told(Py4JError("Job aborted: java.lang.OutOfMemoryError: Java heap space"))
+        assert str(java.explain_failure(Py4JError(raised))) == "Spark failed: it is stopped"
+        found = java.explain_failure(Py4JError("Job aborted: java.lang.OutOfMemoryError: Java heap space"))
         assert found is not None
         assert "Give Java more" in str(found.diagnostics[0].hint)
     finally:
-        java.end()
-    assert java.told(ConnectionRefusedError()) is None
+        java.stop()
+    assert java.explain_failure(ConnectionRefusedError()) is None
 
 
 def test_the_user_s_settings_go_before_ours(tmp_path: Path) -> None:

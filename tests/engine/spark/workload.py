@@ -5,9 +5,9 @@ from pathlib import Path
 from random import Random
 
 from smile.algebra import mmpl
-from smile.log.frame import Frame
+from smile.log.input_batch import InputBatch
 from smile.program import compile_program, read_source
-from smile.reference.history import Event, History
+from smile.reference.history import History, RecordedLine
 from tests.kernels.harness import frame_of
 
 ROOT = Path(__file__).parents[3]
@@ -20,11 +20,11 @@ def program() -> mmpl.Program:
     return compile_program(read_source(str(ROOT / "programs" / "tradefloor.smile"))).rewritten
 
 
-def events(seed: int, count: int) -> list[Event]:
+def events(seed: int, count: int) -> list[RecordedLine]:
     """Bids of random sizes; matches of random ones of them, now and then for more than is left."""
     random = Random(seed)
     bids: dict[str, list[int]] = {"BuyBids": [], "SellBids": []}
-    found: list[Event] = []
+    found: list[RecordedLine] = []
     for tick in range(1, count + 1):
         if all(bids.values()) and random.random() < 0.4:
             one = {"buyid": random.choice(bids["BuyBids"]), "sellid": random.choice(bids["SellBids"])}
@@ -37,12 +37,12 @@ def events(seed: int, count: int) -> list[Event]:
     return found
 
 
-def frames(seed: int = 1, count: int = FRAMES * 10) -> list[Frame]:
+def frames(seed: int = 1, count: int = FRAMES * 10) -> list[InputBatch]:
     lines = events(seed, count)
     size = count // FRAMES
-    found, before = [], History.of(program())
+    found, before = [], History.from_lines(program())
     for stop in range(size, count + 1, size):
-        after = History.of(program(), [*lines[:stop], {"silence_to": stop}])
+        after = History.from_lines(program(), [*lines[:stop], {"silence_to": stop}])
         found.append(frame_of(program(), before, after))
         before = after
     return found

@@ -6,40 +6,42 @@ from dataclasses import replace
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings, stream_heading
 
-RelChange = Callable[[mmpl.Rel, Headings], mmpl.Rel]
-Below = Callable[[mmpl.Expr, mmpl.Rel, Headings], mmpl.Rel | None]
+RelationRewrite = Callable[[mmpl.Rel, Headings], mmpl.Rel]
+RestrictionPush = Callable[[mmpl.Expr, mmpl.Rel, Headings], mmpl.Rel | None]
 """A relation with a predicate somewhere within it, or None if the predicate cannot go there."""
 
 
-def to_bodies(program: mmpl.Program, change: RelChange) -> mmpl.Program:
+def rewrite_bodies(program: mmpl.Program, change: RelationRewrite) -> mmpl.Program:
     """Change whole view bodies. Headings of the relations a body reads are those after their own change."""
     headings = Headings({s.name: stream_heading(s) for s in program.streams})
     views = []
     for view in program.views:
         body = change(view.body, headings)
-        headings.relations[view.name] = headings.of(body)
+        headings.relations[view.name] = headings.heading_of(body)
         views.append(replace(view, body=body))
     return replace(program, views=tuple(views))
 
 
-def to_relations(program: mmpl.Program, change: RelChange) -> mmpl.Program:
+def rewrite_relations(program: mmpl.Program, change: RelationRewrite) -> mmpl.Program:
     """Change every relational expression, inputs first."""
-    return to_bodies(program, lambda body, headings: trees.rebuild(body, lambda rel: change(rel, headings)))
+    return rewrite_bodies(
+        program, lambda body, headings: trees.rebuild_relation(body, lambda rel: change(rel, headings))
+    )
 
 
-def moved(rel: mmpl.Rel, headings: Headings, below: Below) -> mmpl.Rel:
+def push_restriction(rel: mmpl.Rel, headings: Headings, push: RestrictionPush) -> mmpl.Rel:
     """A restriction put where `below` finds a place for it; one may pass others on its way, which keep their order."""
     if not isinstance(rel, mmpl.Restrict):
         return rel
 
-    def place(source: mmpl.Rel) -> mmpl.Rel | None:
+    def push_past(source: mmpl.Rel) -> mmpl.Rel | None:
         if not isinstance(source, mmpl.Restrict):
-            return below(rel.predicate, source, headings)
-        further = place(source.input)
-        return None if further is None else replace(source, input=further)
+            return push(rel.predicate, source, headings)
+        pushed_input = push_past(source.input)
+        return None if pushed_input is None else replace(source, input=pushed_input)
 
-    found = place(rel.input)
-    return rel if found is None else found
+    pushed = push_past(rel.input)
+    return rel if pushed is None else pushed
 
 
 def map_expressions(rel: mmpl.Rel, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Rel:

@@ -7,32 +7,32 @@ its whole key the default row takes part, and there the condition stays where it
 from dataclasses import replace
 
 from smile.algebra import mmpl, trees
-from smile.algebra.heading import Heading, Headings, whole_key_equated
-from smile.algebra.rules.apply import moved, to_relations
+from smile.algebra.heading import Heading, Headings, is_key_equated
+from smile.algebra.rules.apply import push_restriction, rewrite_relations
 from smile.algebra.types import TIME, TIMESTAMP
 
 
 def bound_joins(program: mmpl.Program) -> mmpl.Program:
-    return to_relations(program, lambda rel, headings: moved(rel, headings, _into))
+    return rewrite_relations(program, lambda rel, headings: push_restriction(rel, headings, _push_into_join))
 
 
-def _into(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel | None:
+def _push_into_join(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel | None:
     if not (isinstance(rel, mmpl.Join) and rel.kind == "inner"):
         return None
-    left, right = headings.of(rel.left), headings.of(rel.right)
-    if _is_total(left, [a for a, _ in rel.on]) or _is_total(right, [b for _, b in rel.on]):
+    left, right = headings.heading_of(rel.left), headings.heading_of(rel.right)
+    if _is_total_on(left, [a for a, _ in rel.on]) or _is_total_on(right, [b for _, b in rel.on]):
         return None
-    named = trees.columns_in(predicate)
-    both = {**left.columns, **right.columns}
+    columns = trees.columns_in(predicate)
+    column_types = {**left.columns, **right.columns}
     if (
-        named <= set(left.columns)
-        or named <= set(right.columns)
-        or any(both[c] not in (TIME, TIMESTAMP) for c in named)
+        columns <= set(left.columns)
+        or columns <= set(right.columns)
+        or any(column_types[c] not in (TIME, TIMESTAMP) for c in columns)
     ):
         return None
-    known = trees.conjuncts(rel.when) if rel.when is not None else []
-    return replace(rel, when=trees.conjunction((*known, *trees.conjuncts(predicate))))
+    conditions = trees.conjuncts(rel.when) if rel.when is not None else []
+    return replace(rel, when=trees.conjunction((*conditions, *trees.conjuncts(predicate))))
 
 
-def _is_total(side: Heading, joined: list[str]) -> bool:
-    return side.total and whole_key_equated(side, joined)
+def _is_total_on(side: Heading, joined: list[str]) -> bool:
+    return side.total and is_key_equated(side, joined)

@@ -2,11 +2,11 @@
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings
-from smile.algebra.rules.apply import to_relations
+from smile.algebra.rules.apply import rewrite_relations
 
 
 def merge_restricts(program: mmpl.Program) -> mmpl.Program:
-    return to_relations(program, _merge)
+    return rewrite_relations(program, _merge)
 
 
 def _merge(rel: mmpl.Rel, _: Headings) -> mmpl.Rel:

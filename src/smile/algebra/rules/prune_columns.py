@@ -5,44 +5,50 @@ from dataclasses import replace
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings
-from smile.algebra.rules.apply import to_bodies
+from smile.algebra.rules.apply import rewrite_bodies
 
 
 def prune_columns(program: mmpl.Program) -> mmpl.Program:
-    return to_bodies(program, lambda body, headings: _prune(body, set(headings.of(body).columns), headings))
+    return rewrite_bodies(
+        program, lambda body, headings: _prune(body, set(headings.heading_of(body).columns), headings)
+    )
 
 
 def _prune(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
     """The expression without columns that are neither needed nor key."""
     match rel:
-        case mmpl.Ref():
+        case mmpl.RelationRef():
             return rel
         case mmpl.Project():
-            key = headings.of(rel).key
+            key = headings.heading_of(rel).key
             columns = tuple(c for c in rel.columns if c in needed or c in key)
-            source = _prune(rel.input, needed & set(rel.columns), headings)
-            return source if columns == headings.of(source).visible else replace(rel, input=source, columns=columns)
+            pruned_input = _prune(rel.input, needed & set(rel.columns), headings)
+            return (
+                pruned_input
+                if columns == headings.heading_of(pruned_input).visible
+                else replace(rel, input=pruned_input, columns=columns)
+            )
         case mmpl.Extend():
-            kept = tuple((n, e) for n, e in rel.assignments if n in needed)
-            below = (needed - {n for n, _ in kept}) | _named(e for _, e in kept)
-            source = _prune(rel.input, below, headings)
-            return replace(rel, input=source, assignments=kept) if kept else source
+            kept_assignments = tuple((n, e) for n, e in rel.assignments if n in needed)
+            needed_below = (needed - {n for n, _ in kept_assignments}) | _columns_of(e for _, e in kept_assignments)
+            pruned_input = _prune(rel.input, needed_below, headings)
+            return replace(rel, input=pruned_input, assignments=kept_assignments) if kept_assignments else pruned_input
         case mmpl.Rename():
             old = {new: old for old, new in rel.pairs}
-            source = _prune(rel.input, {old.get(c, c) for c in needed}, headings)
-            present = headings.of(source).columns
-            return replace(rel, input=source, pairs=tuple((o, n) for o, n in rel.pairs if o in present))
+            pruned_input = _prune(rel.input, {old.get(c, c) for c in needed}, headings)
+            present_columns = headings.heading_of(pruned_input).columns
+            return replace(rel, input=pruned_input, pairs=tuple((o, n) for o, n in rel.pairs if o in present_columns))
         case mmpl.Restrict():
             return replace(rel, input=_prune(rel.input, needed | trees.columns_in(rel.predicate), headings))
         case mmpl.Summarize():
-            return _summarize(rel, needed, headings)
+            return _prune_summarize(rel, needed, headings)
         case mmpl.Over():
-            return _over(rel, needed, headings)
+            return _prune_over(rel, needed, headings)
         case mmpl.Join() | mmpl.Asof():
-            return _join(rel, needed, headings)
+            return _prune_join(rel, needed, headings)
         case mmpl.Best():
-            below = needed | set(rel.per) | _named(e for e, _ in rel.by)
-            return replace(rel, input=_narrowed(rel.input, below, headings))
+            needed_below = needed | set(rel.per) | _columns_of(e for e, _ in rel.by)
+            return replace(rel, input=_narrow_input(rel.input, needed_below, headings))
         case mmpl.Window():
             return replace(rel, input=_prune(rel.input, needed | {rel.on}, headings))
         case mmpl.Silence():
@@ -50,50 +56,54 @@ def _prune(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
                 return _prune(rel.input, needed, headings)
             return replace(rel, input=_prune(rel.input, needed | {rel.tick, *rel.per}, headings))
         case mmpl.Distinct():
-            return replace(rel, input=_prune(rel.input, set(headings.of(rel.input).visible), headings))
+            return replace(rel, input=_prune(rel.input, set(headings.heading_of(rel.input).visible), headings))
         case mmpl.Merge() | mmpl.Union():
-            visible = set(headings.of(rel.inputs[0]).visible)
+            visible = set(headings.heading_of(rel.inputs[0]).visible)
             return replace(rel, inputs=tuple(_prune(i, visible, headings) for i in rel.inputs))
     raise AssertionError(rel)
 
 
-def _named(expressions: Iterable[mmpl.Expr]) -> set[str]:
+def _columns_of(expressions: Iterable[mmpl.Expr]) -> set[str]:
     return {c for e in expressions for c in trees.columns_in(e)}
 
 
-def _aggregated(aggregates: Iterable[tuple[str, mmpl.Aggregate]]) -> set[str]:
-    named = _named(a.arg for _, a in aggregates if a.arg is not None)
-    return named | {c for _, a in aggregates for c in a.columns}
+def _aggregated_columns(aggregates: Iterable[tuple[str, mmpl.Aggregate]]) -> set[str]:
+    columns = _columns_of(a.arg for _, a in aggregates if a.arg is not None)
+    return columns | {c for _, a in aggregates for c in a.columns}
 
 
-def _summarize(rel: mmpl.Summarize, needed: set[str], headings: Headings) -> mmpl.Rel:
+def _prune_summarize(rel: mmpl.Summarize, needed: set[str], headings: Headings) -> mmpl.Rel:
     """At least one aggregate stays: without any it would be another operator, which is not total."""
-    kept = tuple((n, a) for n, a in rel.aggregates if n in needed) or rel.aggregates[:1]
-    source = _prune(rel.input, set(rel.per) | _aggregated(kept), headings)
-    return replace(rel, input=source, aggregates=kept)
+    kept_aggregates = tuple((n, a) for n, a in rel.aggregates if n in needed) or rel.aggregates[:1]
+    pruned_input = _prune(rel.input, set(rel.per) | _aggregated_columns(kept_aggregates), headings)
+    return replace(rel, input=pruned_input, aggregates=kept_aggregates)
 
 
-def _over(rel: mmpl.Over, needed: set[str], headings: Headings) -> mmpl.Rel:
-    kept = tuple((n, a) for n, a in rel.aggregates if n in needed)
-    if not kept:
+def _prune_over(rel: mmpl.Over, needed: set[str], headings: Headings) -> mmpl.Rel:
+    kept_aggregates = tuple((n, a) for n, a in rel.aggregates if n in needed)
+    if not kept_aggregates:
         return _prune(rel.input, needed, headings)
-    below = (needed - {n for n, _ in kept}) | {*rel.per, rel.by} | _aggregated(kept)
-    return replace(rel, input=_narrowed(rel.input, below, headings), aggregates=kept)
+    needed_below = (
+        (needed - {n for n, _ in kept_aggregates}) | {*rel.per, rel.by} | _aggregated_columns(kept_aggregates)
+    )
+    return replace(rel, input=_narrow_input(rel.input, needed_below, headings), aggregates=kept_aggregates)
 
 
-def _join(rel: mmpl.Join | mmpl.Asof, needed: set[str], headings: Headings) -> mmpl.Rel:
-    pairs = (*rel.on, rel.at) if isinstance(rel, mmpl.Asof) else rel.on
-    when = trees.columns_in(rel.when) if isinstance(rel, mmpl.Join) and rel.when is not None else frozenset()
-    left = (needed | when) & set(headings.of(rel.left).columns) | {a for a, _ in pairs}
-    right = (needed | when) & set(headings.of(rel.right).columns) | {b for _, b in pairs}
+def _prune_join(rel: mmpl.Join | mmpl.Asof, needed: set[str], headings: Headings) -> mmpl.Rel:
+    pairs = (*rel.on, rel.ticks) if isinstance(rel, mmpl.Asof) else rel.on
+    when_columns = trees.columns_in(rel.when) if isinstance(rel, mmpl.Join) and rel.when is not None else frozenset()
+    left_needed = (needed | when_columns) & set(headings.heading_of(rel.left).columns) | {a for a, _ in pairs}
+    right_needed = (needed | when_columns) & set(headings.heading_of(rel.right).columns) | {b for _, b in pairs}
     if isinstance(rel, mmpl.Join) and rel.kind in ("semi", "anti", "match"):
-        right = {b for _, b in pairs} | (when & set(headings.of(rel.right).columns))
-    return replace(rel, left=_narrowed(rel.left, left, headings), right=_narrowed(rel.right, right, headings))
+        right_needed = {b for _, b in pairs} | (when_columns & set(headings.heading_of(rel.right).columns))
+    return replace(
+        rel, left=_narrow_input(rel.left, left_needed, headings), right=_narrow_input(rel.right, right_needed, headings)
+    )
 
 
-def _narrowed(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
+def _narrow_input(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
     """An input that will be remembered: columns nobody needs are projected away. Its key always stays."""
     pruned = _prune(rel, needed, headings)
-    heading = headings.of(pruned)
-    kept = tuple(c for c in heading.visible if c in needed or c in heading.key)
-    return pruned if kept == heading.visible else mmpl.Project(pruned, kept, span=rel.span)
+    heading = headings.heading_of(pruned)
+    kept_columns = tuple(c for c in heading.visible if c in needed or c in heading.key)
+    return pruned if kept_columns == heading.visible else mmpl.Project(pruned, kept_columns, span=rel.span)

@@ -9,82 +9,86 @@ from dataclasses import replace
 from decimal import Decimal
 
 from smile.algebra import mmpl, trees
-from smile.algebra.heading import Heading, Headings, whole_key_equated
-from smile.algebra.rules.apply import moved, to_relations
+from smile.algebra.heading import Heading, Headings, is_key_equated
+from smile.algebra.rules.apply import push_restriction, rewrite_relations
 from smile.algebra.scalars import evaluate_expr
 from smile.algebra.types import DataType, Value
 
 
 def push_down(program: mmpl.Program) -> mmpl.Program:
     """Repeated until nothing moves: a relation that is no longer total lets through what it held up before."""
-    pushed = to_relations(program, _push)
+    pushed = rewrite_relations(program, _push)
     return program if pushed == program else push_down(pushed)
 
 
 def _push(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
-    return moved(rel, headings, _below)
+    return push_restriction(rel, headings, _push_below)
 
 
-def _below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel | None:
+def _push_below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel | None:
     """`rel` with the predicate somewhere in its inputs, or None if it cannot go there."""
-    named = trees.columns_in(predicate)
+    columns = trees.columns_in(predicate)
 
-    def into(source: mmpl.Rel, moved: mmpl.Expr = predicate) -> mmpl.Rel:
+    def push_into(source: mmpl.Rel, moved: mmpl.Expr = predicate) -> mmpl.Rel:
         return _push(mmpl.Restrict(source, moved, span=predicate.span), headings)
 
     match rel:
         case mmpl.Project():
-            return replace(rel, input=into(rel.input)) if not headings.of(rel.input).total else None
+            return replace(rel, input=push_into(rel.input)) if not headings.heading_of(rel.input).total else None
         case mmpl.Rename():
-            if headings.of(rel.input).total:
+            if headings.heading_of(rel.input).total:
                 return None
             old = {new: old for old, new in rel.pairs}
-            return replace(rel, input=into(rel.input, trees.rename_columns(predicate, old)))
+            return replace(rel, input=push_into(rel.input, trees.rename_columns(predicate, old)))
         case mmpl.Extend():
-            if named & {n for n, _ in rel.assignments} or headings.of(rel.input).total:
+            if columns & {n for n, _ in rel.assignments} or headings.heading_of(rel.input).total:
                 return None
-            return replace(rel, input=into(rel.input))
+            return replace(rel, input=push_into(rel.input))
         case mmpl.Window(kind="tumble" | "hop"):
-            return None if named & {"window_start", "window_end"} else replace(rel, input=into(rel.input))
+            return None if columns & {"window_start", "window_end"} else replace(rel, input=push_into(rel.input))
         case mmpl.Window():
-            return replace(rel, input=into(rel.input))
+            return replace(rel, input=push_into(rel.input))
         case mmpl.Best() | mmpl.Over() | mmpl.Silence():
             # Whole groups are kept or dropped: what is computed over a group stays the same.
-            return replace(rel, input=into(rel.input)) if named and named <= set(rel.per) else None
+            return replace(rel, input=push_into(rel.input)) if columns and columns <= set(rel.per) else None
         case mmpl.Distinct():
-            return replace(rel, input=into(rel.input))
+            return replace(rel, input=push_into(rel.input))
         case mmpl.Union() | mmpl.Merge():
-            if not all(named <= set(headings.of(i).columns) for i in rel.inputs):
+            if not all(columns <= set(headings.heading_of(i).columns) for i in rel.inputs):
                 return None
-            return replace(rel, inputs=tuple(into(i) for i in rel.inputs))
+            return replace(rel, inputs=tuple(push_into(i) for i in rel.inputs))
         case mmpl.Join():
-            return _below_join(predicate, rel, headings)
+            return _push_below_join(predicate, rel, headings)
         case mmpl.Asof():
-            return replace(rel, left=into(rel.left)) if named <= set(headings.of(rel.left).columns) else None
+            return (
+                replace(rel, left=push_into(rel.left))
+                if columns <= set(headings.heading_of(rel.left).columns)
+                else None
+            )
     return None
 
 
-def _below_join(predicate: mmpl.Expr, join: mmpl.Join, headings: Headings) -> mmpl.Rel | None:
-    named = trees.columns_in(predicate)
-    left, right = headings.of(join.left), headings.of(join.right)
-    merged = {a for a, b in join.on if a == b}
-    left_total = left.total and whole_key_equated(left, (a for a, _ in join.on))
-    right_total = right.total and whole_key_equated(right, (b for _, b in join.on))
+def _push_below_join(predicate: mmpl.Expr, join: mmpl.Join, headings: Headings) -> mmpl.Rel | None:
+    columns = trees.columns_in(predicate)
+    left, right = headings.heading_of(join.left), headings.heading_of(join.right)
+    merged_columns = {a for a, b in join.on if a == b}
+    left_total = left.total and is_key_equated(left, (a for a, _ in join.on))
+    right_total = right.total and is_key_equated(right, (b for _, b in join.on))
     if left_total and right_total and join.kind in ("inner", "left", "right", "full"):
         # Every row of either has a partner in the other: what is left out on one side would come back as a default.
         return None
-    if named <= set(left.columns) and join.kind in ("inner", "left", "semi", "anti", "match"):
-        if join.kind == "inner" and left_total and _may_hold_of_default(predicate, join.left, left):
+    if columns <= set(left.columns) and join.kind in ("inner", "left", "semi", "anti", "match"):
+        if join.kind == "inner" and left_total and _can_hold_of_default(predicate, join.left, left):
             return None
         return replace(join, left=_push(mmpl.Restrict(join.left, predicate, span=predicate.span), headings))
-    if named <= set(right.columns) - merged and join.kind in ("inner", "right"):
-        if right_total and _may_hold_of_default(predicate, join.right, right):
+    if columns <= set(right.columns) - merged_columns and join.kind in ("inner", "right"):
+        if right_total and _can_hold_of_default(predicate, join.right, right):
             return None
         return replace(join, right=_push(mmpl.Restrict(join.right, predicate, span=predicate.span), headings))
     return None
 
 
-def _may_hold_of_default(predicate: mmpl.Expr, rel: mmpl.Rel, heading: Heading) -> bool:
+def _can_hold_of_default(predicate: mmpl.Expr, rel: mmpl.Rel, heading: Heading) -> bool:
     """Whether the predicate can be true of a group nobody has heard of. Its key can be anything."""
     default = _default_row(rel, heading)
     if default is None or trees.columns_in(predicate) & set(heading.key):

@@ -2,11 +2,11 @@
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings
-from smile.algebra.rules.apply import to_relations
+from smile.algebra.rules.apply import rewrite_relations
 
 
 def split_conjuncts(program: mmpl.Program) -> mmpl.Program:
-    return to_relations(program, _split)
+    return rewrite_relations(program, _split)
 
 
 def _split(rel: mmpl.Rel, _: Headings) -> mmpl.Rel:

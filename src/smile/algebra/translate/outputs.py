@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from smile.algebra import mmpl
-from smile.algebra.translate.expressions import Expressions, Typed
-from smile.algebra.translate.pipeline import Pipeline
-from smile.algebra.translate.scope import Names, Scope, free_name, is_quoted, matches
+from smile.algebra.translate.expressions import ExpressionTranslator, TypedExpr
+from smile.algebra.translate.pipeline import QueryPipeline
+from smile.algebra.translate.scope import NameTable, Scope, free_name, is_match, is_quoted
 from smile.algebra.types import INT_MAX
 from smile.errors import Diagnostic, SmileError, error
 from smile.lang import span_of
@@ -16,126 +16,132 @@ from smile.source import Span
 
 
 @dataclass
-class Output:
+class SelectOutput:
     """`exact`: only another name of exactly this spelling clashes with it."""
 
     name: str
-    typed: Typed
+    typed: TypedExpr
     span: Span | None = None
     exact: bool = True
 
 
-def unique_names(outputs: Sequence[Output]) -> list[str]:
+def unique_names(outputs: Sequence[SelectOutput]) -> list[str]:
     """The names of the outputs, or all the errors in them."""
-    named: Names[None] = Names()
+    seen: NameTable[None] = NameTable()
     problems: list[Diagnostic] = []
     for output in outputs:
-        if named.clash(output.name, output.exact) is not None:
-            other = free_name(f"{output.name}_2", {o.name for o in outputs})
-            hint = f"Give one of them another name: … AS {other}."
+        if seen.clash(output.name, output.exact) is not None:
+            free = free_name(f"{output.name}_2", {o.name for o in outputs})
+            hint = f"Give one of them another name: … AS {free}."
             message = f"two columns of the select list are named {output.name}"
             problems.append(Diagnostic("E020", message, output.span, hint))
-        named.add(output.name, None, output.exact)
+        seen.add(output.name, None, output.exact)
     if problems:
         raise SmileError(problems)
     return [o.name for o in outputs]
 
 
-def mismatch(names: int, columns: int, span: Span | None) -> SmileError:
+def column_count_error(names: int, columns: int, span: Span | None) -> SmileError:
     return error("E044", f"{names} name{'s' * (names != 1)} for {columns} column{'s' * (columns != 1)}", span)
 
 
-def projected(pipeline: Pipeline, outputs: Sequence[Output], span: Span | None) -> mmpl.Rel:
+def project_outputs(pipeline: QueryPipeline, outputs: Sequence[SelectOutput], span: Span | None) -> mmpl.Rel:
     """The outputs as the visible columns. A key column that is not among them stays under its own name, or, where an
     output has that, with its relation's name before it."""
-    held = pipeline.extend_all([(o.name, o.typed) for o in outputs])
-    kept = {name for name, output in zip(held, outputs, strict=True) if name == output.name}
+    extended = pipeline.extend_all([(o.name, o.typed) for o in outputs])
+    already_named = {name for name, output in zip(extended, outputs, strict=True) if name == output.name}
     columns: list[str] = []
-    new: dict[str, str] = {}
-    for name, output in zip(held, outputs, strict=True):
-        taken = name in columns or (name in kept and name != output.name)
-        column = pipeline.copy(output.name, name, output.span) if taken else name
+    new_names: dict[str, str] = {}
+    for name, output in zip(extended, outputs, strict=True):
+        is_taken = name in columns or (name in already_named and name != output.name)
+        column = pipeline.add_copy(output.name, name, output.span) if is_taken else name
         columns.append(column)
         if column != output.name:
-            new[column] = output.name
+            new_names[column] = output.name
     heading = pipeline.heading
-    shown = {o.name for o in outputs}
+    output_names = {o.name for o in outputs}
     hidden = [c for c in heading.key if c not in columns]
     for c in hidden:
-        if c in shown:
-            new[c] = free_name(pipeline.scope.qualified(c), {*shown, *hidden, *new.values()})
+        if c in output_names:
+            new_names[c] = free_name(pipeline.scope.qualified_name(c), {*output_names, *hidden, *new_names.values()})
     if tuple(columns) != heading.visible:
         pipeline.rel = mmpl.Project(pipeline.rel, tuple(columns), span=span)
-    return mmpl.Rename(pipeline.rel, tuple(new.items()), span=span) if new else pipeline.rel
+    return mmpl.Rename(pipeline.rel, tuple(new_names.items()), span=span) if new_names else pipeline.rel
 
 
 def star_columns(scope: Scope, node: exp.Expr) -> list[tuple[str, str]]:
     """What `*` or `s.*` stands for: names and MMPL columns; what USING made one comes first, and once."""
     table = node.args.get("table")
     if table is None:
-        covered = frozenset[tuple[str, str]]().union(*(m.parts for m in scope.merged))
-        pairs = [(m.name, m.column) for m in scope.merged]
-        for item in scope.items:
-            pairs += [(n, c) for n, c in item.columns.items() if (item.alias, n) not in covered]
+        merged_parts = frozenset[tuple[str, str]]().union(*(m.parts for m in scope.merged_columns))
+        pairs = [(m.name, m.column) for m in scope.merged_columns]
+        for item in scope.from_items:
+            pairs += [(n, c) for n, c in item.columns.items() if (item.alias, n) not in merged_parts]
         return pairs
-    items = [i for i in scope.items if matches(table.name, is_quoted(table), i.alias)]
+    items = [i for i in scope.from_items if is_match(table.name, is_quoted(table), i.alias)]
     if not items:
-        raise scope.unknown_column(node, span_of(node))
+        raise scope.unknown_column_error(node, span_of(node))
     return [pair for item in items for pair in item.columns.items()]
 
 
 # ── BEST and ORDER BY … LIMIT ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def limit(node: exp.Expr, pipeline: Pipeline, outputs: Sequence[Output], expressions: Expressions) -> None:
+def add_limit(
+    node: exp.Expr, pipeline: QueryPipeline, outputs: Sequence[SelectOutput], expressions: ExpressionTranslator
+) -> None:
     """ORDER BY … LIMIT k of a query whose outputs are columns already."""
-    order, limited = node.args.get("order"), node.args.get("limit")
-    if limited is None:
+    order, limit_node = node.args.get("order"), node.args.get("limit")
+    if limit_node is None:
         if order is not None:
             hint = "Add LIMIT k to keep the first k rows, or take the ORDER BY away."
             raise error("E013", "ORDER BY without LIMIT: a view's rows have no order", span_of(order), hint)
         return
     if order is None:
-        raise error("E013", "LIMIT without ORDER BY would keep any rows at all", span_of(limited), "Add ORDER BY.")
+        raise error("E013", "LIMIT without ORDER BY would keep any rows at all", span_of(limit_node), "Add ORDER BY.")
     by = _ordering(order.expressions, expressions, outputs)
-    pipeline.rel = mmpl.Best(pipeline.rel, _count(limited.expression), by, (), span=span_of(limited))
+    pipeline.rel = mmpl.Best(pipeline.rel, _row_count(limit_node.expression), by, (), span=span_of(limit_node))
 
 
-def best(node: exp.Expr, pipeline: Pipeline, outputs: Sequence[Output], expressions: Expressions) -> None:
+def add_best(
+    node: exp.Expr, pipeline: QueryPipeline, outputs: Sequence[SelectOutput], expressions: ExpressionTranslator
+) -> None:
     """BEST k BY … PER …."""
-    per = [_translated(c, expressions, outputs) for c in node.args.get("per") or []]
+    per = [_translate_ordering(c, expressions, outputs) for c in node.args.get("per") or []]
     by = _ordering(node.args["by"], expressions, outputs)
     columns = pipeline.extend_all([("per", typed) for typed in per])
-    pipeline.rel = mmpl.Best(pipeline.rel, _count(node.this), by, tuple(dict.fromkeys(columns)), span=span_of(node))
+    pipeline.rel = mmpl.Best(pipeline.rel, _row_count(node.this), by, tuple(dict.fromkeys(columns)), span=span_of(node))
 
 
 def _ordering(
-    nodes: Sequence[exp.Ordered], expressions: Expressions, outputs: Sequence[Output]
+    nodes: Sequence[exp.Ordered], expressions: ExpressionTranslator, outputs: Sequence[SelectOutput]
 ) -> tuple[tuple[mmpl.Expr, bool], ...]:
     by = []
     for node in nodes:
-        typed = _translated(node.this, expressions, outputs)
+        typed = _translate_ordering(node.this, expressions, outputs)
         if not typed.type.is_ordered:
             raise error("E031", f"rows cannot be ordered by a {typed.type.name}", span_of(node))
         by.append((typed.expr, bool(node.args.get("desc"))))
     return tuple(by)
 
 
-def _translated(node: exp.Expr, expressions: Expressions, outputs: Sequence[Output]) -> Typed:
+def _translate_ordering(
+    node: exp.Expr, expressions: ExpressionTranslator, outputs: Sequence[SelectOutput]
+) -> TypedExpr:
     """What orders rows names outputs before columns, and may count them."""
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
         if not 1 <= int(node.name) <= len(outputs):
             raise error("E022", f"there is no column number {node.name} in the select list", span_of(node))
         return outputs[int(node.name) - 1].typed
     if isinstance(node, exp.Column) and not node.table:
-        named = [o for o in outputs if matches(node.name, is_quoted(node), o.name)]
-        exact = [o for o in named if o.name == node.name] or named
+        matching = [o for o in outputs if is_match(node.name, is_quoted(node), o.name)]
+        exact = [o for o in matching if o.name == node.name] or matching
         if exact:
             return exact[0].typed
     return expressions.translate(node)
 
 
-def _count(node: exp.Expr) -> int:
+def _row_count(node: exp.Expr) -> int:
     if not 0 < int(node.name) <= INT_MAX:
         raise error("E033", "the number of rows is a whole number above zero", span_of(node))
     return int(node.name)

@@ -5,12 +5,19 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from smile.algebra import mmpl
-from smile.algebra.translate.alignment import Shape, aligned, common_types, inner_names, shape_of, union_all
-from smile.algebra.translate.expressions import Typed
-from smile.algebra.translate.outputs import Output, limit, mismatch, unique_names
-from smile.algebra.translate.pipeline import Catalog, Pipeline
-from smile.algebra.translate.scope import Names, Scope, is_quoted
-from smile.algebra.translate.select import Select
+from smile.algebra.translate.alignment import (
+    BranchColumns,
+    align_branch,
+    common_types,
+    names_inside_union,
+    union_all,
+    visible_columns,
+)
+from smile.algebra.translate.expressions import TypedExpr
+from smile.algebra.translate.outputs import SelectOutput, add_limit, column_count_error, unique_names
+from smile.algebra.translate.pipeline import Catalog, QueryPipeline
+from smile.algebra.translate.scope import NameTable, Scope, is_quoted
+from smile.algebra.translate.select import SelectTranslator
 from smile.algebra.types import DataType
 from smile.errors import error
 from smile.lang import span_of
@@ -22,22 +29,22 @@ def translate_query(node: exp.Expr, catalog: Catalog, names: Sequence[str] = ())
         node = node.this
     catalog = _with_ctes(node, catalog)
     if isinstance(node, exp.Union):
-        return _union(node, catalog, names)
-    select = _select(node, catalog)
+        return _translate_union(node, catalog, names)
+    select = _new_select(node, catalog)
     select.prepare()
     return select.finish(names)
 
 
-def _select(node: exp.Expr, catalog: Catalog) -> Select:
+def _new_select(node: exp.Expr, catalog: Catalog) -> SelectTranslator:
     if not isinstance(node, exp.Select):
         raise error("E013", f"{type(node).__name__} is not supported as a query", span_of(node))
-    return Select(node, catalog, translate_query)
+    return SelectTranslator(node, catalog, translate_query)
 
 
 def _with_ctes(node: exp.Expr, catalog: Catalog) -> Catalog:
     """The catalog with the common table expressions of a query, each of which sees those before it."""
     with_ = node.args.get("with_")
-    declared: Names[None] = Names()
+    declared: NameTable[None] = NameTable()
     for cte in with_.expressions if with_ is not None else []:
         alias = cte.args["alias"]
         name, quoted = alias.this.name, is_quoted(alias.this)
@@ -49,26 +56,26 @@ def _with_ctes(node: exp.Expr, catalog: Catalog) -> Catalog:
     return catalog
 
 
-def _union(node: exp.Union, catalog: Catalog, names: Sequence[str]) -> mmpl.Rel:
+def _translate_union(node: exp.Union, catalog: Catalog, names: Sequence[str]) -> mmpl.Rel:
     span, distinct = span_of(node), bool(node.args.get("distinct"))
-    branches = [_Branch(b, catalog) for b in _branches(node, distinct)]
-    types = common_types("UNION", [b.shape for b in branches], [b.span for b in branches])
+    branches = [_UnionBranch(b, catalog) for b in _branches(node, distinct)]
+    types = common_types("UNION", [b.columns for b in branches], [b.span for b in branches])
     if names and len(names) != len(types):
-        raise mismatch(len(names), len(types), span)
-    own = branches[0].names()
-    rels = [b.finish(inner_names(names or own), types) for b in branches]
-    rel = union_all(rels, names or own, catalog, span)
+        raise column_count_error(len(names), len(types), span)
+    own_names = branches[0].names()
+    rels = [b.finish(names_inside_union(names or own_names), types) for b in branches]
+    rel = union_all(rels, names or own_names, catalog, span)
     incomparable = [t for t in types if not t.is_ordered] if distinct else []
     if incomparable:
         raise error("E031", f"UNION cannot compare a {incomparable[0].name}", span, "Use UNION ALL.")
-    pipeline = Pipeline(mmpl.Distinct(rel, span=span) if distinct else rel, Scope(), catalog)
-    shape = zip(own, shape_of(pipeline.rel, catalog), strict=True)
-    outputs = [Output(name, Typed(mmpl.Column(column), type)) for name, (column, type) in shape]
-    limit(node, pipeline, outputs, pipeline.expressions())
+    pipeline = QueryPipeline(mmpl.Distinct(rel, span=span) if distinct else rel, Scope(), catalog)
+    columns = zip(own_names, visible_columns(pipeline.rel, catalog), strict=True)
+    outputs = [SelectOutput(name, TypedExpr(mmpl.ColumnRef(column), type)) for name, (column, type) in columns]
+    add_limit(node, pipeline, outputs, pipeline.translator())
     return pipeline.rel
 
 
-class _Branch:
+class _UnionBranch:
     """One query of a UNION, translated as far as can be done before its types are settled."""
 
     def __init__(self, node: exp.Expr, catalog: Catalog) -> None:
@@ -76,35 +83,37 @@ class _Branch:
             node = node.this
         self.span = span_of(node)
         self.catalog = catalog
-        self.shape: Shape
+        self.columns: BranchColumns
         if isinstance(node, exp.Union):
             self.rel = translate_query(node, catalog)
             self.select = None
-            self.shape = shape_of(self.rel, catalog)
+            self.columns = visible_columns(self.rel, catalog)
         else:
-            self.select = _select(node, _with_ctes(node, catalog))
-            self.shape = [(o.name, o.typed.type) for o in self.select.prepare()]
+            self.select = _new_select(node, _with_ctes(node, catalog))
+            self.columns = [(o.name, o.typed.type) for o in self.select.prepare()]
 
     def names(self) -> list[str]:
-        return unique_names(self.select.outputs) if self.select is not None else [name for name, _ in self.shape]
+        return unique_names(self.select.outputs) if self.select is not None else [name for name, _ in self.columns]
 
     def finish(self, names: Sequence[str], types: Sequence[DataType]) -> mmpl.Rel:
         if self.select is not None:
             return self.select.finish(names, types)
-        return aligned(self.rel, names, types, self.span, self.catalog)
+        return align_branch(self.rel, names, types, self.span, self.catalog)
 
 
 def _branches(node: exp.Union, distinct: bool) -> list[exp.Expr]:
     """The queries of a chain of UNIONs. UNION drops duplicates of whatever is to its left; UNION ALL keeps what a UNION
     before it has dropped dropped."""
     branches: list[exp.Expr] = [node.expression]
-    rest: exp.Expr = node.this
+    remaining: exp.Expr = node.this
     while True:
-        while isinstance(rest, exp.Subquery):
-            rest = rest.this
-        plain = isinstance(rest, exp.Union) and not any(rest.args.get(p) for p in ("order", "limit", "with_"))
-        if not plain or (rest.args.get("distinct") and not distinct):
+        while isinstance(remaining, exp.Subquery):
+            remaining = remaining.this
+        can_flatten = isinstance(remaining, exp.Union) and not any(
+            remaining.args.get(p) for p in ("order", "limit", "with_")
+        )
+        if not can_flatten or (remaining.args.get("distinct") and not distinct):
             break
-        branches.append(rest.expression)
-        rest = rest.this
-    return [rest, *reversed(branches)]
+        branches.append(remaining.expression)
+        remaining = remaining.this
+    return [remaining, *reversed(branches)]

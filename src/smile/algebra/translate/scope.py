@@ -11,18 +11,18 @@ from typing import Generic, TypeVar
 
 from sqlglot import exp
 
-from smile.errors import SmileError, error, nearest
+from smile.errors import SmileError, did_you_mean, error
 from smile.source import Span
 
 T = TypeVar("T")
 
 
-def fold(name: str) -> str:
+def fold_case(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def matches(written: str, quoted: bool, declared: str) -> bool:
-    return written == declared or (not quoted and fold(written) == fold(declared))
+def is_match(written: str, quoted: bool, declared: str) -> bool:
+    return written == declared or (not quoted and fold_case(written) == fold_case(declared))
 
 
 def is_quoted(node: exp.Expr) -> bool:
@@ -31,7 +31,7 @@ def is_quoted(node: exp.Expr) -> bool:
     return bool(identifier.args.get("quoted"))
 
 
-class Names(Generic[T]):
+class NameTable(Generic[T]):
     """Declared names and what each stands for."""
 
     def __init__(self, items: Mapping[str, T] | None = None) -> None:
@@ -43,7 +43,7 @@ class Names(Generic[T]):
 
     def add(self, name: str, item: T, quoted: bool = False) -> None:
         if name not in self._exact:
-            self._folded.setdefault(fold(name), []).append(name)
+            self._folded.setdefault(fold_case(name), []).append(name)
         self._exact[name] = item
         if quoted:
             self._quoted.add(name)
@@ -52,23 +52,23 @@ class Names(Generic[T]):
         """The name declared already that could be taken for this one: only quotes tell two cases apart."""
         if name in self._exact:
             return name
-        others = self._folded.get(fold(name), [])
-        return next((other for other in others if not (quoted and other in self._quoted)), None)
+        declared = self._folded.get(fold_case(name), [])
+        return next((spelling for spelling in declared if not (quoted and spelling in self._quoted)), None)
 
     def spellings(self, written: str, quoted: bool) -> list[str]:
         """The declared spellings that a written name may mean."""
         if written in self._exact:
             return [written]
-        return [] if quoted else self._folded.get(fold(written), [])
+        return [] if quoted else self._folded.get(fold_case(written), [])
 
     def find(self, written: str, quoted: bool) -> str | None:
         """The one spelling that a written name means."""
         spellings = self.spellings(written, quoted)
         return spellings[0] if len(spellings) == 1 else None
 
-    def without(self, name: str, quoted: bool) -> "Names[T]":
+    def without(self, name: str, quoted: bool) -> "NameTable[T]":
         """All but those that `name` hides."""
-        return Names({n: item for n, item in self._exact.items() if not matches(name, quoted, n)})
+        return NameTable({n: item for n, item in self._exact.items() if not is_match(name, quoted, n)})
 
     def __getitem__(self, name: str) -> T:
         return self._exact[name]
@@ -84,16 +84,16 @@ class Names(Generic[T]):
 
 
 @dataclass
-class Item:
+class FromItem:
     """One entry of FROM: the name it goes by, and the MMPL columns of its visible columns and of its hidden ones."""
 
     alias: str
-    columns: Names[str]
+    columns: NameTable[str]
     hidden: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
-class Merged:
+class MergedColumn:
     """A column that USING made one of several: its name, its MMPL column, and the columns it stands for."""
 
     name: str
@@ -105,8 +105,8 @@ class Merged:
 class Scope:
     """`outer` is the query around this one. A closed scope belongs to a query that may not refer to it."""
 
-    items: list[Item] = field(default_factory=list)
-    merged: list[Merged] = field(default_factory=list)
+    from_items: list[FromItem] = field(default_factory=list)
+    merged_columns: list[MergedColumn] = field(default_factory=list)
     outer: "Scope | None" = None
     closed: bool = False
 
@@ -114,61 +114,65 @@ class Scope:
         """The MMPL column of this scope that a name means; None if it means none; an error if it means several."""
         name, quoted = _name_of(column), is_quoted(column)
         table = column.args.get("table")
-        found: dict[str, str] = {}
-        covered: set[tuple[str, str]] = set()
+        candidates: dict[str, str] = {}
+        merged_parts: set[tuple[str, str]] = set()
         if table is None:
-            for merged in self.merged:
-                if matches(name, quoted, merged.name):
-                    found[self._first_of(merged)] = merged.column
-                    covered |= merged.parts
-        for item in self.items:
-            if table is not None and not matches(table.name, is_quoted(table), item.alias):
+            for merged in self.merged_columns:
+                if is_match(name, quoted, merged.name):
+                    candidates[self._unambiguous_name(merged)] = merged.column
+                    merged_parts |= merged.parts
+        for item in self.from_items:
+            if table is not None and not is_match(table.name, is_quoted(table), item.alias):
                 continue
             for spelling in item.columns.spellings(name, quoted):
-                if (item.alias, spelling) not in covered:
-                    shown = spelling if matches(name, True, spelling) else f'"{spelling}"'
-                    found[f"{item.alias}.{shown}" if item.alias else shown] = item.columns[spelling]
-        if len(found) > 1:
-            raise error("E023", f"column {name} is ambiguous", span, f"Write {' or '.join(found)}.")
-        return next(iter(found.values()), None)
+                if (item.alias, spelling) not in merged_parts:
+                    written = spelling if is_match(name, True, spelling) else f'"{spelling}"'
+                    candidates[f"{item.alias}.{written}" if item.alias else written] = item.columns[spelling]
+        if len(candidates) > 1:
+            raise error("E023", f"column {name} is ambiguous", span, f"Write {' or '.join(candidates)}.")
+        return next(iter(candidates.values()), None)
 
-    def _first_of(self, merged: Merged) -> str:
+    def _unambiguous_name(self, merged: MergedColumn) -> str:
         """How to write a merged column so that it is not mistaken for another."""
-        parts = (f"{i.alias}.{n}" for i in self.items for n in i.columns if (i.alias, n) in merged.parts and i.alias)
+        parts = (
+            f"{i.alias}.{n}" for i in self.from_items for n in i.columns if (i.alias, n) in merged.parts and i.alias
+        )
         return next(parts, merged.name)
 
     def has_table(self, table: str, quoted: bool) -> bool:
-        return any(matches(table, quoted, i.alias) for i in self.items)
+        return any(is_match(table, quoted, i.alias) for i in self.from_items)
 
-    def unknown_column(self, column: exp.Expr, span: Span | None, aliases: Iterable[str] = ()) -> SmileError:
+    def unknown_column_error(self, column: exp.Expr, span: Span | None, aliases: Iterable[str] = ()) -> SmileError:
         name, table = _name_of(column), column.args.get("table")
         scope: Scope | None = self
         tables: list[str] = []
         columns: list[str] = list(aliases)
         while scope is not None:
-            tables += [i.alias for i in scope.items]
+            tables += [i.alias for i in scope.from_items]
             columns += [
-                c for i in scope.items for c in i.columns if table is None or matches(table.name, False, i.alias)
+                c for i in scope.from_items for c in i.columns if table is None or is_match(table.name, False, i.alias)
             ]
             scope = scope.outer
-        if table is not None and not any(matches(table.name, False, t) for t in tables):
-            return error("E021", f"there is no relation {table.name} in this FROM", span, nearest(table.name, tables))
-        shown = f"{table.name}.{name}" if table is not None else name
-        hidden = [i.alias or "The subquery" for i in self.items if name in i.hidden]
-        hint = f"{hidden[0]} has it as a hidden key: select it there." if hidden else nearest(name, columns)
-        return error("E022", f"there is no column {shown}", span, hint)
+        if table is not None and not any(is_match(table.name, False, t) for t in tables):
+            return error(
+                "E021", f"there is no relation {table.name} in this FROM", span, did_you_mean(table.name, tables)
+            )
+        written_name = f"{table.name}.{name}" if table is not None else name
+        hidden_in = [i.alias or "The subquery" for i in self.from_items if name in i.hidden]
+        hint = f"{hidden_in[0]} has it as a hidden key: select it there." if hidden_in else did_you_mean(name, columns)
+        return error("E022", f"there is no column {written_name}", span, hint)
 
     def rename(self, new: Mapping[str, str]) -> None:
         """The MMPL relation's columns were renamed; what users write stays."""
-        for item in self.items:
-            item.columns = Names({n: new.get(c, c) for n, c in item.columns.items()})
+        for item in self.from_items:
+            item.columns = NameTable({n: new.get(c, c) for n, c in item.columns.items()})
             item.hidden = {n: new.get(c, c) for n, c in item.hidden.items()}
-        for merged in self.merged:
+        for merged in self.merged_columns:
             merged.column = new.get(merged.column, merged.column)
 
-    def qualified(self, column: str) -> str:
+    def qualified_name(self, column: str) -> str:
         """A column's name with the entry of FROM it came from: what a clash of names is resolved to."""
-        for item in self.items:
+        for item in self.from_items:
             for name, c in (*item.columns.items(), *item.hidden.items()):
                 if c == column and item.alias:
                     return f"{item.alias}.{name}"
@@ -181,8 +185,8 @@ def _name_of(column: exp.Expr) -> str:
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:
     """`wanted`, or with a number behind it that nobody has taken."""
-    used = taken if isinstance(taken, set | frozenset | dict) else set(taken)
+    used_names = taken if isinstance(taken, set | frozenset | dict) else set(taken)
     name, number = wanted, 2
-    while name in used:
+    while name in used_names:
         name, number = f"{wanted}_{number}", number + 1
     return name

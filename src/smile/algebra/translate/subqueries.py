@@ -8,25 +8,25 @@ from sqlglot import exp
 
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import cast
-from smile.algebra.heading import whole_key_equated
+from smile.algebra.heading import is_key_equated
 from smile.algebra.scalars import evaluate_expr
-from smile.algebra.translate.aggregation import Grouping, has_aggregates
-from smile.algebra.translate.expressions import Expressions, Typed
-from smile.algebra.translate.joins import join
+from smile.algebra.translate.aggregation import GroupingBuilder, has_aggregates
+from smile.algebra.translate.expressions import ExpressionTranslator, TypedExpr
+from smile.algebra.translate.from_clause import FromTranslator, QueryTranslation
+from smile.algebra.translate.joins import add_join
 from smile.algebra.translate.outputs import star_columns
-from smile.algebra.translate.pipeline import Pipeline, conjuncts, equal_columns, equate
+from smile.algebra.translate.pipeline import QueryPipeline, add_equal_columns, split_conjunction, split_equalities
 from smile.algebra.translate.scope import free_name
 from smile.algebra.translate.silence import lift_silences
-from smile.algebra.translate.sources import Sources, Translate
 from smile.algebra.types import BOOL, INT, DataType, Value
 from smile.errors import SmileError, error
 from smile.lang import span_of
 from smile.source import Span
 
-_CLAUSES = ("group", "having", "distinct", "limit", "best", "order", "with_")
+_OTHER_CLAUSES = ("group", "having", "distinct", "limit", "best", "order", "with_")
 
 
-def is_test(node: exp.Expr) -> bool:
+def is_subquery_test(node: exp.Expr) -> bool:
     return isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None)
 
 
@@ -39,226 +39,243 @@ def strip_not(node: exp.Expr) -> tuple[exp.Expr, bool]:
     return node, negated
 
 
-class Subqueries:
+class SubqueryTranslator:
     """The subqueries of a query whose rows are `outer`'s. `expressions` translates what IN has on its left."""
 
-    def __init__(self, outer: Pipeline, translate: Translate, expressions: Expressions) -> None:
+    def __init__(self, outer: QueryPipeline, translate: QueryTranslation, translator: ExpressionTranslator) -> None:
         self.outer = outer
         self.translate = translate
-        self.expressions = expressions
+        self.translator = translator
 
-    def restrict(self, node: exp.Expr, negated: bool) -> None:
+    def add_restriction(self, node: exp.Expr, negated: bool) -> None:
         """Keep the rows for which a test holds, or for which it does not."""
-        self._test(node, "anti" if negated else "semi", mark=None)
+        self._add_test_join(node, "anti" if negated else "semi", match_column=None)
 
     def lift(self, node: exp.Expr) -> None:
         """Compute every subquery within an expression beforehand, each as a column."""
-        done = self.expressions.lifted
-        for found in node.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query) or is_test(n) or id(n) in done):
-            if id(found) in done:
+        lifted = self.translator.lifted
+        for part in node.walk(
+            bfs=False, prune=lambda n: isinstance(n, exp.Query) or is_subquery_test(n) or id(n) in lifted
+        ):
+            if id(part) in lifted:
                 continue
-            if is_test(found):
-                if isinstance(found, exp.In):
-                    self.lift(found.this)
-                mark = free_name("exists" if isinstance(found, exp.Exists) else "found", self.outer.heading.columns)
-                self._test(found, "match", mark)
-                self.expressions.lift(found, Typed(mmpl.Column(mark, span=span_of(found)), BOOL))
-            elif isinstance(found, exp.Subquery):
-                self.expressions.lift(found, self._scalar(found))
+            if is_subquery_test(part):
+                if isinstance(part, exp.In):
+                    self.lift(part.this)
+                match_column = free_name(
+                    "exists" if isinstance(part, exp.Exists) else "found", self.outer.heading.columns
+                )
+                self._add_test_join(part, "match", match_column)
+                self.translator.lift(part, TypedExpr(mmpl.ColumnRef(match_column, span=span_of(part)), BOOL))
+            elif isinstance(part, exp.Subquery):
+                self.translator.lift(part, self._translate_scalar(part))
 
     # ── EXISTS and IN ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _test(self, node: exp.Expr, kind: mmpl.JoinKind, mark: str | None) -> None:
+    def _add_test_join(self, node: exp.Expr, kind: mmpl.JoinKind, match_column: str | None) -> None:
         if isinstance(node, exp.In):
-            self._in(node, kind, mark)
+            self._add_in_join(node, kind, match_column)
             return
-        inner, correlated, _ = self._open(node.this)
-        pairs, rest = equate(self.outer, inner, correlated)
-        when = trees.conjunction(rest) if rest else None
-        self.outer.rel = mmpl.Join(kind, self.outer.rel, inner.rel, tuple(pairs), when, mark, span=span_of(node))
+        inner, correlated, _ = self._open_subquery(node.this)
+        pairs, predicates = split_equalities(self.outer, inner, correlated)
+        when = trees.conjunction(predicates) if predicates else None
+        self.outer.rel = mmpl.Join(
+            kind, self.outer.rel, inner.rel, tuple(pairs), when, match_column, span=span_of(node)
+        )
 
-    def _in(self, node: exp.In, kind: mmpl.JoinKind, mark: str | None) -> None:
-        inner, correlated, outputs = self._open(node.args["query"])
-        probe = self._probe(node, inner, outputs)
+    def _add_in_join(self, node: exp.In, kind: mmpl.JoinKind, match_column: str | None) -> None:
+        inner, correlated, outputs = self._open_subquery(node.args["query"])
+        compared = self._compared_columns(node, inner, outputs)
         if kind == "semi":
-            pairs, rest = equate(self.outer, inner, correlated)
+            pairs, predicates = split_equalities(self.outer, inner, correlated)
         else:
             # A NULL makes the answer unknown where IN compares, but not where WHERE does: that stays apart.
-            pairs, rest = [], correlated
-        on = tuple(dict.fromkeys([*pairs, probe]))
-        when = trees.conjunction(rest) if rest else None
-        self.outer.rel = mmpl.Join(kind, self.outer.rel, inner.rel, on, when, mark, kind != "semi", span=span_of(node))
+            pairs, predicates = [], correlated
+        on = tuple(dict.fromkeys([*pairs, compared]))
+        when = trees.conjunction(predicates) if predicates else None
+        self.outer.rel = mmpl.Join(
+            kind, self.outer.rel, inner.rel, on, when, match_column, kind != "semi", span=span_of(node)
+        )
 
-    def _probe(self, node: exp.In, inner: Pipeline, outputs: list[Typed]) -> tuple[str, str]:
+    def _compared_columns(self, node: exp.In, inner: QueryPipeline, outputs: list[TypedExpr]) -> tuple[str, str]:
         """What IN compares, as columns of both sides."""
         if len(outputs) != 1:
             raise error("E044", f"IN compares one value with {len(outputs)} columns", span_of(node))
         (output,) = outputs
         if not trees.columns_in(output.expr) <= set(inner.heading.columns):
-            raise _outer_in_select(output.expr.span or span_of(node))
-        comparison = self.expressions.apply("=", [self.expressions.translate(node.this), output], span_of(node)).expr
+            raise _outer_reference_error(output.expr.span or span_of(node))
+        comparison = self.translator.apply_function(
+            "=", [self.translator.translate(node.this), output], span_of(node)
+        ).expr
         assert isinstance(comparison, mmpl.Call)
         a, b = comparison.args
-        return equal_columns(self.outer, a, inner, b)
+        return add_equal_columns(self.outer, a, inner, b)
 
-    def _open(self, query: exp.Expr) -> tuple[Pipeline, list[mmpl.Expr], list[Typed]]:
+    def _open_subquery(self, query: exp.Expr) -> tuple[QueryPipeline, list[mmpl.Expr], list[TypedExpr]]:
         """A subquery as a pipeline, the predicates that tie it to the outer query, and its select list."""
         while isinstance(query, exp.Subquery):
             query = query.this
-        if not _is_plain(query):
-            inner = self._closed(query)
-            columns = inner.heading
-            return inner, [], [Typed(mmpl.Column(c), columns.columns[c]) for c in columns.visible]
-        inner = self._from(query)
-        inner.avoid(self._names())
-        correlated = self._where(inner, query)
-        expressions = Expressions(inner.scope, self._type_within(inner))
-        nested = Subqueries(inner, self.translate, expressions)
-        outputs: list[Typed] = []
-        for written in query.expressions:
-            if written.is_star:
-                starred = [c for _, c in star_columns(inner.scope, written)]
-                outputs += [Typed(mmpl.Column(c), inner.heading.columns[c]) for c in starred]
+        if not _is_from_and_where_only(query):
+            inner = self._translate_closed(query)
+            heading = inner.heading
+            return inner, [], [TypedExpr(mmpl.ColumnRef(c), heading.columns[c]) for c in heading.visible]
+        inner = self._translate_from(query)
+        inner.rename_clashes(self._outer_column_names())
+        correlated = self._split_where(inner, query)
+        translator = ExpressionTranslator(inner.scope, self._type_lookup(inner))
+        nested = SubqueryTranslator(inner, self.translate, translator)
+        outputs: list[TypedExpr] = []
+        for output_node in query.expressions:
+            if output_node.is_star:
+                column_names = [c for _, c in star_columns(inner.scope, output_node)]
+                outputs += [TypedExpr(mmpl.ColumnRef(c), inner.heading.columns[c]) for c in column_names]
                 continue
-            nested.lift(written)
-            outputs.append(expressions.translate(written.unalias()))
+            nested.lift(output_node)
+            outputs.append(translator.translate(output_node.unalias()))
         return inner, correlated, outputs
 
-    def _closed(self, query: exp.Expr) -> Pipeline:
+    def _translate_closed(self, query: exp.Expr) -> QueryPipeline:
         """A subquery that has more than FROM and WHERE, which the outer query cannot be named in."""
         catalog = replace(self.outer.catalog, around=self.outer.scope)
-        inner = catalog.pipeline(self.translate(query, catalog), "")
-        inner.avoid(self._names())
+        inner = catalog.new_pipeline(self.translate(query, catalog), "")
+        inner.rename_clashes(self._outer_column_names())
         return inner
 
-    def _names(self) -> set[str]:
+    def _outer_column_names(self) -> set[str]:
         """What columns of the outer query may be called, those that its groups have lost included."""
-        return {*self.outer.heading.columns, *(c for item in self.outer.scope.items for c in item.columns.values())}
+        return {
+            *self.outer.heading.columns,
+            *(c for item in self.outer.scope.from_items for c in item.columns.values()),
+        }
 
-    def _from(self, query: exp.Expr) -> Pipeline:
-        sources = Sources(self.outer.catalog, self.translate)
+    def _translate_from(self, query: exp.Expr) -> QueryPipeline:
+        sources = FromTranslator(self.outer.catalog, self.translate)
         inner = sources.pipeline(query.args["from_"].this)
         for node in query.args.get("joins") or []:
-            join(inner, sources.pipeline(node.this), node)
+            add_join(inner, sources.pipeline(node.this), node)
         inner.scope.outer, inner.scope.closed = self.outer.scope, False
         return inner
 
-    def _is_correlated(self, inner: Pipeline, query: exp.Expr) -> bool:
+    def _is_correlated(self, inner: QueryPipeline, query: exp.Expr) -> bool:
         """Whether a name of the subquery may be one of the outer query."""
         return any(inner.scope.find(c, span_of(c)) is None for c in query.find_all(exp.Column) if not c.is_star)
 
-    def _where(self, inner: Pipeline, query: exp.Expr) -> list[mmpl.Expr]:
+    def _split_where(self, inner: QueryPipeline, query: exp.Expr) -> list[mmpl.Expr]:
         """Predicates of the inner rows alone restrict them; those that name an outer column are given back."""
         where = query.args.get("where")
-        expressions = Expressions(inner.scope, self._type_within(inner))
-        nested = Subqueries(inner, self.translate, expressions)
-        own: list[mmpl.Expr] = []
+        translator = ExpressionTranslator(inner.scope, self._type_lookup(inner))
+        nested = SubqueryTranslator(inner, self.translate, translator)
+        inner_predicates: list[mmpl.Expr] = []
         correlated: list[mmpl.Expr] = []
         tests: list[tuple[exp.Expr, bool]] = []
-        for node in conjuncts(where.this) if where is not None else []:
+        for node in split_conjunction(where.this) if where is not None else []:
             positive, negated = strip_not(node)
-            if is_test(positive):
+            if is_subquery_test(positive):
                 tests.append((positive, negated))
                 continue
-            lift_silences(inner, node, expressions)
+            lift_silences(inner, node, translator)
             nested.lift(node)
-            predicate = expressions.predicate(node)
-            inside = trees.columns_in(predicate) <= set(inner.heading.columns)
-            (own if inside else correlated).append(predicate)
-        inner.restrict(own)
+            predicate = translator.translate_predicate(node)
+            is_inner = trees.columns_in(predicate) <= set(inner.heading.columns)
+            (inner_predicates if is_inner else correlated).append(predicate)
+        inner.restrict(inner_predicates)
         for test, negated in tests:
-            nested.restrict(test, negated)
+            nested.add_restriction(test, negated)
         return correlated
 
-    def _type_within(self, inner: Pipeline) -> Callable[[str, Span | None], DataType]:
+    def _type_lookup(self, inner: QueryPipeline) -> Callable[[str, Span | None], DataType]:
         """The type of a column of the inner query, or of this one as far as groups have left it any."""
 
         def type_of(name: str, span: Span | None) -> DataType:
-            found = inner.heading.columns.get(name) or self.outer.heading.columns.get(name)
-            if found is None:
+            data_type = inner.heading.columns.get(name) or self.outer.heading.columns.get(name)
+            if data_type is None:
                 hint = f"Add {name} to GROUP BY."
                 raise error("E041", f"column {name} is neither grouped nor aggregated", span, hint)
-            return found
+            return data_type
 
         return type_of
 
     # ── scalar subqueries ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _scalar(self, node: exp.Subquery) -> Typed:
+    def _translate_scalar(self, node: exp.Subquery) -> TypedExpr:
         query, span = node.unnest(), span_of(node)
         if not isinstance(query, exp.Select) or len(query.expressions) != 1:
             raise error("E047", "a subquery used as a value must have one column", span)
         if not has_aggregates(query.expressions[0]) or query.args.get("group") is not None:
-            return self._single_row(query, span)
-        if any(query.args.get(part) for part in _CLAUSES):
+            return self._join_single_row(query, span)
+        if any(query.args.get(part) for part in _OTHER_CLAUSES):
             raise error("E047", "a subquery used as a value may have FROM and WHERE only", span)
-        inner = self._from(query)
+        inner = self._translate_from(query)
         if self._is_correlated(inner, query):
-            inner.avoid(self._names())
-        pairs, rest = equate(self.outer, inner, self._where(inner, query))
-        if rest:
+            inner.rename_clashes(self._outer_column_names())
+        pairs, other_predicates = split_equalities(self.outer, inner, self._split_where(inner, query))
+        if other_predicates:
             message = "a subquery used as a value is tied to its query by equalities only"
-            raise error("E047", message, rest[0].span or span)
+            raise error("E047", message, other_predicates[0].span or span)
         output = query.expressions[0]
-        grouping = Grouping(inner, Expressions(inner.scope, _type_inside(inner)), self._names())
+        grouping = GroupingBuilder(
+            inner, ExpressionTranslator(inner.scope, _inner_type_lookup(inner)), self._outer_column_names()
+        )
         for _, column in pairs:
-            grouping.by(column, Typed(mmpl.Column(column), inner.heading.columns[column]))
-        grouping.add(output)
-        typed = grouping.close().translate(output.unalias())
-        default = _of_empty_group(typed, grouping, inner)
-        value = inner.extend(output.alias or "value", typed, self._names())
-        return self._joined(inner, pairs, Typed(mmpl.Column(value, span=span), typed.type), default)
+            grouping.add_group_column(column, TypedExpr(mmpl.ColumnRef(column), inner.heading.columns[column]))
+        grouping.add_aggregates(output)
+        typed = grouping.summarize().translate(output.unalias())
+        default = _empty_group_value(typed, grouping, inner)
+        value = inner.extend(output.alias or "value", typed, self._outer_column_names())
+        return self._join_aggregate(inner, pairs, TypedExpr(mmpl.ColumnRef(value, span=span), typed.type), default)
 
-    def _joined(self, inner: Pipeline, pairs: list[tuple[str, str]], value: Typed, default: mmpl.Constant) -> Typed:
+    def _join_aggregate(
+        self, inner: QueryPipeline, pairs: list[tuple[str, str]], value: TypedExpr, default: mmpl.Constant
+    ) -> TypedExpr:
         """An aggregate has a row for every value of its key but NULL, whose group is empty."""
         span = value.expr.span
         nullable = [a for a, _ in pairs if a not in self.outer.heading.tick]
         kind: mmpl.JoinKind = "left" if nullable else "inner"
-        if pairs and self.outer.heading.total and whole_key_equated(self.outer.heading, (a for a, _ in pairs)):
+        if pairs and self.outer.heading.total and is_key_equated(self.outer.heading, (a for a, _ in pairs)):
             # Groups of which only the subquery has heard are no rows of the outer query.
             self.outer.rel = mmpl.Restrict(self.outer.rel, mmpl.Constant(True, BOOL), span=span)
         self.outer.rel = mmpl.Join(kind, self.outer.rel, inner.rel, tuple(pairs), span=span)
         if default.value is None or not nullable:
             return value
-        tests = [mmpl.Call("is null", (mmpl.Column(a),)) for a in nullable]
+        tests = [mmpl.Call("is null", (mmpl.ColumnRef(a),)) for a in nullable]
         missing = mmpl.Call("or", tuple(tests)) if len(tests) > 1 else tests[0]
-        return Typed(mmpl.Case(((missing, default),), value.expr, span=span), value.type)
+        return TypedExpr(mmpl.Case(((missing, default),), value.expr, span=span), value.type)
 
-    def _single_row(self, query: exp.Select, span: Span | None) -> Typed:
+    def _join_single_row(self, query: exp.Select, span: Span | None) -> TypedExpr:
         """A subquery of one row because what it reads has no key, such as an aggregate without groups."""
         hint = "Use a JOIN, or an aggregate such as MAX or LATEST."
         message = "a subquery used as a value must be one aggregate, so that it has exactly one row"
-        inner = self._closed(query)
+        inner = self._translate_closed(query)
         if inner.heading.key:
             raise error("E047", message, span, hint)
         (value,) = inner.heading.visible
         kind: mmpl.JoinKind = "inner" if inner.heading.total else "left"
         self.outer.rel = mmpl.Join(kind, self.outer.rel, inner.rel, (), span=span)
-        return Typed(mmpl.Column(value, span=span), self.outer.heading.columns[value])
+        return TypedExpr(mmpl.ColumnRef(value, span=span), self.outer.heading.columns[value])
 
 
-def _is_plain(query: exp.Expr) -> bool:
+def _is_from_and_where_only(query: exp.Expr) -> bool:
     """FROM and WHERE alone: such a query can be opened and tied to the outer one."""
-    if not isinstance(query, exp.Select) or any(query.args.get(part) for part in _CLAUSES):
+    if not isinstance(query, exp.Select) or any(query.args.get(part) for part in _OTHER_CLAUSES):
         return False
     return not any(has_aggregates(e) or e.find(exp.Window) for e in query.expressions)
 
 
-def _outer_in_select(span: Span | None) -> SmileError:
+def _outer_reference_error(span: Span | None) -> SmileError:
     message = "the select list of a subquery may not refer to the query around it"
     return error("E047", message, span, "Refer to it in the subquery's WHERE.")
 
 
-def _type_inside(inner: Pipeline) -> Callable[[str, Span | None], DataType]:
+def _inner_type_lookup(inner: QueryPipeline) -> Callable[[str, Span | None], DataType]:
     def type_of(name: str, span: Span | None) -> DataType:
         if name not in inner.heading.columns:
-            raise _outer_in_select(span)
+            raise _outer_reference_error(span)
         return inner.heading.columns[name]
 
     return type_of
 
 
-def _of_empty_group(typed: Typed, grouping: Grouping, inner: Pipeline) -> mmpl.Constant:
+def _empty_group_value(typed: TypedExpr, grouping: GroupingBuilder, inner: QueryPipeline) -> mmpl.Constant:
     """The value of an aggregate's expression where no row is: counts and sums are 0."""
     types = inner.heading.columns
     row: dict[str, Value] = dict.fromkeys(types)

@@ -7,13 +7,13 @@ import gc
 
 from pyspark.daemon import manager
 
-from smile.engine.spark.source import without_pandas
+from smile.engine.spark.source import block_pandas
 
 if __name__ == "__main__":
-    without_pandas()
+    block_pandas()
     from smile.engine.spark import task
 
-    assert task.ROWS
+    assert task.MESSAGE_SCHEMA
     # What is loaded stays for good: collecting garbage after each task, as Spark does, need not look at it.
     gc.collect()
     gc.freeze()

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from smile.engine.generation import Generation, Json
-from smile.engine.plan import Plan, Work
-from smile.engine.spark.planning import Offset, Planning
-from smile.engine.spark.sealed import Sealed
+from smile.engine.plan import ExecutableStage, Plan
+from smile.engine.spark.pickled_job import PickledJob
+from smile.engine.spark.planning import BatchPlanner, Offset
 from smile.kernels.layout import Layout
-from smile.log.position import Limit, Log
-from smile.state.run import Shape
-from smile.state.store import Store
+from smile.log.position import BatchLimit, Log
+from smile.state.run import TableSchema
+from smile.state.store import StateStore
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Job:
 
     generations: tuple[Generation, ...]
     partitions: int
-    state: str
+    state_uri: str
     log: Log
-    limit: Limit
+    limit: BatchLimit
     start: Offset
-    run: str
+    run_id: str
     until: int | None = None
 
     @cached_property
@@ -36,7 +36,7 @@ class Job:
         return {g.name: g.plan(self.partitions) for g in self.generations}
 
     @cached_property
-    def program(self) -> str:
+    def program_digest(self) -> str:
         """Tells the state of these generations from that of others."""
         return hashlib.sha256(json.dumps([g.to_json() for g in self.generations]).encode()).hexdigest()
 
@@ -45,43 +45,43 @@ class Job:
         """Of all relations, by the names they have in messages."""
         return {
             f"{generation}/{name}": source.layout
-            for generation, of in self.plans.items()
-            for name, source in of.kernels.inputs.items()
+            for generation, plan in self.plans.items()
+            for name, source in plan.kernels.inputs.items()
         }
 
     @cached_property
-    def stages(self) -> int:
-        return max((len(of.stages) for of in self.plans.values()), default=1)
+    def stage_count(self) -> int:
+        return max((len(plan.stages) for plan in self.plans.values()), default=1)
 
-    def works(self, stage: int) -> dict[str, Work]:
+    def stages_by_generation(self, stage: int) -> dict[str, ExecutableStage]:
         """Of each generation that has so many stages, the work of one."""
-        return {g: of.stages[stage - 1] for g, of in self.plans.items() if stage <= len(of.stages)}
+        return {g: plan.stages[stage - 1] for g, plan in self.plans.items() if stage <= len(plan.stages)}
 
-    def store(self, stage: int, partition: int) -> Store:
-        return Store.at(f"{self.state}/stage-{stage}/partition-{partition}", self.program)
+    def store(self, stage: int, partition: int) -> StateStore:
+        return StateStore.open(f"{self.state_uri}/stage-{stage}/partition-{partition}", self.program_digest)
 
-    def stores(self) -> dict[tuple[int, int], Store]:
+    def stores(self) -> dict[tuple[int, int], StateStore]:
         """Of all partitions of all stages."""
-        places = ((stage, p) for stage in range(1, self.stages + 1) for p in range(self.partitions))
-        return {place: self.store(*place) for place in places}
+        partitions = ((stage, p) for stage in range(1, self.stage_count + 1) for p in range(self.partitions))
+        return {partition: self.store(*partition) for partition in partitions}
 
-    def shapes(self, stage: int) -> dict[str, Shape]:
+    def table_schemas(self, stage: int) -> dict[str, TableSchema]:
         """Of all tables of a stage."""
         return {
-            f"{generation}/{name}/{table}": shape
-            for generation, work in self.works(stage).items()
-            for name, of in work.shapes.items()
-            for table, shape in of.items()
+            f"{generation}/{name}/{table}": schema
+            for generation, executable in self.stages_by_generation(stage).items()
+            for name, tables in executable.table_schemas.items()
+            for table, schema in tables.items()
         }
 
     def __getstate__(self) -> Json:
         """Without what was compiled: compiling it again is quicker than pickling it."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-    def sealed(self) -> Sealed:
-        return Sealed.of(self.run, self)
+    def pickled_job(self) -> PickledJob:
+        return PickledJob.dump(self.run_id, self)
 
-    def planning(self) -> Sealed:
+    def pickled_planner(self) -> PickledJob:
         """Only what batches are planned with."""
-        found = Planning(self.log, self.limit, self.start, self.until, self.partitions)
-        return Sealed.of(f"{self.run}-planning", found)
+        planner = BatchPlanner(self.log, self.limit, self.start, self.until, self.partitions)
+        return PickledJob.dump(f"{self.run_id}-planning", planner)

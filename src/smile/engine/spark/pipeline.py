@@ -21,20 +21,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.functions import PythonEvalType, vectorized_udf  # type: ignore[attr-defined]
 from pyspark.sql.streaming.query import StreamingQuery
 
-from smile.engine.exchange import Incoming, gathered
+from smile.engine.exchange import ExchangeMessage, merge_deltas
 from smile.engine.generation import Json
-from smile.engine.local import Batch
-from smile.engine.spark.figures import Figures
+from smile.engine.local import BatchResult
+from smile.engine.spark.error_transport import decode_error, encode_errors
 from smile.engine.spark.job import Job
+from smile.engine.spark.metrics import PipelineMetrics
+from smile.engine.spark.pipeline_directory import PipelineDirectory, read_snapshot
 from smile.engine.spark.planning import Offset
 from smile.engine.spark.source import FORMAT, SCHEMA
-from smile.engine.spark.standing import Standing, rows_at
-from smile.engine.spark.task import batches_of, later_stage
-from smile.engine.spark.trouble import heard, told
+from smile.engine.spark.task import record_batches, run_later_stage
 from smile.errors import SmileError, error
-from smile.kernels.changes import Changes
-from smile.kernels.transform import Input
-from smile.log.position import Limit
+from smile.kernels.delta import Delta
+from smile.kernels.transform import InputRelation
+from smile.log.position import BatchLimit
 
 STATUS_EVERY_S = 1.0
 RESTARTS_MAX = 3
@@ -42,7 +42,7 @@ RESTARTS_MAX = 3
 
 
 @dataclass(frozen=True)
-class Taken(Batch):
+class PipelineBatch(BatchResult):
     """A batch that a job has taken in, between two offsets. Its state is there as long as it is being delivered."""
 
     job: Job
@@ -51,28 +51,28 @@ class Taken(Batch):
 
 
 @dataclass
-class Pipeline:
+class SparkPipeline:
     """`deliver` is given what each batch changed. It runs in a thread of its own, and the next batch waits for it."""
 
     spark: SparkSession
-    standing: Standing
+    directory: PipelineDirectory
     job: Job
-    deliver: Callable[[Taken], None]
-    on_trouble: Callable[[str], None]
-    turn: Lock = field(default_factory=Lock)
+    deliver: Callable[[PipelineBatch], None]
+    on_warning: Callable[[str], None]
+    delivery_lock: Lock = field(default_factory=Lock)
     """Held while something is delivered and noted: pipelines that deliver to one place take turns."""
     offset: Offset = field(init=False)
     """How far it has come."""
-    figures: Figures = field(default_factory=Figures)
+    metrics: PipelineMetrics = field(default_factory=PipelineMetrics)
     _query: StreamingQuery | None = None
     _checkpoint: str | None = None
     _failure: BaseException | None = None
     _available_now: bool = False
     _restarts: int = 0
-    _moved: Condition = field(default_factory=Condition)
+    _batch_delivered: Condition = field(default_factory=Condition)
     last_status: Json = field(default_factory=dict)
-    _told_status: float = -math.inf
-    _untold: str = ""
+    _status_written_at: float = -math.inf
+    _status_problem: str = ""
     """Why the status could not be told last."""
 
     def __post_init__(self) -> None:
@@ -82,19 +82,23 @@ class Pipeline:
 
     def start(self, available_now: bool = False) -> None:
         """From where it is; with `available_now` only to where the log ends now."""
-        self.job = replace(self.job, start=self.offset, run=uuid4().hex)
+        self.job = replace(self.job, start=self.offset, run_id=uuid4().hex)
         self._failure, self._available_now = None, available_now
         self._checkpoint = tempfile.mkdtemp(prefix="smile-")
-        frame = self.spark.readStream.format(FORMAT).options(**self._told_to_source()).load()
-        for number in range(2, self.job.stages + 1):
-            frame = _mapped(frame.repartitionById(self.job.partitions, frame.target), _stage_of(self.job, number))
-        writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", f"file://{self._checkpoint}")
+        dataframe = self.spark.readStream.format(FORMAT).options(**self._source_options()).load()
+        for number in range(2, self.job.stage_count + 1):
+            dataframe = _map_in_arrow(
+                dataframe.repartitionById(self.job.partitions, dataframe.target), _stage_function(self.job, number)
+            )
+        writer = dataframe.writeStream.foreachBatch(self._deliver_batch).option(
+            "checkpointLocation", f"file://{self._checkpoint}"
+        )
         if available_now:
             writer = writer.trigger(availableNow=True)
-        self._query = writer.queryName(f"{', '.join(self.views)} ({self.job.run[:6]})").start()
+        self._query = writer.queryName(f"{', '.join(self.views)} ({self.job.run_id[:6]})").start()
 
-    def _told_to_source(self) -> dict[str, str]:
-        return {"job": self.job.sealed().to_text(), "planning": self.job.planning().to_text()}
+    def _source_options(self) -> dict[str, str]:
+        return {"job": self.job.pickled_job().to_text(), "planning": self.job.pickled_planner().to_text()}
 
     def wait(self, seconds: int | None = None) -> bool:
         """Until it has ended, or so long; whether it has. Trouble that goes away by itself is only told of."""
@@ -105,43 +109,43 @@ class Pipeline:
             self._recover(problem)
             return False
         if ended:
-            self._clean()
+            self._remove_checkpoint()
         return bool(ended)
 
     def _wait(self) -> bool:
         assert self._query is not None
         while not self._query.awaitTermination(1):
-            self._tell_status()
+            self._write_status()
         return True
 
     @property
     def is_running(self) -> bool:
         return self._query is not None and bool(self._query.isActive)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Whether it is still at work; trouble is met as in `wait`."""
         if not self.is_running:
             self.wait()
-        self._tell_status()
+        self._write_status()
 
-    def finish(self) -> None:
+    def wait_until_caught_up(self) -> None:
         """Until all that the log has is delivered."""
-        while not self.is_done:
-            self.await_move(0.2)
-            if not self.is_running and self.wait() and not self.is_done:
+        while not self.is_caught_up:
+            self.wait_for_batch(0.2)
+            if not self.is_running and self.wait() and not self.is_caught_up:
                 raise error("E069", "the pipeline was stopped before it had taken all in")
-            self._tell_status()
+            self._write_status()
 
-    def await_move(self, seconds: float) -> None:
+    def wait_for_batch(self, seconds: float) -> None:
         """Until the next batch was delivered, or so long."""
-        with self._moved:
-            self._moved.wait(seconds)
+        with self._batch_delivered:
+            self._batch_delivered.wait(seconds)
 
     @property
-    def is_done(self) -> bool:
+    def is_caught_up(self) -> bool:
         """Whether all that the log has is delivered."""
         position = self.offset.position
-        return bool(self.offset.number) and self.job.log.after(position, Limit(commits=1)) == position
+        return bool(self.offset.number) and self.job.log.after(position, BatchLimit(commits=1)) == position
 
     def stop(self) -> None:
         """After the batch that is under way, of which nothing may be delivered any more."""
@@ -149,139 +153,141 @@ class Pipeline:
             if self._query is not None:
                 self._query.stop()
         finally:
-            self._clean()
-        self._told_status = -math.inf
-        self._tell_status()
+            self._remove_checkpoint()
+        self._status_written_at = -math.inf
+        self._write_status()
 
-    def _clean(self) -> None:
+    def _remove_checkpoint(self) -> None:
         if self._checkpoint is not None:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
             self._checkpoint = None
 
     def _recover(self, problem: StreamingQueryException) -> None:
-        self._clean()
+        self._remove_checkpoint()
         if self._failure is not None:
             raise self._failure
-        known = heard(str(problem))
-        if known is not None and known.diagnostics[0].code != "E061":
-            raise known
+        smile_error = decode_error(str(problem))
+        if smile_error is not None and smile_error.diagnostics[0].code != "E061":
+            raise smile_error
         self._restarts += 1
         if self._restarts > RESTARTS_MAX:
-            raise known or problem
-        self.on_trouble(str(known) if known else _cause(problem))
-        self.offset = self.standing.resumed(self.job, self.on_trouble)
+            raise smile_error or problem
+        self.on_warning(str(smile_error) if smile_error else _cause(problem))
+        self.offset = self.directory.recover_offset(self.job, self.on_warning)
         self.start(self._available_now)
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def rows(self, view: str) -> Changes:
+    def snapshot(self, view: str) -> Delta:
         """All rows that a view that is kept shows now, as if all of them were new."""
-        return rows_at(self.job, self.offset, view)
+        return read_snapshot(self.job, self.offset, view)
 
     @property
     def views(self) -> list[str]:
         return [view for plan in self.job.plans.values() for view in plan.views]
 
-    def inputs(self, view: str) -> Input:
+    def view_input(self, view: str) -> InputRelation:
         """What is known of a view before anything has happened."""
-        return next(p.kernels.inputs[view] for p in self.job.plans.values() if view in p.views)
+        return next(plan.kernels.inputs[view] for plan in self.job.plans.values() if view in plan.views)
 
     def status(self) -> Json:
         """How it fares."""
         ui = self.spark.sparkContext.uiWebUrl
-        return status_of(self.job, self.offset, ui, self.figures.status(self._progress()))
+        return pipeline_status(self.job, self.offset, ui, self.metrics.status(self._durations_ms()))
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether Spark is at it, and not about to be."""
         return self._query is not None and not str(self._query.status["message"]).startswith("Initializing")
 
-    def _progress(self) -> Mapping[str, int]:
+    def _durations_ms(self) -> Mapping[str, int]:
         progress = None if self._query is None else self._query.lastProgress
         return {} if progress is None else progress.durationMs
 
-    def _tell_status(self) -> None:
+    def _write_status(self) -> None:
         """Now and then, to the pipeline's directory."""
-        if time.monotonic() - self._told_status >= STATUS_EVERY_S:
-            self._told_status = time.monotonic()
+        if time.monotonic() - self._status_written_at >= STATUS_EVERY_S:
+            self._status_written_at = time.monotonic()
             self.last_status = self.status()
             try:
-                self.standing.note_status(self.last_status)
+                self.directory.write_status(self.last_status)
             except SmileError as problem:
-                if str(problem) != self._untold:
-                    self.on_trouble(str(problem))
-                self._untold = str(problem)
+                if str(problem) != self._status_problem:
+                    self.on_warning(str(problem))
+                self._status_problem = str(problem)
 
     # ── delivering ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _batch(self, frame: DataFrame, _: int) -> None:
+    def _deliver_batch(self, frame: DataFrame, _: int) -> None:
         rows = frame.toArrow()  # here the tasks run, and may fail
         try:
-            batch, heads = self._told(rows)
-            with self.turn:
+            batch, headers = self._decode_batch(rows)
+            with self.delivery_lock:
                 self.deliver(batch)
-                self.standing.note_delivered(batch.end)
+                self.directory.write_delivered(batch.end)
                 self.offset, self._restarts = batch.end, 0
-            self.figures.take(heads, sum(map(len, batch.changes.values())))
-            with self._moved:
-                self._moved.notify_all()
+            self.metrics.record_batch(headers, sum(map(len, batch.deltas.values())))
+            with self._batch_delivered:
+                self._batch_delivered.notify_all()
         except BaseException as failure:
             self._failure = failure
             raise
 
-    def _told(self, rows: pa.Table) -> tuple[Taken, list[Json]]:
-        messages = [Incoming(value.as_buffer()) for chunk in rows.column("message").chunks for value in chunk]
-        found: list[tuple[Any, Changes]] = []
+    def _decode_batch(self, rows: pa.Table) -> tuple[PipelineBatch, list[Json]]:
+        messages = [ExchangeMessage(value.as_buffer()) for chunk in rows.column("message").chunks for value in chunk]
+        deltas: list[tuple[Any, Delta]] = []
         for message in messages:
-            found += [(tuple(name), changes) for name, changes in message.changes(self.job.layouts)]
-        start, end = (Offset.from_json(messages[0].head[which]) for which in ("start", "end"))
-        changes = {name[0].partition("/")[2]: of for name, of in gathered(self.job.layouts, found).items()}
-        return Taken(changes, end.horizons, self.job, start, end), [message.head for message in messages]
+            deltas += [(tuple(name), changes) for name, changes in message.deltas(self.job.layouts)]
+        start, end = (Offset.from_json(messages[0].head[key]) for key in ("start", "end"))
+        changes = {name[0].partition("/")[2]: delta for name, delta in merge_deltas(self.job.layouts, deltas).items()}
+        return PipelineBatch(changes, end.horizons, self.job, start, end), [message.head for message in messages]
 
 
-def status_of(job: Job, offset: Offset, ui: str | None, figures: Json) -> Json:
-    waiting, waiting_bytes = job.log.waiting(offset.position)
+def pipeline_status(job: Job, offset: Offset, ui: str | None, metrics: Json) -> Json:
+    backlog_events, backlog_bytes = job.log.backlog(offset.position)
     return {
         "at": time.time(),
-        "views": [view for generation in job.generations for view in generation.wanted],
+        "views": [view for generation in job.generations for view in generation.views],
         "partitions": job.partitions,
         "number": offset.number,
         "horizons": offset.horizons,
-        "waiting_events": waiting,
-        "waiting_bytes": waiting_bytes,
+        "waiting_events": backlog_events,
+        "waiting_bytes": backlog_bytes,
         "ui": ui,
-        **figures,
+        **metrics,
     }
 
 
-def _mapped(frame: DataFrame, stage: Callable[[Any], Any]) -> DataFrame:
+def _map_in_arrow(frame: DataFrame, stage: Callable[[Any], Any]) -> DataFrame:
     """`mapInArrow`, whose own front asks for pandas, though neither it nor we have a use for that."""
     function = vectorized_udf(stage, SCHEMA, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = function(*[frame[name] for name in frame.columns])
     return type(frame)(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
-def _stage_of(job: Job, number: int) -> Callable[[Any], Any]:
+def _stage_function(job: Job, number: int) -> Callable[[Any], Any]:
     """Stages two and later: what Spark calls in its workers, and shows by the names of its views."""
 
-    sealed = job.sealed()
+    pickled = job.pickled_job()
 
     def stage(batches: Any) -> Any:
-        with told():
+        with encode_errors():
             columns = ((b.column(0).to_pylist(), b.column(1).to_pylist(), b.column(2)) for b in batches)
             rows = (
-                (target, to, message.as_buffer())
+                (target, stage_number, message.as_buffer())
                 for targets, stages, messages in columns
-                for target, to, message in zip(targets, stages, messages, strict=True)
+                for target, stage_number, message in zip(targets, stages, messages, strict=True)
             )
-            yield from batches_of(later_stage(sealed.opened(), number, rows))
+            yield from record_batches(run_later_stage(pickled.load(), number, rows))
 
-    stage.__name__ = f"stage {number}: " + ", ".join(view for w in job.works(number).values() for view in w.views)
+    stage.__name__ = f"stage {number}: " + ", ".join(
+        view for executable in job.stages_by_generation(number).values() for view in executable.views
+    )
     return stage
 
 
 def _cause(problem: BaseException) -> str:
     """In one line: what Python said last, or Spark first."""
     lines = str(problem).strip().splitlines()
-    said = [line for line in lines if re.match(r"[A-Z]\w*(Error|Exception|Interrupt)\b", line)]
-    return (said[-1] if said else lines[0]).strip()
+    error_lines = [line for line in lines if re.match(r"[A-Z]\w*(Error|Exception|Interrupt)\b", line)]
+    return (error_lines[-1] if error_lines else lines[0]).strip()

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from smile.log.position import Limit, Log, Position
+from smile.log.position import BatchLimit, Log, Position
 
-PATIENCE_S = 0.1
+POLL_TIMEOUT_S = 0.1
 """So long the source waits for something new before it says that there is nothing."""
-NAP_S = 0.001
+POLL_PAUSE_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -24,40 +24,40 @@ class Offset:
         return {"number": self.number, **self.position.to_json()}
 
     @staticmethod
-    def from_json(found: Mapping[str, Any]) -> "Offset":
-        return Offset(found["number"], Position.from_json(found))
+    def from_json(fields: Mapping[str, Any]) -> "Offset":
+        return Offset(fields["number"], Position.from_json(fields))
 
     @cached_property
     def horizons(self) -> dict[str, int]:
         """Of each stream."""
-        return self.position.streams()
+        return self.position.stream_horizons()
 
 
 @dataclass(frozen=True)
-class Planning:
+class BatchPlanner:
     """What of a job a batch is planned with."""
 
     log: Log
-    limit: Limit
+    limit: BatchLimit
     start: Offset
     until: int | None
     partitions: int
 
-    def allowed(self, rows: int | None, commits: int | None, until: int | None) -> Limit:
+    def batch_limit(self, rows: int | None, commits: int | None, until: int | None) -> BatchLimit:
         """So much, never more bytes than a batch may have, nor a commit too many."""
-        last = until if self.until is None else self.until
-        return Limit(rows, self.limit.bytes, commits, last)
+        last_commit = until if self.until is None else self.until
+        return BatchLimit(rows, self.limit.bytes, commits, last_commit)
 
-    def latest(self, start: Offset, allowed: Limit) -> Offset:
+    def latest_offset(self, start: Offset, limit: BatchLimit) -> Offset:
         """As far as a batch may go; where nothing is new it waits a little, which costs less than to be asked again."""
         if not start.number:
             # What is shown before anything has happened comes first.
             return replace(start, number=1)
-        patient_until = time.monotonic() + (PATIENCE_S if allowed.last is None else 0)
+        deadline = time.monotonic() + (POLL_TIMEOUT_S if limit.last is None else 0)
         while True:
-            position = self.log.after(start.position, allowed)
+            position = self.log.after(start.position, limit)
             if position != start.position:
                 return Offset(start.number + 1, position)
-            if time.monotonic() >= patient_until:
+            if time.monotonic() >= deadline:
                 return start
-            time.sleep(NAP_S)
+            time.sleep(POLL_PAUSE_S)

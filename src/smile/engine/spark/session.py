@@ -74,11 +74,11 @@ ENVIRONMENT = {"SPARK_DRIVER_MEMORY": "2g"}
 """What Java takes at most; every other way to say it goes before this one. Messages of a few batches are in it; state
 is not, nor are events."""
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
-TEMPORARY_CHARS_MAX = 50
-Session = SparkSession
+TEMP_PATH_CHARS_MAX = 50
+PySparkSession = SparkSession
 """For whoever has no other need of PySpark."""
 
-WORKER = """\
+WORKER_SCRIPT = """\
 #!/bin/sh
 IFS=:
 kept=
@@ -88,32 +88,36 @@ done
 PYTHONPATH="$kept" exec {python} "$@"
 """
 
-MASTERS = re.compile(
+MASTER_PATTERN = re.compile(
     r"local(\[([1-9]\d*|\*)(\s*,\s*[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|k8s://.+"
     r"|spark://(?P<places>[^\s,/:]+:\d{1,5}(,[^\s,/:]+:\d{1,5})*)"
 )
-MASTER_ANSWERS_S_MAX = 10.0
+MASTER_CONNECT_S_MAX = 10.0
 """Spark itself would try for a minute."""
-ENDS_S_MAX = 10.0
+STOP_S_MAX = 10.0
 """So long Java may take to clear away what it has on the disk, before it is killed."""
-GOES_S_MAX = 0.5
+EXIT_S_MAX = 0.5
 """So long it may take until a Java that was killed is seen to be gone."""
 REASON_CHARS_MAX = 300
 
-_MEMORY = re.compile(
+_MEMORY_PROBLEM = re.compile(
     r"could not reserve|cannot allocate|not enough space|insufficient memory|OutOfMemoryError|heap size|Java heap",
     re.IGNORECASE,
 )
-_OUT_OF_MEMORY = 52
+_OUT_OF_MEMORY_EXIT_CODE = 52
 """What Spark's Java ends with when its memory does not suffice."""
-_OF_LOSS = (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
-TROUBLE = (Py4JError, PySparkException, *_OF_LOSS)
+_CONNECTION_ERRORS = (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
+SPARK_ERRORS = (Py4JError, PySparkException, *_CONNECTION_ERRORS)
 """What Spark raises, and what its loss leads to."""
-_LESS = "Give Java less: spark.driver.memory in Spark's spark-defaults.conf, or the variable SPARK_DRIVER_MEMORY."
-_MORE = "Give Java more: spark.driver.memory in Spark's spark-defaults.conf, or the variable SPARK_DRIVER_MEMORY."
+_LESS_MEMORY_HINT = (
+    "Give Java less: spark.driver.memory in Spark's spark-defaults.conf, or the variable SPARK_DRIVER_MEMORY."
+)
+_MORE_MEMORY_HINT = (
+    "Give Java more: spark.driver.memory in Spark's spark-defaults.conf, or the variable SPARK_DRIVER_MEMORY."
+)
 
 
-class Java:
+class JavaProcess:
     """The process that Spark runs in. It ends when this process does, however that ends, because it reads a pipe from
     it. What it and its workers say goes to `log`, or to standard error."""
 
@@ -121,43 +125,43 @@ class Java:
         """Starts it. An error if there is no Java, or can be no such master. With `token`, executors read the log of a
         broker on another machine."""
         _check_master(master)
-        home = java_home()
+        jdk_home = java_home()
         self.master, self.log, self._token = master, log, token
-        self._ended = False
-        self._said_before = log.stat().st_size if log is not None and log.exists() else 0
+        self._has_ended = False
+        self._log_offset = log.stat().st_size if log is not None and log.exists() else 0
         # Paths of sockets must be short.
-        short = None if len(tempfile.gettempdir()) < TEMPORARY_CHARS_MAX else "/tmp"
-        self._folder = tempfile.TemporaryDirectory(prefix="smile-", dir=short)
-        self._place = Path(self._folder.name) / "gateway"
+        temp_root = None if len(tempfile.gettempdir()) < TEMP_PATH_CHARS_MAX else "/tmp"
+        self._temporary_directory = tempfile.TemporaryDirectory(prefix="smile-", dir=temp_root)
+        self._gateway_file = Path(self._temporary_directory.name) / "gateway"
         spark_home = Path(_find_spark_home())
-        self.python = self._python(spark_home) if _is_local(master) else sys.executable
-        options = f"{JAVA_OPTIONS} -Djava.io.tmpdir={self._folder.name}"
+        self.python = self._worker_python(spark_home) if _is_local(master) else sys.executable
+        options = f"{JAVA_OPTIONS} -Djava.io.tmpdir={self._temporary_directory.name}"
         settings = ["--master", master, "--conf", f"spark.driver.defaultJavaOptions={options}"]
-        rest = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        submit_arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         environment = {**(LOCAL_ENVIRONMENT if _is_local(master) else {}), **ENVIRONMENT, **os.environ}
         # Could Spark start Python by itself, it would look for data sources in all that is installed there.
-        environment |= {"JAVA_HOME": str(home), "SPARK_CONNECT_MODE": "0", "PYSPARK_DRIVER_PYTHON": "no-python"}
-        environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._place)}
-        with ExitStack() as opened:
+        environment |= {"JAVA_HOME": str(jdk_home), "SPARK_CONNECT_MODE": "0", "PYSPARK_DRIVER_PYTHON": "no-python"}
+        environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._gateway_file)}
+        with ExitStack() as stack:
             # Standard output is for results, and Java says there too what is wrong.
-            said = sys.stderr.fileno() if log is None else opened.enter_context(log.open("ab"))
+            output = sys.stderr.fileno() if log is None else stack.enter_context(log.open("ab"))
             self.process = subprocess.Popen(
-                [spark_home / "bin" / "spark-submit", *settings, *rest],
+                [spark_home / "bin" / "spark-submit", *settings, *submit_arguments],
                 stdin=subprocess.PIPE,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 env=environment,
                 process_group=0,  # an interrupt from the terminal is for this process alone
             )
-        atexit.register(self.end)
+        atexit.register(self.stop)
 
-    def _python(self, spark_home: Path) -> str:
+    def _worker_python(self, spark_home: Path) -> str:
         """What workers are started with. Spark has them load PySpark from its archive, where it is not compiled, so
         that each would compile it anew; where it is the same as the one that is installed, they load that."""
         if spark_home.resolve() != Path(pyspark.__file__).parent.resolve():
             return sys.executable
-        path = Path(self._folder.name) / "python"
-        path.write_text(WORKER.format(python=shlex.quote(sys.executable)))
+        path = Path(self._temporary_directory.name) / "python"
+        path.write_text(WORKER_SCRIPT.format(python=shlex.quote(sys.executable)))
         path.chmod(0o700)
         return str(path)
 
@@ -168,49 +172,52 @@ class Java:
             if _java is not self:
                 self._connect()
                 _java = self
-            return _session(self.master, name, self.log, self.python, self._token)
+            return _create_session(self.master, name, self.log, self.python, self._token)
         except (Py4JError, PySparkException) as problem:
             if self.is_lost:
-                raise self._not_started() from None
-            reason = _reason(str(problem))
-            hint = _MORE if "DRIVER_MEMORY" in reason else self._hint
+                raise self._start_error() from None
+            reason = _short_reason(str(problem))
+            hint = _MORE_MEMORY_HINT if "DRIVER_MEMORY" in reason else self._hint
             raise error("E068", f"Spark did not start at {self.master}: {reason}", hint=hint) from None
 
     def _connect(self) -> None:
-        while not self._place.exists():
+        while not self._gateway_file.exists():
             if self.process.poll() is not None:
-                raise self._not_started()
+                raise self._start_error()
             time.sleep(0.02)
-        found = self._place.read_bytes()
-        port, size = struct.unpack(">ii", found[:8])
-        told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": found[8 : 8 + size].decode()}
-        os.environ.update(told)
+        connection_info = self._gateway_file.read_bytes()
+        port, size = struct.unpack(">ii", connection_info[:8])
+        variables = {
+            "PYSPARK_GATEWAY_PORT": str(port),
+            "PYSPARK_GATEWAY_SECRET": connection_info[8 : 8 + size].decode(),
+        }
+        os.environ.update(variables)
         try:
             gateway = launch_gateway()  # type: ignore[no-untyped-call]  # PySpark's; it connects to what these name
         finally:
-            for variable in told:
+            for variable in variables:
                 del os.environ[variable]
         SparkContext._ensure_initialized(gateway=gateway)
         # For when this process is killed.
-        folder = gateway.jvm.java.io.File(self._folder.name)
+        folder = gateway.jvm.java.io.File(self._temporary_directory.name)
         gateway.jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(folder)
 
-    def end(self, patience_s: float = ENDS_S_MAX) -> None:
+    def stop(self, timeout_s: float = STOP_S_MAX) -> None:
         """It is gone when this returns, with its workers and all that it has on the disk. It need not have started."""
-        self._ended = True
+        self._has_ended = True
         if self.process.poll() is None:
             self._signal(signal.SIGTERM)
             try:
-                self.process.wait(patience_s)
+                self.process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 self._signal(signal.SIGKILL)
                 self.process.wait()
         assert self.process.stdin is not None
         self.process.stdin.close()
         if _java is self:
-            _forget()
-        self._folder.cleanup()
-        atexit.unregister(self.end)
+            _reset_pyspark()
+        self._temporary_directory.cleanup()
+        atexit.unregister(self.stop)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -218,82 +225,86 @@ class Java:
 
     # ── what went wrong ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def told(self, problem: Exception) -> SmileError | None:
+    def explain_failure(self, problem: Exception) -> SmileError | None:
         """What is to be said of one of `TROUBLE`, if Spark has to do with it."""
-        if not self._ended and isinstance(problem, (Py4JError, *_OF_LOSS)):
+        if not self._has_ended and isinstance(problem, (Py4JError, *_CONNECTION_ERRORS)):
             # It may be on its way out; and surely is, where the connection was lost.
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(ENDS_S_MAX if isinstance(problem, _OF_LOSS) else GOES_S_MAX)
+                self.process.wait(STOP_S_MAX if isinstance(problem, _CONNECTION_ERRORS) else EXIT_S_MAX)
         if self.is_lost:
-            return self._lost()
+            return self._loss_error()
         if isinstance(problem, OSError):
             return None
-        if _MEMORY.search(str(problem)):
-            return error("E069", f"Spark ran out of memory: {_reason(str(problem))}", hint=_MORE)
-        return error("E069", f"Spark failed: {_reason(str(problem))}", hint=self._hint)
+        if _MEMORY_PROBLEM.search(str(problem)):
+            return error("E069", f"Spark ran out of memory: {_short_reason(str(problem))}", hint=_MORE_MEMORY_HINT)
+        return error("E069", f"Spark failed: {_short_reason(str(problem))}", hint=self._hint)
 
     @property
     def is_lost(self) -> bool:
         """Whether it ended by itself."""
-        return not self._ended and self.process.poll() is not None
+        return not self._has_ended and self.process.poll() is not None
 
-    def _not_started(self) -> SmileError:
-        said = self._said()
-        reason = next((line for line in said if _MEMORY.search(line)), None)
+    def _start_error(self) -> SmileError:
+        output_lines = self._output_lines()
+        reason = next((line for line in output_lines if _MEMORY_PROBLEM.search(line)), None)
         if reason is not None:
-            return error("E066", f"Java cannot have the memory that it was told to take: {reason}", hint=_LESS)
-        reason = next((line for line in said if re.search("exception|error", line, re.IGNORECASE)), None)
-        reason = reason or (said[-1] if said else None)
-        how = _end_of(self.process)
-        return error("E066", f"Java {how} before Spark was there{f': {reason}' if reason else ''}", hint=self._hint)
+            return error(
+                "E066", f"Java cannot have the memory that it was told to take: {reason}", hint=_LESS_MEMORY_HINT
+            )
+        reason = next((line for line in output_lines if re.search("exception|error", line, re.IGNORECASE)), None)
+        reason = reason or (output_lines[-1] if output_lines else None)
+        exit_text = _exit_description(self.process)
+        return error(
+            "E066", f"Java {exit_text} before Spark was there{f': {reason}' if reason else ''}", hint=self._hint
+        )
 
-    def _lost(self) -> SmileError:
-        if self.process.returncode == _OUT_OF_MEMORY:
-            return error("E069", "Java ran out of memory, and Spark with it", hint=_MORE)
+    def _loss_error(self) -> SmileError:
+        if self.process.returncode == _OUT_OF_MEMORY_EXIT_CODE:
+            return error("E069", "Java ran out of memory, and Spark with it", hint=_MORE_MEMORY_HINT)
         hint = self._hint
         if self.process.returncode == -signal.SIGKILL:
             hint = "If nobody did so, the system had no memory left for it."
-        return error("E069", f"Java {_end_of(self.process)} while Spark was at work", hint=hint)
+        return error("E069", f"Java {_exit_description(self.process)} while Spark was at work", hint=hint)
 
     @property
     def _hint(self) -> str | None:
         """None where all that it says is shown anyway."""
         return None if self.log is None else "Ask for what Spark says (--verbose) to see more."
 
-    def _said(self) -> list[str]:
+    def _output_lines(self) -> list[str]:
         if self.log is None:
             return []
         with self.log.open("rb") as file:
-            file.seek(self._said_before)
+            file.seek(self._log_offset)
             text = file.read().decode(errors="replace")
         # Spark's scripts complain of what Java did not say to them.
         lines = (line.strip() for line in text.splitlines() if "/bin/spark-" not in line)
         return [line[:REASON_CHARS_MAX] for line in lines if line]
 
 
-_java: Java | None = None
+_java: JavaProcess | None = None
 
 
-def running() -> Java | None:
+def current_java() -> JavaProcess | None:
     """The Java that this process has. What there is of one that was lost is cleared away."""
     if _java is not None and _java.is_lost:
-        _java.end()
+        _java.stop()
     return _java
 
 
-def session(master: str, name: str, log: Path | None) -> SparkSession:
+def spark_session(master: str, name: str, log: Path | None) -> SparkSession:
     """The session of this process; there is one. What Java and the workers say goes to `log`, or to standard error."""
-    java = running() or Java(master, log)
+    java = current_java() or JavaProcess(master, log)
     try:
         return java.session(name)
     except BaseException:
-        java.end()
+        java.stop()
         raise
 
 
-def _session(master: str, name: str, log: Path | None, python: str, token: str | None) -> SparkSession:
+def _create_session(master: str, name: str, log: Path | None, python: str, token: str | None) -> SparkSession:
     os.environ |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    conf = SparkConf().setMaster(_retrying(master)).setAppName(name)  # and with what the user has set
+    conf = SparkConf().setMaster(_with_task_retries(master)).setAppName(name)  # and with what the user has set
     for key, value in REQUIRED.items():
         conf.set(key, value)
     for key, value in {**SETTINGS, **(LOCAL_SETTINGS if _is_local(master) else CLUSTER_SETTINGS)}.items():
@@ -301,15 +312,15 @@ def _session(master: str, name: str, log: Path | None, python: str, token: str |
     if token is not None:
         # Spark shows its settings to whoever looks, but for those that have `token` in their names.
         conf.set("spark.executorEnv.SMILE_TOKEN", token)
-    found = SparkSession.builder.config(conf=conf).getOrCreate()
-    found.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
-    found.dataSource.register(SmileSource)
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
+    spark.dataSource.register(SmileSource)
     # When Java is lost, whoever asks it for something hears of it; a trace from a thread of PySpark's adds nothing.
-    found.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
-    return found
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    return spark
 
 
-def _forget() -> None:
+def _reset_pyspark() -> None:
     """This process has no Java any more, and can have another."""
     global _java  # noqa: PLW0603
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
@@ -326,23 +337,23 @@ def _is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def _retrying(master: str) -> str:
+def _with_task_retries(master: str) -> str:
     """A task that fails is tried again, as on a cluster: `local[2]` becomes `local[2,4]`."""
-    found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
-    return f"local[{found[1] or 1},4]" if found else master
+    match = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    return f"local[{match[1] or 1},4]" if match else master
 
 
 def _check_master(master: str) -> None:
     """An error if there can be no such master, or if nobody answers where it should be."""
-    found = MASTERS.fullmatch(master)
-    if found is None:
+    match = MASTER_PATTERN.fullmatch(master)
+    if match is None:
         hint = "Write local[*] for this machine, or spark://HOST:PORT for a cluster."
         raise error("E067", f"{master!r} is not where Spark can run", hint=hint)
     problem: OSError | None = None
-    for place in (found["places"] or "").split(",") if found["places"] else []:
-        host, _, port = place.rpartition(":")
+    for address in (match["places"] or "").split(",") if match["places"] else []:
+        host, _, port = address.rpartition(":")
         try:
-            with closing(socket.create_connection((host, int(port)), MASTER_ANSWERS_S_MAX)):
+            with closing(socket.create_connection((host, int(port)), MASTER_CONNECT_S_MAX)):
                 return
         except (OSError, OverflowError) as refused:
             problem = refused if isinstance(refused, OSError) else OSError(str(refused))
@@ -351,12 +362,12 @@ def _check_master(master: str) -> None:
         raise error("E068", f"no Spark master answers at {master}: {reason}", hint="See whether it runs, and where.")
 
 
-def _end_of(process: "subprocess.Popen[bytes]") -> str:
+def _exit_description(process: "subprocess.Popen[bytes]") -> str:
     code = process.returncode
     return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
 
 
-def _reason(text: str) -> str:
+def _short_reason(text: str) -> str:
     """What Java's exceptions are about, of all that they say."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     thrown = next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else "it does not say why")

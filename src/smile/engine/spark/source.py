@@ -19,13 +19,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from smile.engine.spark.sealed import Sealed
-from smile.engine.spark.trouble import told
+from smile.engine.spark.error_transport import encode_errors
+from smile.engine.spark.pickled_job import PickledJob
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from smile.engine.spark.planning import Planning
+    from smile.engine.spark.planning import BatchPlanner
 
 FORMAT = "smile"
 SCHEMA = "target int, stage int, message binary"
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 
 @dataclass
-class Task(InputPartition):
+class SourcePartition(InputPartition):
     """A partition of the first stage, and the offsets of its batch."""
 
     partition: int
@@ -49,19 +49,19 @@ class SmileSource(DataSource):
         return FORMAT
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        without_pandas()
+        block_pandas()
         super().__init__(options)
-        self.job, self.planning = Sealed.from_text(options["job"]), Sealed.from_text(options["planning"])
+        self.job, self.planner = PickledJob.from_text(options["job"]), PickledJob.from_text(options["planning"])
 
     def schema(self) -> str:
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> "SmileReader":  # noqa: N802  # Spark's name
-        without_pandas()
-        return SmileReader(self.job, self.planning)
+        block_pandas()
+        return SmileReader(self.job, self.planner)
 
 
-class _NoPandas:
+class _PandasBlocker:
     """Finds no pandas, and leaves all else to others."""
 
     @staticmethod
@@ -70,59 +70,59 @@ class _NoPandas:
             raise ModuleNotFoundError(f"{name} is not for Spark's own processes", name=name)
 
 
-def without_pandas() -> None:
+def block_pandas() -> None:
     """Arrow would load it wherever it is installed, which takes a second, and nothing here has a use for it."""
-    if _NoPandas not in sys.meta_path:
-        sys.meta_path.insert(0, _NoPandas)
+    if _PandasBlocker not in sys.meta_path:
+        sys.meta_path.insert(0, _PandasBlocker)
 
 
 class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Spark calls the planning half of it in a process of its own, and `read` in its workers."""
 
-    def __init__(self, job: Sealed, planning: Sealed) -> None:
-        self._job, self._planning = job, planning
+    def __init__(self, job: PickledJob, planner: PickledJob) -> None:
+        self._job, self._planner = job, planner
         self.until: int | None = None
 
     # ── planning ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def planning(self) -> "Planning":
-        found: Planning = self._planning.opened()
-        return found
+    def planner(self) -> "BatchPlanner":
+        planner: BatchPlanner = self._planner.load()
+        return planner
 
     def initialOffset(self) -> Json:  # noqa: N802
-        return self.planning.start.to_json()
+        return self.planner.start.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        limit = self.planning.limit
+        limit = self.planner.limit
         if limit.commits is not None:
             return ReadMaxFiles(limit.commits)
         return ReadAllAvailable() if limit.rows is None else ReadMaxRows(limit.rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with told():
-            self.until = self.planning.log.newest().commit
+        with encode_errors():
+            self.until = self.planner.log.newest().commit
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """What Spark calls a file is a commit."""
         from smile.engine.spark.planning import Offset  # noqa: PLC0415
 
-        with told():
+        with encode_errors():
             rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             commits = limit.max_files if isinstance(limit, ReadMaxFiles) else None
-            allowed = self.planning.allowed(rows, commits, self.until)
-            return self.planning.latest(Offset.from_json(start), allowed).to_json()
+            batch_limit = self.planner.batch_limit(rows, commits, self.until)
+            return self.planner.latest_offset(Offset.from_json(start), batch_limit).to_json()
 
-    def partitions(self, start: Json, end: Json) -> Sequence[Task]:
-        return [Task(p, start, end) for p in range(self.planning.partitions)]
+    def partitions(self, start: Json, end: Json) -> Sequence[SourcePartition]:
+        return [SourcePartition(p, start, end) for p in range(self.planner.partitions)]
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from smile.engine.spark.planning import Offset  # noqa: PLC0415
-        from smile.engine.spark.task import batches_of, first_stage  # noqa: PLC0415
+        from smile.engine.spark.task import record_batches, run_first_stage  # noqa: PLC0415
 
-        assert isinstance(partition, Task)
-        with told():
+        assert isinstance(partition, SourcePartition)
+        with encode_errors():
             start, end = Offset.from_json(partition.start), Offset.from_json(partition.end)
-            yield from batches_of(first_stage(self._job.opened(), partition.partition, start, end))
+            yield from record_batches(run_first_stage(self._job.load(), partition.partition, start, end))

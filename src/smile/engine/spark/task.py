@@ -14,199 +14,221 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from smile.engine.exchange import Incoming, Outgoing, gathered
-from smile.engine.local import heard_of
-from smile.engine.merges import Merges
-from smile.engine.plan import Made, Route, States, Work
+from smile.engine.background_merges import BackgroundMerges
+from smile.engine.exchange import ExchangeMessage, ExchangeMessageBuilder, merge_deltas
+from smile.engine.local import events_delta
+from smile.engine.plan import ExchangeRoute, ExecutableStage, StageResult, TransformStates
 from smile.engine.spark.job import Job
+from smile.engine.spark.pickled_job import evict_old_runs
 from smile.engine.spark.planning import Offset
-from smile.engine.spark.sealed import forget_all_but
-from smile.kernels.changes import Changes
-from smile.kernels.seals import Moved
-from smile.state.run import Shape
-from smile.state.store import Mark, Store, Tables
-from smile.state.table import Table
+from smile.kernels.delta import Delta
+from smile.kernels.seals import HorizonAdvance
+from smile.state.run import TableSchema
+from smile.state.store import StateStore, Tables, VersionId
+from smile.state.table import StateTable
 
-ROWS = pa.schema([("target", pa.int32()), ("stage", pa.int32()), ("message", pa.binary())])
-DRIVER = 0
+MESSAGE_SCHEMA = pa.schema([("target", pa.int32()), ("stage", pa.int32()), ("message", pa.binary())])
+DRIVER_STAGE = 0
 """The stage of messages for whoever runs the pipeline."""
 
-Row = tuple[int, int, bytes | pa.Buffer]
+MessageRow = tuple[int, int, bytes | pa.Buffer]
 
 
 @dataclass
-class Held:
+class PartitionCache:
     """A partition's state as this worker last had it: of each generation what its transforms remember."""
 
-    works: Mapping[str, Work]
-    shapes: Mapping[str, Shape]
-    store: Store
-    mark: Mark | None = None
-    states: Mapping[str, States] = field(default_factory=dict)
-    merges: dict[str, Merges] = field(default_factory=dict)
+    stages: Mapping[str, ExecutableStage]
+    schemas: Mapping[str, TableSchema]
+    store: StateStore
+    version: VersionId | None = None
+    states: Mapping[str, TransformStates] = field(default_factory=dict)
+    merges: dict[str, BackgroundMerges] = field(default_factory=dict)
 
-    def at(self, offset: Offset) -> Mapping[str, States]:
+    def states_at(self, offset: Offset) -> Mapping[str, TransformStates]:
         """The version that a batch begins with."""
-        mark = Mark.of(offset.number, offset.horizons)
-        if mark != self.mark:
-            self.states = self._read(mark) if offset.number else {g: work.nothing() for g, work in self.works.items()}
-            self.mark = mark
-        self.states = {g: self.merges[g].taken_in(of) if g in self.merges else of for g, of in self.states.items()}
+        version = VersionId.from_horizons(offset.number, offset.horizons)
+        if version != self.version:
+            self.states = (
+                self._read(version) if offset.number else {g: stage.empty_states() for g, stage in self.stages.items()}
+            )
+            self.version = version
+        self.states = {
+            g: self.merges[g].apply_finished(transform_states) if g in self.merges else transform_states
+            for g, transform_states in self.states.items()
+        }
         return self.states
 
-    def _read(self, mark: Mark) -> Mapping[str, States]:
-        found = self.store.read(mark, self.shapes, whole=False, known=tables_of(self.states)).tables
-        return states_of(self.works, found)
+    def _read(self, version: VersionId) -> Mapping[str, TransformStates]:
+        tables = self.store.read(version, self.schemas, whole=False, known_tables=tables_of_states(self.states)).tables
+        return states_of_tables(self.stages, tables)
 
-    def save(self, offset: Offset, states: Mapping[str, States]) -> int:
+    def save(self, offset: Offset, states: Mapping[str, TransformStates]) -> int:
         """Writes the next version, which is the one that is held from now on. How many bytes were written."""
-        written = self.store.save(offset.number, offset.horizons, tables_of(states))
-        self.mark, self.states = Mark.of(offset.number, offset.horizons), states
-        for generation, of in states.items():
-            self.merges.setdefault(generation, Merges()).begin(of)
+        written = self.store.save(offset.number, offset.horizons, tables_of_states(states))
+        self.version, self.states = VersionId.from_horizons(offset.number, offset.horizons), states
+        for generation, transform_states in states.items():
+            self.merges.setdefault(generation, BackgroundMerges()).start_due(transform_states)
         return written
 
     @property
     def bytes(self) -> int:
-        return sum(table.bytes for table in tables_of(self.states).values())
+        return sum(table.nbytes for table in tables_of_states(self.states).values())
 
 
-def tables_of(states: Mapping[str, States]) -> dict[str, Table]:
+def tables_of_states(states: Mapping[str, TransformStates]) -> dict[str, StateTable]:
     """All that a partition remembers, as the store has it."""
     return {
-        f"{generation}/{name}/{table}": found
-        for generation, of in states.items()
-        for name, state in of.items()
-        for table, found in state.items()
+        f"{generation}/{name}/{table}": table_data
+        for generation, transform_states in states.items()
+        for name, state in transform_states.items()
+        for table, table_data in state.items()
     }
 
 
-def states_of(works: Mapping[str, Work], tables: Tables) -> dict[str, States]:
+def states_of_tables(stages: Mapping[str, ExecutableStage], tables: Tables) -> dict[str, TransformStates]:
     return {
         generation: {
-            name: {table: tables[f"{generation}/{name}/{table}"] for table in of} for name, of in work.shapes.items()
+            name: {table: tables[f"{generation}/{name}/{table}"] for table in schemas}
+            for name, schemas in stage.table_schemas.items()
         }
-        for generation, work in works.items()
+        for generation, stage in stages.items()
     }
 
 
-_held: dict[str, dict[tuple[int, int], Held]] = {}
+_caches: dict[str, dict[tuple[int, int], PartitionCache]] = {}
 """By run, stage and partition."""
 
 
-def _held_by(job: Job, stage: int, partition: int) -> Held:
+def _partition_cache(job: Job, stage: int, partition: int) -> PartitionCache:
     """What this worker holds."""
-    if job.run not in _held:
-        _held[job.run] = {}
-        forget_all_but(_held)
+    if job.run_id not in _caches:
+        _caches[job.run_id] = {}
+        evict_old_runs(_caches)
         _ = job.layouts
         # Spark collects garbage after every task; what stays for good need not be looked at each time.
         gc.collect()
         gc.freeze()
-    held = _held[job.run]
-    if (stage, partition) not in held:
-        held[stage, partition] = Held(job.works(stage), job.shapes(stage), job.store(stage, partition))
-    return held[stage, partition]
+    caches = _caches[job.run_id]
+    if (stage, partition) not in caches:
+        caches[stage, partition] = PartitionCache(
+            job.stages_by_generation(stage), job.table_schemas(stage), job.store(stage, partition)
+        )
+    return caches[stage, partition]
 
 
-def first_stage(job: Job, partition: int, start: Offset, end: Offset) -> Iterator[Row]:
+def run_first_stage(job: Job, partition: int, start: Offset, end: Offset) -> Iterator[MessageRow]:
     """Reads the log between two offsets."""
-    begun = time.perf_counter()
-    held = _held_by(job, 1, partition)
-    heard = {}
-    for stream in dict.fromkeys(s for work in held.works.values() for s in work.streams):
+    started_at = time.perf_counter()
+    cache = _partition_cache(job, 1, partition)
+    stream_deltas = {}
+    for stream in dict.fromkeys(s for executable in cache.stages.values() for s in executable.streams):
         events = job.log.read(stream, start.position, end.position)
         if events.num_rows:
-            heard[stream] = heard_of(events, start.horizons[stream])
-    yield from _taken_in(job, held, Batch(1, partition, start, end, begun), heard, {})
+            stream_deltas[stream] = events_delta(events, start.horizons[stream])
+    yield from _run_batch(job, cache, TaskBatch(1, partition, start, end, started_at), stream_deltas, {})
 
 
-def later_stage(job: Job, stage: int, rows: Iterator[Row]) -> Iterator[Row]:
+def run_later_stage(job: Job, stage: int, rows: Iterator[MessageRow]) -> Iterator[MessageRow]:
     """Takes in what the partitions of earlier stages have sent; what is for later ones goes on its way."""
-    begun: float | None = None
-    messages: list[Incoming] = []
+    started_at: float | None = None
+    messages: list[ExchangeMessage] = []
     partition = 0
-    for target, to, message in rows:
-        begun = begun or time.perf_counter()
-        if to == stage:
+    for target, target_stage, message in rows:
+        started_at = started_at or time.perf_counter()
+        if target_stage == stage:
             partition = target
-            messages.append(Incoming(message))
+            messages.append(ExchangeMessage(message))
         else:
-            yield target, to, message
-    if begun is None or not messages:
+            yield target, target_stage, message
+    if started_at is None or not messages:
         return
-    held = _held_by(job, stage, partition)
-    found: list[tuple[Any, Changes]] = []
-    for incoming in messages:
-        for (relation, by), changes in incoming.changes(job.layouts):
-            found.append(((relation, None if by is None else tuple(by)), changes))
-    head = messages[0].head
-    batch = Batch(stage, partition, Offset.from_json(head["start"]), Offset.from_json(head["end"]), begun)
-    yield from _taken_in(job, held, batch, {}, gathered(job.layouts, found))
+    cache = _partition_cache(job, stage, partition)
+    deltas: list[tuple[Any, Delta]] = []
+    for exchange_message in messages:
+        for (relation, by), delta in exchange_message.deltas(job.layouts):
+            deltas.append(((relation, None if by is None else tuple(by)), delta))
+    header = messages[0].head
+    batch = TaskBatch(stage, partition, Offset.from_json(header["start"]), Offset.from_json(header["end"]), started_at)
+    yield from _run_batch(job, cache, batch, {}, merge_deltas(job.layouts, deltas))
 
 
 @dataclass(frozen=True)
-class Batch:
+class TaskBatch:
     """What a task is to take in, and when it began to."""
 
     stage: int
     partition: int
     start: Offset
     end: Offset
-    begun: float
+    started_at: float
 
     @property
-    def head(self) -> dict[str, Any]:
+    def header(self) -> dict[str, Any]:
         return {"start": self.start.to_json(), "end": self.end.to_json()}
 
 
-def _taken_in(
-    job: Job, held: Held, batch: Batch, heard: Mapping[str, Changes], sent: Mapping[Route, Changes]
-) -> Iterator[Row]:
+def _run_batch(
+    job: Job,
+    cache: PartitionCache,
+    batch: TaskBatch,
+    stream_deltas: Mapping[str, Delta],
+    received: Mapping[ExchangeRoute, Delta],
+) -> Iterator[MessageRow]:
     start, end = batch.start, batch.end
-    states = held.at(start)
-    read = time.perf_counter()
-    moved = Moved(start.horizons, end.horizons)
-    made = {}
-    for generation, work in held.works.items():
-        mine = {(name.partition("/")[2], by): c for (name, by), c in sent.items() if name.startswith(f"{generation}/")}
-        made[generation] = work.step(batch.partition, states[generation], heard, mine, moved, not start.number)
-    stepped = time.perf_counter()
-    written = held.save(end, {generation: of.states for generation, of in made.items()})
-    saved = time.perf_counter()
-    yield from _messages(job, held.works, batch, made)
-    outgoing = Outgoing()
-    for generation, work in held.works.items():
-        for view, changes in work.told(batch.partition, made[generation]):
-            outgoing.add([f"{generation}/{view}"], job.layouts[f"{generation}/{view}"], changes)
+    states = cache.states_at(start)
+    read_at = time.perf_counter()
+    advance = HorizonAdvance(start.horizons, end.horizons)
+    results = {}
+    for generation, stage in cache.stages.items():
+        own_deltas = {
+            (name.partition("/")[2], by): c for (name, by), c in received.items() if name.startswith(f"{generation}/")
+        }
+        results[generation] = stage.step(
+            batch.partition, states[generation], stream_deltas, own_deltas, advance, not start.number
+        )
+    stepped_at = time.perf_counter()
+    written = cache.save(end, {generation: result.states for generation, result in results.items()})
+    saved_at = time.perf_counter()
+    yield from _exchange_messages(job, cache.stages, batch, results)
+    outgoing = ExchangeMessageBuilder()
+    for generation, stage in cache.stages.items():
+        for view, delta in stage.view_deltas(batch.partition, results[generation]):
+            outgoing.add([f"{generation}/{view}"], job.layouts[f"{generation}/{view}"], delta)
     figures = {
-        "read": read - batch.begun, "kernels": stepped - read, "save": saved - stepped,
-        "pack": time.perf_counter() - saved, "events": sum(map(len, heard.values())), "written": written,
-        "state": held.bytes,
+        "read": read_at - batch.started_at, "kernels": stepped_at - read_at, "save": saved_at - stepped_at,
+        "pack": time.perf_counter() - saved_at, "events": sum(map(len, stream_deltas.values())), "written": written,
+        "state": cache.bytes,
     }  # fmt: skip
-    told = {**batch.head, "stage": batch.stage, "partition": batch.partition, "figures": figures}
-    yield batch.partition, DRIVER, outgoing.finish(told)
+    header = {**batch.header, "stage": batch.stage, "partition": batch.partition, "figures": figures}
+    yield batch.partition, DRIVER_STAGE, outgoing.finish(header)
 
 
-def _messages(job: Job, works: Mapping[str, Work], batch: Batch, made: Mapping[str, Made]) -> Iterator[Row]:
+def _exchange_messages(
+    job: Job, stages: Mapping[str, ExecutableStage], batch: TaskBatch, results: Mapping[str, StageResult]
+) -> Iterator[MessageRow]:
     """To every partition of the next stage goes one at least, since it has to hear of the horizons."""
-    for to in range(batch.stage + 1, job.stages + 1):
-        outgoing = {p: Outgoing() for p in range(job.partitions)} if to == batch.stage + 1 else {}
-        for generation, work in works.items():
-            for target, (relation, by), changes in work.sent(batch.partition, made[generation], to):
+    for later_stage in range(batch.stage + 1, job.stage_count + 1):
+        outgoing = (
+            {p: ExchangeMessageBuilder() for p in range(job.partitions)} if later_stage == batch.stage + 1 else {}
+        )
+        for generation, stage in stages.items():
+            for target, (relation, by), delta in stage.routed_deltas(batch.partition, results[generation], later_stage):
                 name = f"{generation}/{relation}"
-                outgoing.setdefault(target, Outgoing()).add([name, by], job.layouts[name], changes)
+                outgoing.setdefault(target, ExchangeMessageBuilder()).add([name, by], job.layouts[name], delta)
         for target, message in outgoing.items():
-            yield target, to, message.finish(batch.head)
+            yield target, later_stage, message.finish(batch.header)
 
 
-def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+def record_batches(rows: Iterable[MessageRow]) -> Iterator[pa.RecordBatch]:
     """Rows as Spark takes them, each as a batch of its own: a message is not copied."""
     for target, stage, message in rows:
-        ends = pa.py_buffer(np.array([0, len(message)], np.int32))
-        found = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(message)])
-        yield pa.RecordBatch.from_arrays([_one(target), _one(stage), found], schema=ROWS)
+        value_offsets = pa.py_buffer(np.array([0, len(message)], np.int32))
+        message_array = pa.Array.from_buffers(pa.binary(), 1, [None, value_offsets, pa.py_buffer(message)])
+        yield pa.RecordBatch.from_arrays(
+            [_int32_array(target), _int32_array(stage), message_array], schema=MESSAGE_SCHEMA
+        )
 
 
-def _one(number: int) -> pa.Array:
+def _int32_array(number: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(np.array([number], np.int32))])

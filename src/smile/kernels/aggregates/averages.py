@@ -9,109 +9,119 @@ import pyarrow as pa
 from smile.algebra.arrow_types import arrow_type
 from smile.algebra.types import FLOAT, INTERVAL, DataType
 from smile.columns import values as v
-from smile.columns.knowledge import Column, Ranges
-from smile.columns.values import Bools, Values
-from smile.kernels.aggregates.accumulator import Absorbed, Accumulator, Place
-from smile.kernels.aggregates.exact import is_within, total_of
-from smile.kernels.aggregates.extremes import Extent
-from smile.kernels.aggregates.parts import Argument, Batch, Parts
-from smile.knowledge.range import End
-from smile.state.run import Rows
+from smile.columns.knowledge import KnowledgeColumn, RangeColumn
+from smile.columns.values import Bools, ValueColumn
+from smile.kernels.aggregates.accumulator import Accumulator, AccumulatorUpdate, GroupContext
+from smile.kernels.aggregates.contributions import AggregateArgument, Contributions, MemberDelta
+from smile.kernels.aggregates.exact_sums import exact_sum, is_within
+from smile.kernels.aggregates.min_max import MemberBounds
+from smile.knowledge.range import RangeEnd
+from smile.state.run import TableRows
 
-_MAYBE, _ONLY = 1, 2
+_MAYBE_NULL, _ALWAYS_NULL = 1, 2
 
 
-class PlainAverage(Accumulator):
+class AppendOnlyAverage(Accumulator):
     """Of members that are all there for good, with values that never change: exact sum and count, and the mean."""
 
-    def __init__(self, prefix: str, argument: Argument) -> None:
+    def __init__(self, prefix: str, argument: AggregateArgument) -> None:
         self.argument = argument
-        self.total = total_of(f"{prefix}sum", argument.data)
-        self.n, self.mean = f"{prefix}n", f"{prefix}mean"
-        mean = arrow_type(_typed(argument.data))
-        self.columns: Mapping[str, pa.DataType] = {**self.total.columns, self.n: pa.int64(), self.mean: mean}
+        self.exact_sum = exact_sum(f"{prefix}sum", argument.data)
+        self.count_column, self.mean_column = f"{prefix}n", f"{prefix}mean"
+        mean = arrow_type(_mean_type(argument.data))
+        self.columns: Mapping[str, pa.DataType] = {
+            **self.exact_sum.columns,
+            self.count_column: pa.int64(),
+            self.mean_column: mean,
+        }
 
-    def absorb(self, rows: Rows, batch: Batch, place: Place) -> Absorbed:
-        values = batch.arrived(self.argument)
-        found = self.total.changed(rows, batch.groups, None, values)
-        counts = rows[self.n].data + batch.groups.sums(values.there().astype(np.int64))
-        return Absorbed({**found, self.n: Values(counts), self.mean: self.total.mean(found, counts)})
+    def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
+        values = member_delta.new_member_values(self.argument)
+        columns = self.exact_sum.update(rows, member_delta.groups, None, values)
+        counts = rows[self.count_column].data + member_delta.groups.sums(values.is_valid().astype(np.int64))
+        return AccumulatorUpdate(
+            {**columns, self.count_column: ValueColumn(counts), self.mean_column: self.exact_sum.mean(columns, counts)}
+        )
 
-    def render(self, rows: Rows, sealed: Bools | None, place: Place) -> Column:
-        now, domain = rows[self.mean], self.argument.domain
-        there = rows[self.n].data > 0
-        count = len(there)
-        codes = None if there.all() else np.where(there, 0, _MAYBE).astype(np.uint8)
-        lo, hi = (self._end(e, count) for e in (domain.lo, domain.hi))
+    def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
+        now, domain = rows[self.mean_column], self.argument.domain
+        has_members = rows[self.count_column].data > 0
+        count = len(has_members)
+        null_codes = None if has_members.all() else np.where(has_members, 0, _MAYBE_NULL).astype(np.uint8)
+        lo, hi = (self._domain_end(e, count) for e in (domain.lo, domain.hi))
         if sealed is not None and sealed.any():
-            blank = v.empty_like(now, count)
+            blank = v.nulls_like(now, count)
             lo, hi = (v.where(sealed, now, blank if e is None else e) for e in (lo, hi))
             if now.valid is not None:
-                codes = np.where(sealed & ~now.valid, _ONLY, np.where(there, 0, _MAYBE)).astype(np.uint8)
-        return Ranges(now, lo, hi, codes)
+                null_codes = np.where(sealed & ~now.valid, _ALWAYS_NULL, np.where(has_members, 0, _MAYBE_NULL)).astype(
+                    np.uint8
+                )
+        return RangeColumn(now, lo, hi, null_codes)
 
-    def _end(self, end: End, count: int) -> Values | None:
-        data = _typed(self.argument.data)
+    def _domain_end(self, end: RangeEnd, count: int) -> ValueColumn | None:
+        data = _mean_type(self.argument.data)
         return None if end is None else v.constant(float(end) if data == FLOAT else end, data, count)
 
 
-class Average(Accumulator):
+class RetractableAverage(Accumulator):
     """The sums of what is there now and of what is settled, beside all values that may be among the members."""
 
     reads_members = True
 
-    def __init__(self, prefix: str, argument: Argument) -> None:
+    def __init__(self, prefix: str, argument: AggregateArgument) -> None:
         self.argument = argument
-        self.extent = Extent(prefix, argument)
-        self.settled, self.now = (total_of(f"{prefix}{part}", argument.data) for part in ("settled", "now"))
-        self.unsettled, self.n = f"{prefix}unsettled", f"{prefix}n"
-        counts = dict.fromkeys((self.unsettled, self.n), pa.int64())
-        self.columns = {**self.extent.columns, **self.settled.columns, **self.now.columns, **counts}
+        self.bounds = MemberBounds(prefix, argument)
+        self.settled_sum, self.now_sum = (exact_sum(f"{prefix}{part}", argument.data) for part in ("settled", "now"))
+        self.unsettled_column, self.count_column = f"{prefix}unsettled", f"{prefix}n"
+        counts = dict.fromkeys((self.unsettled_column, self.count_column), pa.int64())
+        self.columns = {**self.bounds.columns, **self.settled_sum.columns, **self.now_sum.columns, **counts}
 
-    def absorb(self, rows: Rows, batch: Batch, place: Place) -> Absorbed:
-        old, new = batch.both(self.argument)
-        found = self.extent.absorb(rows, batch, old, new, place)
-        found |= self.settled.changed(rows, batch.groups, None if old is None else _settled(old), _settled(new))
-        found |= self.now.changed(rows, batch.groups, None if old is None else old.now, new.now)
-        unsettled = batch.counts(None if old is None else _unsettled(old), _unsettled(new))
-        shown = batch.counts(None if old is None else old.now.there(), new.now.there())
-        found[self.unsettled] = Values(rows[self.unsettled].data + unsettled)
-        found[self.n] = Values(rows[self.n].data + shown)
-        return Absorbed(found)
+    def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
+        old, new = member_delta.old_and_new_contributions(self.argument)
+        columns = self.bounds.absorb(rows, member_delta, old, new, context)
+        columns |= self.settled_sum.update(
+            rows, member_delta.groups, None if old is None else _settled_values(old), _settled_values(new)
+        )
+        columns |= self.now_sum.update(rows, member_delta.groups, None if old is None else old.now, new.now)
+        unsettled_changes = member_delta.count_changes(None if old is None else _is_unsettled(old), _is_unsettled(new))
+        now_changes = member_delta.count_changes(None if old is None else old.now.is_valid(), new.now.is_valid())
+        columns[self.unsettled_column] = ValueColumn(rows[self.unsettled_column].data + unsettled_changes)
+        columns[self.count_column] = ValueColumn(rows[self.count_column].data + now_changes)
+        return AccumulatorUpdate(columns)
 
-    def render(self, rows: Rows, sealed: Bools | None, place: Place) -> Column:
-        now = self.now.mean(rows, rows[self.n].data)
-        lo, hi = (_floats(end, self.argument) for end in self.extent.ends(rows, sealed))
-        codes = self.extent.codes(rows, sealed).data
+    def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
+        now = self.now_sum.mean(rows, rows[self.count_column].data)
+        lo, hi = (_to_mean_type(end, self.argument) for end in self.bounds.ends(rows, sealed))
+        null_codes = self.bounds.null_codes(rows, sealed).data
         # Without members that may leave or change, and without any to come, the mean is known.
-        known = (rows[self.unsettled].data == 0) & (False if sealed is None else sealed)
-        if known.any():
-            mean = self.settled.mean(rows, rows[self.extent.counted].data)
-            lo, hi, now = v.where(known, mean, lo), v.where(known, mean, hi), v.where(known, mean, now)
-            codes = np.where(known, np.where(mean.there(), 0, _ONLY), codes).astype(np.uint8)
-        return Ranges(now, lo, hi, codes)
+        is_final = (rows[self.unsettled_column].data == 0) & (False if sealed is None else sealed)
+        if is_final.any():
+            mean = self.settled_sum.mean(rows, rows[self.bounds.possible_column].data)
+            lo, hi, now = v.where(is_final, mean, lo), v.where(is_final, mean, hi), v.where(is_final, mean, now)
+            null_codes = np.where(is_final, np.where(mean.is_valid(), 0, _ALWAYS_NULL), null_codes).astype(np.uint8)
+        return RangeColumn(now, lo, hi, null_codes)
 
 
-def _settled(parts: Parts) -> Values:
-    known = parts.counted & parts.sure & parts.final
-    return Values(parts.now.data if parts.lo is None else parts.lo.data, known)
+def _settled_values(contributions: Contributions) -> ValueColumn:
+    is_settled = contributions.possible & contributions.certain & contributions.is_final
+    return ValueColumn(contributions.now.data if contributions.lo is None else contributions.lo.data, is_settled)
 
 
-def _unsettled(parts: Parts) -> Bools:
-    return parts.counted & ~(parts.sure & parts.final)
+def _is_unsettled(contributions: Contributions) -> Bools:
+    return contributions.possible & ~(contributions.certain & contributions.is_final)
 
 
-def _typed(data: DataType) -> DataType:
+def _mean_type(data: DataType) -> DataType:
     """The mean of intervals is one too: a whole number of ticks, the nearest."""
     return data if data == INTERVAL else FLOAT
 
 
-def _floats(values: Values, argument: Argument) -> Values:
+def _to_mean_type(values: ValueColumn, argument: AggregateArgument) -> ValueColumn:
     data = argument.data
-    if _typed(data) == data:
+    if _mean_type(data) == data:
         return values
     divisor = 10 ** (data.scale or 0) if data.name == "decimal" else 1
     if values.data.dtype != object and (divisor == 1 or is_within(values.data, 2**53)):
-        return Values(values.data / float(divisor), values.valid)
-    found = [None if x is None else float(x) for x in (values.at(i, data) for i in range(len(values)))]
-    return v.of_python(found, FLOAT)
+        return ValueColumn(values.data / float(divisor), values.valid)
+    floats = [None if x is None else float(x) for x in (values.value_at(i, data) for i in range(len(values)))]
+    return v.from_python(floats, FLOAT)

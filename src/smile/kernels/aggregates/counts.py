@@ -5,44 +5,58 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from smile.columns.knowledge import Column, Ranges
-from smile.columns.values import Bools, Values
-from smile.kernels.aggregates.accumulator import Absorbed, Accumulator, Place
-from smile.kernels.aggregates.parts import Argument, Batch
-from smile.state.run import Rows
+from smile.columns.knowledge import KnowledgeColumn, RangeColumn
+from smile.columns.values import Bools, ValueColumn
+from smile.kernels.aggregates.accumulator import Accumulator, AccumulatorUpdate, GroupContext
+from smile.kernels.aggregates.contributions import AggregateArgument, MemberDelta
+from smile.state.run import TableRows
 
 
-class PlainCount(Accumulator):
+class AppendOnlyCount(Accumulator):
     """Of members that are all there for good, with values that never change."""
 
-    def __init__(self, prefix: str, argument: Argument | None) -> None:
-        self.n, self.argument = f"{prefix}n", argument
-        self.columns: Mapping[str, pa.DataType] = {self.n: pa.int64()}
+    def __init__(self, prefix: str, argument: AggregateArgument | None) -> None:
+        self.count_column, self.argument = f"{prefix}n", argument
+        self.columns: Mapping[str, pa.DataType] = {self.count_column: pa.int64()}
 
-    def absorb(self, rows: Rows, batch: Batch, place: Place) -> Absorbed:
-        there = batch.arriving(None if self.argument is None else self.argument.fixed(batch.changes))
-        return Absorbed({self.n: Values(rows[self.n].data + batch.groups.sums(there.astype(np.int64)))})
+    def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
+        is_new = member_delta.is_new_member(
+            None if self.argument is None else self.argument.evaluate_fixed(member_delta.delta)
+        )
+        return AccumulatorUpdate(
+            {
+                self.count_column: ValueColumn(
+                    rows[self.count_column].data + member_delta.groups.sums(is_new.astype(np.int64))
+                )
+            }
+        )
 
-    def render(self, rows: Rows, sealed: Bools | None, place: Place) -> Column:
-        now = Values(rows[self.n].data)
-        return Ranges(now, now, None if sealed is None else now if sealed.all() else Values(now.data, sealed))
+    def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
+        now = ValueColumn(rows[self.count_column].data)
+        return RangeColumn(now, now, None if sealed is None else now if sealed.all() else ValueColumn(now.data, sealed))
 
 
-class Count(Accumulator):
-    def __init__(self, prefix: str, argument: Argument | None) -> None:
-        self.sure, self.most, self.now = (f"{prefix}{part}" for part in ("sure", "most", "now"))
+class RetractableCount(Accumulator):
+    def __init__(self, prefix: str, argument: AggregateArgument | None) -> None:
+        self.certain_column, self.possible_column, self.now_column = (
+            f"{prefix}{part}" for part in ("sure", "most", "now")
+        )
         self.argument = argument
-        self.columns = dict.fromkeys((self.sure, self.most, self.now), pa.int64())
+        self.columns = dict.fromkeys((self.certain_column, self.possible_column, self.now_column), pa.int64())
 
-    def absorb(self, rows: Rows, batch: Batch, place: Place) -> Absorbed:
-        old, new = batch.both(self.argument)
-        changed = {
-            self.sure: batch.counts(None if old is None else old.sure, new.sure),
-            self.most: batch.counts(None if old is None else old.counted, new.counted),
-            self.now: batch.counts(None if old is None else old.now.there(), new.now.there()),
+    def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
+        old, new = member_delta.old_and_new_contributions(self.argument)
+        changes = {
+            self.certain_column: member_delta.count_changes(None if old is None else old.certain, new.certain),
+            self.possible_column: member_delta.count_changes(None if old is None else old.possible, new.possible),
+            self.now_column: member_delta.count_changes(
+                None if old is None else old.now.is_valid(), new.now.is_valid()
+            ),
         }
-        return Absorbed({name: Values(rows[name].data + change) for name, change in changed.items()})
+        return AccumulatorUpdate({name: ValueColumn(rows[name].data + change) for name, change in changes.items()})
 
-    def render(self, rows: Rows, sealed: Bools | None, place: Place) -> Column:
-        sure, most, now = (Values(rows[part].data) for part in (self.sure, self.most, self.now))
-        return Ranges(now, sure, None if sealed is None else Values(most.data, sealed))
+    def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
+        certain, possible, now = (
+            ValueColumn(rows[part].data) for part in (self.certain_column, self.possible_column, self.now_column)
+        )
+        return RangeColumn(now, certain, None if sealed is None else ValueColumn(possible.data, sealed))

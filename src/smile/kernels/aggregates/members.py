@@ -10,73 +10,76 @@ import pyarrow as pa
 
 from smile.algebra import mmpl, trees
 from smile.columns import masks
-from smile.columns.values import Array, Indices, Values
-from smile.kernels.aggregates.accumulator import GROUP, Found, Place
-from smile.kernels.changes import Changes
+from smile.columns.values import Array, Indices, ValueColumn
+from smile.kernels.aggregates.accumulator import GROUP_KEY_HASH, GroupContext, MemberRows
+from smile.kernels.delta import Delta
 from smile.kernels.layout import Layout
-from smile.kernels.stored import columns_of, fixed_of, flat, stored, version_of
-from smile.state.gathered import Gathered
-from smile.state.run import Shape
-from smile.state.table import Table
+from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
+from smile.state.row_lookup import RowLookup
+from smile.state.run import TableSchema
+from smile.state.table import StateTable
 
 MEMBERS = "members"
 
 
-class Members:
+class MemberStore:
     """`layout` is of the columns that are needed again."""
 
-    def __init__(self, layout: Layout, per: tuple[str, ...], needed: Iterable[str], gone_too: bool) -> None:
-        kept = {*layout.key, *per, *needed}
+    def __init__(self, layout: Layout, per: tuple[str, ...], needed: Iterable[str], includes_hidden: bool) -> None:
+        kept_columns = {*layout.key, *per, *needed}
         self.layout = Layout(
             layout.key,
-            {c: t for c, t in layout.fixed.items() if c in kept},
-            {c: e for c, e in layout.evolving.items() if c in kept},
+            {c: t for c, t in layout.fixed.items() if c in kept_columns},
+            {c: e for c, e in layout.evolving.items() if c in kept_columns},
         )
-        self.per, self.gone_too = per, gone_too
-        columns = {GROUP: pa.int64(), **columns_of(self.layout)}
-        self.shape = Shape(tuple(map(stored, layout.key)), columns, indexes=((GROUP,),))
+        self.per, self.includes_hidden = per, includes_hidden
+        columns = {GROUP_KEY_HASH: pa.int64(), **table_columns(self.layout)}
+        self.table_schema = TableSchema(tuple(map(stored_column, layout.key)), columns, indexes=((GROUP_KEY_HASH,),))
 
-    def changed(self, table: Table, changes: Changes, marks: Array) -> Table:
+    def update(self, table: StateTable, delta: Delta, key_hashes: Array) -> StateTable:
         """`marks` are the hashes of the members' groups."""
-        keep = masks.heard(changes.new.mask) if self.gone_too else masks.live(changes.new.mask)
-        if changes.old is None and not keep.all():
-            at = np.flatnonzero(keep)
-            changes, marks, keep = changes.take(at), marks[at], keep[at]
-        if not len(changes):
+        keep = masks.is_present(delta.new.mask) if self.includes_hidden else masks.can_be_shown(delta.new.mask)
+        if delta.old is None and not keep.all():
+            kept_rows = np.flatnonzero(keep)
+            delta, key_hashes, keep = delta.take(kept_rows), key_hashes[kept_rows], keep[kept_rows]
+        if not len(delta):
             return table
-        rows = {GROUP: Values(marks.view(np.int64)), **flat(self.layout, changes.fixed, changes.new)}
-        return table.updated(rows, None if keep.all() else ~keep)
+        rows = {
+            GROUP_KEY_HASH: ValueColumn(key_hashes.view(np.int64)),
+            **encode_rows(self.layout, delta.fixed, delta.new),
+        }
+        return table.with_rows(rows, None if keep.all() else ~keep)
 
-    def of(self, place: Place, numbers: Indices) -> Found:
-        key = {c: place.key[c].take(numbers) for c in self.per}
-        who, rows = rows_of_groups(place.tables[MEMBERS], place.marks[numbers], key)
-        return who, fixed_of(self.layout, rows), version_of(self.layout, rows)
+    def find_members(self, context: GroupContext, numbers: Indices) -> MemberRows:
+        key = {c: context.key[c].take(numbers) for c in self.per}
+        group_numbers, rows = match_group_rows(context.tables[MEMBERS], context.key_hashes[numbers], key)
+        return group_numbers, decode_fixed(self.layout, rows), decode_knowledge(self.layout, rows)
 
 
-def rows_of_groups(table: Table, marks: Array, key: Mapping[str, Values]) -> tuple[Indices, Gathered]:
+def match_group_rows(table: StateTable, key_hashes: Array, key: Mapping[str, ValueColumn]) -> tuple[Indices, RowLookup]:
     """The rows of some groups in a table that has GROUP beside the columns that groups are made by."""
-    who, rows = table.match((GROUP,), [Values(marks.view(np.int64))])
-    if not len(who):
-        return who, rows
-    equal = np.ones(len(who), bool)
+    group_numbers, rows = table.match((GROUP_KEY_HASH,), [ValueColumn(key_hashes.view(np.int64))])
+    if not len(group_numbers):
+        return group_numbers, rows
+    equal = np.ones(len(group_numbers), bool)
     for name, column in key.items():
-        equal &= rows[stored(name)].same(column.take(who))
+        equal &= rows[stored_column(name)].same(column.take(group_numbers))
     if not equal.all():
-        at = np.flatnonzero(equal)
-        who, rows = who[at], rows.take(at)
-    return who, rows
+        equal_rows = np.flatnonzero(equal)
+        group_numbers, rows = group_numbers[equal_rows], rows.take(equal_rows)
+    return group_numbers, rows
 
 
-def without_groups(table: Table, marks: Array, key: Mapping[str, Values]) -> Table:
+def remove_groups(table: StateTable, key_hashes: Array, key: Mapping[str, ValueColumn]) -> StateTable:
     """The table once nothing of these groups is asked for any more."""
-    who, rows = rows_of_groups(table, marks, key)
-    return table.updated(rows, np.ones(len(who), bool)) if len(who) else table
+    group_numbers, rows = match_group_rows(table, key_hashes, key)
+    return table.with_rows(rows, np.ones(len(group_numbers), bool)) if len(group_numbers) else table
 
 
-def needed_again(aggregates: Iterable[mmpl.Aggregate], tick: tuple[str, ...]) -> set[str]:
+def member_columns(aggregates: Iterable[mmpl.Aggregate], tick: tuple[str, ...]) -> set[str]:
     """The columns of members that aggregates look at."""
-    found: set[str] = set()
-    for wanted in aggregates:
-        found |= {*wanted.columns, *(tick if wanted.function == "latest" else ())}
-        found |= set(trees.columns_in(wanted.arg)) if wanted.arg is not None else set()
-    return found
+    columns: set[str] = set()
+    for aggregate in aggregates:
+        columns |= {*aggregate.columns, *(tick if aggregate.function == "latest" else ())}
+        columns |= set(trees.columns_in(aggregate.arg)) if aggregate.arg is not None else set()
+    return columns

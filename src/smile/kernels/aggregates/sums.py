@@ -6,108 +6,132 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from smile.columns.knowledge import Column, Ranges
-from smile.columns.values import Bools, Values
-from smile.kernels.aggregates.accumulator import Absorbed, Accumulator, Place
-from smile.kernels.aggregates.exact import at_least_zero, at_most_zero, sign_of, total_of
-from smile.kernels.aggregates.parts import Argument, Batch, Parts
-from smile.state.run import Rows
+from smile.columns.knowledge import KnowledgeColumn, RangeColumn
+from smile.columns.values import Bools, ValueColumn
+from smile.kernels.aggregates.accumulator import Accumulator, AccumulatorUpdate, GroupContext
+from smile.kernels.aggregates.contributions import AggregateArgument, Contributions, MemberDelta
+from smile.kernels.aggregates.exact_sums import at_least_zero, at_most_zero, exact_sum, sign_of
+from smile.state.run import TableRows
 
-_MAYBE, _ONLY = 1, 2
+_MAYBE_NULL, _ALWAYS_NULL = 1, 2
 
 
-class PlainSum(Accumulator):
+class AppendOnlySum(Accumulator):
     """Of members that are all there for good, with values that never change: one exact number."""
 
-    def __init__(self, prefix: str, argument: Argument) -> None:
+    def __init__(self, prefix: str, argument: AggregateArgument) -> None:
         self.argument = argument
-        self.total = total_of(f"{prefix}sum", argument.data)
-        self.columns: Mapping[str, pa.DataType] = self.total.columns
-        self.falls, self.rises = _open(argument)
+        self.exact_sum = exact_sum(f"{prefix}sum", argument.data)
+        self.columns: Mapping[str, pa.DataType] = self.exact_sum.columns
+        self.can_fall, self.can_rise = _open_directions(argument)
 
-    def absorb(self, rows: Rows, batch: Batch, place: Place) -> Absorbed:
-        values = batch.arrived(self.argument)
-        return Absorbed(self.total.changed(rows, batch.groups, None, values))
+    def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
+        values = member_delta.new_member_values(self.argument)
+        return AccumulatorUpdate(self.exact_sum.update(rows, member_delta.groups, None, values))
 
-    def render(self, rows: Rows, sealed: Bools | None, place: Place) -> Column:
-        now = self.total.value(rows)
-        lo = now if not self.falls else None if sealed is None else Values(now.data, _and(now, sealed))
-        hi = now if not self.rises else None if sealed is None else Values(now.data, _and(now, sealed))
+    def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
+        now = self.exact_sum.value(rows)
+        lo = (
+            now
+            if not self.can_fall
+            else None
+            if sealed is None
+            else ValueColumn(now.data, _valid_where_sealed(now, sealed))
+        )
+        hi = (
+            now
+            if not self.can_rise
+            else None
+            if sealed is None
+            else ValueColumn(now.data, _valid_where_sealed(now, sealed))
+        )
         if now.valid is None:
-            return Ranges(now, lo, hi)
+            return RangeColumn(now, lo, hi)
         # Beyond all floats it is NULL; for good, if no more members can come.
-        over = ~now.valid & (np.ones(len(now), bool) if not (self.falls and self.rises) else _or_none(sealed, len(now)))
-        code = np.where(_or_none(sealed, len(now)), _ONLY, _MAYBE)
-        return Ranges(now, lo, hi, np.where(over, code, 0).astype(np.uint8))
+        overflows = ~now.valid & (
+            np.ones(len(now), bool) if not (self.can_fall and self.can_rise) else _sealed_or_false(sealed, len(now))
+        )
+        null_codes = np.where(_sealed_or_false(sealed, len(now)), _ALWAYS_NULL, _MAYBE_NULL)
+        return RangeColumn(now, lo, hi, np.where(overflows, null_codes, 0).astype(np.uint8))
 
 
-def _open(argument: Argument) -> tuple[bool, bool]:
+def _open_directions(argument: AggregateArgument) -> tuple[bool, bool]:
     """Whether a member that comes may lower the sum, and whether it may raise it."""
     lo, hi = argument.domain.lo, argument.domain.hi
     return lo is None or sign_of(lo) < 0, hi is None or sign_of(hi) > 0
 
 
-def _and(now: Values, sealed: Bools) -> Bools:
+def _valid_where_sealed(now: ValueColumn, sealed: Bools) -> Bools:
     return sealed if now.valid is None else sealed & now.valid
 
 
-def _or_none(sealed: Bools | None, count: int) -> Bools:
+def _sealed_or_false(sealed: Bools | None, count: int) -> Bools:
     return np.zeros(count, bool) if sealed is None else sealed
 
 
-class Sum(Accumulator):
+class RetractableSum(Accumulator):
     """Exact sums of the members' bounds, beside the numbers of members that have none."""
 
-    def __init__(self, prefix: str, argument: Argument) -> None:
+    def __init__(self, prefix: str, argument: AggregateArgument) -> None:
         self.argument = argument
-        self.least, self.greatest, self.now = (
-            total_of(f"{prefix}{part}", argument.data) for part in ("lo", "hi", "now")
+        self.lower_sum, self.upper_sum, self.now_sum = (
+            exact_sum(f"{prefix}{part}", argument.data) for part in ("lo", "hi", "now")
         )
-        self.below, self.above, self.unsettled = (f"{prefix}{part}" for part in ("below", "above", "unsettled"))
-        counts = dict.fromkeys((self.below, self.above, self.unsettled), pa.int64())
-        self.columns = {**self.least.columns, **self.greatest.columns, **self.now.columns, **counts}
-        self.falls, self.rises = _open(argument)
+        self.unbounded_below_column, self.unbounded_above_column, self.unsettled_column = (
+            f"{prefix}{part}" for part in ("below", "above", "unsettled")
+        )
+        counts = dict.fromkeys(
+            (self.unbounded_below_column, self.unbounded_above_column, self.unsettled_column), pa.int64()
+        )
+        self.columns = {**self.lower_sum.columns, **self.upper_sum.columns, **self.now_sum.columns, **counts}
+        self.can_fall, self.can_rise = _open_directions(argument)
 
-    def absorb(self, rows: Rows, batch: Batch, place: Place) -> Absorbed:
-        old, new = batch.both(self.argument)
-        before, after = None if old is None else _Contribution(old), _Contribution(new)
-        found: dict[str, Values] = {}
-        for total, part in ((self.least, "lo"), (self.greatest, "hi"), (self.now, "now")):
-            minus = None if before is None else getattr(before, part)
-            found |= total.changed(rows, batch.groups, minus, getattr(after, part))
-        for name, part in ((self.below, "below"), (self.above, "above"), (self.unsettled, "unsettled")):
-            was = None if before is None else getattr(before, part)
-            found[name] = Values(rows[name].data + batch.counts(was, getattr(after, part)))
-        return Absorbed(found)
+    def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
+        old, new = member_delta.old_and_new_contributions(self.argument)
+        old_terms, new_terms = None if old is None else _SumTerms(old), _SumTerms(new)
+        columns: dict[str, ValueColumn] = {}
+        for total, part in ((self.lower_sum, "lo"), (self.upper_sum, "hi"), (self.now_sum, "now")):
+            removed = None if old_terms is None else getattr(old_terms, part)
+            columns |= total.update(rows, member_delta.groups, removed, getattr(new_terms, part))
+        for name, part in (
+            (self.unbounded_below_column, "below"),
+            (self.unbounded_above_column, "above"),
+            (self.unsettled_column, "unsettled"),
+        ):
+            old_flags = None if old_terms is None else getattr(old_terms, part)
+            columns[name] = ValueColumn(
+                rows[name].data + member_delta.count_changes(old_flags, getattr(new_terms, part))
+            )
+        return AccumulatorUpdate(columns)
 
-    def render(self, rows: Rows, sealed: Bools | None, place: Place) -> Column:
-        now = self.now.value(rows)
-        closed = _or_none(sealed, len(now))
-        least, greatest = self.least.value(rows), self.greatest.value(rows)
-        bounded_below = (rows[self.below].data == 0) & (closed | (not self.falls))
-        bounded_above = (rows[self.above].data == 0) & (closed | (not self.rises))
-        overflows = (bounded_below & least.nulls()) | (bounded_above & greatest.nulls())
+    def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
+        now = self.now_sum.value(rows)
+        is_sealed = _sealed_or_false(sealed, len(now))
+        lower_sums, upper_sums = self.lower_sum.value(rows), self.upper_sum.value(rows)
+        bounded_below = (rows[self.unbounded_below_column].data == 0) & (is_sealed | (not self.can_fall))
+        bounded_above = (rows[self.unbounded_above_column].data == 0) & (is_sealed | (not self.can_rise))
+        overflows = (bounded_below & lower_sums.is_null()) | (bounded_above & upper_sums.is_null())
         lo, hi = (
-            Values(least.data, bounded_below & least.there()),
-            Values(greatest.data, bounded_above & greatest.there()),
+            ValueColumn(lower_sums.data, bounded_below & lower_sums.is_valid()),
+            ValueColumn(upper_sums.data, bounded_above & upper_sums.is_valid()),
         )
         if not overflows.any():
-            return Ranges(now, lo, hi)
-        only = overflows & closed & (rows[self.unsettled].data == 0)
-        codes = np.where(only, _ONLY, np.where(overflows, _MAYBE, 0)).astype(np.uint8)
-        now, lo, hi = (Values(column.data, column.there() & ~only) for column in (now, lo, hi))
-        return Ranges(now, lo, hi, codes)
+            return RangeColumn(now, lo, hi)
+        is_always_null = overflows & is_sealed & (rows[self.unsettled_column].data == 0)
+        null_codes = np.where(is_always_null, _ALWAYS_NULL, np.where(overflows, _MAYBE_NULL, 0)).astype(np.uint8)
+        now, lo, hi = (ValueColumn(column.data, column.is_valid() & ~is_always_null) for column in (now, lo, hi))
+        return RangeColumn(now, lo, hi, null_codes)
 
 
-class _Contribution:
+class _SumTerms:
     """What members add at least, at most and now; and how many have no bound, or may yet turn out otherwise."""
 
-    def __init__(self, parts: Parts) -> None:
-        counted, sure = parts.counted, parts.sure
-        blank = Values(parts.now.data, np.zeros(len(counted), bool))
-        lo, hi = parts.lo or blank, parts.hi or blank
-        self.below, self.above = counted & lo.nulls(), counted & hi.nulls()
-        self.lo = at_most_zero(Values(lo.data, counted & lo.there()), sure)
-        self.hi = at_least_zero(Values(hi.data, counted & hi.there()), sure)
-        self.now = parts.now
-        self.unsettled = counted & ~(sure & parts.final)
+    def __init__(self, contributions: Contributions) -> None:
+        counted, sure = contributions.possible, contributions.certain
+        blank = ValueColumn(contributions.now.data, np.zeros(len(counted), bool))
+        lo, hi = contributions.lo or blank, contributions.hi or blank
+        self.below, self.above = counted & lo.is_null(), counted & hi.is_null()
+        self.lo = at_most_zero(ValueColumn(lo.data, counted & lo.is_valid()), sure)
+        self.hi = at_least_zero(ValueColumn(hi.data, counted & hi.is_valid()), sure)
+        self.now = contributions.now
+        self.unsettled = counted & ~(sure & contributions.is_final)

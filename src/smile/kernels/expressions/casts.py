@@ -9,59 +9,63 @@ from smile.algebra.coercions import MICROSECONDS_PER_DAY, cast
 from smile.algebra.types import FLOAT, TICKS_PER_MICROSECOND, DataType
 from smile.columns import exact
 from smile.columns.values import Array, Bools
-from smile.kernels.expressions.by_value import by_value
-from smile.kernels.expressions.numbers import Data, Kernel, Result, bounds_of, scale_of
+from smile.kernels.expressions.arithmetic_kernels import ColumnData, Kernel, KernelResult, bounds_of, scale_of
+from smile.kernels.expressions.python_kernels import python_kernel
 
-_WHOLE: Final = ("int", "decimal")
+_INTEGER_TYPES: Final = ("int", "decimal")
 _EXACT_FLOAT: Final = 2**53
 _EXACT_POWER: Final = 22
 """Up to this power of ten, and up to that integer, floats are exact: their quotient is rounded once."""
 
 
 def cast_kernel(source: DataType, target: DataType) -> Kernel:
-    found = _by_columns(source, target)
-    return found or by_value(lambda values: cast(values[0], source, target), (source,), target)
+    column_kernel = _column_cast_kernel(source, target)
+    return column_kernel or python_kernel(lambda values: cast(values[0], source, target), (source,), target)
 
 
 def is_injective(source: DataType, target: DataType) -> bool:
     """Whether different values always stay different."""
-    kept = source.name in _WHOLE and target.name in _WHOLE and scale_of(target) >= scale_of(source)
-    return kept or {source.name, target.name} == {"int", "time"}
+    keeps_digits = (
+        source.name in _INTEGER_TYPES and target.name in _INTEGER_TYPES and scale_of(target) >= scale_of(source)
+    )
+    return keeps_digits or {source.name, target.name} == {"int", "time"}
 
 
-def _by_columns(source: DataType, target: DataType) -> Kernel | None:
+def _column_cast_kernel(source: DataType, target: DataType) -> Kernel | None:
     pair = source.name, target.name
-    if source.name in _WHOLE and target.name in _WHOLE:
-        return _rescaled(source, target)
-    if target == FLOAT and source.name in _WHOLE:
-        return _to_float(source)
+    if source.name in _INTEGER_TYPES and target.name in _INTEGER_TYPES:
+        return _rescale_kernel(source, target)
+    if target == FLOAT and source.name in _INTEGER_TYPES:
+        return _to_float_kernel(source)
     if pair == ("float", "int"):
-        return _float_to_int
+        return _float_to_int_kernel
     if pair == ("int", "bool"):
         return lambda operands, _: (np.asarray(operands[0] != 0, bool), None)
     if pair == ("bool", "int"):
         return lambda operands, _: (operands[0].astype(np.int64), None)
     if pair in (("int", "time"), ("time", "int")):
         least, greatest = bounds_of(target)
-        return lambda operands, _: exact.fitted(operands[0], least, greatest)
-    if pair in _MOMENTS:
-        return _moved(_MOMENTS[pair], target)
+        return lambda operands, _: exact.zero_out_of_bounds(operands[0], least, greatest)
+    if pair in _TIME_CASTS:
+        return _time_cast_kernel(_TIME_CASTS[pair], target)
     return None
 
 
-def _rescaled(source: DataType, target: DataType) -> Kernel:
-    places = scale_of(target) - scale_of(source)
+def _rescale_kernel(source: DataType, target: DataType) -> Kernel:
+    digits = scale_of(target) - scale_of(source)
     least, greatest = bounds_of(target)
-    if places >= 0:
-        return lambda operands, _: exact.fitted(exact.scaled(operands[0], places), least, greatest)
-    return lambda operands, _: exact.fitted(exact.rounded(operands[0], -places), least, greatest)
+    if digits >= 0:
+        return lambda operands, _: exact.zero_out_of_bounds(exact.scale_up(operands[0], digits), least, greatest)
+    return lambda operands, _: exact.zero_out_of_bounds(
+        exact.scale_down_half_away(operands[0], -digits), least, greatest
+    )
 
 
-def _to_float(source: DataType) -> Kernel:
+def _to_float_kernel(source: DataType) -> Kernel:
     scale = scale_of(source)
-    slowly = by_value(lambda values: cast(values[0], source, FLOAT), (source,), FLOAT)
+    slowly = python_kernel(lambda values: cast(values[0], source, FLOAT), (source,), FLOAT)
 
-    def run(operands: Sequence[Data], valid: Bools | None) -> Result:
+    def run(operands: Sequence[ColumnData], valid: Bools | None) -> KernelResult:
         (data,) = operands
         if data.dtype != object:
             if not scale:
@@ -73,13 +77,13 @@ def _to_float(source: DataType) -> Kernel:
     return run
 
 
-def _float_to_int(operands: Sequence[Data], _valid: Bools | None) -> Result:
+def _float_to_int_kernel(operands: Sequence[ColumnData], _valid: Bools | None) -> KernelResult:
     """Ties to the even number."""
     whole = np.rint(operands[0])
-    out = ~((whole >= -(2.0**63)) & (whole < 2.0**63))
-    if not out.any():
+    is_out_of_range = ~((whole >= -(2.0**63)) & (whole < 2.0**63))
+    if not is_out_of_range.any():
         return whole.astype(np.int64), None
-    return np.where(out, 0.0, whole).astype(np.int64), out
+    return np.where(is_out_of_range, 0.0, whole).astype(np.int64), is_out_of_range
 
 
 def _days(microseconds: Array) -> Array:
@@ -88,16 +92,16 @@ def _days(microseconds: Array) -> Array:
 
 _MICROSECOND: Final = np.array([TICKS_PER_MICROSECOND])
 _DAY: Final = np.array([MICROSECONDS_PER_DAY])
-_MOMENTS: Final[dict[tuple[str, str], Callable[[Array], Array]]] = {
+_TIME_CASTS: Final[dict[tuple[str, str], Callable[[Array], Array]]] = {
     ("time", "timestamp"): lambda a: a >> 10,
     ("time", "date"): lambda a: _days(a >> 10),
     ("timestamp", "date"): _days,
-    ("timestamp", "time"): lambda a: exact.multiplied(a, _MICROSECOND),
-    ("date", "timestamp"): lambda a: exact.multiplied(a, _DAY),
-    ("date", "time"): lambda a: exact.multiplied(exact.multiplied(a, _DAY), _MICROSECOND),
+    ("timestamp", "time"): lambda a: exact.multiply(a, _MICROSECOND),
+    ("date", "timestamp"): lambda a: exact.multiply(a, _DAY),
+    ("date", "time"): lambda a: exact.multiply(exact.multiply(a, _DAY), _MICROSECOND),
 }
 
 
-def _moved(compute: Callable[[Any], Array], target: DataType) -> Kernel:
+def _time_cast_kernel(compute: Callable[[Any], Array], target: DataType) -> Kernel:
     least, greatest = bounds_of(target)
-    return lambda operands, _: exact.fitted(compute(operands[0]), least, greatest)
+    return lambda operands, _: exact.zero_out_of_bounds(compute(operands[0]), least, greatest)

@@ -6,121 +6,138 @@ from functools import reduce
 import numpy as np
 
 from smile.columns import values as v
-from smile.columns.knowledge import Masks, Ranges
-from smile.columns.values import Array, Bools, Values
-from smile.kernels.expressions.logic import compared
+from smile.columns.knowledge import MaskColumn, RangeColumn
+from smile.columns.values import Array, Bools, ValueColumn
+from smile.kernels.expressions.column_functions import ColumnFunction, is_less
+from smile.kernels.expressions.logic import possible_truths
 from smile.kernels.expressions.operands import (
-    NEVER,
-    ONLY,
-    PERHAPS,
+    ALWAYS_NULL,
+    MAYBE_NULL,
+    NEVER_NULL,
     TRUE,
     Operand,
     as_mask,
     as_range,
-    either,
-    end_without,
-    mask,
-    points,
-    ranges,
-    without,
+    canonical_mask,
+    canonical_ranges,
+    end_null_where,
+    is_single_valued,
+    null_where,
+    select_end,
 )
-from smile.kernels.expressions.plain import Plain, less
 
-Choice = Callable[[Sequence[Operand]], Ranges]
-Better = Callable[[Array, Array], Bools]
+ChoiceFunction = Callable[[Sequence[Operand]], RangeColumn]
+IsBetter = Callable[[Array, Array], Bools]
 
 
 def _greater(a: Array, b: Array) -> Bools:
-    return less(b, a)
+    return is_less(b, a)
 
 
-def _extreme(ends: Sequence[tuple[Values | None, Bools]], better: Better, lenient: bool = False) -> Values | None:
+def _best_end(
+    ends: Sequence[tuple[ValueColumn | None, Bools]], better: IsBetter, skips_missing: bool = False
+) -> ValueColumn | None:
     """Of those ends that take part the best. One that is missing is beyond all others, or `lenient` passed over."""
-    found: Values | None = None
+    best: ValueColumn | None = None
     count = len(ends[0][1])
     seen, missing = np.zeros(count, bool), np.zeros(count, bool)
     for end, takes_part in ends:
         if end is None:
             missing |= takes_part
             continue
-        there = takes_part if end.valid is None else takes_part & end.valid
-        missing |= takes_part & ~there
-        if found is None:
-            found = end
+        has_end = takes_part if end.valid is None else takes_part & end.valid
+        missing |= takes_part & ~has_end
+        if best is None:
+            best = end
         else:
-            found = v.where(there & (~seen | better(end.data, found.data)), Values(end.data), Values(found.data))
-        seen = seen | there
-    if found is None:
+            best = v.where(
+                has_end & (~seen | better(end.data, best.data)), ValueColumn(end.data), ValueColumn(best.data)
+            )
+        seen = seen | has_end
+    if best is None:
         return None
-    return Values(found.data, seen if lenient else seen & ~missing)
+    return ValueColumn(best.data, seen if skips_missing else seen & ~missing)
 
 
-def hull(args: Sequence[Ranges], reached: Sequence[Bools]) -> tuple[Values | None, Values | None, Array | None]:
+def hull(
+    args: Sequence[RangeColumn], possible: Sequence[Bools]
+) -> tuple[ValueColumn | None, ValueColumn | None, Array | None]:
     """Both ends, and whether it may be NULL, of those reached: in every row one at least."""
-    valued = [r if a.nulls is None else r & (a.nulls != ONLY) for a, r in zip(args, reached, strict=True)]
-    lo = _extreme([(a.lo, t) for a, t in zip(args, valued, strict=True)], less)
-    hi = _extreme([(a.hi, t) for a, t in zip(args, valued, strict=True)], _greater)
-    nullable = [r & (a.nulls != NEVER) for a, r in zip(args, reached, strict=True) if a.nulls is not None]
+    can_have_value = [
+        r if a.nulls is None else r & (a.nulls != ALWAYS_NULL) for a, r in zip(args, possible, strict=True)
+    ]
+    lo = _best_end([(a.lo, t) for a, t in zip(args, can_have_value, strict=True)], is_less)
+    hi = _best_end([(a.hi, t) for a, t in zip(args, can_have_value, strict=True)], _greater)
+    nullable = [r & (a.nulls != NEVER_NULL) for a, r in zip(args, possible, strict=True) if a.nulls is not None]
     if not nullable:
         return lo, hi, None
-    empty = ~reduce(np.logical_or, valued)
-    perhaps = np.where(reduce(np.logical_or, nullable), np.uint8(PERHAPS), np.uint8(NEVER))
-    return lo, hi, np.where(empty, np.uint8(ONLY), perhaps)
+    is_always_null = ~reduce(np.logical_or, can_have_value)
+    null_codes = np.where(reduce(np.logical_or, nullable), np.uint8(MAYBE_NULL), np.uint8(NEVER_NULL))
+    return lo, hi, np.where(is_always_null, np.uint8(ALWAYS_NULL), null_codes)
 
 
-def _everywhere(count: int) -> Bools:
+def _all_true(count: int) -> Bools:
     return np.ones(count, bool)
 
 
-def coalesce(now: Plain) -> Choice:
-    def run(operands: Sequence[Operand]) -> Ranges:
+def coalesce(now_function: ColumnFunction) -> ChoiceFunction:
+    def run(operands: Sequence[Operand]) -> RangeColumn:
         args = [as_range(o) for o in operands]
         if args[0].nulls is None and args[0].now.valid is None:
             return args[0]
-        open_ = _everywhere(len(args[0]))
+        can_continue = _all_true(len(args[0]))
         reached = []
         for arg in args:
-            reached.append(open_)
-            open_ = open_ & (arg.null_codes() != NEVER)
+            reached.append(can_continue)
+            can_continue = can_continue & (arg.null_codes() != NEVER_NULL)
         lo, hi, nulls = hull(args, reached)
-        nulls = None if nulls is None else np.where((nulls != ONLY) & ~open_, np.uint8(NEVER), nulls)
-        return ranges(now([a.now for a in args]), lo, hi, nulls)
+        nulls = None if nulls is None else np.where((nulls != ALWAYS_NULL) & ~can_continue, np.uint8(NEVER_NULL), nulls)
+        return canonical_ranges(now_function([a.now for a in args]), lo, hi, nulls)
 
     return run
 
 
-def nullif(now: Plain) -> Choice:
-    def run(operands: Sequence[Operand]) -> Ranges:
+def nullif(now_function: ColumnFunction) -> ChoiceFunction:
+    def run(operands: Sequence[Operand]) -> RangeColumn:
         value, other = (as_range(o) for o in operands)
-        codes = value.null_codes()
-        same = compared("=", value, other) & np.uint8(TRUE) != 0
-        sure = same & points(value) & points(other) & (other.null_codes() == NEVER)
-        only = (codes == ONLY) | sure
-        nulls = np.where(only, np.uint8(ONLY), np.where(same, np.uint8(PERHAPS), codes))
-        found = now([value.now, other.now])
-        if not only.any():
-            return ranges(found, value.lo, value.hi, nulls)
-        return ranges(without(found, only), end_without(value.lo, only), end_without(value.hi, only), nulls)
+        null_codes = value.null_codes()
+        can_be_equal = possible_truths("=", value, other) & np.uint8(TRUE) != 0
+        always_equal = (
+            can_be_equal & is_single_valued(value) & is_single_valued(other) & (other.null_codes() == NEVER_NULL)
+        )
+        is_always_null = (null_codes == ALWAYS_NULL) | always_equal
+        nulls = np.where(
+            is_always_null, np.uint8(ALWAYS_NULL), np.where(can_be_equal, np.uint8(MAYBE_NULL), null_codes)
+        )
+        now_values = now_function([value.now, other.now])
+        if not is_always_null.any():
+            return canonical_ranges(now_values, value.lo, value.hi, nulls)
+        return canonical_ranges(
+            null_where(now_values, is_always_null),
+            end_null_where(value.lo, is_always_null),
+            end_null_where(value.hi, is_always_null),
+            nulls,
+        )
 
     return run
 
 
-def extreme(now: Plain, greatest: bool) -> Choice:
+def greatest_or_least(now_function: ColumnFunction, greatest: bool) -> ChoiceFunction:
     """NULLs are passed over: only those that cannot be NULL are sure to take part."""
-    better = _greater if greatest else less
+    better = _greater if greatest else is_less
 
-    def run(operands: Sequence[Operand]) -> Ranges:
+    def run(operands: Sequence[Operand]) -> RangeColumn:
         args = [as_range(o) for o in operands]
-        lo, hi, nulls = hull(args, [_everywhere(len(args[0]))] * len(args))
-        sure = [a.null_codes() == NEVER for a in args]
-        any_sure = reduce(np.logical_or, sure)
-        near = [(a.lo if greatest else a.hi, s) for a, s in zip(args, sure, strict=True)]
-        inner = _extreme(near, better, lenient=True)
+        lo, hi, nulls = hull(args, [_all_true(len(args[0]))] * len(args))
+        never_null = [a.null_codes() == NEVER_NULL for a in args]
+        any_never_null = reduce(np.logical_or, never_null)
+        inner_ends = [(a.lo if greatest else a.hi, s) for a, s in zip(args, never_null, strict=True)]
+        inner = _best_end(inner_ends, better, skips_missing=True)
         outer = lo if greatest else hi
-        chosen = either(any_sure, inner, outer)
+        chosen = select_end(any_never_null, inner, outer)
         lo, hi = (chosen, hi) if greatest else (lo, chosen)
-        nulls = None if nulls is None else np.where(any_sure, np.uint8(NEVER), nulls)
-        return ranges(now([a.now for a in args]), lo, hi, nulls)
+        nulls = None if nulls is None else np.where(any_never_null, np.uint8(NEVER_NULL), nulls)
+        return canonical_ranges(now_function([a.now for a in args]), lo, hi, nulls)
 
     return run
 
@@ -131,40 +148,40 @@ def extreme(now: Plain, greatest: bool) -> Choice:
 class _Branches:
     """Which branches may be taken, and which is at present."""
 
-    def __init__(self, conditions: Sequence[Masks], count: int) -> None:
-        open_, undecided = _everywhere(count), _everywhere(count)
-        self.reached: list[Bools] = []
+    def __init__(self, conditions: Sequence[MaskColumn], count: int) -> None:
+        is_undecided, is_now_undecided = _all_true(count), _all_true(count)
+        self.possible: list[Bools] = []
         self.current: list[Bools] = []
         for condition in conditions:
-            reached = open_ & (condition.possible & np.uint8(TRUE) != 0)
-            taken = reached & (condition.now == TRUE) & undecided
-            self.reached.append(reached)
-            self.current.append(taken)
-            undecided = undecided & ~taken
-            open_ = open_ & (condition.possible != TRUE)
-        self.reached.append(open_)
-        self.current.append(undecided)
+            can_be_taken = is_undecided & (condition.possible & np.uint8(TRUE) != 0)
+            is_taken_now = can_be_taken & (condition.now == TRUE) & is_now_undecided
+            self.possible.append(can_be_taken)
+            self.current.append(is_taken_now)
+            is_now_undecided = is_now_undecided & ~is_taken_now
+            is_undecided = is_undecided & (condition.possible != TRUE)
+        self.possible.append(is_undecided)
+        self.current.append(is_now_undecided)
 
 
-def case(conditions: Sequence[Operand], results: Sequence[Operand]) -> Ranges:
+def case(conditions: Sequence[Operand], results: Sequence[Operand]) -> RangeColumn:
     """`results` has one more: what is taken if no condition is true."""
     branches = _Branches([as_mask(c) for c in conditions], len(results[0]))
     args = [as_range(r) for r in results]
-    lo, hi, nulls = hull(args, branches.reached)
+    lo, hi, nulls = hull(args, branches.possible)
     now = args[-1].now
-    for arg, taken in zip(args[:-1], branches.current, strict=False):
-        now = v.where(taken, arg.now, now)
-    if nulls is not None and (only := nulls == ONLY).any():
-        now = without(now, only)
-    return ranges(now, lo, hi, nulls)
+    for arg, is_taken_now in zip(args[:-1], branches.current, strict=False):
+        now = v.where(is_taken_now, arg.now, now)
+    if nulls is not None and (is_always_null := nulls == ALWAYS_NULL).any():
+        now = null_where(now, is_always_null)
+    return canonical_ranges(now, lo, hi, nulls)
 
 
-def case_of_booleans(conditions: Sequence[Operand], results: Sequence[Operand]) -> Masks:
+def boolean_case(conditions: Sequence[Operand], results: Sequence[Operand]) -> MaskColumn:
     branches = _Branches([as_mask(c) for c in conditions], len(results[0]))
     masks = [as_mask(r) for r in results]
     possible = np.zeros(len(masks[0]), np.uint8)
     now = masks[-1].now
-    for result, reached, taken in zip(masks, branches.reached, branches.current, strict=True):
-        possible = np.where(reached, possible | result.possible, possible)
-        now = np.where(taken, result.now, now)
-    return mask(possible, now)
+    for result, can_be_taken, is_taken_now in zip(masks, branches.possible, branches.current, strict=True):
+        possible = np.where(can_be_taken, possible | result.possible, possible)
+        now = np.where(is_taken_now, result.now, now)
+    return canonical_mask(possible, now)

@@ -12,40 +12,40 @@ import numpy as np
 
 from smile import limits
 from smile.algebra import mmpl, trees
-from smile.algebra.coercions import cast, cast_is_monotone
-from smile.algebra.functions_base import EITHER, NEITHER, UP, Signature
-from smile.algebra.scalars import COMPARISONS, SCALARS, resolve, type_of
+from smile.algebra.coercions import cast, is_monotone_cast
+from smile.algebra.functions_base import INCREASING, MONOTONE, NOT_MONOTONE, Signature
+from smile.algebra.scalars import COMPARISONS, SCALAR_FUNCTIONS, resolve_signature, type_of
 from smile.algebra.types import BOOL, NULL, DataType
 from smile.columns import knowledge as k, values as v
-from smile.columns.knowledge import Column, Kind, Masks, Ranges
-from smile.columns.values import Values
-from smile.kernels.expressions import choices, corners, images, logic, plain
-from smile.kernels.expressions.by_rows import by_rows, call_by_rows
-from smile.kernels.expressions.by_value import python_of
+from smile.columns.knowledge import ColumnKind, KnowledgeColumn, MaskColumn, RangeColumn
+from smile.columns.values import ValueColumn
+from smile.kernels.expressions import choices, column_functions, corners, logic, monotone_ranges
 from smile.kernels.expressions.casts import cast_kernel, is_injective
-from smile.kernels.expressions.images import Image
-from smile.kernels.expressions.logic import BITS
-from smile.kernels.expressions.operands import Operand, domain_of, operand_of, ranges
+from smile.kernels.expressions.logic import TRUTH_BITS
+from smile.kernels.expressions.monotone_ranges import KnowledgeFunction
+from smile.kernels.expressions.operands import Operand, canonical_ranges, domain_ends, to_operand
+from smile.kernels.expressions.python_kernels import to_python
+from smile.kernels.expressions.row_by_row import evaluate_row_by_row, row_by_row_function
 from smile.kernels.layout import Layout
+from smile.knowledge.cell_knowledge import CellKnowledge
 from smile.knowledge.comparison import NULL_TESTS
-from smile.knowledge.known import Known
-from smile.knowledge.transfer import collected
+from smile.knowledge.transfer import operand_from_values
 
 
 @dataclass(frozen=True)
-class Batch:
+class InputColumns:
     """The columns that an expression is computed of."""
 
-    fixed: Mapping[str, Values]
-    columns: Mapping[str, Column]
+    fixed: Mapping[str, ValueColumn]
+    columns: Mapping[str, KnowledgeColumn]
     count: int
 
 
 @dataclass(frozen=True)
-class Node:
+class ExpressionNode:
     """A part of an expression. One that is `exact` gives Values; else a Boolean gives Masks, and all others Ranges."""
 
-    run: Callable[[Batch], Operand]
+    run: Callable[[InputColumns], Operand]
     exact: bool
     data: DataType
     constant: bool = False
@@ -56,188 +56,194 @@ class Expression:
     """`kind` is exact if it is made of fixed columns alone."""
 
     expr: mmpl.Expr
-    kind: Kind
+    kind: ColumnKind
     data: DataType
     layout: Layout
-    bottoms: Mapping[str, Known]
-    run: Callable[[Batch], Column] = field(repr=False)
+    bottoms: Mapping[str, CellKnowledge]
+    run: Callable[[InputColumns], KnowledgeColumn] = field(repr=False)
 
-    def __call__(self, fixed: Mapping[str, Values], columns: Mapping[str, Column], count: int) -> Column:
-        return self.run(Batch(fixed, columns, count))
+    def __call__(
+        self, fixed: Mapping[str, ValueColumn], columns: Mapping[str, KnowledgeColumn], count: int
+    ) -> KnowledgeColumn:
+        return self.run(InputColumns(fixed, columns, count))
 
 
-def compile_expression(expr: mmpl.Expr, layout: Layout, bottoms: Mapping[str, Known]) -> Expression:
+def compile_expression(expr: mmpl.Expr, layout: Layout, bottoms: Mapping[str, CellKnowledge]) -> Expression:
     types = layout.types
     data = type_of(expr, types)
     names = trees.columns_in(expr)
     exact = all(c in layout.fixed for c in names)
-    kind: Kind = "exact" if exact else "mask" if data == BOOL else "object" if data.name == "relation" else "range"
+    kind: ColumnKind = (
+        "exact" if exact else "mask" if data == BOOL else "object" if data.name == "relation" else "range"
+    )
     if all(types[c].name != "relation" and _is_representable(c, layout, bottoms) for c in names):
-        node = _Compiler(layout, bottoms).node(expr)
+        node = _Compiler(layout, bottoms).compile_node(expr)
         assert node.exact == exact, "knowledge of NULL's own type is never asked for"
         return Expression(expr, kind, data, layout, bottoms, node.run)
 
-    def run(batch: Batch) -> Column:
-        columns = {c: batch.fixed[c] if c in layout.fixed else batch.columns[c] for c in names}
-        return by_rows(expr, columns, types, bottoms, kind, data, batch.count)
+    def run(inputs: InputColumns) -> KnowledgeColumn:
+        columns = {c: inputs.fixed[c] if c in layout.fixed else inputs.columns[c] for c in names}
+        return evaluate_row_by_row(expr, columns, types, bottoms, kind, data, inputs.count)
 
     return Expression(expr, kind, data, layout, bottoms, run)
 
 
-def _is_representable(name: str, layout: Layout, bottoms: Mapping[str, Known]) -> bool:
+def _is_representable(name: str, layout: Layout, bottoms: Mapping[str, CellKnowledge]) -> bool:
     """Whether the ends of the column's domain, if it may be asked for, are values of the column's type."""
     if name in layout.fixed or layout.evolving[name].kind != "latest":
         return True
     data = layout.evolving[name].data
-    for end in domain_of(bottoms[name]):
-        if end is not None and python_of(v.of_python([end], data).data, data) != [end]:
+    for end in domain_ends(bottoms[name]):
+        if end is not None and to_python(v.from_python([end], data).data, data) != [end]:
             return False
     return True
 
 
-_COUNTED_MAX: Final = 6
+_ENUMERATED_OPERANDS_MAX: Final = 6
 """With no more operands than this, all combinations of what is possible of them are within `combinations_max`."""
-assert limits.combinations_max >= 3**_COUNTED_MAX
+assert limits.combinations_max >= 3**_ENUMERATED_OPERANDS_MAX
 
 
 class _Compiler:
-    def __init__(self, layout: Layout, bottoms: Mapping[str, Known]) -> None:
+    def __init__(self, layout: Layout, bottoms: Mapping[str, CellKnowledge]) -> None:
         self.layout, self.bottoms = layout, bottoms
 
-    def node(self, expr: mmpl.Expr) -> Node:
+    def compile_node(self, expr: mmpl.Expr) -> ExpressionNode:
         match expr:
-            case mmpl.Column(name):
+            case mmpl.ColumnRef(name):
                 return self._column(name)
             case mmpl.Constant():
                 return _constant(expr)
             case mmpl.Call(name, args):
-                return self._call(name, [self.node(a) for a in args])
+                return self._call(name, [self.compile_node(a) for a in args])
             case mmpl.Cast():
-                return _cast(self.node(expr.arg), expr.type)
+                return _cast(self.compile_node(expr.arg), expr.type)
             case mmpl.Case(branches, otherwise):
-                conditions = [self.node(c) for c, _ in branches]
-                return _case(conditions, [*(self.node(r) for _, r in branches), self.node(otherwise)])
+                conditions = [self.compile_node(c) for c, _ in branches]
+                return _case(conditions, [*(self.compile_node(r) for _, r in branches), self.compile_node(otherwise)])
         raise AssertionError(expr)
 
-    def _column(self, name: str) -> Node:
+    def _column(self, name: str) -> ExpressionNode:
         if name in self.layout.fixed:
-            return Node(lambda batch: batch.fixed[name], True, self.layout.fixed[name])
+            return ExpressionNode(lambda batch: batch.fixed[name], True, self.layout.fixed[name])
         evolving, bottom = self.layout.evolving[name], self.bottoms[name]
         data = evolving.data
         if evolving.kind in ("range", "mask"):
-            return Node(lambda batch: batch.columns[name], False, data)  # type: ignore[return-value,arg-type]
-        return Node(lambda batch: operand_of(batch.columns[name], bottom, data), False, data)
+            return ExpressionNode(lambda batch: batch.columns[name], False, data)  # type: ignore[return-value,arg-type]
+        return ExpressionNode(lambda batch: to_operand(batch.columns[name], bottom, data), False, data)
 
-    def _call(self, name: str, args: list[Node]) -> Node:
-        signature = resolve(name, tuple(a.data for a in args))
+    def _call(self, name: str, args: list[ExpressionNode]) -> ExpressionNode:
+        signature = resolve_signature(name, tuple(a.data for a in args))
         assert signature is not None, "types have been checked"
         if name in COMPARISONS and args[0].exact and args[1].constant and args[0].data.name in ("string", "bytes"):
-            word = args[1].run(Batch({}, {}, 1))
-            if isinstance(word, Values) and word.valid is None:
-                return _applied(plain.against(name, word.data[0]), args[:1], BOOL)  # type: ignore[arg-type]
-        function = _plain if all(a.exact for a in args) else _image
-        return _applied(function(name, signature), args, signature.result)
+            word = args[1].run(InputColumns({}, {}, 1))
+            if isinstance(word, ValueColumn) and word.valid is None:
+                return _apply(column_functions.comparison_with_text(name, word.data[0]), args[:1], BOOL)  # type: ignore[arg-type]
+        function = _column_function if all(a.exact for a in args) else _knowledge_function
+        return _apply(function(name, signature), args, signature.result)
 
 
-def _applied(function: Image, args: list[Node], result: DataType) -> Node:
+def _apply(function: KnowledgeFunction, args: list[ExpressionNode], result: DataType) -> ExpressionNode:
     exact = all(a.exact for a in args)
     if all(a.constant for a in args):
-        once = Batch({}, {}, 1)
-        return _repeated(function([a.run(once) for a in args]), result)
+        once = InputColumns({}, {}, 1)
+        return _constant_node(function([a.run(once) for a in args]), result)
     if len(args) == 1:
-        one = args[0].run
-        return Node(lambda batch: function((one(batch),)), exact, result)
+        run_argument = args[0].run
+        return ExpressionNode(lambda batch: function((run_argument(batch),)), exact, result)
     if len(args) == 2:
         a, b = (arg.run for arg in args)
-        return Node(lambda batch: function((a(batch), b(batch))), exact, result)
+        return ExpressionNode(lambda batch: function((a(batch), b(batch))), exact, result)
     runs = [a.run for a in args]
-    return Node(lambda batch: function([run(batch) for run in runs]), exact, result)
+    return ExpressionNode(lambda batch: function([run(batch) for run in runs]), exact, result)
 
 
-def _constant(expr: mmpl.Constant) -> Node:
-    return _repeated(v.of_python([expr.value], expr.type), expr.type)
+def _constant(expr: mmpl.Constant) -> ExpressionNode:
+    return _constant_node(v.from_python([expr.value], expr.type), expr.type)
 
 
-def _repeated(one: Operand, data: DataType) -> Node:
-    assert isinstance(one, Values)
-    make = plain.repeated(one)
-    return Node(lambda batch: make(batch.count), True, data, constant=True)
+def _constant_node(value: Operand, data: DataType) -> ExpressionNode:
+    assert isinstance(value, ValueColumn)
+    make = column_functions.repeat_row(value)
+    return ExpressionNode(lambda batch: make(batch.count), True, data, constant=True)
 
 
-def _plain(name: str, signature: Signature) -> Image:
-    return plain.plain(name, signature)  # type: ignore[return-value]  # all operands are Values
+def _column_function(name: str, signature: Signature) -> KnowledgeFunction:
+    return column_functions.column_function(name, signature)  # type: ignore[return-value]  # all operands are Values
 
 
-def _image(name: str, signature: Signature) -> Image:
+def _knowledge_function(name: str, signature: Signature) -> KnowledgeFunction:
     """The function on knowledge."""
     args, result = signature.args, signature.result
-    now = plain.plain(name, signature)
+    now = column_functions.column_function(name, signature)
     if args[0] == BOOL:
-        if len(args) > _COUNTED_MAX and name not in ("and", "or"):
-            return call_by_rows(name, args, result)
-        return logic.of_one(name) if len(args) == 1 else logic.folded(name)
+        if len(args) > _ENUMERATED_OPERANDS_MAX and name not in ("and", "or"):
+            return row_by_row_function(name, args, result)
+        return logic.unary_function(name) if len(args) == 1 else logic.associative_function(name)
     if name in COMPARISONS:
-        return logic.comparison(name)
+        return logic.comparison_function(name)
     if name in NULL_TESTS:
-        return logic.null_test(name, now)
+        return logic.null_test_function(name, now)
     match name:
-        case "coalesce" if len(args) <= _COUNTED_MAX:
+        case "coalesce" if len(args) <= _ENUMERATED_OPERANDS_MAX:
             return choices.coalesce(now)
-        case "greatest" | "least" if len(args) <= _COUNTED_MAX:
-            return choices.extreme(now, name == "greatest")
+        case "greatest" | "least" if len(args) <= _ENUMERATED_OPERANDS_MAX:
+            return choices.greatest_or_least(now, name == "greatest")
         case "nullif":
             return choices.nullif(now)
-    scalar = SCALARS[name]
+    scalar = SCALAR_FUNCTIONS[name]
     if not scalar.strict:
-        return call_by_rows(name, args, result)
-    compute = plain.kernel(name, signature)
+        return row_by_row_function(name, args, result)
+    compute = column_functions.strict_kernel(name, signature)
     if name in ("*", "/"):
-        return corners.Corners(compute, name == "/")
+        return corners.ProductFunction(compute, name == "/")
     if name == "abs":
-        return corners.Absolute(compute)
-    if EITHER in scalar.growth:
-        return call_by_rows(name, args, result)
-    return images.directed(scalar, signature, compute)
+        return corners.AbsoluteFunction(compute)
+    if MONOTONE in scalar.monotonicity:
+        return row_by_row_function(name, args, result)
+    return monotone_ranges.monotone_function(scalar, signature, compute)
 
 
-def _cast(arg: Node, target: DataType) -> Node:
+def _cast(arg: ExpressionNode, target: DataType) -> ExpressionNode:
     source = arg.data
     if source == target:
         return arg
     if source == NULL:
-        return _repeated(v.of_python([None], target), target)
+        return _constant_node(v.from_python([None], target), target)
     compute = cast_kernel(source, target)
     if arg.exact:
-        return _applied(plain.strict(compute), [arg], target)  # type: ignore[arg-type]  # the operand is Values
+        return _apply(column_functions.strict_function(compute), [arg], target)  # type: ignore[arg-type]  # the operand is Values
     if source == BOOL:
-        return _applied(_cast_of_truths(target), [arg], target)
-    growth = UP if cast_is_monotone(source, target) else NEITHER
-    image = images.Directed(compute, (growth,), target, source.name == "string", injective=is_injective(source, target))
-    return _applied(image, [arg], target)
+        return _apply(_boolean_cast(target), [arg], target)
+    growth = INCREASING if is_monotone_cast(source, target) else NOT_MONOTONE
+    image = monotone_ranges.MonotoneFunction(
+        compute, (growth,), target, source.name == "string", is_injective=is_injective(source, target)
+    )
+    return _apply(image, [arg], target)
 
 
-def _cast_of_truths(target: DataType) -> Image:
+def _boolean_cast(target: DataType) -> KnowledgeFunction:
     """Of what is possible of a Boolean there are so few sets that each is a row of a table."""
-    sets = [frozenset(t for t, bit in BITS.items() if possible & bit) for possible in range(8)]
-    cells = [collected(frozenset(cast(t, BOOL, target) for t in s or (None,)), target, None) for s in sets]
-    table = k.of_points(cells, "range", target)
-    now = v.of_python([cast(min(s, key=str), BOOL, target) if len(s) == 1 else None for s in sets], target)
-    assert isinstance(table, Ranges)
+    sets = [frozenset(t for t, bit in TRUTH_BITS.items() if possible & bit) for possible in range(8)]
+    cells = [operand_from_values(frozenset(cast(t, BOOL, target) for t in s or (None,)), target, None) for s in sets]
+    table = k.from_points(cells, "range", target)
+    now = v.from_python([cast(min(s, key=str), BOOL, target) if len(s) == 1 else None for s in sets], target)
+    assert isinstance(table, RangeColumn)
 
-    def run(operands: Sequence[Operand]) -> Ranges:
+    def run(operands: Sequence[Operand]) -> RangeColumn:
         (arg,) = operands
-        assert isinstance(arg, Masks)
-        found = table.take(np.minimum(arg.possible, 7))
-        return ranges(now.take(np.minimum(arg.now, 7)), found.lo, found.hi, found.nulls)
+        assert isinstance(arg, MaskColumn)
+        selected = table.take(np.minimum(arg.possible, 7))
+        return canonical_ranges(now.take(np.minimum(arg.now, 7)), selected.lo, selected.hi, selected.nulls)
 
     return run
 
 
-def _case(conditions: list[Node], results: list[Node]) -> Node:
+def _case(conditions: list[ExpressionNode], results: list[ExpressionNode]) -> ExpressionNode:
     data = results[-1].data
     nodes = [*conditions, *results]
     count = len(conditions)
     if all(n.exact for n in nodes):
-        return _applied(lambda found: plain.chosen(found[:count], found[count:]), nodes, data)  # type: ignore[arg-type]
-    choose = choices.case_of_booleans if data == BOOL else choices.case
-    return _applied(lambda found: choose(found[:count], found[count:]), nodes, data)
+        return _apply(lambda found: column_functions.select_case(found[:count], found[count:]), nodes, data)  # type: ignore[arg-type]
+    choose = choices.boolean_case if data == BOOL else choices.case
+    return _apply(lambda found: choose(found[:count], found[count:]), nodes, data)

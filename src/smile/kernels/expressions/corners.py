@@ -1,6 +1,6 @@
 """Ranges under functions that grow either way: their extremes are at the corners of the operands' box, or at zero.
 
-`smile.knowledge.corners` says where it is cut. Where a corner is undefined nothing is known, unless there is no other.
+`smile.knowledge.range_arithmetic` says where it is cut. Where a corner is undefined nothing is known, unless there is no other.
 """
 
 from collections.abc import Sequence
@@ -10,176 +10,187 @@ from typing import Any
 
 import numpy as np
 
-from smile.columns.knowledge import Ranges
-from smile.columns.values import Array, Bools, Values
-from smile.kernels.expressions.images import corner
-from smile.kernels.expressions.numbers import Kernel
+from smile.columns.knowledge import RangeColumn
+from smile.columns.values import Array, Bools, ValueColumn
+from smile.kernels.expressions.arithmetic_kernels import Kernel
+from smile.kernels.expressions.monotone_ranges import value_at_corner
 from smile.kernels.expressions.operands import (
-    NEVER,
-    ONLY,
-    PERHAPS,
+    ALWAYS_NULL,
+    MAYBE_NULL,
+    NEVER_NULL,
     Operand,
     as_range,
-    either,
-    points,
-    ranges,
+    canonical_ranges,
+    is_single_valued,
+    null_where,
+    select_end,
     strict_nulls,
-    without,
 )
 
 
-class _Extremes:
+class _RangeBuilder:
     """The least and the greatest of several columns, some rows of which are beyond all numbers."""
 
     def __init__(self, count: int) -> None:
-        self.lo: Values | None = None
-        self.hi: Values | None = None
+        self.lo: ValueColumn | None = None
+        self.hi: ValueColumn | None = None
         self.seen = np.zeros(count, bool)
-        self.below = np.zeros(count, bool)
-        self.above = np.zeros(count, bool)
+        self.is_unbounded_below = np.zeros(count, bool)
+        self.is_unbounded_above = np.zeros(count, bool)
 
     def add(self, data: Array, there: Bools) -> None:
         if self.lo is None or self.hi is None:
-            self.lo = self.hi = Values(data)
+            self.lo = self.hi = ValueColumn(data)
         else:
-            fresh = there & ~self.seen
-            self.lo = Values(np.where(fresh | (there & (data < self.lo.data)), data, self.lo.data))
-            self.hi = Values(np.where(fresh | (there & (data > self.hi.data)), data, self.hi.data))
+            is_first = there & ~self.seen
+            self.lo = ValueColumn(np.where(is_first | (there & (data < self.lo.data)), data, self.lo.data))
+            self.hi = ValueColumn(np.where(is_first | (there & (data > self.hi.data)), data, self.hi.data))
         self.seen = self.seen | there
 
-    def range(self, now: Values, args: Sequence[Ranges], bad: Bools) -> Ranges:
+    def build(self, now: ValueColumn, args: Sequence[RangeColumn], undefined: Bools) -> RangeColumn:
         """What the function may become of these operands, being undefined at some corners."""
-        codes = strict_nulls(args)
-        none = np.zeros(len(bad), bool) if codes is None else codes == ONLY
-        bad = bad & ~none
-        only = none | (bad & reduce(np.logical_and, map(points, args)))
-        maybe = bad if codes is None else bad | (codes == PERHAPS)
-        nulls = np.where(only, np.uint8(ONLY), np.where(maybe, np.uint8(PERHAPS), np.uint8(NEVER)))
-        if only.any():
-            now = without(now, only)
+        null_codes = strict_nulls(args)
+        is_null_operand = np.zeros(len(undefined), bool) if null_codes is None else null_codes == ALWAYS_NULL
+        undefined = undefined & ~is_null_operand
+        is_always_null = is_null_operand | (undefined & reduce(np.logical_and, map(is_single_valued, args)))
+        may_be_null = undefined if null_codes is None else undefined | (null_codes == MAYBE_NULL)
+        nulls = np.where(
+            is_always_null, np.uint8(ALWAYS_NULL), np.where(may_be_null, np.uint8(MAYBE_NULL), np.uint8(NEVER_NULL))
+        )
+        if is_always_null.any():
+            now = null_where(now, is_always_null)
         if self.lo is None or self.hi is None:
-            return ranges(now, None, None, nulls)
-        kept = self.seen & ~(bad | only)
-        lo, hi = Values(self.lo.data, kept & ~self.below), Values(self.hi.data, kept & ~self.above)
-        return ranges(now, lo, hi, nulls)
+            return canonical_ranges(now, None, None, nulls)
+        has_bounds = self.seen & ~(undefined | is_always_null)
+        lo, hi = (
+            ValueColumn(self.lo.data, has_bounds & ~self.is_unbounded_below),
+            ValueColumn(self.hi.data, has_bounds & ~self.is_unbounded_above),
+        )
+        return canonical_ranges(now, lo, hi, nulls)
 
 
 @dataclass(frozen=True)
-class Corners:
+class ProductFunction:
     """`*` and `/`: the extremes are at the corners of the operands' box. A quotient by what may be zero is unknown."""
 
     compute: Kernel
-    division: bool
+    is_division: bool
 
-    def __call__(self, operands: Sequence[Operand]) -> Ranges:
+    def __call__(self, operands: Sequence[Operand]) -> RangeColumn:
         a, b = (as_range(o) for o in operands)
-        found = None
+        result = None
         if b.lo is b.hi and b.lo is not None:
-            found = _by_point(self.compute, a, b, b.lo)
-        elif a.lo is a.hi and a.lo is not None and not self.division:
-            found = _by_point(lambda operands, valid: self.compute(operands[::-1], valid), b, a, a.lo)
-        return self._carefully(a, b) if found is None else found
+            result = _times_exact_factor(self.compute, a, b, b.lo)
+        elif a.lo is a.hi and a.lo is not None and not self.is_division:
+            result = _times_exact_factor(lambda operands, valid: self.compute(operands[::-1], valid), b, a, a.lo)
+        return self._from_all_corners(a, b) if result is None else result
 
-    def _carefully(self, a: Ranges, b: Ranges) -> Ranges:
+    def _from_all_corners(self, a: RangeColumn, b: RangeColumn) -> RangeColumn:
         count = len(a)
-        now, _ = corner(self.compute, (a.now, b.now))
-        bad = self._by_zero(b) if self.division else np.zeros(count, bool)
-        found = _Extremes(count)
-        tried: list[tuple[Values | None, Values | None]] = []
+        now, _ = value_at_corner(self.compute, (a.now, b.now))
+        is_undefined = self._can_be_zero(b) if self.is_division else np.zeros(count, bool)
+        builder = _RangeBuilder(count)
+        tried: list[tuple[ValueColumn | None, ValueColumn | None]] = []
         for x, x_sign in ((a.lo, -1), (a.hi, 1)):
             for y, y_sign in ((b.lo, -1), (b.hi, 1)):
                 if x is not None and y is not None:
                     if any(x is p and y is q for p, q in tried) and x.valid is None and y.valid is None:
                         continue
                     tried.append((x, y))
-                bad = bad | self._corner(found, x, x_sign, y, y_sign, now.data.dtype)
-        return found.range(now, (a, b), bad)
+                is_undefined = is_undefined | self._add_corner(builder, x, x_sign, y, y_sign, now.data.dtype)
+        return builder.build(now, (a, b), is_undefined)
 
-    def _corner(
-        self, found: _Extremes, x: Values | None, x_sign: int, y: Values | None, y_sign: int, dtype: np.dtype[Any]
+    def _add_corner(
+        self,
+        builder: _RangeBuilder,
+        x: ValueColumn | None,
+        x_sign: int,
+        y: ValueColumn | None,
+        y_sign: int,
+        dtype: np.dtype[Any],
     ) -> Bools:
         """Takes one corner into account; where it is undefined."""
-        count = len(found.seen)
+        count = len(builder.seen)
         undefined = np.zeros(count, bool)
-        there = np.zeros(count, bool)
+        has_corner = np.zeros(count, bool)
         if x is not None and y is not None:
-            value, bad = corner(self.compute, (x, y))
-            there = x.there() & y.there()
+            value, bad = value_at_corner(self.compute, (x, y))
+            has_corner = x.is_valid() & y.is_valid()
             undefined = undefined if bad is None else bad
-            found.add(value.data, there)
+            builder.add(value.data, has_corner)
             if x.valid is None and y.valid is None:
                 return undefined
-        outside = ~there
-        product = _sign(x, x_sign, count) * _sign(y, y_sign, count)
-        vanishing = outside & (product == 0)
-        if self.division:
+        is_unbounded = ~has_corner
+        product = _end_sign(x, x_sign, count) * _end_sign(y, y_sign, count)
+        is_zero = is_unbounded & (product == 0)
+        if self.is_division:
             # Anything finite or not, divided by more than all numbers, is nothing.
-            vanishing = outside & (np.ones(count, bool) if y is None else y.nulls())
-        found.below = found.below | (outside & ~vanishing & (product < 0))
-        found.above = found.above | (outside & ~vanishing & (product > 0))
-        if vanishing.any():
-            found.add(np.zeros(count, dtype), vanishing)
+            is_zero = is_unbounded & (np.ones(count, bool) if y is None else y.is_null())
+        builder.is_unbounded_below = builder.is_unbounded_below | (is_unbounded & ~is_zero & (product < 0))
+        builder.is_unbounded_above = builder.is_unbounded_above | (is_unbounded & ~is_zero & (product > 0))
+        if is_zero.any():
+            builder.add(np.zeros(count, dtype), is_zero)
         return undefined
 
-    def _by_zero(self, b: Ranges) -> Bools:
-        found = np.ones(len(b), bool)
+    def _can_be_zero(self, b: RangeColumn) -> Bools:
+        can_be_zero = np.ones(len(b), bool)
         if b.lo is not None:
-            found &= b.lo.nulls() | (b.lo.data <= 0)
+            can_be_zero &= b.lo.is_null() | (b.lo.data <= 0)
         if b.hi is not None:
-            found &= b.hi.nulls() | (b.hi.data >= 0)
-        return found
+            can_be_zero &= b.hi.is_null() | (b.hi.data >= 0)
+        return can_be_zero
 
 
-def _by_point(compute: Kernel, a: Ranges, b: Ranges, factor: Values) -> Ranges | None:
+def _times_exact_factor(compute: Kernel, a: RangeColumn, b: RangeColumn, factor: ValueColumn) -> RangeColumn | None:
     """By an exact number: its sign says which end goes where. None if there is an overflow, or a zero."""
     if (factor.data == 0).any():
         return None
-    now, bad_now = corner(compute, (a.now, b.now))
-    ends: list[Values | None] = []
+    now, bad_now = value_at_corner(compute, (a.now, b.now))
+    ends: list[ValueColumn | None] = []
     for end in (a.lo, a.hi):
-        found, bad = None, None
+        product, undefined = None, None
         if end is a.now and factor is b.now:
-            found, bad = now, bad_now
+            product, undefined = now, bad_now
         elif end is not None:
-            found, bad = corner(compute, (end, factor))
-        if bad is not None:
+            product, undefined = value_at_corner(compute, (end, factor))
+        if undefined is not None:
             return None
-        ends.append(found)
+        ends.append(product)
     lo, hi = ends
-    down = factor.data < 0
-    if down.any():
-        lo, hi = either(down, hi, lo), either(down, lo, hi)
-    return ranges(now, lo, hi, strict_nulls((a, b)))
+    is_negative = factor.data < 0
+    if is_negative.any():
+        lo, hi = select_end(is_negative, hi, lo), select_end(is_negative, lo, hi)
+    return canonical_ranges(now, lo, hi, strict_nulls((a, b)))
 
 
-def _sign(end: Values | None, beyond: int, count: int) -> Array:
+def _end_sign(end: ValueColumn | None, unbounded_sign: int, count: int) -> Array:
     if end is None:
-        return np.full(count, beyond, np.int64)
-    found = (end.data > 0).astype(np.int64) - (end.data < 0).astype(np.int64)
-    return found if end.valid is None else np.where(end.valid, found, beyond)
+        return np.full(count, unbounded_sign, np.int64)
+    signs = (end.data > 0).astype(np.int64) - (end.data < 0).astype(np.int64)
+    return signs if end.valid is None else np.where(end.valid, signs, unbounded_sign)
 
 
 @dataclass(frozen=True)
-class Absolute:
+class AbsoluteFunction:
     """The distance from zero: nothing is the least of it wherever zero is possible."""
 
     compute: Kernel
 
-    def __call__(self, operands: Sequence[Operand]) -> Ranges:
+    def __call__(self, operands: Sequence[Operand]) -> RangeColumn:
         arg = as_range(operands[0])
         count = len(arg)
-        now, _ = corner(self.compute, (arg.now,))
-        bad = np.zeros(count, bool)
-        found = _Extremes(count)
-        around = np.ones(count, bool)
+        now, _ = value_at_corner(self.compute, (arg.now,))
+        is_undefined = np.zeros(count, bool)
+        builder = _RangeBuilder(count)
+        can_be_zero = np.ones(count, bool)
         for end, sign in ((arg.lo, -1), (arg.hi, 1)):
             if end is None:
-                found.above[:] = True
+                builder.is_unbounded_above[:] = True
                 continue
-            size, undefined = corner(self.compute, (end,))
-            bad = bad if undefined is None else bad | undefined
-            found.add(size.data, end.there())
-            found.above |= end.nulls()
-            around &= end.nulls() | (end.data >= 0 if sign > 0 else end.data <= 0)
-        found.add(np.zeros(count, now.data.dtype), around)
-        return found.range(now, (arg,), bad)
+            magnitude, undefined = value_at_corner(self.compute, (end,))
+            is_undefined = is_undefined if undefined is None else is_undefined | undefined
+            builder.add(magnitude.data, end.is_valid())
+            builder.is_unbounded_above |= end.is_null()
+            can_be_zero &= end.is_null() | (end.data >= 0 if sign > 0 else end.data <= 0)
+        builder.add(np.zeros(count, now.data.dtype), can_be_zero)
+        return builder.build(now, (arg,), is_undefined)

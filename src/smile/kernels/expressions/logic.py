@@ -13,66 +13,66 @@ import numpy as np
 from smile.algebra.functions_base import Signature
 from smile.algebra.scalars import evaluate
 from smile.algebra.types import BOOL, Value
-from smile.columns.knowledge import Masks, Ranges
-from smile.columns.values import Array, Bools, Values
+from smile.columns.knowledge import MaskColumn, RangeColumn
+from smile.columns.values import Array, Bools, ValueColumn
+from smile.kernels.expressions.column_functions import COMPARISON_FUNCTIONS, is_at_least, is_equal, is_less
 from smile.kernels.expressions.operands import (
+    ALWAYS_NULL,
     FALSE,
-    NEVER,
+    NEVER_NULL,
     NULL,
-    ONLY,
     TRUE,
     Operand,
     as_mask,
     as_range,
-    mask,
-    truths,
+    canonical_mask,
+    truth_bits,
 )
-from smile.kernels.expressions.plain import COMPARE, at_least, equal, less
 
-BITS: dict[Value, int] = {True: TRUE, False: FALSE, None: NULL}
+TRUTH_BITS: dict[Value, int] = {True: TRUE, False: FALSE, None: NULL}
 
 
 # ── functions of Booleans ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @lru_cache(maxsize=64)
-def _table(name: str, arity: int) -> Array:
+def _truth_table(name: str, arity: int) -> Array:
     """What is possible of a function, by what is possible of its operands, three bits each."""
     signature = Signature((BOOL,) * arity, BOOL)
-    found = np.zeros(8**arity, np.uint8)
+    table = np.zeros(8**arity, np.uint8)
     for operands in product(range(8), repeat=arity):
-        at = 0
+        index = 0
         for possible in operands:
-            at = at * 8 + possible
-        sets = [[t for t, bit in BITS.items() if possible & bit] for possible in operands]
+            index = index * 8 + possible
+        sets = [[t for t, bit in TRUTH_BITS.items() if possible & bit] for possible in operands]
         for values in product(*sets):
-            found[at] |= BITS[evaluate(name, values, signature)]
-    return found
+            table[index] |= TRUTH_BITS[evaluate(name, values, signature)]
+    return table
 
 
-def of_one(name: str) -> Callable[[Sequence[Operand]], Masks]:
-    table = _table(name, 1)
+def unary_function(name: str) -> Callable[[Sequence[Operand]], MaskColumn]:
+    table = _truth_table(name, 1)
 
-    def run(operands: Sequence[Operand]) -> Masks:
+    def run(operands: Sequence[Operand]) -> MaskColumn:
         (a,) = map(as_mask, operands)
-        return mask(table.take(a.possible, mode="clip"), table.take(a.now, mode="clip"))
+        return canonical_mask(table.take(a.possible, mode="clip"), table.take(a.now, mode="clip"))
 
     return run
 
 
-def folded(name: str) -> Callable[[Sequence[Operand]], Masks]:
+def associative_function(name: str) -> Callable[[Sequence[Operand]], MaskColumn]:
     """Of two, or of more by an associative function."""
-    table = _table(name, 2)
+    table = _truth_table(name, 2)
 
-    def both(a: Array, b: Array) -> Array:
+    def combine(a: Array, b: Array) -> Array:
         return table.take(a << np.uint8(3) | b, mode="clip")
 
-    def run(operands: Sequence[Operand]) -> Masks:
+    def run(operands: Sequence[Operand]) -> MaskColumn:
         first, *rest = map(as_mask, operands)
         possible, now = first.possible, first.now
         for other in rest:
-            possible, now = both(possible, other.possible), both(now, other.now)
-        return mask(possible, now)
+            possible, now = combine(possible, other.possible), combine(now, other.now)
+        return canonical_mask(possible, now)
 
     return run
 
@@ -80,40 +80,40 @@ def folded(name: str) -> Callable[[Sequence[Operand]], Masks]:
 # ── comparisons of ranges ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def comparison(name: str) -> Callable[[Sequence[Operand]], Masks]:
-    compare = COMPARE[name]
+def comparison_function(name: str) -> Callable[[Sequence[Operand]], MaskColumn]:
+    compare = COMPARISON_FUNCTIONS[name]
 
-    def run(operands: Sequence[Operand]) -> Masks:
+    def run(operands: Sequence[Operand]) -> MaskColumn:
         a, b = map(as_range, operands)
         now = compare(a.now.data, b.now.data).view(np.uint8)
         codes = np.uint8(FALSE) - now
         for value in (a.now, b.now):
             if value.valid is not None:
                 codes = np.where(value.valid, codes, np.uint8(NULL))
-        return mask(compared(name, a, b), codes)
+        return canonical_mask(possible_truths(name, a, b), codes)
 
     return run
 
 
-def compared(name: str, a: Ranges, b: Ranges) -> Array:
+def possible_truths(name: str, a: RangeColumn, b: RangeColumn) -> Array:
     """The truths that are possible."""
     if name in ("=", "<>"):
-        holds = _both(_related(at_least, a.hi, b.lo), _related(at_least, b.hi, a.lo))
-        fails = _apart(a, b)
+        holds = _and(_can_hold(is_at_least, a.hi, b.lo), _can_hold(is_at_least, b.hi, a.lo))
+        fails = _can_differ(a, b)
     elif name in ("<", ">="):
-        holds, fails = _related(less, a.lo, b.hi), _related(at_least, a.hi, b.lo)
+        holds, fails = _can_hold(is_less, a.lo, b.hi), _can_hold(is_at_least, a.hi, b.lo)
     else:
-        holds, fails = _related(less, b.lo, a.hi), _related(at_least, b.hi, a.lo)
+        holds, fails = _can_hold(is_less, b.lo, a.hi), _can_hold(is_at_least, b.hi, a.lo)
     if name in (">=", "<=", "<>"):
         holds, fails = fails, holds
-    found = _bits(holds, fails, len(a))
+    truths = _bits(holds, fails, len(a))
     for nulls in (a.nulls, b.nulls):
         if nulls is not None:
-            found = np.where(nulls != NEVER, found | np.uint8(NULL), found)
+            truths = np.where(nulls != NEVER_NULL, truths | np.uint8(NULL), truths)
     for nulls in (a.nulls, b.nulls):
         if nulls is not None:
-            found = np.where(nulls == ONLY, np.uint8(NULL), found)
-    return found
+            truths = np.where(nulls == ALWAYS_NULL, np.uint8(NULL), truths)
+    return truths
 
 
 def _bits(holds: Bools | None, fails: Bools | None, count: int) -> Array:
@@ -126,63 +126,65 @@ def _bits(holds: Bools | None, fails: Bools | None, count: int) -> Array:
     return holds.view(np.uint8) + (fails.view(np.uint8) << np.uint8(1))
 
 
-def _related(relation: Callable[[Array, Array], Bools], a: Values | None, b: Values | None) -> Bools | None:
+def _can_hold(relation: Callable[[Array, Array], Bools], a: ValueColumn | None, b: ValueColumn | None) -> Bools | None:
     """Where the two ends may be so related; where one is missing they may. None: everywhere."""
     if a is None or b is None:
         return None
-    found = relation(a.data, b.data)
+    can_hold = relation(a.data, b.data)
     if a.valid is not None:
-        found = found | ~a.valid
+        can_hold = can_hold | ~a.valid
     if b.valid is not None and b.valid is not a.valid:
-        found = found | ~b.valid
-    return found
+        can_hold = can_hold | ~b.valid
+    return can_hold
 
 
-def _both(a: Bools | None, b: Bools | None) -> Bools | None:
+def _and(a: Bools | None, b: Bools | None) -> Bools | None:
     return b if a is None else a if b is None else a & b
 
 
-def _apart(a: Ranges, b: Ranges) -> Bools | None:
+def _can_differ(a: RangeColumn, b: RangeColumn) -> Bools | None:
     """Where the two are not surely one and the same value. None: everywhere."""
     if a.lo is None or a.hi is None or b.lo is None or b.hi is None:
         return None
-    same = equal(a.lo.data, b.lo.data)
+    is_same = is_equal(a.lo.data, b.lo.data)
     for x, y in ((a.lo, a.hi), (b.lo, b.hi)):
         if x is not y:
-            same = same & equal(x.data, y.data)
+            is_same = is_same & is_equal(x.data, y.data)
     for end in (a.lo, a.hi, b.lo, b.hi):
         if end.valid is not None:
-            same = same & end.valid
-    return ~same
+            is_same = is_same & end.valid
+    return ~is_same
 
 
 # ── tests for NULL ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def null_test(name: str, now: Callable[[Sequence[Values]], Values]) -> Callable[[Sequence[Operand]], Masks]:
+def null_test_function(
+    name: str, now_function: Callable[[Sequence[ValueColumn]], ValueColumn]
+) -> Callable[[Sequence[Operand]], MaskColumn]:
     """`now` is the test on plain values."""
     negated = name in ("is null", "is not distinct from")
-    possible = _not_null if name in ("is null", "is not null") else _distinct
+    possible = _possible_not_null if name in ("is null", "is not null") else _possible_distinct
 
-    def run(operands: Sequence[Operand]) -> Masks:
+    def run(operands: Sequence[Operand]) -> MaskColumn:
         args = [as_range(o) for o in operands]
         holds, fails = possible(args)
         if negated:
             holds, fails = fails, holds
-        return mask(_bits(holds, fails, len(args[0])), truths(now([a.now for a in args])))
+        return canonical_mask(_bits(holds, fails, len(args[0])), truth_bits(now_function([a.now for a in args])))
 
     return run
 
 
-def _not_null(args: list[Ranges]) -> tuple[Bools, Bools]:
-    codes = args[0].null_codes()
-    return codes != ONLY, codes != NEVER
+def _possible_not_null(args: list[RangeColumn]) -> tuple[Bools, Bools]:
+    null_codes = args[0].null_codes()
+    return null_codes != ALWAYS_NULL, null_codes != NEVER_NULL
 
 
-def _distinct(args: list[Ranges]) -> tuple[Bools, Bools]:
+def _possible_distinct(args: list[RangeColumn]) -> tuple[Bools, Bools]:
     a, b = args
-    equality = compared("=", a, b)
+    equality = possible_truths("=", a, b)
     x, y = a.null_codes(), b.null_codes()
-    one = ((x != NEVER) & (y != ONLY)) | ((x != ONLY) & (y != NEVER))
-    both = (x != NEVER) & (y != NEVER)
-    return (equality & FALSE != 0) | one, (equality & TRUE != 0) | both
+    can_one_be_null = ((x != NEVER_NULL) & (y != ALWAYS_NULL)) | ((x != ALWAYS_NULL) & (y != NEVER_NULL))
+    can_both_be_null = (x != NEVER_NULL) & (y != NEVER_NULL)
+    return (equality & FALSE != 0) | can_one_be_null, (equality & TRUE != 0) | can_both_be_null

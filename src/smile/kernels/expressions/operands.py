@@ -11,143 +11,149 @@ import numpy as np
 
 from smile.algebra.types import BOOL, DataType
 from smile.columns import knowledge as k, values as v
-from smile.columns.knowledge import Column, Kind, Latests, Masks, Objects, Ranges
-from smile.columns.values import Array, Bools, Values
-from smile.kernels.expressions.plain import constant, equal
-from smile.knowledge.cells import as_operand, range_of
-from smile.knowledge.known import Known
-from smile.knowledge.nested import Nested
+from smile.columns.knowledge import ColumnKind, KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
+from smile.columns.values import Array, Bools, ValueColumn
+from smile.kernels.expressions.column_functions import constant_column, is_equal
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.cells import to_operand_in_domain, to_range
+from smile.knowledge.nested import NestedRelation
 from smile.knowledge.range import MAYBE, Range
-from smile.knowledge.transfer import unknown
+from smile.knowledge.transfer import unknown_operand
 
-Operand = Values | Ranges | Masks
+Operand = ValueColumn | RangeColumn | MaskColumn
 
 TRUE, FALSE, NULL = 1, 2, 4
 """The truths of a mask."""
 ANY = TRUE | FALSE | NULL
-NEVER, PERHAPS, ONLY = range(3)
+NEVER_NULL, MAYBE_NULL, ALWAYS_NULL = range(3)
 """Whether a range may be NULL, as columns say it: that of a strict function is the greatest of its operands'."""
 
 
-def as_range(operand: Operand) -> Ranges:
+def as_range(operand: Operand) -> RangeColumn:
     """Of anything but a Boolean."""
-    if isinstance(operand, Ranges):
+    if isinstance(operand, RangeColumn):
         return operand
-    assert isinstance(operand, Values)
+    assert isinstance(operand, ValueColumn)
     valid = operand.valid
-    nulls = None if valid is None else np.where(valid, np.uint8(NEVER), np.uint8(ONLY))
-    return Ranges(operand, operand, operand, nulls)
+    nulls = None if valid is None else np.where(valid, np.uint8(NEVER_NULL), np.uint8(ALWAYS_NULL))
+    return RangeColumn(operand, operand, operand, nulls)
 
 
-def as_mask(operand: Operand) -> Masks:
+def as_mask(operand: Operand) -> MaskColumn:
     """Of a Boolean."""
-    if isinstance(operand, Masks):
+    if isinstance(operand, MaskColumn):
         return operand
-    assert isinstance(operand, Values)
-    codes = truths(operand)
-    return Masks(codes, codes)
+    assert isinstance(operand, ValueColumn)
+    codes = truth_bits(operand)
+    return MaskColumn(codes, codes)
 
 
-def truths(values: Values) -> Array:
+def truth_bits(values: ValueColumn) -> Array:
     """Of Booleans, the bit that each is in a mask."""
-    found = np.uint8(FALSE) - values.data.view(np.uint8)
-    return found if values.valid is None else np.where(values.valid, found, np.uint8(NULL))
+    bits = np.uint8(FALSE) - values.data.view(np.uint8)
+    return bits if values.valid is None else np.where(values.valid, bits, np.uint8(NULL))
 
 
-def mask(possible: Array, now: Array) -> Masks:
+def canonical_mask(possible: Array, now: Array) -> MaskColumn:
     """What can be but one thing is that now."""
-    return Masks(possible, np.where(possible & (possible - np.uint8(1)), now, possible))
+    return MaskColumn(possible, np.where(possible & (possible - np.uint8(1)), now, possible))
 
 
-def ranges(now: Values, lo: Values | None, hi: Values | None, nulls: Array | None) -> Ranges:
+def canonical_ranges(
+    now: ValueColumn, lo: ValueColumn | None, hi: ValueColumn | None, nulls: Array | None
+) -> RangeColumn:
     """Canonical, if only that `now` is not yet what is known for good is missing to that."""
     if nulls is not None and not nulls.any():
         nulls = None
     if lo is not None and hi is not None:
-        final = equal(lo.data, hi.data)
-        for valid in (lo.valid, hi.valid, None if nulls is None else nulls == NEVER):
+        final = is_equal(lo.data, hi.data)
+        for valid in (lo.valid, hi.valid, None if nulls is None else nulls == NEVER_NULL):
             final = final if valid is None else final & valid
         stale = (
-            final & ~equal(now.data, lo.data) if now.valid is None else final & ~(equal(now.data, lo.data) & now.valid)
+            final & ~is_equal(now.data, lo.data)
+            if now.valid is None
+            else final & ~(is_equal(now.data, lo.data) & now.valid)
         )
         if stale.any():
             now = v.where(stale, lo, now)
-    return Ranges(now, lo, hi, nulls)
+    return RangeColumn(now, lo, hi, nulls)
 
 
-def points(operand: Ranges) -> Bools:
+def is_single_valued(operand: RangeColumn) -> Bools:
     """Where there is but one value possible, beside NULL perhaps."""
     lo, hi = operand.lo, operand.hi
     if lo is None or hi is None:
         return np.zeros(len(operand), bool)
     if lo is hi:
-        return lo.there()
-    return equal(lo.data, hi.data) & lo.there() & hi.there()
+        return lo.is_valid()
+    return is_equal(lo.data, hi.data) & lo.is_valid() & hi.is_valid()
 
 
-def strict_nulls(operands: Sequence[Ranges]) -> Array | None:
+def strict_nulls(operands: Sequence[RangeColumn]) -> Array | None:
     """Whether a function may be NULL for want of an operand."""
-    found = None
+    null_codes = None
     for operand in operands:
         if operand.nulls is not None:
-            found = operand.nulls if found is None else np.maximum(found, operand.nulls)
-    return found
+            null_codes = operand.nulls if null_codes is None else np.maximum(null_codes, operand.nulls)
+    return null_codes
 
 
-def without(values: Values, where: Bools) -> Values:
+def null_where(values: ValueColumn, where: Bools) -> ValueColumn:
     """The same values, none where it says so."""
-    return Values(values.data, values.there() & ~where)
+    return ValueColumn(values.data, values.is_valid() & ~where)
 
 
-def end_without(end: Values | None, where: Bools) -> Values | None:
-    return None if end is None else without(end, where)
+def end_null_where(end: ValueColumn | None, where: Bools) -> ValueColumn | None:
+    return None if end is None else null_where(end, where)
 
 
-def either(chosen: Bools, a: Values | None, b: Values | None) -> Values | None:
+def select_end(chosen: Bools, a: ValueColumn | None, b: ValueColumn | None) -> ValueColumn | None:
     """Row by row one of two ends."""
     if a is None or b is None:
-        return end_without(b, chosen) if a is None else without(a, ~chosen)
+        return end_null_where(b, chosen) if a is None else null_where(a, ~chosen)
     return v.where(chosen, a, b)
 
 
 # ── from columns ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def operand_of(column: Column, bottom: Known, data: DataType) -> Operand:
+def to_operand(column: KnowledgeColumn, bottom: CellKnowledge, data: DataType) -> Operand:
     """The column as expressions use it."""
-    if isinstance(column, Latests) and data != BOOL:
-        return _latest(column, bottom, data)
-    if isinstance(column, Latests | Objects):
-        kind: Kind = "mask" if data == BOOL else "range"
-        found = [_point(column, i, bottom, data) for i in range(len(column))]
-        made = k.of_points(found, kind, data)
-        assert isinstance(made, Ranges | Masks)
-        return made
+    if isinstance(column, LatestColumn) and data != BOOL:
+        return _latest_ranges(column, bottom, data)
+    if isinstance(column, LatestColumn | ObjectColumn):
+        kind: ColumnKind = "mask" if data == BOOL else "range"
+        points = [_point(column, i, bottom, data) for i in range(len(column))]
+        operand = k.from_points(points, kind, data)
+        assert isinstance(operand, RangeColumn | MaskColumn)
+        return operand
     return column
 
 
-def _point(column: Latests | Objects, index: int, bottom: Known, data: DataType) -> Known:
-    if isinstance(column, Objects) and column.points[index] is None:
-        return unknown(data, nullable=True, now=None)  # in rows nobody has heard of there need not be a point at all
-    return as_operand(column.known(index, data), bottom, data)
+def _point(column: LatestColumn | ObjectColumn, index: int, bottom: CellKnowledge, data: DataType) -> CellKnowledge:
+    if isinstance(column, ObjectColumn) and column.points[index] is None:
+        return unknown_operand(
+            data, nullable=True, now=None
+        )  # in rows nobody has heard of there need not be a point at all
+    return to_operand_in_domain(column.knowledge_at(index, data), bottom, data)
 
 
-def domain_of(bottom: Known) -> tuple[Any, Any]:
-    around = Range() if isinstance(bottom, Nested) else range_of(bottom)
+def domain_ends(bottom: CellKnowledge) -> tuple[Any, Any]:
+    around = Range() if isinstance(bottom, NestedRelation) else to_range(bottom)
     return around.lo, around.hi
 
 
-def _latest(column: Latests, bottom: Known, data: DataType) -> Ranges:
+def _latest_ranges(column: LatestColumn, bottom: CellKnowledge, data: DataType) -> RangeColumn:
     """Of a value that may be replaced only the column's domain is known."""
-    lo, hi = domain_of(bottom)
+    lo, hi = domain_ends(bottom)
     sealed, count = column.sealed, len(column)
-    open_ = np.uint8(k.NULLS.index(MAYBE))
+    open_code = np.uint8(k.NULLABILITY_BY_CODE.index(MAYBE))
     if not sealed.any():
-        ends = [None if end is None else constant(end, data)(count) for end in (lo, hi)]
-        return Ranges(column.now, ends[0], ends[1], np.full(count, open_, np.uint8))
+        ends = [None if end is None else constant_column(end, data)(count) for end in (lo, hi)]
+        return RangeColumn(column.now, ends[0], ends[1], np.full(count, open_code, np.uint8))
     value = column.value
-    closed = np.where(value.there(), np.uint8(NEVER), np.uint8(ONLY))
+    sealed_codes = np.where(value.is_valid(), np.uint8(NEVER_NULL), np.uint8(ALWAYS_NULL))
     if sealed.all():
-        return Ranges(value, value, value, closed if closed.any() else None)
-    ends = [v.where(sealed, value, constant(end, data)(count)) for end in (lo, hi)]
-    return Ranges(v.where(sealed, value, column.now), ends[0], ends[1], np.where(sealed, closed, open_))
+        return RangeColumn(value, value, value, sealed_codes if sealed_codes.any() else None)
+    ends = [v.where(sealed, value, constant_column(end, data)(count)) for end in (lo, hi)]
+    return RangeColumn(v.where(sealed, value, column.now), ends[0], ends[1], np.where(sealed, sealed_codes, open_code))

@@ -9,11 +9,11 @@ import numpy as np
 
 from smile.algebra.types import DataType
 from smile.columns import knowledge as k, masks
-from smile.columns.knowledge import Column, Masks
-from smile.columns.masks import Codes
-from smile.columns.values import Array, Bools, Values
-from smile.knowledge.cells import range_of
-from smile.knowledge.comparison import compare
+from smile.columns.knowledge import KnowledgeColumn, MaskColumn
+from smile.columns.masks import MaskCodes
+from smile.columns.values import Array, Bools, ValueColumn
+from smile.knowledge.cells import to_range
+from smile.knowledge.comparison import comparison_truths
 
 TRUE: Final = 1
 FALSE: Final = 2
@@ -32,53 +32,53 @@ CAN_NULL: Final = 4
 NOW_NULL: Final = 5
 """and that are."""
 
-PLAIN: Final = 3
-AWARE: Final = 6
+COUNTERS_PLAIN: Final = 3
+COUNTERS_NULL_AWARE: Final = 6
 """How many counters there are where NULL is false, and where it is told apart."""
 
 
-def of_codes(codes: Codes) -> Masks:
+def masks_from_codes(codes: MaskCodes) -> MaskColumn:
     """Masks of rows, which are never NULL."""
-    return Masks(codes & np.uint8(TRUE | FALSE), np.where(masks.shown(codes), np.uint8(TRUE), np.uint8(FALSE)))
+    return MaskColumn(codes & np.uint8(TRUE | FALSE), np.where(masks.is_shown(codes), np.uint8(TRUE), np.uint8(FALSE)))
 
 
-def both(a: Masks, b: Masks) -> Masks:
+def conjunction(a: MaskColumn, b: MaskColumn) -> MaskColumn:
     x, y = a.possible, b.possible
     null = ((x & NULL != 0) & (y & (TRUE | NULL) != 0)) | ((y & NULL != 0) & (x & (TRUE | NULL) != 0))
     possible = (x & y & TRUE) | ((x | y) & FALSE) | np.where(null, np.uint8(NULL), np.uint8(0))
     either = a.now | b.now
     now = np.where(either & FALSE, FALSE, np.where(either & NULL, NULL, TRUE))
-    return Masks(possible.astype(np.uint8), now.astype(np.uint8))
+    return MaskColumn(possible.astype(np.uint8), now.astype(np.uint8))
 
 
-def negated(a: Masks) -> Masks:
-    return Masks(_swapped(a.possible), _swapped(a.now))
+def negation(a: MaskColumn) -> MaskColumn:
+    return MaskColumn(_swap_truths(a.possible), _swap_truths(a.now))
 
 
-def _swapped(bits: Array) -> Array:
+def _swap_truths(bits: Array) -> Array:
     return ((bits & TRUE) << 1) | ((bits & FALSE) >> 1) | (bits & NULL)
 
 
-def filtered(found: Masks) -> Codes:
+def as_filter(truths: MaskColumn) -> MaskCodes:
     """As a restriction sees it: NULL is false."""
-    possible = found.possible
-    return masks.of((possible & TRUE) != 0, (possible & (FALSE | NULL)) != 0, found.now == TRUE)
+    possible = truths.possible
+    return masks.pack_codes((possible & TRUE) != 0, (possible & (FALSE | NULL)) != 0, truths.now == TRUE)
 
 
-def compared(name: Literal["=", "<="], a: Column, b: Column, data: DataType) -> Masks:
+def compare_columns(name: Literal["=", "<="], a: KnowledgeColumn, b: KnowledgeColumn, data: DataType) -> MaskColumn:
     """With NULL for NULL. Where one of them evolves, row by row."""
-    if isinstance(a, Values) and isinstance(b, Values):
+    if isinstance(a, ValueColumn) and isinstance(b, ValueColumn):
         holds = a.same(b) if name == "=" else a.data <= b.data
-        found = np.where(a.there() & b.there(), np.where(holds, TRUE, FALSE), NULL).astype(np.uint8)
-        return Masks(found, found)
+        truth_bits = np.where(a.is_valid() & b.is_valid(), np.where(holds, TRUE, FALSE), NULL).astype(np.uint8)
+        return MaskColumn(truth_bits, truth_bits)
     bits = {True: TRUE, False: FALSE, None: NULL}
     possible, now = np.zeros(len(a), np.uint8), np.zeros(len(a), np.uint8)
     for i in range(len(a)):
-        x, y = range_of(k.known(a, i, data)), range_of(k.known(b, i, data))
-        truths = compare(name, x, y)
+        x, y = to_range(k.knowledge_at(a, i, data)), to_range(k.knowledge_at(b, i, data))
+        truths = comparison_truths(name, x, y)
         possible[i] = sum(bits[t] for t in truths)
         now[i] = possible[i] if len(truths) == 1 else bits[_holds(name, x.now, y.now)]
-    return Masks(possible, now)
+    return MaskColumn(possible, now)
 
 
 def _holds(name: str, a: Any, b: Any) -> bool | None:
@@ -88,28 +88,30 @@ def _holds(name: str, a: Any, b: Any) -> bool | None:
 # ── counting ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def counted(codes: Codes) -> Array:
+def counter_increments(codes: MaskCodes) -> Array:
     """Of rows or pairs what each adds to the counters; nothing where nobody has heard of it."""
-    return np.stack([masks.stays(codes), masks.live(codes), masks.shown(codes)], axis=1).astype(np.int64)
+    return np.stack(
+        [masks.is_permanently_shown(codes), masks.can_be_shown(codes), masks.is_shown(codes)], axis=1
+    ).astype(np.int64)
 
 
-def counted_aware(found: Masks, heard: Bools) -> Array:
-    possible, now = found.possible, found.now
+def null_aware_increments(truths: MaskColumn, present: Bools) -> Array:
+    possible, now = truths.possible, truths.now
     parts = (
         possible == TRUE, possible & TRUE != 0, now == TRUE,
         possible & FALSE == 0, possible & NULL != 0, now == NULL,
     )  # fmt: skip
-    return np.stack([p & heard for p in parts], axis=1).astype(np.int64)
+    return np.stack([p & present for p in parts], axis=1).astype(np.int64)
 
 
-def any_of(counts: Array, more: Bools) -> Masks:
+def has_match(counts: Array, can_gain_match: Bools) -> MaskColumn:
     """Whether there is a match; `more`: one nobody has heard of may come."""
-    aware = counts.shape[1] == AWARE
-    there = counts > 0
-    can, must = there[:, CAN] | more, there[:, MUST if aware else SURE]
+    aware = counts.shape[1] == COUNTERS_NULL_AWARE
+    is_positive = counts > 0
+    can, must = is_positive[:, CAN] | can_gain_match, is_positive[:, MUST if aware else SURE]
     possible = np.where(can, TRUE, 0) | np.where(must, 0, FALSE)
-    now = np.where(there[:, NOW], TRUE, FALSE)
+    now = np.where(is_positive[:, NOW], TRUE, FALSE)
     if aware:
-        possible |= np.where((there[:, CAN_NULL] | more) & ~there[:, SURE], NULL, 0)
-        now = np.where(~there[:, NOW] & there[:, NOW_NULL], NULL, now)
-    return Masks(possible.astype(np.uint8), now.astype(np.uint8))
+        possible |= np.where((is_positive[:, CAN_NULL] | can_gain_match) & ~is_positive[:, SURE], NULL, 0)
+        now = np.where(~is_positive[:, NOW] & is_positive[:, NOW_NULL], NULL, now)
+    return MaskColumn(possible.astype(np.uint8), now.astype(np.uint8))

@@ -1,0 +1,291 @@
+"""MMPL from Lark's tree, from the leaves up. Every node built here has the span of its text; an operator's is its own
+line, without its input."""
+
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, Literal as OneOf, cast
+
+from lark import Token, v_args
+from lark.tree import Meta
+from lark.visitors import Transformer_NonRecursive
+
+from smile import limits
+from smile.algebra import mmpl, types
+from smile.algebra.coercions import parse_interval, parse_literal
+from smile.algebra.printer import JOIN_KEYWORDS
+from smile.algebra.types import DataType, Value
+from smile.errors import did_you_mean, error
+from smile.source import Span
+
+Names = tuple[str, ...]
+Pairs = tuple[tuple[str, str], ...]
+Field = tuple[str, DataType]
+Fields = tuple[Field, ...]
+Aggregates = tuple[tuple[str, mmpl.Aggregate], ...]
+Operator = Callable[[mmpl.Rel], mmpl.Rel]
+
+_JOIN_KINDS: Final = {text: kind for kind, text in JOIN_KEYWORDS.items()}
+
+
+# ── from the leaves up ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _with_span(build: Callable[..., Any], _rule: str, children: list[Any], meta: Meta) -> Any:
+    return build(Span(0, 0) if meta.empty else Span(meta.start_pos, meta.end_pos), *children)
+
+
+def _parse_value(text: str, data_type: DataType, span: Span) -> Value:
+    try:
+        return parse_literal(text, data_type)
+    except ValueError as problem:
+        raise error("E033", str(problem), span) from None
+
+
+def _parse_count(text: str, span: Span) -> int:
+    return cast(int, _parse_value(text, types.INT, span))
+
+
+def _parse_constant(text: str, data_type: DataType, span: Span) -> mmpl.Constant:
+    return mmpl.Constant(_parse_value(text, data_type, span), data_type, span=span)
+
+
+def _checked_decimal_type(span: Span, digits: int, scale: int) -> DataType:
+    if not (1 <= digits <= limits.decimal_digits_max and scale <= digits):
+        hint = f"A decimal has from 1 to {limits.decimal_digits_max} digits, of which 0 or more are behind the point."
+        raise error("E025", f"there is no type decimal({digits}, {scale})", span, hint)
+    return types.decimal_type(digits, scale)
+
+
+def _written_digits_and_scale(text: str) -> tuple[int, int]:
+    """The digits and scale a decimal needs as it is written."""
+    try:
+        _, digits, exponent = Decimal(text).as_tuple()
+    except InvalidOperation:
+        return 1, 0
+    if not isinstance(exponent, int):
+        return 1, 0
+    return max(len(digits) + max(exponent, 0), -exponent, 1), max(-exponent, 0)
+
+
+@v_args(wrapper=_with_span)
+class MmplBuilder(Transformer_NonRecursive[Token, Any]):
+    """One method a rule of the grammar, called with the rule's span and the values of its parts.
+
+    A rule without a method is the tuple of its parts.
+    """
+
+    def __default__(self, _rule: str, parts: list[Any], _meta: Meta) -> tuple[Any, ...]:
+        return tuple(parts)
+
+    def NAME(self, token: Token) -> str:
+        return str(token)
+
+    def QUOTED_NAME(self, token: Token) -> str:
+        return token[1:-1].replace('""', '"')
+
+    def STRING(self, token: Token) -> str:
+        return token[1:-1].replace("''", "'")
+
+    def interval(self, span: Span, text: str, unit: tuple[Token]) -> int:
+        try:
+            return parse_interval(text, unit[0])
+        except ValueError as problem:
+            raise error("E033", str(problem), span) from None
+
+    # statements
+
+    def program(self, _span: Span, *statements: object) -> mmpl.Program:
+        return mmpl.Program(
+            tuple(s for s in statements if isinstance(s, mmpl.StreamDef)),
+            tuple(s for s in statements if isinstance(s, mmpl.ViewDef)),
+            tuple(name for s in statements if isinstance(s, tuple) for name in s),
+        )
+
+    def stream(
+        self,
+        span: Span,
+        name: str,
+        tick: Field,
+        columns: Fields | None,
+        publisher_timed: tuple[()] | None,
+        *checks: mmpl.Expr,
+    ) -> mmpl.StreamDef:
+        if tick[1] != types.TIME:
+            raise error("E031", f"the key of a stream is a time, not {tick[1]}", span, f"Write {tick[0]}: time.")
+        return mmpl.StreamDef(name, tick[0], columns or (), checks, publisher_timed is not None, span=span)
+
+    def view(self, span: Span, name: str, body: mmpl.Rel) -> mmpl.ViewDef:
+        return mmpl.ViewDef(name, body, span=span)
+
+    def shared_view(self, span: Span, name: str, body: mmpl.Rel) -> mmpl.ViewDef:
+        return mmpl.ViewDef(name, body, shared=True, span=span)
+
+    def simple_type(self, span: Span, name: str) -> DataType:
+        known_types = {**types.SIMPLE_TYPES, "null": types.NULL}
+        if name not in known_types:
+            raise error("E025", f"unknown type {name}", span, did_you_mean(name, [*known_types, "decimal", "relation"]))
+        return known_types[name]
+
+    def decimal_type(self, span: Span, name: str, digits: str, scale: str) -> DataType:
+        if name != "decimal":
+            raise error("E025", f"{name} has no digits", span, "Only decimal(digits, scale) has.")
+        return _checked_decimal_type(span, _parse_count(digits, span), _parse_count(scale, span))
+
+    def relation_type(self, span: Span, name: str, columns: Fields | None) -> DataType:
+        if name != "relation":
+            raise error("E025", f"{name} has no columns", span, "Only relation{name: type, …} has.")
+        return types.relation_type(columns or ())
+
+    # relations
+
+    def apply(self, _span: Span, rel: mmpl.Rel, operator: Operator) -> mmpl.Rel:
+        return operator(rel)
+
+    def ref(self, span: Span, name: str) -> mmpl.Rel:
+        return mmpl.RelationRef(name, span=span)
+
+    def merge(self, span: Span, inputs: tuple[mmpl.Rel, ...]) -> mmpl.Rel:
+        return mmpl.Merge(inputs, span=span)
+
+    def union(self, span: Span, inputs: tuple[mmpl.Rel, ...]) -> mmpl.Rel:
+        return mmpl.Union(inputs, span=span)
+
+    def restrict(self, span: Span, predicate: mmpl.Expr) -> Operator:
+        return lambda rel: mmpl.Restrict(rel, predicate, span=span)
+
+    def project(self, span: Span, columns: Names) -> Operator:
+        return lambda rel: mmpl.Project(rel, columns, span=span)
+
+    def extend(self, span: Span, *assignments: tuple[str, mmpl.Expr]) -> Operator:
+        return lambda rel: mmpl.Extend(rel, assignments, span=span)
+
+    def rename(self, span: Span, *pairs: tuple[str, str]) -> Operator:
+        return lambda rel: mmpl.Rename(rel, pairs, span=span)
+
+    def pair(self, _span: Span, left: str, right: str | None) -> tuple[str, str]:
+        return left, left if right is None else right
+
+    def join(
+        self, span: Span, words: Names, right: mmpl.Rel, on: Pairs, null_aware: tuple[()] | None, when: mmpl.Expr | None
+    ) -> Operator:
+        kind = _JOIN_KINDS[" ".join(words)]
+        return lambda left: mmpl.Join(kind, left, right, on, when, None, null_aware is not None, span=span)
+
+    def match(
+        self,
+        span: Span,
+        right: mmpl.Rel,
+        on: Pairs,
+        null_aware: tuple[()] | None,
+        when: mmpl.Expr | None,
+        match_column: str,
+    ) -> Operator:
+        return lambda left: mmpl.Join("match", left, right, on, when, match_column, null_aware is not None, span=span)
+
+    def asof(self, span: Span, words: Names, right: mmpl.Rel, on: Pairs, left_tick: str, right_tick: str) -> Operator:
+        kind: OneOf["inner", "left"] = "left" if "LEFT" in words else "inner"
+        return lambda left: mmpl.Asof(kind, left, right, on, (left_tick, right_tick), span=span)
+
+    def summarize(self, span: Span, per: Names, aggregates: Aggregates) -> Operator:
+        return lambda rel: mmpl.Summarize(rel, per, aggregates, span=span)
+
+    def distinct(self, span: Span) -> Operator:
+        return lambda rel: mmpl.Distinct(rel, span=span)
+
+    def best(self, span: Span, k: str, *rest: Any) -> Operator:
+        *by, per = rest
+        row_count = _parse_count(k, span)
+        return lambda rel: mmpl.Best(rel, row_count, tuple(by), per, span=span)
+
+    def ascending(self, _span: Span, expr: mmpl.Expr) -> tuple[mmpl.Expr, bool]:
+        return expr, False
+
+    def descending(self, _span: Span, expr: mmpl.Expr) -> tuple[mmpl.Expr, bool]:
+        return expr, True
+
+    def tumble(self, span: Span, on: str, size: int) -> Operator:
+        return lambda rel: mmpl.Window("tumble", rel, on, size, span=span)
+
+    def hop(self, span: Span, on: str, slide: int, size: int) -> Operator:
+        return lambda rel: mmpl.Window("hop", rel, on, size, slide, span=span)
+
+    def last(self, span: Span, on: str, size: int) -> Operator:
+        return lambda rel: mmpl.Window("last", rel, on, size, span=span)
+
+    def unbounded(self, _span: Span) -> None:
+        return None
+
+    def over(self, span: Span, per: Names, by: str, extent: int | None, aggregates: Aggregates) -> Operator:
+        return lambda rel: mmpl.Over(rel, per, by, extent, aggregates, span=span)
+
+    def silence(self, span: Span, name: str, tick: str, per: Names, longer_than: int) -> Operator:
+        return lambda rel: mmpl.Silence(rel, name, tick, per, longer_than, span=span)
+
+    def aggregate(self, span: Span, function: tuple[Token], arg: mmpl.Expr) -> mmpl.Aggregate:
+        return mmpl.Aggregate(cast(mmpl.AggregateName, function[0].lower()), arg, span=span)
+
+    def count(self, span: Span, arg: mmpl.Expr | None = None) -> mmpl.Aggregate:
+        return mmpl.Aggregate("count", arg, span=span)
+
+    def count_distinct(self, span: Span, arg: mmpl.Expr) -> mmpl.Aggregate:
+        return mmpl.Aggregate("count_distinct", arg, span=span)
+
+    def group(self, span: Span, columns: Names) -> mmpl.Aggregate:
+        return mmpl.Aggregate("group", columns=columns, span=span)
+
+    # expressions
+
+    def operation(self, span: Span, *parts: mmpl.Expr | Token) -> mmpl.Expr:
+        """The words around the operands name the function: `is not null`."""
+        function = " ".join(p for p in parts if isinstance(p, Token)).lower()
+        return mmpl.Call(function, tuple(p for p in parts if isinstance(p, mmpl.Expr)), span=span)
+
+    def connective(self, span: Span, *parts: mmpl.Expr | Token) -> mmpl.Expr:
+        """A chain of one connective is one call."""
+        operands = tuple(p for p in parts if isinstance(p, mmpl.Expr))
+        return mmpl.Call(str(parts[1]).lower(), operands, span=span)
+
+    def neg(self, span: Span, arg: mmpl.Expr) -> mmpl.Expr:
+        return mmpl.Call("neg", (arg,), span=span)
+
+    def call(self, span: Span, function: str, *args: mmpl.Expr) -> mmpl.Expr:
+        return mmpl.Call(function, args, span=span)
+
+    def column(self, span: Span, name: str) -> mmpl.Expr:
+        return mmpl.ColumnRef(name, span=span)
+
+    def cast(self, span: Span, arg: mmpl.Expr, data_type: DataType) -> mmpl.Expr:
+        return mmpl.Cast(arg, data_type, span=span)
+
+    def case(self, span: Span, *parts: Any) -> mmpl.Expr:
+        *branches, otherwise = parts
+        return mmpl.Case(tuple(branches), otherwise, span=span)
+
+    def integer(self, span: Span, text: str) -> mmpl.Expr:
+        return _parse_constant(text, types.INT, span)
+
+    def negative_integer(self, span: Span, text: str) -> mmpl.Expr:
+        return _parse_constant(f"-{text}", types.INT, span)
+
+    def string(self, span: Span, text: str) -> mmpl.Expr:
+        return mmpl.Constant(text, types.STRING, span=span)
+
+    def boolean(self, span: Span, word: Token) -> mmpl.Expr:
+        return mmpl.Constant(word == "TRUE", types.BOOL, span=span)
+
+    def null(self, span: Span, data_type: DataType | None) -> mmpl.Expr:
+        return mmpl.Constant(None, data_type or types.NULL, span=span)
+
+    def decimal(self, span: Span, digits: str | None, scale: str | None, text: str) -> mmpl.Expr:
+        digits_and_scale = (
+            (_parse_count(digits, span), _parse_count(scale, span))
+            if digits and scale
+            else _written_digits_and_scale(text)
+        )
+        return _parse_constant(text, _checked_decimal_type(span, *digits_and_scale), span)
+
+    def typed_constant(self, span: Span, data_type: tuple[Token], text: str) -> mmpl.Expr:
+        return _parse_constant(text, types.SIMPLE_TYPES[data_type[0].lower()], span)
+
+    def interval_constant(self, span: Span, ticks: int) -> mmpl.Expr:
+        return mmpl.Constant(ticks, types.INTERVAL, span=span)

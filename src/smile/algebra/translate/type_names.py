@@ -1,0 +1,59 @@
+"""The spellings of data types: each names one type of `smile.algebra.types`, and the check that its length implies."""
+
+import re
+
+from sqlglot import exp
+
+from smile import limits
+from smile.algebra.types import BOOL, BYTES, DATE, FLOAT, INT, INTERVAL, STRING, TIME, TIMESTAMP, DataType, decimal_type
+from smile.errors import did_you_mean, error
+from smile.source import Span
+
+TYPE_SPELLINGS: dict[str, DataType] = {
+    "bool": BOOL, "boolean": BOOL,
+    "int": INT, "integer": INT, "bigint": INT, "smallint": INT, "int8": INT, "int4": INT, "long": INT,
+    "float": FLOAT, "double": FLOAT, "double precision": FLOAT, "real": FLOAT, "float8": FLOAT,
+    "string": STRING, "text": STRING, "varchar": STRING, "char": STRING, "character varying": STRING,
+    "time": TIME, "interval": INTERVAL, "timestamp": TIMESTAMP, "datetime": TIMESTAMP, "date": DATE,
+    "bytes": BYTES, "bytea": BYTES, "blob": BYTES,
+}  # fmt: skip
+DECIMAL_SPELLINGS = ("decimal", "numeric", "dec")
+
+
+def parse_type_name(text: str, span: Span | None) -> tuple[DataType, int | None] | None:
+    """The type, and for a string the greatest length if one is given; None if no such type exists."""
+    match = re.fullmatch(r"([^\W\d][\w ]*?)\s*(?:\(([^()]*)\))?", text.strip())
+    if match is None:
+        return None
+    name, args = match[1].casefold(), match[2]
+    name = name.removesuffix(" without time zone")
+    parameters = [n.strip() for n in args.split(",")] if args else []
+    if not all(n.isdecimal() for n in parameters):
+        raise error("E025", f"the parameters of the type {name} are whole numbers", span)
+    numbers = [int(n) for n in parameters]
+    if name in DECIMAL_SPELLINGS:
+        return _parse_decimal_type(numbers, span), None
+    if name not in TYPE_SPELLINGS:
+        return None
+    type = TYPE_SPELLINGS[name]
+    if len(numbers) > 1 or (numbers and type not in (STRING, FLOAT, TIMESTAMP)):
+        raise error("E025", f"the type {name} has no such parameters", span)
+    return type, (numbers[0] if numbers and type == STRING else None)
+
+
+def _parse_decimal_type(numbers: list[int], span: Span | None) -> DataType:
+    digits_max = limits.decimal_digits_max
+    digits, scale = (*numbers, 0)[:2] if numbers else (digits_max, digits_max // 2)
+    if len(numbers) > 2 or not (1 <= digits <= digits_max and 0 <= scale <= digits):
+        hint = f"Write decimal(digits, scale), with at most {digits_max} digits of which scale are behind the point."
+        raise error("E025", f"there is no decimal({', '.join(map(str, numbers))})", span, hint)
+    return decimal_type(digits, scale)
+
+
+def cast_target_type(node: exp.DataType, span: Span | None) -> DataType:
+    """The type that a CAST names."""
+    text = str(node.args["kind"])
+    known = parse_type_name(text, span)
+    if known is None:
+        raise error("E025", f"there is no type {text}", span, did_you_mean(text, (*TYPE_SPELLINGS, *DECIMAL_SPELLINGS)))
+    return known[0]

@@ -1,0 +1,95 @@
+"""What a keeper tells, in order: of each view the horizons never fall, and nothing is left out.
+
+A batch that goes on from what was told last is told as changes. One that does not, since the keeper went back or could
+not tell the one before, is passed over until it has come as far as what was told; then the view is told as a whole,
+because a row that came and went in between is in no change.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import RLock
+
+from smile.broker.maintainer import BatchDelivery, Horizons, MaintainerListener, ViewSnapshot
+from smile.errors import SmileError
+from smile.kernels.delta import Delta
+from smile.log.input_batch import HORIZON_MIN
+
+ViewRowsReader = Callable[[str], Delta]
+"""All rows of a view, as they are at the end of the batch that is told."""
+
+
+class OrderedDelivery:
+    """May be used from any thread; the listener is called in one at a time, and not at all once this is closed."""
+
+    def __init__(self, listener: MaintainerListener) -> None:
+        self._listener = listener
+        self._delivered: dict[str, Horizons] = {}
+        self._lock = RLock()
+        self._closed = False
+
+    def deliver(
+        self,
+        views: Sequence[str],
+        start: Horizons,
+        end: Horizons,
+        deltas: Mapping[str, Delta],
+        read_rows: ViewRowsReader,
+    ) -> None:
+        """What a batch between these horizons changed."""
+        with self._lock:
+            if self._closed:
+                return
+            continuing = [
+                view for view in views if _known_horizons(self._delivered.get(view, {})) == _known_horizons(start)
+            ]
+            if continuing:
+                delivered = {view: deltas[view] for view in continuing if view in deltas}
+                self._listener.deliver(BatchDelivery(continuing, delivered, end))
+                self._delivered |= dict.fromkeys(continuing, end)
+            for view in views:
+                if view not in continuing and _reaches(end, self._delivered.get(view, {})):
+                    self._restore(view, end, read_rows)
+
+    def restore(self, views: Sequence[str], horizons: Horizons, read_rows: ViewRowsReader) -> None:
+        """What views show where a keeper goes on, unless more was told of them before."""
+        with self._lock:
+            for view in views if not self._closed else ():
+                if view not in self._delivered or _is_beyond(horizons, self._delivered[view]):
+                    self._restore(view, horizons, read_rows)
+
+    def _restore(self, view: str, horizons: Horizons, read_rows: ViewRowsReader) -> None:
+        self._listener.restore(ViewSnapshot(view, read_rows(view), horizons))
+        self._delivered[view] = horizons
+
+    def remove_views(self, views: Sequence[str]) -> None:
+        """A view of the same name is another one."""
+        with self._lock:
+            for view in views:
+                self._delivered.pop(view, None)
+
+    def warn(self, message: str) -> None:
+        with self._lock:
+            if not self._closed:
+                self._listener.warn(message)
+
+    def fail(self, problem: SmileError) -> None:
+        with self._lock:
+            if not self._closed:
+                self._listener.fail(problem)
+
+    def close(self) -> None:
+        """When this returns, the last thing was told."""
+        with self._lock:
+            self._closed = True
+
+
+def _known_horizons(horizons: Horizons) -> Horizons:
+    """A stream of which nothing is known is as one that is not there."""
+    return {stream: tick for stream, tick in horizons.items() if tick > HORIZON_MIN}
+
+
+def _is_beyond(horizons: Horizons, reference: Horizons) -> bool:
+    return _known_horizons(horizons) != _known_horizons(reference) and _reaches(horizons, reference)
+
+
+def _reaches(horizons: Horizons, reference: Horizons) -> bool:
+    return all(horizons.get(stream, HORIZON_MIN) >= tick for stream, tick in reference.items())

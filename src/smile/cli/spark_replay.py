@@ -1,0 +1,192 @@
+"""`smile replay` on Spark: the events go into a log, a pipeline reads it, and what it tells is written as it comes.
+
+However it ends, Java is gone then, and its workers, and every folder that was made for the while.
+"""
+
+import logging
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
+
+from pyspark.sql import SparkSession
+
+from smile import limits
+from smile.cli.recording import Recording
+from smile.cli.replay import ReplayMetrics, ReplayRequest, SparkOptions, print_message, write_batch, write_rows
+from smile.engine.generation import Generation
+from smile.engine.local import BatchResult
+from smile.engine.spark.pipeline import SparkPipeline
+from smile.engine.spark.pipeline_directory import PipelineDirectory
+from smile.engine.spark.session import SPARK_ERRORS, JavaProcess
+from smile.errors import SmileError, error
+from smile.log.durable import DurableLog
+from smile.log.input_batch import InputBatch
+from smile.log.position import BatchLimit
+from smile.program import CompiledProgram
+
+CreatePipeline = Callable[[], SparkPipeline]
+
+
+def replay_on_spark(
+    compiled: CompiledProgram,
+    request: ReplayRequest,
+    spark_options: SparkOptions,
+    recording: Recording,
+    metrics: ReplayMetrics,
+) -> None:
+    with _exit_on_sigterm(), _temporary_folder() as folder, _start_spark(spark_options, folder) as spark:
+        log = recording.log or DurableLog.open_or_create(f"{folder}/log", compiled.rewritten.streams, flush=False)
+        limit = _batch_limit(request.batch, recording)
+        views = tuple(request.views)
+        generation = Generation("0", compiled.rewritten, views, views, () if request.changes else views)
+        # While Spark starts: what is wrong with the state is said soon.
+        directory = PipelineDirectory(request.state or f"{folder}/state")
+        job = directory.open_job((generation,), spark_options.partitions, log, limit, print_message)
+        kernels = job.plans["0"].kernels
+
+        def deliver(batch: BatchResult) -> None:
+            write_batch(request, kernels, batch, metrics)
+
+        def begin() -> SparkPipeline:
+            return SparkPipeline(spark.result(), directory, job, deliver, print_message)
+
+        if isinstance(log, DurableLog) and recording.log is None:
+            # Of what comes before a line that is refused, only changes and state would be seen.
+            pipeline = _feed_pipeline(
+                spark, begin, log, recording, until_refused=request.changes or request.state is not None
+            )
+        else:
+            pipeline = begin()
+            pipeline.start(available_now=True)
+            while not pipeline.wait():
+                pass
+            pipeline.stop()
+        if not request.changes:
+            for view in request.views:
+                write_rows(kernels, view, pipeline.snapshot(view), pipeline.offset.horizons)
+        metrics.state_bytes = pipeline.metrics.state_bytes
+
+
+def _batch_limit(batch: int | None, recording: Recording) -> BatchLimit:
+    """Lines are put into the log so many to a commit as are to be a batch."""
+    if batch is not None and recording.log is None:
+        return BatchLimit(commits=1)
+    return BatchLimit(batch or limits.spark_batch_rows_max, limits.spark_batch_bytes_max)
+
+
+def _feed_pipeline(
+    spark: "Future[SparkSession]",
+    create_pipeline: CreatePipeline,
+    log: DurableLog,
+    recording: Recording,
+    until_refused: bool,
+) -> SparkPipeline:
+    """Events are read while Spark starts, and then while it works. With `until_refused`, what comes before a line that
+    is refused is taken in all the same."""
+    pipeline: SparkPipeline | None = None
+    refusal: SmileError | None = None
+    for item in _batches_or_error(recording):
+        if isinstance(item, SmileError):
+            if not until_refused:
+                raise item
+            refusal = item
+            break
+        log.append_batch(item)
+        if pipeline is None and spark.done():
+            pipeline = create_pipeline()
+            pipeline.start()
+        if pipeline is not None:
+            pipeline.poll()
+    if pipeline is None:
+        pipeline = create_pipeline()
+        pipeline.start()
+    pipeline.wait_until_caught_up()
+    pipeline.stop()
+    if refusal is not None:
+        raise refusal
+    return pipeline
+
+
+def _batches_or_error(recording: Recording) -> Iterator[InputBatch | SmileError]:
+    """The last may be the reason why a line is refused."""
+    try:
+        yield from recording.batches()
+    except SmileError as problem:
+        yield problem
+
+
+@contextmanager
+def _start_spark(spark_options: SparkOptions, folder: Path) -> Iterator["Future[SparkSession]"]:
+    """Spark, as soon as it is there; it goes with whoever asked for it."""
+    java = JavaProcess(spark_options.master, None if spark_options.verbose else folder / "spark.log")
+    with ThreadPoolExecutor(1) as pool, _discard_logs() if not spark_options.verbose else nullcontext():
+        try:
+            yield pool.submit(java.session, "smile")
+        except SPARK_ERRORS as problem:
+            raise java.explain_failure(problem) or problem from None
+        finally:
+            with _ignore_signals():
+                java.stop()
+
+
+@contextmanager
+def _discard_logs() -> Iterator[None]:
+    """What PySpark raises it also logs, to standard error unless there is another place."""
+    null_handler = logging.NullHandler()
+    logging.getLogger().addHandler(null_handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(null_handler)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder in which all others are made meanwhile."""
+    old_tempdir = tempfile.tempdir
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix="smile-")
+    except OSError as problem:
+        raise error("E063", f"no temporary folder can be made: {problem}", hint="TMPDIR says where.") from None
+    with temporary as folder:
+        tempfile.tempdir = folder
+        try:
+            yield Path(folder)
+        finally:
+            tempfile.tempdir = old_tempdir
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Whoever asks this process to end has it end in order."""
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    old_handler = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old_handler)
+
+
+@contextmanager
+def _ignore_signals() -> Iterator[None]:
+    """An impatient user must not make us leave things behind; what is done takes a moment only."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    old_handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old_handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,177 @@
+"""Trade-Floor with simulated people: bidders see to it that so many bids are open, matchers match what can be matched.
+
+Each knows of the others only what the broker tells. A bid is matched by one matcher alone, whose issue it is, so that
+no more is traded of it than is left.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from smile.client import AsyncClient, Frame
+
+LOT = 100
+LOTS_MAX = 10
+PRICE_CENTS_MIN = 10_000
+PRICE_CENTS_STEP = 25
+TICKS_PER_SECOND = 1_000_000 * 1024
+BATCH_MAX = 2_000
+"""Bids or matches in one message."""
+PAUSE_S = 0.005
+LATENCIES_MAX = 10_000
+"""Latencies of so many pairs are kept."""
+
+
+@dataclass
+class FloorMetrics:
+    """What has been done so far. A pair's latency is from the tick of its later bid until a matcher sees it."""
+
+    started_at: float = field(default_factory=time.time)
+    bids: int = 0
+    matches: int = 0
+    shares: int = 0
+    latencies: "deque[float]" = field(default_factory=lambda: deque(maxlen=LATENCIES_MAX))
+
+    @property
+    def events(self) -> int:
+        return self.bids + self.matches
+
+    @property
+    def seconds(self) -> float:
+        return max(time.time() - self.started_at, 1e-9)
+
+    def latency_quantile(self, quantile: float) -> float | None:
+        """In seconds; of so large a share of the pairs it was no longer than this."""
+        ordered = sorted(self.latencies)
+        return ordered[min(int(quantile * len(ordered)), len(ordered) - 1)] if ordered else None
+
+
+@dataclass(frozen=True)
+class FloorSettings:
+    """`open_max` bids may be open at a time, on each side; `rate` of them are made a second, or as many as can be."""
+
+    issues: int = 200
+    prices: int = 20
+    open_max: int = 10_000
+    rate: float | None = None
+    seed: int = 1
+
+    def issue_name(self, number: int) -> str:
+        return f"S{number:03}"
+
+
+Event = dict[str, Any]
+
+
+@dataclass
+class Bidders:
+    """Of both sides. What is offered in plenty finds takers: where more shares were bid to buy than to sell, the next
+    bid sells."""
+
+    client: AsyncClient
+    settings: FloorSettings
+    metrics: FloorMetrics
+    _excess_shares: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Of shares to buy, by issue and price."""
+
+    async def run(self) -> None:
+        random, published_count, start = Random(self.settings.seed), 0, time.monotonic()
+        tables = [await self.client.table(view) for view in ("RemainingBuy", "RemainingSell")]
+        while True:
+            elapsed = time.monotonic() - start
+            allowed = BATCH_MAX if self.settings.rate is None else int(elapsed * self.settings.rate) - published_count
+            count = min(allowed, self.settings.open_max - max(map(len, tables)), BATCH_MAX)
+            if count < 1:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            bids = self._make_bids(random, count)
+            publications = await asyncio.gather(
+                *(self.client.publish(stream, stream_bids) for stream, stream_bids in bids.items() if stream_bids)
+            )
+            published_count += count
+            self.metrics.bids += count
+            # What is not seen yet is not counted as open.
+            await asyncio.gather(*(table.wait_for(ticks) for table in tables for ticks in publications))
+
+    def _make_bids(self, random: Random, count: int) -> dict[str, list[Event]]:
+        bids: dict[str, list[Event]] = {"BuyBids": [], "SellBids": []}
+        for _ in range(count):
+            issue, price = random.randrange(self.settings.issues), random.randrange(self.settings.prices)
+            shares, excess = LOT * random.randint(1, LOTS_MAX), self._excess_shares.get((issue, price), 0)
+            sells = excess > 0 or (not excess and random.random() < 0.5)
+            self._excess_shares[issue, price] = excess - shares if sells else excess + shares
+            bid = {
+                "issue": self.settings.issue_name(issue),
+                "price": PRICE_CENTS_MIN + PRICE_CENTS_STEP * price,
+                "#bid": shares,
+            }
+            bids["SellBids" if sells else "BuyBids"].append(bid)
+        return bids
+
+
+@dataclass
+class Bid:
+    """`left` is what a matcher saw of it at first, less what it has traded since; `pairs` how many rows it is in."""
+
+    remaining: int
+    pair_count: int = 0
+
+
+@dataclass
+class Matcher:
+    """Matches the bids of its issues."""
+
+    client: AsyncClient
+    issues: Sequence[str]
+    metrics: FloorMetrics
+    _bids: dict[int, Bid] = field(default_factory=dict)
+    _pairs: set[tuple[int, int]] = field(default_factory=set)
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self._match_issue(issue) for issue in self.issues))
+
+    async def _match_issue(self, issue: str) -> None:
+        subscription = await self.client.subscribe("Matchable", where={"issue": issue})
+        async for frame in subscription.frames():
+            matches = self._make_matches(frame)
+            for start in range(0, len(matches), BATCH_MAX):
+                part = matches[start : start + BATCH_MAX]
+                await self.client.publish("Matches", part)
+                self.metrics.matches += len(part)
+                self.metrics.shares += sum(match["#traded"] for match in part)
+
+    def _make_matches(self, frame: Frame) -> list[dict[str, int]]:
+        matches = []
+        now = time.time()
+        for change in frame.changes:
+            pair = change.key["buyid"], change.key["sellid"]
+            if change.deleted:
+                self._remove_pair(pair)
+                continue
+            for bid_id, column in zip(pair, ("buyremaining", "sellremaining"), strict=True):
+                self._bids.setdefault(bid_id, Bid(int(change.row[column]))).pair_count += pair not in self._pairs
+            if pair not in self._pairs:
+                self._pairs.add(pair)
+                self.metrics.latencies.append(now - max(pair) / TICKS_PER_SECOND)
+            buy, sell = (self._bids[bid_id] for bid_id in pair)
+            shares = min(buy.remaining, sell.remaining)
+            if shares > 0:
+                buy.remaining -= shares
+                sell.remaining -= shares
+                matches.append({"buyid": pair[0], "sellid": pair[1], "#traded": shares})
+        return matches
+
+    def _remove_pair(self, pair: tuple[int, int]) -> None:
+        """What is used up, and in no row any more, need not be remembered."""
+        if pair not in self._pairs:
+            return
+        self._pairs.remove(pair)
+        for bid_id in pair:
+            bid = self._bids[bid_id]
+            bid.pair_count -= 1
+            if not bid.pair_count and not bid.remaining:
+                del self._bids[bid_id]

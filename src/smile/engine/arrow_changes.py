@@ -1,0 +1,99 @@
+"""What subscribers are told, as Arrow: a row for each row that is shown, or was, with its whole present knowledge.
+
+Columns are those of the view with their present values; `deleted`, `final`, `stays` and `steps` as in JSON; and of each
+column that evolves its bounds, and in `….knowledge` what they mean: 0 unknown, 1 bounds, 2 exactly, 3 latest.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from smile.algebra.arrow_types import arrow_type
+from smile.algebra.types import BOOL, DataType
+from smile.columns import knowledge as k, masks, values as v
+from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
+from smile.columns.values import Array, ValueColumn, true_indices
+from smile.engine.json_changes import final_deletions, finals
+from smile.kernels.delta import Delta
+from smile.kernels.seals import Horizons
+from smile.kernels.transform import InputRelation
+from smile.knowledge.json import knowledge_json
+from smile.knowledge.range import MAYBE
+
+UNKNOWN, BOUNDS, EXACTLY, LATEST = range(4)
+
+
+def arrow_changes(
+    source: InputRelation, delta: Delta, horizons: Horizons, include_hidden: bool = False
+) -> pa.RecordBatch:
+    """Changes of a view; rows that are hidden before and after are left out, unless `every` one is asked for."""
+    shown = masks.is_shown(delta.new.mask)
+    shown_before_or_after = shown | masks.is_shown(delta.old_mask())
+    if not include_hidden and not shown_before_or_after.all():
+        delta = delta.take(true_indices(shown_before_or_after))
+        shown = shown[shown_before_or_after]
+    layout, heading = source.layout, source.type.heading
+    columns: dict[str, pa.Array] = {}
+    for name in (*heading.key, *(c for c in heading.value_columns if c not in heading.key)):
+        column: KnowledgeColumn = delta.fixed[name] if name in layout.fixed else delta.new.columns[name]
+        columns |= _arrow_column(name, column, heading.columns[name], source.type.columns[name].evolves)
+    final = finals(layout, delta)
+    final_deletion = final_deletions(source.type, delta, horizons)
+    columns["deleted"] = v.arrow_bools(~shown)
+    columns["final"] = v.arrow_bools(np.where(shown, final, final_deletion))
+    columns["stays"] = v.arrow_bools((delta.new.mask == masks.T) & ~final)
+    columns["steps"] = v.arrow_ints(delta.new.steps)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _arrow_column(name: str, column: KnowledgeColumn, data: DataType, evolves: bool) -> Mapping[str, pa.Array]:
+    kind = arrow_type(data)
+    if isinstance(column, ObjectColumn):
+        return _arrow_objects(name, column, data)
+    arrays = {name: v.to_arrow(k.current_values(column), kind)}
+    if not evolves or isinstance(column, ValueColumn):
+        return arrays
+    exact = column.is_final()
+    if isinstance(column, RangeColumn):
+        unknown = column.null_codes() == k.NULLABILITY_BY_CODE.index(MAYBE)
+        for suffix, end in (("at_least", column.lo), ("at_most", column.hi)):
+            if end is None:
+                arrays[f"{name}.{suffix}"] = pa.nulls(len(column), kind)
+                continue
+            bound = ValueColumn(end.data, end.is_valid() & ~unknown) if unknown.any() else end
+            arrays[f"{name}.{suffix}"] = v.to_arrow(bound, kind)
+        unknown |= ~(_present(column.lo, len(column)) | _present(column.hi, len(column)))
+        arrays[f"{name}.knowledge"] = _arrow_codes(np.where(exact, EXACTLY, np.where(unknown, UNKNOWN, BOUNDS)))
+    elif isinstance(column, LatestColumn):
+        arrays[f"{name}.latest"] = v.to_arrow(column.value, kind)
+        arrays[f"{name}.at"] = v.to_arrow(column.tick, pa.int64())
+        arrays[f"{name}.knowledge"] = _arrow_codes(
+            np.where(exact, EXACTLY, np.where(column.tick.is_valid(), LATEST, UNKNOWN))
+        )
+    elif isinstance(column, MaskColumn):
+        assert data == BOOL
+        arrays[f"{name}.knowledge"] = _arrow_codes(np.where(exact, EXACTLY, UNKNOWN))
+    return arrays
+
+
+def _present(end: ValueColumn | None, count: int) -> Array:
+    return np.zeros(count, bool) if end is None else end.is_valid()
+
+
+def _arrow_objects(name: str, column: ObjectColumn, data: DataType) -> Mapping[str, pa.Array]:
+    """Nested relations, and points of several domains: row by row."""
+    now = pa.array([_nested_rows(point.now) for point in column.points], arrow_type(data))
+    codes = [EXACTLY if "exactly" in knowledge_json(point, data) else UNKNOWN for point in column.points]
+    return {name: now, f"{name}.knowledge": _arrow_codes(np.array(codes))}
+
+
+def _nested_rows(now: Any) -> Any:
+    """Of a nested relation the rows, without their keys."""
+    return [row for _, row in now] if isinstance(now, list) else now
+
+
+def _arrow_codes(codes: Array) -> pa.Array:
+    codes = codes.astype(np.uint8)
+    return pa.Array.from_buffers(pa.uint8(), len(codes), [None, pa.py_buffer(codes)])

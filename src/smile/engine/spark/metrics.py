@@ -1,0 +1,78 @@
+"""Figures of a pipeline: what its tasks and Spark say of each batch, in a file that whoever wants to know can read."""
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+Json = dict[str, Any]
+RATE_WINDOW_S = 30.0
+"""Rates are of so many seconds."""
+TASK_PHASES = ("read", "kernels", "save", "pack")
+
+
+@dataclass
+class PipelineMetrics:
+    """`tasks` are by stage and partition, of the last batch."""
+
+    tasks: dict[tuple[int, int], Mapping[str, Any]] = field(default_factory=dict)
+    events: int = 0
+    changed_rows: int = 0
+    batches: int = 0
+    started_at: float = field(default_factory=time.time)
+    _recent: "deque[tuple[float, int, int]]" = field(default_factory=deque)
+    _lock: Lock = field(default_factory=Lock)
+
+    def record_batch(self, headers: Sequence[Mapping[str, Any]], changed_rows: int) -> None:
+        """The heads of a batch's messages, and how many rows it changed."""
+        with self._lock:
+            self.tasks = {(header["stage"], header["partition"]): header["figures"] for header in headers}
+            events = max((task["events"] for (stage, _), task in self.tasks.items() if stage == 1), default=0)
+            self.events, self.changed_rows, self.batches = (
+                self.events + events,
+                self.changed_rows + changed_rows,
+                self.batches + 1,
+            )
+            self._recent.append((time.time(), events, changed_rows))
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(task["state"] for task in self.tasks.values())
+
+    def status(self, durations_ms: Mapping[str, int]) -> Json:
+        """All of them, for people and for Prometheus. `spark` are the milliseconds that Spark says a batch took, in
+        parts: what its listeners hear, asked for when it is wanted, since listening is many calls into Java."""
+        with self._lock:
+            while self._recent and self._recent[0][0] < time.time() - RATE_WINDOW_S:
+                self._recent.popleft()
+            window_s = min(RATE_WINDOW_S, max(time.time() - self.started_at, 1e-3))
+            stages = sorted({stage for stage, _ in self.tasks})
+            return {
+                "events": self.events,
+                "changed_rows": self.changed_rows,
+                "batches": self.batches,
+                "events_per_second": sum(events for _, events, _ in self._recent) / window_s,
+                "changed_rows_per_second": sum(changed for _, _, changed in self._recent) / window_s,
+                "batches_per_second": len(self._recent) / window_s,
+                "state_bytes": self.state_bytes,
+                "written_bytes": sum(task["written"] for task in self.tasks.values()),
+                "batch_ms": self._batch_ms(durations_ms),
+                "stage_ms": {
+                    str(stage): {phase: 1000 * self._slowest_s(stage, phase) for phase in TASK_PHASES}
+                    for stage in stages
+                },
+            }
+
+    def _slowest_s(self, stage: int, phase: str) -> float:
+        return max((float(task[phase]) for (s, _), task in self.tasks.items() if s == stage), default=0.0)
+
+    def _batch_ms(self, durations_ms: Mapping[str, int]) -> Json:
+        """Where the time of the last batch went: to plan it, to run its tasks, in them to the kernels, to commit it."""
+        stages = {stage for stage, _ in self.tasks}
+        planning = sum(durations_ms.get(name, 0) for name in ("latestOffset", "queryPlanning", "getBatch"))
+        commit = sum(durations_ms.get(name, 0) for name in ("walCommit", "commitOffsets", "commitBatch"))
+        kernels = sum(1000 * self._slowest_s(stage, "kernels") for stage in stages)
+        total, job = durations_ms.get("triggerExecution", 0), durations_ms.get("addBatch", 0)
+        return {"total": total, "planning": planning, "job": job, "kernels": kernels, "commit": commit}

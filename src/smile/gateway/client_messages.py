@@ -1,0 +1,111 @@
+"""JSON that comes in: each message has the fields of its kind, of the types they have, and no others."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from smile import limits
+from smile.errors import error
+from smile.gateway.http_response import replace_surrogates
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+MessageId = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+Tick = int | str
+SequenceNumber = Annotated[int, Meta(ge=0, le=limits.sequence_max)]
+
+
+class SilenceBody(Struct, forbid_unknown_fields=True):
+    to: Tick
+
+
+class ClientMessage(Struct, forbid_unknown_fields=True):
+    """What a client may send over a WebSocket: the field that says what is wanted, and those that go with it. A field
+    that is null is as one that is not there."""
+
+    publish: str | None = None
+    events: Raw | UnsetType = UNSET
+    id: MessageId | None = None
+    producer: str | None = None
+    seq: SequenceNumber | None = None
+    silence: str | None = None
+    to: Tick | None = None
+    subscribe: str | None = None
+    where: dict[str, Any] | None = None
+    resume: str | None = None
+    after: dict[str, Tick] | None = None
+    window: Annotated[int, Meta(ge=1, le=limits.window_max)] | None = None
+    ack: MessageId | None = None
+    n: Annotated[int, Meta(ge=0)] | None = None
+    unsubscribe: MessageId | None = None
+    ping: Raw | UnsetType = UNSET
+
+
+ALLOWED_FIELDS: Final = {
+    "publish": ("events", "id", "producer", "seq"),
+    "silence": ("to", "id"),
+    "subscribe": ("id", "where", "resume", "after", "window"),
+    "ack": ("n",),
+    "unsubscribe": (),
+    "ping": (),
+}
+"""By what is wanted, what may go with it."""
+
+REQUIRED_FIELDS: Final = {"publish": ("events",), "silence": ("to",), "subscribe": ("id",), "ack": ("n",)}
+
+_FORBIDDEN_FIELDS: Final = {
+    kind: tuple(f for f in ClientMessage.__struct_fields__ if f not in (kind, *own))
+    for kind, own in ALLOWED_FIELDS.items()
+}
+
+
+_MISSING: Final = (None, UNSET)
+
+
+def parse_silence(body: bytes) -> Tick:
+    return _decode(body, _decode_silence).to
+
+
+def parse_message(text: str) -> ClientMessage:
+    return _decode(text, _decode_message)
+
+
+def _decode(data: T, decode: Callable[[T], U]) -> U:
+    """E093 says what is wrong, and where."""
+    try:
+        return decode(data)
+    except msgspec.ValidationError as problem:
+        raise error("E093", f"wrong message: {_lower(problem)}") from None
+    except (msgspec.DecodeError, UnicodeError) as problem:
+        raise error("E093", f"this is not JSON: {_lower(problem)}") from None
+    except RecursionError:
+        raise error("E093", "this JSON is nested too deeply") from None
+
+
+def message_kind(message: ClientMessage) -> str:
+    for kind in ALLOWED_FIELDS:
+        if getattr(message, kind) not in _MISSING:
+            break
+    else:
+        raise error(
+            "E093", "the message does not say what is wanted", hint=f"It has one of {', '.join(ALLOWED_FIELDS)}."
+        )
+    for other in _FORBIDDEN_FIELDS[kind]:
+        if getattr(message, other) not in _MISSING:
+            raise error("E093", f"{other} does not go with {kind}")
+    for needed in REQUIRED_FIELDS.get(kind, ()):
+        if getattr(message, needed) in _MISSING:
+            raise error("E093", f"{kind} needs {needed}")
+    return kind
+
+
+def _lower(problem: Exception) -> str:
+    text = replace_surrogates(str(problem))
+    return text[:1].lower() + text[1:]
+
+
+_decode_silence: Final = msgspec.json.Decoder(SilenceBody).decode
+_decode_message: Final = msgspec.json.Decoder(ClientMessage).decode

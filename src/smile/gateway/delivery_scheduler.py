@@ -1,0 +1,125 @@
+"""From the broker's threads to the gateway's loop: what many of them have to say comes over in one go.
+
+Subscriptions that were woken are served in rounds. After a round the loop has as much time for publishers as the round
+has worked; what changes meanwhile is told once.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol
+
+from smile import limits
+from smile.broker.publication import PublishResult
+
+logger = logging.getLogger("smile.gateway")
+
+
+class DeliveryReceiver(Protocol):
+    is_scheduled: bool
+
+    @property
+    def delivery_key(self) -> tuple[int, int]:
+        """Equal for those who are told the same: they are served one after the other, and it is made once."""
+
+    def deliver(self) -> bool:
+        """Tells one message's worth. Whether there may be more; if not, it will be woken again."""
+
+
+class DeliveryScheduler:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._scheduled: deque[DeliveryReceiver] = deque()
+        self._current_round: list[DeliveryReceiver] = []
+        """Who is served before all that were woken since."""
+        self._is_round_pending = False
+        self._rest_until = 0.0
+
+    def schedule(self, receiver: DeliveryReceiver) -> None:
+        """From any thread. Whoever finds it woken already comes before the round that serves it."""
+        if receiver.is_scheduled:
+            return
+        receiver.is_scheduled = True
+        self._scheduled.append(receiver)
+        if not self._is_round_pending:
+            self._is_round_pending = True
+            call_on_loop(self._loop, self._start_round)
+
+    def _start_round(self) -> None:
+        rest_s = self._rest_until - time.perf_counter()
+        if rest_s > 0:
+            self._loop.call_later(rest_s, self._run_round)
+        else:
+            self._run_round()
+
+    def _run_round(self) -> None:
+        self._is_round_pending = False
+        if not self._current_round:
+            scheduled = [self._scheduled.popleft() for _ in range(len(self._scheduled))]
+            self._current_round = sorted(scheduled, key=lambda receiver: receiver.delivery_key, reverse=True)
+        deadline = time.perf_counter() + limits.delivery_round_s_max
+        cpu_start_s = time.thread_time()
+        try:
+            while self._current_round:
+                receiver = self._current_round.pop()
+                receiver.is_scheduled = False
+                if receiver.deliver():
+                    self.schedule(receiver)
+                if time.perf_counter() > deadline:
+                    break
+        finally:
+            self._rest_until = time.perf_counter() + time.thread_time() - cpu_start_s
+            if (self._current_round or self._scheduled) and not self._is_round_pending:
+                self._is_round_pending = True
+                self._loop.call_soon(self._start_round)
+
+
+class PendingPublications:
+    """Publications under way: what becomes of each is told on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._done: deque[tuple[Callable[[Future[PublishResult]], None], Future[PublishResult]]] = deque()
+        self._is_callback_pending = False
+        self.count = 0
+
+    def add_callback(self, future: Future[PublishResult], callback: Callable[[Future[PublishResult]], None]) -> None:
+        self.count += 1
+        future.add_done_callback(lambda done: self._enqueue(callback, done))
+
+    async def wait(self, future: Future[PublishResult]) -> PublishResult:
+        """Whoever waits may go away; the publication goes on."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self.add_callback(future, lambda _: None if waiter.done() else waiter.set_result(None))
+        await waiter
+        return future.result()
+
+    def _enqueue(self, callback: Callable[[Future[PublishResult]], None], done: Future[PublishResult]) -> None:
+        self._done.append((callback, done))
+        if not self._is_callback_pending:
+            self._is_callback_pending = True
+            call_on_loop(self._loop, self._run_callbacks)
+
+    def _run_callbacks(self) -> None:
+        self._is_callback_pending = False
+        while self._done:
+            callback, done = self._done.popleft()
+            self.count -= 1
+            try:
+                callback(done)
+            except Exception:
+                # The others are told all the same.
+                logger.exception("what became of a publication could not be told")
+
+
+def call_on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """After the loop has ended there is nobody to be told."""
+    if not loop.is_closed():
+        try:
+            loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            if not loop.is_closed():
+                raise

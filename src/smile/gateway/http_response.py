@@ -1,0 +1,99 @@
+"""Errors as those who called are told of them: a code of the catalogue, a message, a hint, and HTTP's status.
+
+No answer shows more of the broker than its caller asked about.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from smile import limits
+from smile.errors import CATALOGUE, Diagnostic, SmileError
+from smile.source import Source
+
+encode = msgspec.json.Encoder().encode
+
+JSON: Final = b"application/json"
+TEXT: Final = b"text/plain; charset=utf-8"
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+_STATUS_BY_CODE: Final[Mapping[str, int]] = {
+    "E003": 413, "E021": 404, "E076": 404, "E081": 409, "E082": 409, "E083": 409, "E090": 403, "E091": 401, "E092": 503,
+    "E095": 410, "E096": 409, "E097": 410, "E098": 503, "E102": 409, "E104": 403, "E108": 504,
+}  # fmt: skip
+"""Whatever is not the caller's fault is 503 (E06x, E084–E089, E101, E105), the rest is 400."""
+
+_BROKER_FAULT_CODES: Final = ("E06", "E084", "E085", "E086", "E087", "E088", "E089", "E101", "E105")
+
+
+class HttpError(SmileError):
+    """An error whose status depends on where it happened."""
+
+    def __init__(self, status: int, code: str, message: str, hint: str | None = None) -> None:
+        assert code in CATALOGUE, code
+        self.status = status
+        super().__init__(Diagnostic(code, message, hint=hint))
+
+
+class ProgramError(SmileError):
+    """Errors of a program's text: all of them are told, with their places."""
+
+    def __init__(self, problem: SmileError, source: Source) -> None:
+        self.source = source
+        super().__init__(problem.diagnostics)
+
+
+@dataclass(frozen=True)
+class HttpResponse:
+    body: bytes
+    status: int = 200
+    content_type: bytes = JSON
+    headers: Headers = field(default=())
+
+
+def http_status(problem: SmileError) -> int:
+    if isinstance(problem, HttpError):
+        return problem.status
+    code = problem.diagnostics[0].code
+    if isinstance(problem, ProgramError) and code < "E060":
+        return 400  # a name that a program does not know is no path that is not there
+    return _STATUS_BY_CODE.get(code) or (503 if code.startswith(_BROKER_FAULT_CODES) else 400)
+
+
+def error_json(problem: SmileError) -> dict[str, Any]:
+    """Of one error: what a message of a WebSocket has as `error`."""
+    return _diagnostic_json(problem.diagnostics[0], None)
+
+
+def error_response(problem: SmileError) -> HttpResponse:
+    status = http_status(problem)
+    source = problem.source if isinstance(problem, ProgramError) else None
+    body: dict[str, Any] = {"error": _diagnostic_json(problem.diagnostics[0], source)}
+    if source:
+        body["errors"] = [
+            _diagnostic_json(diagnostic, source) for diagnostic in problem.diagnostics[: limits.errors_reported_max]
+        ]
+    headers: list[tuple[bytes, bytes]] = []
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if status in (429, 503):
+        headers.append((b"retry-after", b"1"))
+    return HttpResponse(encode(body), status, JSON, headers)
+
+
+def _diagnostic_json(diagnostic: Diagnostic, source: Source | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {"code": diagnostic.code, "message": replace_surrogates(diagnostic.message)}
+    if diagnostic.hint:
+        fields["hint"] = replace_surrogates(diagnostic.hint)
+    if source and diagnostic.span:
+        fields["line"], fields["col"] = source.line_col(diagnostic.span.start)
+        fields["length"] = diagnostic.span.end - diagnostic.span.start
+    return fields
+
+
+def replace_surrogates(text: str) -> str:
+    """Text that may be sent: halves of characters, which JSON can name and UTF-8 cannot hold, are replaced."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,0 +1,28 @@
+"""Rates: each principal has a bucket that fills at its rate and holds a second's worth. It may go into debt once, so
+that a large batch is let through and then waited for."""
+
+import time
+from collections.abc import Callable
+
+from smile.gateway.http_response import HttpError
+
+
+class RateLimiter:
+    def __init__(self, per_second: int, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_second = per_second
+        self._unit = unit
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def spend(self, principal: str, count: int) -> None:
+        """E092 if the principal has been too quick."""
+        if not self.per_second:
+            return
+        now = self._clock()
+        tokens, updated_at = self._buckets.get(principal, (float(self.per_second), now))
+        tokens = min(float(self.per_second), tokens + (now - updated_at) * self.per_second)
+        if tokens <= 0:
+            self._buckets[principal] = tokens, now
+            hint = f"Wait {max(-tokens / self.per_second, 0.001):.3f} seconds, or ask for a higher limit."
+            raise HttpError(429, "E092", f"more than {self.per_second:,} {self._unit} a second", hint)
+        self._buckets[principal] = tokens - count, now

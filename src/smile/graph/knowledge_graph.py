@@ -1,0 +1,67 @@
+"""The knowledge graph: relation objects, and transform objects that keep one relation up to date from others.
+
+Every transform reads relations that stand before it. Equal expressions of all views are one transform.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from smile.algebra import mmpl
+from smile.knowledge.state_retention import StateRetention
+from smile.knowledge.types import RelationType
+
+
+@dataclass(frozen=True)
+class RelationObject:
+    """`why_stored` says what needs its rows to be at hand; None if changes only pass through. `view` is the stream or
+    view that it is, or stands in the middle of."""
+
+    name: str
+    kind: Literal["stream", "view", "shared", "between"]
+    type: RelationType
+    subscribed: bool
+    storage_reason: str | None
+    view: str
+
+
+@dataclass(frozen=True)
+class TransformObject:
+    """`operator` is its line of MMPL; `rel` the same with its inputs by name."""
+
+    output: str
+    inputs: tuple[str, ...]
+    rel: mmpl.Rel
+    operator: str
+    state: tuple[StateRetention, ...]
+
+
+@dataclass(frozen=True)
+class KnowledgeGraph:
+    """`transforms` stand in an order in which each comes after those it reads from; each has its output's name."""
+
+    relations: dict[str, RelationObject]
+    transforms: tuple[TransformObject, ...]
+    subscriptions: tuple[str, ...]
+
+    @cached_property
+    def transform_by_output(self) -> Mapping[str, TransformObject]:
+        """By the relation it keeps; streams have none."""
+        return {t.output: t for t in self.transforms}
+
+    def for_views(self, views: Sequence[str]) -> "KnowledgeGraph":
+        """Only what these views are made from; they and no others are subscribed to."""
+        needed = {name for view in views for name in self.upstream_relations(view)}
+        relations = {n: replace(r, subscribed=n in views) for n, r in self.relations.items() if n in needed}
+        streams = {n: replace(r, subscribed=n in views) for n, r in self.relations.items() if r.kind == "stream"}
+        transforms = tuple(t for t in self.transforms if t.output in needed)
+        return KnowledgeGraph({**streams, **relations}, transforms, tuple(views))
+
+    def upstream_relations(self, relation: str) -> list[str]:
+        """The relations that a relation's changes come through, streams first, itself last."""
+        needed = {relation}
+        for transform in reversed(self.transforms):
+            if transform.output in needed:
+                needed.update(transform.inputs)
+        return [name for name in self.relations if name in needed]

@@ -1,0 +1,195 @@
+"""Exact totals: the sum of what was added less what was taken away, to the last digit, whatever the order.
+
+Integers and decimals without their point are int64 until a sum might not fit, then Python's. Floats are in a
+superaccumulator; a float is rounded once, when it is shown.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+
+from smile.algebra.types import INTERVAL, DataType
+from smile.columns import superaccumulator as s, values as v
+from smile.columns.values import Array, Bools, ValueColumn
+from smile.kernels.delta import RowGroups
+from smile.state.run import TableRows
+
+_INT64_SAFE = 2**62
+_EXACT_FLOAT = 2**53
+
+
+class ExactSum(ABC):
+    """One total a group. `part` is the name it has among the columns of its accumulator."""
+
+    columns: Mapping[str, pa.DataType]
+
+    @abstractmethod
+    def update(
+        self, rows: TableRows, groups: RowGroups, minus: ValueColumn | None, plus: ValueColumn
+    ) -> dict[str, ValueColumn]:
+        """With what is valid in `plus` added and what is valid in `minus` taken away."""
+
+    @abstractmethod
+    def value(self, rows: TableRows) -> ValueColumn:
+        """NULL where it is beyond all floats."""
+
+    @abstractmethod
+    def mean(self, rows: TableRows, counts: Array) -> ValueColumn:
+        """As a float, or of intervals as a whole number of ticks, rounded once; NULL where nothing is counted."""
+
+
+def exact_sum(column: str, data: DataType) -> ExactSum:
+    return FloatSum(column) if data.name == "float" else IntegerSum(column, data)
+
+
+# ── integers and decimals ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class IntegerSum(ExactSum):
+    def __init__(self, column: str, data: DataType) -> None:
+        self.column = column
+        self.columns = {column: pa.decimal128(38, data.scale or 0)}
+        self.divisor = 10 ** (data.scale or 0) if data.name == "decimal" else 1
+        self.in_ticks = data == INTERVAL
+
+    def update(
+        self, rows: TableRows, groups: RowGroups, minus: ValueColumn | None, plus: ValueColumn
+    ) -> dict[str, ValueColumn]:
+        old_sums = rows[self.column].data
+        change = zero_filled(plus)
+        if minus is not None:
+            change = add_exactly(change, zero_filled(minus), -1)
+        return {self.column: ValueColumn(add_exactly(old_sums, group_sums(groups, change), 1))}
+
+    def value(self, rows: TableRows) -> ValueColumn:
+        return ValueColumn(rows[self.column].data)
+
+    def mean(self, rows: TableRows, counts: Array) -> ValueColumn:
+        total = rows[self.column].data
+        if self.in_ticks:
+            return _rounded_quotients(total, counts)
+        denominators = counts * self.divisor if _fits(counts, self.divisor) else None
+        if denominators is None or not is_within(total, _EXACT_FLOAT) or not is_within(denominators, _EXACT_FLOAT):
+            return _exact_quotients(total.tolist(), [n * self.divisor for n in counts.tolist()])
+        is_counted = counts > 0
+        quotients = total / np.where(is_counted, denominators, 1)
+        return ValueColumn(quotients, None if is_counted.all() else is_counted)
+
+
+def _rounded_quotients(total: Array, counts: Array) -> ValueColumn:
+    """Whole numbers; of two that are as near, the even one."""
+    is_counted = counts > 0
+    denominators = np.where(is_counted, counts, 1)
+    whole = total // denominators
+    remainders = total - whole * denominators
+    rounds_up = (2 * remainders > denominators) | ((2 * remainders == denominators) & (whole % 2 == 1))
+    return ValueColumn((whole + rounds_up).astype(np.int64), None if is_counted.all() else is_counted)
+
+
+def _fits(counts: Array, factor: int) -> bool:
+    return not len(counts) or int(counts.max()) * factor < _INT64_SAFE
+
+
+def _exact_quotients(numerators: list[int], denominators: list[int]) -> ValueColumn:
+    """Python divides integers exactly and rounds once."""
+    quotients = [_quotient(a, b) if b else None for a, b in zip(numerators, denominators, strict=True)]
+    return v.from_python(quotients, DataType("float"))
+
+
+def _quotient(numerator: int, denominator: int) -> float | None:
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return None
+
+
+def zero_filled(values: ValueColumn) -> Array:
+    """0 where there is no value."""
+    if values.valid is None or values.valid.all():
+        return values.data
+    return np.where(values.valid, values.data, 0)
+
+
+def is_within(data: Array, limit: int) -> bool:
+    """Whether all are integers of 64 bits, and less than `limit` whatever their sign."""
+    if data.dtype == object:
+        return False
+    return not len(data) or (-limit < int(data.min()) and int(data.max()) < limit)
+
+
+def add_exactly(a: Array, b: Array, sign: int) -> Array:
+    """a + b or a - b, exact."""
+    if is_within(a, _INT64_SAFE) and is_within(b, _INT64_SAFE):
+        return a + b if sign > 0 else a - b
+    pairs = zip(a.tolist(), b.tolist(), strict=True)
+    return v.ints([x + sign * y for x, y in pairs])
+
+
+def group_sums(groups: RowGroups, data: Array) -> Array:
+    """Of each group, exact."""
+    if data.dtype != object and is_within(data, _INT64_SAFE // max(len(data), 1)):
+        return groups.sums(data)
+    totals = [0] * groups.count
+    for group, value in zip(groups.group_numbers.tolist(), data.tolist(), strict=True):
+        totals[group] += value
+    return v.ints(totals)
+
+
+# ── floats ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FloatSum(ExactSum):
+    """`part` is the limbs, beside it what does not fit into them, and the total rounded, so that it is rounded once."""
+
+    def __init__(self, column: str) -> None:
+        self.limbs_column, self.wide_column, self.rounded_column = column, f"{column}.wide", f"{column}.rounded"
+        self.columns = {column: s.ARROW_TYPE, self.wide_column: pa.binary(), self.rounded_column: pa.float64()}
+
+    def _read_sums(self, rows: TableRows) -> s.ExactSums:
+        return s.ExactSums.from_columns(rows[self.limbs_column], rows[self.wide_column])
+
+    def update(
+        self, rows: TableRows, groups: RowGroups, minus: ValueColumn | None, plus: ValueColumn
+    ) -> dict[str, ValueColumn]:
+        data, group_numbers = zero_filled(plus), groups.group_numbers
+        if minus is not None:
+            data, group_numbers = (
+                np.concatenate([data, -zero_filled(minus)]),
+                np.concatenate([group_numbers, group_numbers]),
+            )
+        sums = self._read_sums(rows).add(s.sum_groups(data, group_numbers, groups.count))
+        limbs, wide = sums.to_columns()
+        return {self.limbs_column: limbs, self.wide_column: wide, self.rounded_column: sums.to_floats()}
+
+    def value(self, rows: TableRows) -> ValueColumn:
+        rounded = rows[self.rounded_column]
+        limbs = rows[self.limbs_column]
+        # A group without members has no row, and its total is 0.
+        if limbs.valid is None or limbs.valid.all():
+            return rounded
+        return ValueColumn(np.where(limbs.valid, rounded.data, 0.0), rounded.is_valid() | ~limbs.valid)
+
+    def mean(self, rows: TableRows, counts: Array) -> ValueColumn:
+        return self._read_sums(rows).means(counts)
+
+
+def at_most_zero(values: ValueColumn, sure: Bools) -> ValueColumn:
+    """What a member adds at least, if it may yet leave: nothing, or what is below zero."""
+    return ValueColumn(np.where(sure, values.data, np.minimum(values.data, _zero(values))), values.valid)
+
+
+def at_least_zero(values: ValueColumn, sure: Bools) -> ValueColumn:
+    return ValueColumn(np.where(sure, values.data, np.maximum(values.data, _zero(values))), values.valid)
+
+
+def _zero(values: ValueColumn) -> float | int:
+    return 0.0 if values.data.dtype == np.float64 else 0
+
+
+def sign_of(end: object) -> int:
+    """Of an end of a domain: -1, 0 or 1."""
+    assert isinstance(end, int | float | Decimal)
+    return (end > 0) - (end < 0)

@@ -1,0 +1,143 @@
+"""Peaks: of each group the greatest, or the least, of some values of its members, NULL where there is none.
+
+A peak is one column of the group's row. A value that comes is compared with it alone. Only when the value that is the
+peak is taken away, and none as good comes with the same batch, are the members of that group read: then the work is in
+proportion to the group.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from smile.algebra.types import INT_MAX, INT_MIN
+from smile.columns import values as v
+from smile.columns.values import Array, Bools, Indices, ValueColumn, ranks
+from smile.kernels.aggregates.accumulator import GroupContext
+from smile.kernels.aggregates.contributions import AggregateArgument, Contributions, MemberDelta, contributions_of
+from smile.kernels.delta import RowGroups
+
+
+@dataclass(frozen=True)
+class GroupExtreme:
+    """`of` gives the values that members have for it: not valid where a member has none."""
+
+    column: str
+    member_values: Callable[[Contributions], ValueColumn]
+    is_max: bool
+
+
+def update_extreme(
+    extreme: GroupExtreme,
+    stored: ValueColumn,
+    member_delta: MemberDelta,
+    old: Contributions | None,
+    new: Contributions,
+    argument: AggregateArgument,
+    context: GroupContext,
+) -> ValueColumn:
+    """The peak of each group after a batch."""
+    best = best_per_group(member_delta.groups, extreme.member_values(new), extreme.is_max)
+    updated = better_of(stored, best, extreme.is_max)
+    if old is None:
+        return updated
+    rescan_groups = _groups_to_rescan(extreme, stored, best, member_delta.groups, extreme.member_values(old))
+    if not len(rescan_groups):
+        return updated
+    group_numbers, fixed, knowledge = context.find_members(context, rescan_groups)
+    contributions = contributions_of(argument.evaluate(fixed, knowledge.columns, len(knowledge)), knowledge.mask)
+    rescanned = best_per_group_number(
+        group_numbers, len(rescan_groups), extreme.member_values(contributions), extreme.is_max
+    )
+    return replace_at(updated, rescan_groups, rescanned)
+
+
+def _groups_to_rescan(
+    extreme: GroupExtreme, stored: ValueColumn, best: ValueColumn, groups: RowGroups, removed: ValueColumn
+) -> Indices:
+    """The groups whose peak is among what is taken away, with nothing as good in its place."""
+    own_extreme = stored.take(groups.group_numbers)
+    is_removed = removed.is_valid() & own_extreme.is_valid() & v.equal_data(removed.data, own_extreme.data)
+    if not is_removed.any():
+        return np.zeros(0, np.int64)
+    has_lost_extreme = np.zeros(groups.count, bool)
+    has_lost_extreme[groups.group_numbers[is_removed]] = True
+    return np.flatnonzero(has_lost_extreme & ~is_as_good(best, stored, extreme.is_max))
+
+
+# ── comparing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _comparable(a: ValueColumn, b: ValueColumn) -> tuple[Array, Array]:
+    if isinstance(a.data, np.ndarray) and isinstance(b.data, np.ndarray):
+        return a.data, b.data
+    codes = ranks(ValueColumn(v.concat([ValueColumn(a.data), ValueColumn(b.data)]).data))
+    return codes[: len(a)], codes[len(a) :]
+
+
+def is_as_good(a: ValueColumn, b: ValueColumn, is_max: bool) -> Bools:
+    """Where a is there and at least as good as b, or there is no b."""
+    x, y = _comparable(a, b)
+    is_good = np.asarray(x >= y if is_max else x <= y, bool)
+    return a.is_valid() & (is_good | b.is_null())
+
+
+def better_of(a: ValueColumn, b: ValueColumn, is_max: bool) -> ValueColumn:
+    """The better of the two; a value is better than none."""
+    if a.valid is None and b.valid is None and isinstance(a.data, np.ndarray) and a.data.dtype != bool:
+        return ValueColumn(np.maximum(a.data, b.data) if is_max else np.minimum(a.data, b.data))
+    better_values = v.where(is_as_good(b, a, is_max), b, a)
+    return (
+        better_values
+        if better_values.valid is None or not better_values.valid.all()
+        else ValueColumn(better_values.data)
+    )
+
+
+def replace_at(target: ValueColumn, indices: Indices, values: ValueColumn) -> ValueColumn:
+    """With other values in some places."""
+    source_rows = np.arange(len(target))
+    source_rows[indices] = np.arange(len(target), len(target) + len(indices))
+    return v.concat([target, values]).take(source_rows)
+
+
+# ── the best of each group ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def best_per_group(groups: RowGroups, values: ValueColumn, is_max: bool) -> ValueColumn:
+    """Of each group, of the values that are valid."""
+    data = values.data
+    if not isinstance(data, np.ndarray) or data.dtype == object:
+        return best_per_group_number(groups.group_numbers, groups.count, values, is_max)
+    best_ufunc = np.maximum if is_max else np.minimum
+    if values.valid is None:
+        return ValueColumn(best_ufunc.reduceat(data[groups.order], groups.starts))
+    has_value = np.logical_or.reduceat(values.valid[groups.order], groups.starts)
+    worst = _worst(data, is_max)
+    best = best_ufunc.reduceat(np.where(values.valid, data, worst)[groups.order], groups.starts)
+    return ValueColumn(best, None if has_value.all() else has_value)
+
+
+def _worst(data: Array, is_max: bool) -> float | int:
+    if data.dtype == np.float64:
+        return -np.inf if is_max else np.inf
+    if data.dtype == bool:
+        return not is_max
+    return INT_MIN if is_max else INT_MAX
+
+
+def best_per_group_number(group_numbers: Indices, count: int, values: ValueColumn, is_max: bool) -> ValueColumn:
+    """Of each of `count` groups; `who` is the group of each value, in any order."""
+    valid_rows = np.flatnonzero(values.is_valid())
+    valid = np.zeros(count, bool)
+    if not len(valid_rows):
+        return v.nulls_like(values, count)
+    valid_values = values.take(valid_rows)
+    codes = ranks(ValueColumn(valid_values.data))
+    order = np.lexsort((codes if is_max else -codes, group_numbers[valid_rows]))
+    ordered_groups = group_numbers[valid_rows][order]
+    is_last = np.append(ordered_groups[1:] != ordered_groups[:-1], True)
+    best_rows = np.zeros(count, np.int64)
+    best_rows[ordered_groups[is_last]] = order[is_last]
+    valid[ordered_groups[is_last]] = True
+    return ValueColumn(valid_values.take(best_rows).data, None if valid.all() else valid)

@@ -1,0 +1,175 @@
+"""What may be forgotten upstream, because a restriction has hidden for good all that could come of it.
+
+A row of a history that is joined to the one row of an aggregate comes but once. When a restriction above the join hides
+it for good, neither it nor its group is ever asked for again: there is no second event of its tick.
+"""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+
+from smile.algebra import mmpl
+from smile.algebra.arrow_types import arrow_type
+from smile.algebra.heading import is_key_equated
+from smile.columns import masks
+from smile.columns.values import ValueColumn, concat, true_indices
+from smile.graph.knowledge_graph import KnowledgeGraph, TransformObject
+from smile.kernels.delta import Delta
+from smile.kernels.row_encoding import stored_column
+from smile.kernels.row_wise import RestrictTransform
+from smile.kernels.transform import InputRelation, State, Transform
+from smile.state.run import TableRows, TableSchema
+from smile.state.table import StateTable
+
+
+@dataclass(frozen=True)
+class ExpiryTarget:
+    """Rows of one table, found by columns of the restriction's input."""
+
+    transform: str
+    table: str
+    columns: tuple[str, ...]
+
+
+PENDING_KEYS = "keys"
+
+PENDING_ROWS_MAX = 2_000
+"""Rows to be forgotten wait for each other: to drop a few takes about as long as to drop many."""
+
+
+@dataclass(frozen=True)
+class ExpiryRule:
+    """`source` is the relation that `restrict` reads. What is spent waits under `name` until it is worth the while."""
+
+    name: str
+    restrict: RestrictTransform
+    source: str
+    targets: tuple[ExpiryTarget, ...]
+    schema: TableSchema
+
+    def expire(self, states: MutableMapping[str, State], deltas: Mapping[str, Delta]) -> None:
+        """Drops from `states` what no later frame can ask for, or has it wait."""
+        delta = deltas.get(self.source)
+        if delta is None:
+            return
+        hidden_rows = true_indices(masks.is_permanently_hidden(self.restrict.compute_masks(delta)))
+        if not len(hidden_rows):
+            return
+        pending = states[self.name][PENDING_KEYS]
+        keys = {c: delta.fixed[c].take(hidden_rows) for c in self.schema.columns}
+        if sum(len(run) for run in pending.runs) + len(hidden_rows) < PENDING_ROWS_MAX:
+            states[self.name] = {PENDING_KEYS: pending.with_rows(keys)}
+            return
+        pending_rows = pending.scan()
+        self._delete_rows(states, {c: concat([pending_rows[c], column]) for c, column in keys.items()})
+
+    def expire_pending(self, states: MutableMapping[str, State]) -> None:
+        """Drops at once whatever waits."""
+        pending = states[self.name][PENDING_KEYS].scan()
+        if len(pending):
+            self._delete_rows(states, pending)
+
+    def _delete_rows(self, states: MutableMapping[str, State], keys: TableRows) -> None:
+        for target in self.targets:
+            state = states[target.transform]
+            key = [keys[c] for c in target.columns]
+            states[target.transform] = {**state, target.table: _without_keys(state[target.table], key)}
+        states[self.name] = {PENDING_KEYS: StateTable(self.schema)}
+
+
+def _without_keys(table: StateTable, key: list[ValueColumn]) -> StateTable:
+    is_present, rows = table.find(key)
+    if not is_present.any():
+        return table
+    return table.without_rows(rows if is_present.all() else rows.take(true_indices(is_present)))
+
+
+def find_expiry_rules(
+    graph: KnowledgeGraph, inputs: Mapping[str, InputRelation], transforms: Mapping[str, Transform]
+) -> tuple[ExpiryRule, ...]:
+    """All that a graph has."""
+    finder = _ExpiryRuleFinder(graph, inputs, transforms)
+    rules = (finder.find_rule(t) for t in graph.transforms if isinstance(t.rel, mmpl.Restrict))
+    return tuple(f for f in rules if f is not None)
+
+
+class _ExpiryRuleFinder:
+    def __init__(
+        self, graph: KnowledgeGraph, inputs: Mapping[str, InputRelation], transforms: Mapping[str, Transform]
+    ) -> None:
+        self.graph, self.inputs, self.transforms = graph, inputs, transforms
+        self.reader_counts: dict[str, int] = {}
+        for transform in graph.transforms:
+            for name in transform.inputs:
+                self.reader_counts[name] = self.reader_counts.get(name, 0) + 1
+
+    def find_rule(self, restriction: TransformObject) -> ExpiryRule | None:
+        restrict = self.transforms[restriction.output]
+        assert isinstance(restrict, RestrictTransform)
+        (source,) = restriction.inputs
+        if restrict.predicate.kind == "exact":
+            return None
+        names = {c: c for c in self.inputs[source].layout.fixed}
+        join, names = self._skip_row_wise(source, names)
+        if join is None or not isinstance(join.rel, mmpl.Join):
+            return None
+        targets = self._join_targets(join, join.rel, names)
+        if not targets:
+            return None
+        types = self.inputs[source].layout.fixed
+        columns = {c: arrow_type(types[c]) for s in targets for c in s.columns}
+        return ExpiryRule(f"{source} spent", restrict, source, targets, TableSchema(tuple(columns), columns))
+
+    def _skip_row_wise(self, name: str, names: dict[str, str]) -> tuple[TransformObject | None, dict[str, str]]:
+        """The first transform below that is not of rows by themselves, if nobody else reads what is between; and by the
+        columns that its rows have there, those of the relation we came from."""
+        while self.reader_counts.get(name) == 1 and not self.graph.relations[name].subscribed:
+            transform = self.graph.transform_by_output.get(name)
+            if transform is None:
+                return None, names
+            match transform.rel:
+                case mmpl.Rename():
+                    old_names = {new: c for c, new in transform.rel.pairs}
+                    names = {old_names.get(c, c): top for c, top in names.items()}
+                case mmpl.Extend():
+                    added = {c for c, _ in transform.rel.assignments}
+                    names = {c: top for c, top in names.items() if c not in added}
+                case mmpl.RelationRef() | mmpl.Restrict() | mmpl.Project():
+                    pass
+                case _:
+                    return transform, names
+            (name,) = transform.inputs
+        return None, names
+
+    def _join_targets(
+        self, transform: TransformObject, rel: mmpl.Join, names: Mapping[str, str]
+    ) -> tuple[ExpiryTarget, ...]:
+        left, right = (self.inputs[i] for i in transform.inputs)
+        on = dict(rel.on)
+        has_whole_key = is_key_equated(right.type.heading, list(on.values()))
+        if rel.kind not in ("inner", "left") or not has_whole_key or not left.type.is_append_only:
+            return ()
+        if any(c not in names for c in left.layout.key):
+            return ()
+        targets = self._table_targets(transform.output, "left", [names[c] for c in left.layout.key])
+        right_names = {b: names[a] for a, b in rel.on if a in names}
+        if set(on) != set(left.type.heading.key) or any(c not in right_names for c in right.layout.key):
+            # Others may ask for the same row.
+            return targets
+        group, group_names = self._skip_row_wise(right.name, right_names)
+        if group is None or not isinstance(group.rel, mmpl.Summarize):
+            return targets
+        per = [group_names[c] for c in group.rel.per if c in group_names]
+        if len(per) < len(group.rel.per):
+            return targets
+        targets += self._table_targets(transform.output, "right", [right_names[c] for c in right.layout.key])
+        schemas = self.transforms[group.output].table_schemas
+        tables_by_key = [n for n, schema in schemas.items() if schema.key == tuple(map(stored_column, group.rel.per))]
+        # An aggregate that remembers more than a row a group keeps it: only space is lost.
+        return targets + (
+            self._table_targets(group.output, tables_by_key[0], per) if len(schemas) == len(tables_by_key) == 1 else ()
+        )
+
+    def _table_targets(self, transform: str, table: str, columns: list[str]) -> tuple[ExpiryTarget, ...]:
+        if table not in self.transforms[transform].table_schemas:
+            return ()
+        return (ExpiryTarget(transform, table, tuple(columns)),)

@@ -1,0 +1,60 @@
+"""Expressions row by row, through `smile.knowledge.transfer.know`: slow, and right because nothing is computed twice.
+
+It serves what is rare: nested relations, functions of many operands, knowledge of texts joined together.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from smile.algebra import mmpl
+from smile.algebra.types import BOOL, DataType
+from smile.columns import knowledge as k
+from smile.columns.knowledge import ColumnKind, KnowledgeColumn, MaskColumn, RangeColumn
+from smile.errors import SmileError
+from smile.kernels.expressions.operands import Operand
+from smile.knowledge.cell_knowledge import CellKnowledge
+from smile.knowledge.cells import to_operand_in_domain
+from smile.knowledge.transfer import expression_knowledge, unknown_operand
+
+
+def evaluate_row_by_row(
+    expr: mmpl.Expr,
+    columns: Mapping[str, KnowledgeColumn],
+    types: Mapping[str, DataType],
+    bottoms: Mapping[str, CellKnowledge],
+    kind: ColumnKind,
+    data: DataType,
+    count: int,
+) -> KnowledgeColumn:
+    """The expression of columns of any kind."""
+
+    def point(index: int) -> CellKnowledge:
+        try:
+            cells = {c: k.knowledge_at(column, index, types[c]) for c, column in columns.items()}
+            if None not in cells.values():
+                row = {c: to_operand_in_domain(cell, bottoms[c], types[c]) for c, cell in cells.items()}
+                return expression_knowledge(expr, row, types)
+        except (SmileError, LookupError, ArithmeticError, ValueError):
+            pass
+        # Only in rows nobody has heard of, where what stands in a column need not be a point of its domain.
+        return unknown_operand(data, nullable=True, now=None)
+
+    return k.from_points([point(i) for i in range(count)], kind, data)
+
+
+def row_by_row_function(
+    name: str, args: tuple[DataType, ...], result: DataType
+) -> Callable[[Sequence[Operand]], Operand]:
+    """A function of operands."""
+    names = [str(n) for n in range(len(args))]
+    types = dict(zip(names, args, strict=True))
+    expr = mmpl.Call(name, tuple(map(mmpl.ColumnRef, names)))
+    bottoms: dict[str, CellKnowledge] = {n: unknown_operand(t, nullable=True, now=None) for n, t in types.items()}
+    kind: ColumnKind = "mask" if result == BOOL else "range"
+
+    def run(operands: Sequence[Operand]) -> Operand:
+        columns = dict(zip(names, operands, strict=True))
+        column = evaluate_row_by_row(expr, columns, types, bottoms, kind, result, len(operands[0]))
+        assert isinstance(column, RangeColumn | MaskColumn)
+        return column
+
+    return run

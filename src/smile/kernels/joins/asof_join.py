@@ -1,0 +1,425 @@
+"""Left rows, each with the latest right row that is equated and not after it; provisional while one nearer may come.
+
+A left row is remembered with what was told of it until nothing of it can change. Of right rows with equal values the
+latest that no left row to come is before is remembered, and those after it. Where the right side is a history, the
+match is found by order; else every row that may match is tried, and where what is equated evolves, all rows are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from smile.algebra import mmpl
+from smile.algebra.types import TICKS_PER_MICROSECOND, TIMESTAMP
+from smile.columns import knowledge as k, masks, values as v
+from smile.columns.knowledge import KnowledgeColumn
+from smile.columns.values import Array, Bools, Indices, ValueColumn
+from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
+from smile.kernels.joins import kleene
+from smile.kernels.joins.join_seals import empty_lookup
+from smile.kernels.joins.join_sides import JoinRows, JoinSides
+from smile.kernels.joins.latest_column import Columns, LatestMatches, latest_column, latest_kind
+from smile.kernels.joins.match_counter import union_lookups
+from smile.kernels.joins.match_tracker import subtract_lookup
+from smile.kernels.joins.pair_match_counter import cross_rows, get_column, has_conflicting_keys
+from smile.kernels.layout import EvolvingColumnLayout, Layout
+from smile.kernels.row_encoding import StoredEvolvingColumns, encode_rows, stored_column, table_columns
+from smile.kernels.seals import HorizonAdvance, Horizons
+from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.log.input_batch import END
+from smile.state.row_lookup import RowLookup
+from smile.state.run import TableSchema
+from smile.state.table import StateTable
+
+LEFT, RIGHT = "left", "right"
+OUTPUT_MATCH, OUTPUT_STEPS = "told match", "told steps"
+"""Columns beside a left row: the mask of its having a match, and the steps of its matches."""
+
+
+@dataclass(frozen=True)
+class AsofMatches:
+    """Of left rows as they are now: the columns of the match, whether there is one, and its steps."""
+
+    columns: dict[str, KnowledgeColumn]
+    mask: masks.MaskCodes
+    steps: Array
+
+
+class AsofJoin(Transform):
+    def __init__(self, rel: mmpl.Asof, left: InputRelation, right: InputRelation, output: OutputRelation) -> None:
+        is_not_after = mmpl.Call("<=", (mmpl.ColumnRef(rel.ticks[1]), mmpl.ColumnRef(rel.ticks[0])))
+        self.rel, self.output = rel, output
+        self.sides = JoinSides(mmpl.Join("left", rel.left, rel.right, rel.on, is_not_after), left, right, output)
+        self.left, self.right = self.sides.left, self.sides.right
+        self.tick_columns = right.type.heading.tick
+        left_layout, columns = left.layout, output.type.columns
+        self.right_columns = {
+            c: EvolvingColumnLayout(latest_kind(columns[c]), columns[c].data)
+            for c in columns
+            if c not in left.type.columns
+        }
+        self.layout = Layout(
+            left_layout.key,
+            left_layout.fixed,
+            {**left_layout.evolving, **self.right_columns},
+            left_layout.certain and rel.kind == "left",
+            output.includes_permanently_hidden,
+        )
+        self.right_layout = Layout((), {}, self.right_columns)
+        self.can_match_by_order = (
+            right.layout.certain and not self.right.layout.evolving
+            and not self.sides.has_evolving_keys and rel.ticks[0] in left_layout.fixed
+        )  # fmt: skip
+        index = () if self.sides.has_evolving_keys or not rel.on else (self.left.index,)
+        left_schema = self.left.table_schema
+        left_columns = {
+            **table_columns(self.right_layout),
+            **left_schema.columns,
+            OUTPUT_MATCH: pa.uint8(),
+            OUTPUT_STEPS: pa.int64(),
+        }
+        right_side_schema = self.right.table_schema
+        self.time_column = stored_column(rel.ticks[1])
+        right_schema = TableSchema(
+            right_side_schema.key, right_side_schema.columns, right_side_schema.indexes, (self.time_column,)
+        )
+        self.table_schemas = {
+            LEFT: TableSchema(left_schema.key, left_columns, index, left_schema.tick_indexes),
+            RIGHT: right_schema,
+        }
+        self.table_sources = self.sides.table_sources
+        self.lateness = self._lateness_by_stream(left)
+
+    def _lateness_by_stream(self, left: InputRelation) -> dict[str, int] | None:
+        """By stream, how long after its moment a left row may still come; None if at any time."""
+        name = self.rel.ticks[0]
+        if name not in self.left.fixed:
+            return None
+        lateness = {}
+        for stream, seal in left.type.seals.items():
+            terms = dict(left.type.constraints.express_seal(seal, [name]).terms)
+            if set(terms) != {name}:
+                return None
+            lateness[stream] = terms[name]
+        return lateness
+
+    # ── a frame ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
+        past = self.lateness is not None and self._left_frontier(advance.before) < self._left_frontier(advance.after)
+        return past or self.left.match_seals.can_seal_rows(advance)
+
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
+        left_delta, right_delta = inputs
+        table, right_rows = state[LEFT], self._update_right_rows(state[RIGHT], right_delta)
+        affected = empty_lookup(table) if right_delta is None else self._affected_left_rows(table, right_delta)
+        other_rows = union_lookups(
+            table, [affected, *([self.left.rows_with_final_matches(table, advance)] if advance.has_moved else [])]
+        )
+        parts, removed_parts, left_table = [], [], table
+        if left_delta is not None:
+            left_delta, stored = self._find_stored(table, left_delta)
+            other_rows = subtract_lookup(other_rows, stored)
+            if len(left_delta):
+                part, left_table, removed = self._update_left_rows(left_table, left_delta, stored, right_rows, advance)
+                parts.append(part)
+                removed_parts.append(removed)
+        if len(other_rows):
+            rows = self.left.decode_rows(other_rows)
+            unchanged = Delta(rows.fixed, rows.knowledge, rows.knowledge)
+            part, left_table, removed = self._update_left_rows(left_table, unchanged, other_rows, right_rows, advance)
+            parts.append(part)
+            removed_parts.append(removed)
+        if all(h >= END for h in advance.after.values()):
+            tables = {name: StateTable(schema) for name, schema in self.table_schemas.items()}
+        else:
+            removed_left = union_lookups(table, [d for d in removed_parts if d is not None])
+            tables = {
+                LEFT: left_table,
+                RIGHT: self._expire_right_rows(right_rows, left_table, right_delta, removed_left, advance),
+            }
+        if not parts:
+            return tables, None
+        output = drop_unchanged_rows(concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden)
+        return tables, output if len(output) else None
+
+    def _find_stored(self, table: StateTable, left_delta: Delta) -> tuple[Delta, RowLookup | None]:
+        """Changes of left rows that are new or remembered; of others all has been told."""
+        if left_delta.old is None:
+            return left_delta, None
+        is_stored, stored = table.find([left_delta.fixed[c] for c in self.left.key])
+        known_rows = np.flatnonzero(is_stored | ~masks.is_present(left_delta.old.mask))
+        return (
+            (left_delta, stored)
+            if len(known_rows) == len(left_delta)
+            else (left_delta.take(known_rows), stored.take(known_rows))
+        )
+
+    def _affected_left_rows(self, table: StateTable, right_delta: Delta) -> RowLookup:
+        """Remembered left rows that a change of right rows may concern."""
+        if self.sides.has_evolving_keys or not table.runs:
+            return table.scan()
+        right_times = right_delta.fixed[self.rel.ticks[1]].data
+        right_key = [right_delta.fixed[c] for c in self.right.on]
+        groups = RowGroups(right_key, len(right_delta))
+        earliest = np.minimum.reduceat(right_times[groups.order], groups.starts)
+        group_numbers, lookup = self.left.match_lookup(table, [c.take(groups.first) for c in right_key], groups.count)
+        if self.rel.ticks[0] not in self.left.layout.fixed:
+            return lookup
+        left_times = lookup[stored_column(self.rel.ticks[0])]
+        return lookup.take(np.flatnonzero(left_times.is_valid() & (left_times.data >= earliest[group_numbers])))
+
+    def _update_left_rows(
+        self,
+        table: StateTable,
+        left_delta: Delta,
+        stored_rows: RowLookup | None,
+        right_rows: StateTable,
+        advance: HorizonAdvance,
+    ) -> tuple[Delta, StateTable, RowLookup | None]:
+        """What is told of left rows, and the table that remembers it; with those that it remembers no more."""
+        rows = JoinRows(left_delta.fixed, left_delta.new)
+        match = self._find_matches(rows, right_rows, advance.after)
+        new = self._row_knowledge(left_delta.new, match.columns, match.mask, match.steps)
+        old = None
+        if left_delta.old is not None and stored_rows is not None:
+            stored_mask = stored_rows[OUTPUT_MATCH]
+            old_match_mask = (
+                stored_mask.data
+                if stored_mask.valid is None
+                else np.where(stored_mask.valid, stored_mask.data, 0).astype(np.uint8)
+            )
+            old = self._row_knowledge(
+                left_delta.old,
+                StoredEvolvingColumns(self.right_layout, stored_rows),
+                old_match_mask,
+                stored_rows[OUTPUT_STEPS].data,
+            )
+        is_settled = new.mask == masks.T
+        for name in self.layout.evolving:
+            is_settled = is_settled & k.is_final(new.columns[name])
+        keep = masks.can_be_shown(new.mask) & ~is_settled
+        is_stored = np.zeros(len(rows), bool) if stored_rows is None else stored_rows.run_numbers >= 0
+        removed = None if stored_rows is None else stored_rows.take(np.flatnonzero(is_stored & ~keep))
+        delta = Delta(left_delta.fixed, old, new)
+        stored_indices = np.flatnonzero(keep | is_stored)
+        if len(stored_indices):
+            stored_columns = {c: match.columns[c].take(stored_indices) for c in self.right_columns}
+            left_knowledge = left_delta.new.take(stored_indices)
+            encoded = {
+                **encode_rows(
+                    self.right_layout, {}, RowKnowledge(stored_columns, left_knowledge.mask, left_knowledge.steps)
+                ),
+                **self.left.encode_rows(rows.take(stored_indices).fixed, left_knowledge),
+                OUTPUT_MATCH: ValueColumn(match.mask[stored_indices]),
+                OUTPUT_STEPS: ValueColumn(match.steps[stored_indices]),
+            }
+            table = table.with_rows(encoded, None if keep[stored_indices].all() else ~keep[stored_indices])
+        return delta, table, removed
+
+    def _row_knowledge(
+        self, knowledge: RowKnowledge, right_columns: Columns, match_mask: masks.MaskCodes, steps: Array
+    ) -> RowKnowledge:
+        columns: dict[str, KnowledgeColumn] = {
+            c: right_columns[c] if c in self.right_columns else knowledge.columns[c] for c in self.layout.evolving
+        }
+        mask = knowledge.mask
+        if self.rel.kind == "inner":
+            mask = np.where(masks.is_present(mask), masks.all_of(mask, match_mask), np.uint8(masks.ABSENT))
+        return RowKnowledge(columns, mask, knowledge.steps + steps)
+
+    # ── finding the match ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _find_matches(self, rows: JoinRows, right_rows: StateTable, horizons: Horizons) -> AsofMatches:
+        can_gain = self._can_gain_match(rows, horizons)
+        latest_by_column, candidates, match_mask, steps = (
+            self._match_by_order if self.can_match_by_order else self._match_all_pairs
+        )(rows, right_rows)
+        match_mask = np.where(can_gain, masks.any_of(match_mask, masks.full(masks.HIDDEN, len(rows))), match_mask)
+        columns: dict[str, KnowledgeColumn] = {}
+        for name, evolving in self.right_columns.items():
+            latest = latest_by_column[name] if name in latest_by_column else latest_by_column[""]
+            bottom = self.output.bottoms[name]
+            columns[name] = latest_column(latest, get_column(candidates, name), ~can_gain, evolving, bottom)
+        return AsofMatches(columns, match_mask, steps)
+
+    def _can_gain_match(self, rows: JoinRows, horizons: Horizons) -> Bools:
+        """Whether a right row nobody has heard of may still come to match."""
+        can_gain: Bools = ~self.left.has_final_matches(rows.fixed, len(rows), horizons)
+        for name in (*self.left.on, self.rel.ticks[0]):
+            column = get_column(rows, name)
+            can_gain &= ~(k.is_final(column) & k.current_values(column).is_null())
+        return can_gain & ~has_conflicting_keys(rows, self.sides.columns_equated_twice(self.left))
+
+    def _order_columns(self, right_rows: JoinRows) -> tuple[Array, Array, list[Array]]:
+        """Of right rows the tick, the source, and what else orders rows of one tick: the smaller key comes later."""
+        tick = right_rows.fixed[self.tick_columns[0]].data
+        source = (
+            right_rows.fixed[self.tick_columns[1]].data
+            if len(self.tick_columns) > 1
+            else np.zeros(len(right_rows), np.int64)
+        )
+        tie_breakers = [-v.ranks(right_rows.fixed[c]) for c in self.right.key if c not in self.tick_columns]
+        return tick, source, tie_breakers
+
+    def _match_by_order(
+        self, rows: JoinRows, right_rows: StateTable
+    ) -> tuple[dict[str, LatestMatches], JoinRows, masks.MaskCodes, Array]:
+        """The right side is a history: the match is the last row of those before, and it is settled."""
+        count = len(rows)
+        left_keys = self.left.join_key(rows.fixed)
+        groups = RowGroups(left_keys, count)
+        right_groups, lookup = self.right.match_lookup(
+            right_rows, [c.take(groups.first) for c in left_keys], groups.count
+        )
+        matches = self.right.decode_rows(lookup)
+        tick, source, tie_breakers = self._order_columns(matches)
+        left_times = rows.fixed[self.rel.ticks[0]]
+        is_left = np.repeat([False, True], [len(matches), count])
+        zeros = np.zeros(count, np.int64)
+        order = np.lexsort(
+            (
+                *(np.concatenate([r, zeros]) for r in reversed(tie_breakers)),
+                np.concatenate([source, zeros]),
+                is_left,
+                np.concatenate([tick, left_times.data]),
+                np.concatenate([right_groups, groups.group_numbers]),
+            )
+        )
+        # The last right row before each, which is one of its own unless there is none.
+        last_right_positions = np.maximum.accumulate(np.where(is_left[order], -1, np.arange(len(order))))
+        last = np.full(len(order), -1)
+        last[order] = np.where(last_right_positions >= 0, order[np.maximum(last_right_positions, 0)], -1)
+        last = last[len(matches) :]
+        if len(matches):
+            has_match = (
+                (last >= 0) & left_times.is_valid() & (right_groups[np.maximum(last, 0)] == groups.group_numbers)
+            )
+        else:
+            has_match = np.zeros(count, bool)
+        last = np.where(has_match, last, -1)
+        chosen = LatestMatches(last, last, last, tick, source)
+        steps = np.where(has_match, matches.knowledge.steps[np.maximum(last, 0)] if len(matches) else 0, 0)
+        return {"": chosen}, matches, np.where(has_match, np.uint8(masks.T), np.uint8(masks.F)), steps
+
+    def _match_all_pairs(
+        self, rows: JoinRows, right_rows: StateTable
+    ) -> tuple[dict[str, LatestMatches], JoinRows, masks.MaskCodes, Array]:
+        """Every pair has a mask; of each left row's the last that is shown counts, and the last that is settled."""
+        count = len(rows)
+        if self.sides.has_evolving_keys:
+            left_numbers, lookup = cross_rows(np.arange(count), right_rows.scan())
+        else:
+            left_numbers, lookup = self.right.match_lookup(right_rows, self.left.join_key(rows.fixed), count)
+        candidates, left_rows = self.right.decode_rows(lookup), rows.take(left_numbers)
+        types = self.left.source.layout.types
+        conditions = kleene.compare_columns(
+            "<=",
+            get_column(candidates, self.rel.ticks[1]),
+            get_column(left_rows, self.rel.ticks[0]),
+            types[self.rel.ticks[0]],
+        )
+        if self.sides.has_evolving_keys:
+            for a, b in self.rel.on:
+                conditions = kleene.conjunction(
+                    conditions,
+                    kleene.compare_columns("=", get_column(left_rows, a), get_column(candidates, b), types[a]),
+                )
+        match = kleene.as_filter(conditions)
+        has_conflict = has_conflicting_keys(
+            left_rows, self.sides.columns_equated_twice(self.left)
+        ) | has_conflicting_keys(candidates, self.sides.columns_equated_twice(self.right))
+        match = np.where(has_conflict, np.uint8(masks.F), match)
+        pair_codes = masks.all_of(candidates.knowledge.mask, match)
+        tick, source, tie_breakers = self._order_columns(candidates)
+        order = np.lexsort((*reversed(tie_breakers), source, tick, left_numbers))
+        ordered_left = left_numbers[order]
+        present, shown, stays = (
+            masks.can_be_shown(pair_codes)[order],
+            masks.is_shown(pair_codes)[order],
+            masks.is_permanently_shown(pair_codes)[order],
+        )
+        last_shown, last_present = (
+            _last_chosen(ordered_left, order, shown, count),
+            _last_chosen(ordered_left, order, present, count),
+        )
+        chosen = {}
+        for name in self.right_columns:
+            settled = stays & k.is_final(get_column(candidates, name))[order]
+            chosen[name] = LatestMatches(
+                last_shown, _last_chosen(ordered_left, order, settled, count), last_present, tick, source
+            )
+        counts = np.zeros((count, kleene.COUNTERS_PLAIN), np.int64)
+        np.add.at(counts, left_numbers, kleene.counter_increments(pair_codes))
+        steps = np.zeros(count, np.int64)
+        np.add.at(steps, left_numbers, np.where(masks.can_be_shown(match), candidates.knowledge.steps, 0))
+        match_mask = kleene.as_filter(kleene.has_match(counts, np.zeros(count, bool)))
+        return chosen, candidates, match_mask, steps
+
+    # ── remembering right rows ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _update_right_rows(self, table: StateTable, right_delta: Delta | None) -> StateTable:
+        return self.right.update_table(table, right_delta)
+
+    def _expire_right_rows(
+        self,
+        right_rows: StateTable,
+        left_rows: StateTable,
+        right_delta: Delta | None,
+        removed_left_rows: RowLookup,
+        advance: HorizonAdvance,
+    ) -> StateTable:
+        """Without right rows that a later one, which is settled, hides from all left rows there are and may come."""
+        if self.lateness is None or self.sides.has_evolving_keys:
+            return right_rows
+        frontier_before, frontier_after = self._left_frontier(advance.before), self._left_frontier(advance.after)
+        parts = (
+            [right_rows.rows_between(self.time_column, frontier_before, frontier_after)]
+            if frontier_before < frontier_after
+            else []
+        )
+        key_parts = [[p[stored_column(c)] for c in self.right.on] for p in parts if len(p)]
+        if right_delta is not None:
+            # What comes late may be past already.
+            late = np.flatnonzero(right_delta.fixed[self.rel.ticks[1]].data <= frontier_before)
+            key_parts += [[right_delta.fixed[c].take(late) for c in self.right.on]] if len(late) else []
+        if len(removed_left_rows):
+            key_parts.append([removed_left_rows[stored_column(c)] for c in self.left.on])
+        if not key_parts:
+            return right_rows
+        key = [v.concat(list(columns)) for columns in zip(*key_parts, strict=True)] if self.right.on else []
+        groups = RowGroups(key, len(key[0]) if key else 1)
+        key = [c.take(groups.first) for c in key]
+        bound = np.full(groups.count, frontier_after)
+        if left_rows.runs:
+            who, stored_left = self.left.match_lookup(left_rows, key, groups.count)
+            left_times = stored_left[stored_column(self.rel.ticks[0])]
+            np.minimum.at(bound, who, np.where(left_times.is_valid(), left_times.data, frontier_after))
+        who, lookup = self.right.match_lookup(right_rows, key, groups.count)
+        rows = self.right.decode_rows(lookup)
+        tick, source, tie_breakers = self._order_columns(rows)
+        order = np.lexsort((*reversed(tie_breakers), source, tick, who))
+        is_hiding = (rows.knowledge.mask == masks.T) & (tick <= bound[who])
+        for name in self.right.layout.evolving:
+            is_hiding &= k.is_final(rows.knowledge.columns[name])
+        last = _last_chosen(who[order], np.arange(len(order)), is_hiding[order], groups.count)
+        hidden_rows = order[np.arange(len(order)) < last[who[order]]]
+        return self.right.remove_rows(right_rows, lookup.take(hidden_rows))
+
+    def _left_frontier(self, horizons: Horizons) -> int:
+        """The moment up to which no left row can come any more, in the unit that moments have."""
+        assert self.lateness is not None
+        ends = [END if horizons[s] >= END else horizons[s] - d for s, d in self.lateness.items()]
+        unit = TICKS_PER_MICROSECOND if self.left.source.layout.fixed[self.rel.ticks[0]] == TIMESTAMP else 1
+        return min(ends) // unit
+
+
+def _last_chosen(groups: Indices, numbers: Array, chosen: Bools, count: int) -> Indices:
+    """Of each group the number of its last row that is chosen, -1 if there is none; rows stand group by group."""
+    last_numbers = np.full(count, -1)
+    chosen_rows = np.flatnonzero(chosen)
+    # Of several assignments to one place the last one holds.
+    last_numbers[groups[chosen_rows]] = numbers[chosen_rows]
+    return last_numbers

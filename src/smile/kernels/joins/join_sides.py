@@ -1,0 +1,325 @@
+"""Both sides of a join, compiled: each row of a side is remembered until no row of the other side can meet it any more.
+
+A pair of rows is put together by reference: of its columns only those are fetched that somebody reads.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from smile.algebra import mmpl, trees
+from smile.algebra.heading import is_key_equated
+from smile.columns import masks
+from smile.columns.hashing import hashes
+from smile.columns.knowledge import KnowledgeColumn, MaskColumn
+from smile.columns.masks import MaskCodes
+from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
+from smile.kernels.delta import Delta, RowKnowledge, RowSelection
+from smile.kernels.expressions import compile_expression
+from smile.kernels.joins.join_seals import JoinSeals
+from smile.kernels.layout import EvolvingColumnLayout, Layout
+from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
+from smile.kernels.row_wise import predicate_masks
+from smile.kernels.seals import HorizonAdvance, Horizons, Seals
+from smile.kernels.transform import InputRelation, OutputRelation, TableSource
+from smile.knowledge.join_types import match_constraints
+from smile.knowledge.seals import TimeConstraints
+from smile.state.row_lookup import RowLookup
+from smile.state.run import TableSchema
+from smile.state.table import StateTable
+
+C = TypeVar("C", bound=KnowledgeColumn)
+SideName = Literal["left", "right"]
+
+
+class MultiSourceColumns(Mapping[str, C], Generic[C]):
+    """Columns, each from one of several mappings."""
+
+    def __init__(self, sources: Mapping[str, Mapping[str, C]]) -> None:
+        self.sources = sources
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sources)
+
+    def __getitem__(self, name: str) -> C:
+        return self.sources[name][name]
+
+
+@dataclass(frozen=True)
+class JoinRows:
+    """Rows of one side, each at one version."""
+
+    fixed: Mapping[str, ValueColumn]
+    knowledge: RowKnowledge
+
+    def __len__(self) -> int:
+        return len(self.knowledge)
+
+    def take(self, indices: Indices) -> "JoinRows":
+        return JoinRows(RowSelection(self.fixed, indices), self.knowledge.take(indices))
+
+
+class JoinSide:
+    """`on` are its columns that are equated, in the join's order. `whole`: they include its whole key, so that a row of
+    the other side matches but one of it; `total`: and there always is that one. `fixed` are the columns that never
+    change. `meetings` say, in the terms of `fixed`, when every row of the other side that a row can meet is sealed:
+    then none nobody has heard of can come, and those that have come are final. `layout` is what is remembered."""
+
+    def __init__(
+        self,
+        name: SideName,
+        source: InputRelation,
+        on: tuple[str, ...],
+        other: InputRelation,
+        ties: TimeConstraints,
+        read_columns: set[str],
+    ) -> None:
+        self.name, self.source, self.on = name, source, on
+        heading, source_layout = source.type.heading, source.layout
+        self.key = heading.key
+        self.covers_key = is_key_equated(heading, on)
+        self.total = self.covers_key and heading.total
+        self.fixed = tuple(c for c, t in source.type.columns.items() if not t.evolves and c in source_layout.fixed)
+        seals = {s: ties.express_seal(seal, self.fixed) for s, seal in other.type.seals.items()}
+        self.other_side_seals = Seals(seals, heading.columns)
+        seal_columns = {c for seal in seals.values() for c, _ in seal.terms}
+        needed = {*read_columns, *heading.key, *on, *seal_columns}
+        fixed = {c: t for c, t in source_layout.fixed.items() if c in needed}
+        evolving = {c: e for c, e in source_layout.evolving.items() if c in needed}
+        self.layout = Layout(
+            heading.key, fixed, evolving, source_layout.certain, source_layout.includes_permanently_hidden
+        )
+        self.index = tuple(dict.fromkeys(stored_column(c) for c in on))
+        self.match_seals = JoinSeals(self.other_side_seals, "meets")
+        self.tick_columns = self.match_seals.tick_columns
+        """By stream the column of the ticks at which it is met for the last time; none if a stream has no such tick."""
+        is_fixed = all(c in source_layout.fixed for c in on)
+        self.table_schema = TableSchema(
+            tuple(stored_column(c) for c in heading.key),
+            {**table_columns(self.layout), **{order: pa.int64() for order in self.tick_columns.values()}},
+            (self.index,) if is_fixed and on else (),
+            tuple(self.tick_columns.values()),
+        )
+
+    @property
+    def table_source(self) -> TableSource:
+        """Of its rows."""
+        return TableSource(0 if self.name == "left" else 1)
+
+    # ── remembering ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def encode_rows(self, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge) -> dict[str, ValueColumn]:
+        """Rows as the side's table has them."""
+        return {**encode_rows(self.layout, fixed, knowledge), **self.match_seals.ticks(fixed, len(knowledge))}
+
+    def update_table(self, table: StateTable, delta: Delta | None, final_matches: Bools | None = None) -> StateTable:
+        """With the rows as they are now. Forgotten are those of which nothing is left, those hidden for good (unless
+        they are heeded), and those `met` for the last time."""
+        return self.split_and_update(table, delta, final_matches)[1]
+
+    def split_and_update(
+        self,
+        table: StateTable,
+        delta: Delta | None,
+        final_matches: Bools | None = None,
+        key_hashes: Array | None = None,
+    ) -> tuple[StateTable, StateTable]:
+        """The remembered rows that do not change, and all of them as `updated`. `marks` are those of `marks`."""
+        if delta is None:
+            return table, table
+        new = delta.new
+        keep = masks.is_present(new.mask) if self.layout.includes_permanently_hidden else masks.can_be_shown(new.mask)
+        if final_matches is not None:
+            keep = keep & ~final_matches
+        known_hashes = {} if key_hashes is None else {self.index: key_hashes}
+        stored_rows = self.known_stored_rows(table, delta)
+        if keep.all():
+            return table.split_and_update(self.encode_rows(delta.fixed, new), None, known_hashes, stored_rows)
+        if delta.old is None:
+            if not keep.any():
+                return table, table
+            kept_rows = true_indices(keep)
+            delta, known_hashes = (
+                delta.take(kept_rows),
+                {on: row_hashes[kept_rows] for on, row_hashes in known_hashes.items()},
+            )
+            return table.split_and_update(self.encode_rows(delta.fixed, delta.new), None, known_hashes, stored_rows)
+        return table.split_and_update(self.encode_rows(delta.fixed, new), ~keep, known_hashes)
+
+    def known_stored_rows(self, table: StateTable, delta: Delta) -> RowLookup | None:
+        """What the table has of rows that change, where that is known without a look: nobody had heard of them. Of rows
+        that are gone one may hear again."""
+        return table.no_rows() if delta.old is None and not self.layout.includes_permanently_hidden else None
+
+    def has_final_matches(self, fixed: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Bools:
+        """Of each row, whether no row of the other side that it can meet is open: none can come, all are final."""
+        return self.match_seals.is_sealed(fixed, count, horizons)
+
+    def rows_with_final_matches(self, table: StateTable, advance: HorizonAdvance) -> RowLookup:
+        """Remembered rows that the horizons meet for the last time in this frame."""
+        return self.match_seals.find_sealed_rows(table, advance)
+
+    def expire_rows(self, table: StateTable, advance: HorizonAdvance) -> StateTable:
+        """Without the rows that the horizons meet for the last time in this frame."""
+        if self.match_seals.is_finished(advance.after):
+            return StateTable(self.table_schema)
+        return self.remove_rows(table, self.rows_with_final_matches(table, advance)) if advance.has_moved else table
+
+    def remove_rows(self, table: StateTable, lookup: RowLookup) -> StateTable:
+        """Without these of its rows."""
+        return table.without_rows(lookup)
+
+    # ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def decode_rows(self, lookup: RowLookup) -> JoinRows:
+        """Remembered rows, as they were found."""
+        return JoinRows(decode_fixed(self.layout, lookup), decode_knowledge(self.layout, lookup))
+
+    def join_key(self, columns: Mapping[str, ValueColumn]) -> list[ValueColumn]:
+        """What a row of this side asks for: its columns that are equated."""
+        return [columns[c] for c in self.on]
+
+    def key_hashes(self, columns: Mapping[str, ValueColumn], count: int) -> Array | None:
+        """The hashes of what is equated, which are the same on both sides; None if they are of no use."""
+        key = self.join_key(columns)
+        if not key or any(c.valid is not None for c in key) or len(set(self.on)) < len(self.on):
+            return None
+        return hashes(key, count)
+
+    def match_rows(
+        self,
+        table: StateTable,
+        other_key: Sequence[ValueColumn],
+        count: int,
+        ordered: bool = True,
+        key_hashes: Array | None = None,
+    ) -> tuple[Indices, JoinRows]:
+        """Rows of this side whose columns `on` equal those of the other side's rows: numbers of the latter, each with a
+        row. `asked` are the other side's columns, of which there are `count` rows."""
+        row_numbers, lookup = self.match_lookup(table, other_key, count, ordered, key_hashes)
+        return row_numbers, self.decode_rows(lookup)
+
+    def match_lookup(
+        self,
+        table: StateTable,
+        other_key: Sequence[ValueColumn],
+        count: int,
+        ordered: bool = True,
+        key_hashes: Array | None = None,
+    ) -> tuple[Indices, RowLookup]:
+        """The same, as the table has them."""
+        if self.on:
+            # A column may be equated to several: the index has it once, and the rest are compared.
+            key_hashes = key_hashes if len(self.index) == len(self.on) else None
+            first_positions = {stored_column(c): n for n, c in reversed(list(enumerate(self.on)))}
+            row_numbers, lookup = table.match(
+                self.index, [other_key[first_positions[c]] for c in self.index], ordered, key_hashes
+            )
+            keep: Array | None = None
+            for n, c in enumerate(self.on):
+                if first_positions[stored_column(c)] != n:
+                    is_same = lookup[stored_column(c)].same(other_key[n].take(row_numbers))
+                    keep = is_same if keep is None else keep & is_same
+            if keep is not None and not keep.all():
+                equal_rows = true_indices(keep)
+                row_numbers, lookup = row_numbers[equal_rows], lookup.take(equal_rows)
+            return row_numbers, lookup
+        all_rows = table.scan()
+        row_numbers = np.repeat(np.arange(count), len(all_rows))
+        return row_numbers, all_rows.take(np.tile(np.arange(len(all_rows)), count))
+
+
+class JoinSides:
+    """Both sides of a join, and when their rows match beyond what is equated. `moving`: what is equated evolves."""
+
+    def __init__(self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation) -> None:
+        self.rel = rel
+        self.ties = ties = match_constraints(rel, left.type, right.type)
+        condition_columns = set(trees.columns_in(rel.when)) if rel.when is not None else set()
+        read_columns = {*output.type.heading.columns, *condition_columns}
+        self.left = JoinSide("left", left, tuple(a for a, _ in rel.on), right, ties, read_columns)
+        self.right = JoinSide("right", right, tuple(b for _, b in rel.on), left, ties, read_columns)
+        self.table_sources = {str(side.name): side.table_source for side in (self.left, self.right)}
+        """Of the rows of a join that remembers either side under its name."""
+        fixed = (left.layout.fixed, right.layout.fixed)
+        self.has_evolving_keys = any(a not in fixed[0] or b not in fixed[1] for a, b in rel.on)
+        once = len(set(self.left.on)) == len(set(self.right.on)) == len(rel.on)
+        on_keys = all(a in self.left.key and b in self.right.key for a, b in rel.on)
+        self.has_extra_conditions = rel.when is not None or not on_keys or not once
+        self.column_sides = self._assign_columns(output)
+        """Of each column of a pair the side that it is from. One that is equated under one name is the key's wherever
+        it is part of one."""
+        self.pair_layout = self._make_pair_layout()
+        bottoms = {**right.bottoms, **left.bottoms}
+        self.condition = None if rel.when is None else compile_expression(rel.when, self.pair_layout, bottoms)
+
+    def _assign_columns(self, output: OutputRelation) -> dict[str, JoinSide]:
+        first_side, second_side = (self.right, self.left) if self.rel.kind == "right" else (self.left, self.right)
+        column_sides = {}
+        for name in output.type.heading.columns:
+            column_sides[name] = first_side if name in first_side.source.layout.types else second_side
+            if name in self.right.key and name in self.left.source.layout.types and name not in self.left.key:
+                column_sides[name] = self.right
+        return column_sides
+
+    def _make_pair_layout(self) -> Layout:
+        """Of all columns of both; of two by one name the left side's."""
+        left, right = self.left.layout, self.right.layout
+        fixed, evolving = dict(left.fixed), dict(left.evolving)
+        fixed |= {c: t for c, t in right.fixed.items() if c not in left.types}
+        evolving |= {c: e for c, e in right.evolving.items() if c not in left.types}
+        return Layout((), fixed, evolving)
+
+    def other(self, side: JoinSide) -> JoinSide:
+        return self.right if side is self.left else self.left
+
+    def columns_equated_twice(self, side: JoinSide) -> list[tuple[str, str]]:
+        """Columns of a side that are equated to one and the same of the other: a row in which they differ has no
+        match."""
+        pairs = zip(side.on, self.other(side).on, strict=True)
+        return [(a, c) for (a, b), (c, d) in combinations(pairs, 2) if b == d]
+
+    def output_layout(self, key: tuple[str, ...], certain: bool, includes_hidden: bool) -> Layout:
+        """Of the pairs, if what is fixed in a side is fixed in them."""
+        fixed = {c: s.layout.fixed[c] for c, s in self.column_sides.items() if c in s.layout.fixed}
+        evolving: dict[str, EvolvingColumnLayout] = {
+            c: s.layout.evolving[c] for c, s in self.column_sides.items() if c not in fixed
+        }
+        return Layout(key, fixed, evolving, certain, includes_hidden)
+
+    def evaluate_condition(self, left: JoinRows, right: JoinRows) -> MaskCodes | None:
+        """Whether `when` holds of pairs, NULL being false; None if there is none."""
+        if self.condition is None:
+            return None
+        fixed = self._merge_sides(self.pair_layout.fixed, left.fixed, right.fixed)
+        columns = self._merge_sides(self.pair_layout.evolving, left.knowledge.columns, right.knowledge.columns)
+        result = self.condition(fixed, columns, len(left))
+        if isinstance(result, MaskColumn):
+            return predicate_masks(result)
+        assert isinstance(result, ValueColumn)
+        holds = result.data if result.valid is None else result.data & result.valid
+        return np.where(holds, np.uint8(masks.T), np.uint8(masks.F))
+
+    def _merge_sides(
+        self, names: Mapping[str, object], left: Mapping[str, C], right: Mapping[str, C]
+    ) -> Mapping[str, C]:
+        return MultiSourceColumns({c: left if c in self.left.layout.types else right for c in names})
+
+    def pair_fixed_columns(
+        self, layout: Layout, left: Mapping[str, ValueColumn], right: Mapping[str, ValueColumn]
+    ) -> Mapping[str, ValueColumn]:
+        """The fixed columns of pairs."""
+        return MultiSourceColumns({c: left if self.column_sides[c] is self.left else right for c in layout.fixed})
+
+    def pair_evolving_columns(
+        self, layout: Layout, left: Mapping[str, KnowledgeColumn], right: Mapping[str, KnowledgeColumn]
+    ) -> MultiSourceColumns[KnowledgeColumn]:
+        """Their evolving ones."""
+        return MultiSourceColumns({c: left if self.column_sides[c] is self.left else right for c in layout.evolving})

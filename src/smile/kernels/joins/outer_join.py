@@ -1,0 +1,142 @@
+"""Outer joins of pairs: beside the pairs each row of a preserved side has one of its own, shown while it has no match.
+
+Such a row has NULL for every column of the other side, in the key too. A pair whose other row has nothing but NULL in
+its part of the key would share that key: of the two, the one that is shown is told.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from smile.algebra import mmpl
+from smile.columns import masks, values as v
+from smile.columns.masks import MaskCodes
+from smile.columns.values import Indices, ValueColumn
+from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
+from smile.kernels.joins.join_sides import JoinSide, JoinSides
+from smile.kernels.joins.match_tracker import MatchDelta, MatchTracker
+from smile.kernels.layout import EvolvingColumnLayout, Layout
+from smile.kernels.row_wise import lift_columns
+from smile.kernels.seals import HorizonAdvance
+from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.kernels.unsupported_join import UnsupportedJoinError
+
+PAIRS_PREFIX = "pairs: "
+PRESERVED_SIDES: Mapping[str, tuple[str, ...]] = {"left": ("left",), "right": ("right",), "full": ("left", "right")}
+
+
+class OuterJoin(Transform):
+    """`pairs` makes the pairs, as an inner join does."""
+
+    def __init__(
+        self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation, inner_join: Transform
+    ) -> None:
+        self.inner_join = inner_join
+        sides = JoinSides(rel, left, right, output)
+        self.preserved_sides = [s for s in (sides.left, sides.right) if s.name in PRESERVED_SIDES[rel.kind]]
+        for side in self.preserved_sides:
+            if all(c in side.source.type.columns for c in output.type.heading.key):
+                raise UnsupportedJoinError(
+                    rel, "rows of the outer join that have no match would share a key with pairs"
+                )
+        self.match_trackers = [MatchTracker(sides, s, "anti", sides.other(s).total) for s in self.preserved_sides]
+        self.layout = self._layout(output)
+        self.table_schemas = {PAIRS_PREFIX + name: schema for name, schema in inner_join.table_schemas.items()}
+        self.table_sources = {PAIRS_PREFIX + name: origin for name, origin in inner_join.table_sources.items()}
+        for side, presence in zip(self.preserved_sides, self.match_trackers, strict=True):
+            self.table_schemas |= {f"{side.name}: {name}": schema for name, schema in presence.table_schemas.items()}
+            self.table_sources |= {f"{side.name}: {name}": origin for name, origin in presence.table_sources.items()}
+        self.can_share_key = any(self._can_share_key(s, sides.other(s), output) for s in self.preserved_sides)
+
+    def _layout(self, output: OutputRelation) -> Layout:
+        """That of the pairs, but a column that evolves in rows without a match evolves in all."""
+        pair_layout = self.inner_join.layout
+        fixed, evolving = dict(pair_layout.fixed), dict(pair_layout.evolving)
+        for side in self.preserved_sides:
+            for name, side_column in side.source.layout.evolving.items():
+                if name in fixed:
+                    evolving[name] = side_column
+                    del fixed[name]
+                elif name in evolving and evolving[name].kind != side_column.kind:
+                    evolving[name] = EvolvingColumnLayout("object", side_column.data)
+        return Layout(pair_layout.key, fixed, evolving, False, output.includes_permanently_hidden)
+
+    def _can_share_key(self, side: JoinSide, other: JoinSide, output: OutputRelation) -> bool:
+        """Whether a row without a match may have the key of a pair: all that tells them apart may be NULL."""
+        own_columns, other_columns = side.source.type.columns, other.source.type.columns
+        return all(c in own_columns or other_columns[c].nullable for c in output.type.heading.key)
+
+    def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
+        return self.inner_join.has_sealing_rows(advance) or any(p.can_seal_rows(advance) for p in self.match_trackers)
+
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
+        left, right = inputs
+        own = {name.removeprefix(PAIRS_PREFIX): table for name, table in state.items() if name.startswith(PAIRS_PREFIX)}
+        after, pairs = self.inner_join.step(own, inputs, advance)
+        tables = {PAIRS_PREFIX + name: table for name, table in after.items()}
+        parts = [] if pairs is None else [self._lift_pairs(pairs)]
+        for side, match_tracker in zip(self.preserved_sides, self.match_trackers, strict=True):
+            prefix = f"{side.name}: "
+            own = {name.removeprefix(prefix): table for name, table in state.items() if name.startswith(prefix)}
+            probe_delta, build_delta = (left, right) if side.name == "left" else (right, left)
+            after, match_deltas = match_tracker.step(own, probe_delta, build_delta, advance)
+            tables |= {prefix + name: table for name, table in after.items()}
+            parts += [self._unmatched_rows(match_tracker, t) for t in match_deltas]
+        parts = [p for p in parts if len(p)]
+        if not parts:
+            return tables, None
+        output = concat_deltas(self.layout, parts)
+        output = drop_unchanged_rows(
+            self._deduplicate_keys(output) if self.can_share_key else output, self.layout.includes_permanently_hidden
+        )
+        return tables, output if len(output) else None
+
+    # ── rows ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _lift_pairs(self, pairs: Delta) -> Delta:
+        """Pairs, with columns that evolve in other rows as knowledge."""
+        old = None if pairs.old is None else self._row_knowledge(pairs.fixed, pairs.old, pairs.old.mask)
+        return Delta(pairs.fixed, old, self._row_knowledge(pairs.fixed, pairs.new, pairs.new.mask))
+
+    def _unmatched_rows(self, match_tracker: MatchTracker, match_delta: MatchDelta) -> Delta:
+        delta = match_delta.delta
+        count = len(delta)
+        fixed = {
+            c: delta.fixed[c] if c in delta.fixed else v.nulls(data, count)
+            for c, data in self.layout.fixed.items()
+        }  # fmt: skip
+        old = None
+        if delta.old is not None:
+            old = self._row_knowledge(
+                delta.fixed, delta.old, _restrict_mask(delta.old, match_tracker.shown_codes(match_delta.had_match))
+            )
+        new = self._row_knowledge(
+            delta.fixed, delta.new, _restrict_mask(delta.new, match_tracker.shown_codes(match_delta.has_match))
+        )
+        return Delta(fixed, old, new)
+
+    def _row_knowledge(
+        self, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge, mask: MaskCodes
+    ) -> RowKnowledge:
+        return RowKnowledge(lift_columns(self.layout, fixed, knowledge), mask, knowledge.steps)
+
+    def _deduplicate_keys(self, delta: Delta) -> Delta:
+        groups = RowGroups([delta.fixed[c] for c in self.layout.key], len(delta))
+        if groups.count == len(delta):
+            return delta
+        new = _best_row_per_group(groups, delta.new.mask)
+        old = None if delta.old is None else delta.old.take(_best_row_per_group(groups, delta.old.mask))
+        return Delta(delta.take(new).fixed, old, delta.new.take(new))
+
+
+def _restrict_mask(knowledge: RowKnowledge, shown: MaskCodes) -> MaskCodes:
+    codes = masks.all_of(knowledge.mask, shown)
+    return np.where(masks.is_present(knowledge.mask), codes, np.uint8(masks.ABSENT))
+
+
+def _best_row_per_group(groups: RowGroups, mask: MaskCodes) -> Indices:
+    """Of each group the row that is shown, or else may be, or else is heard of."""
+    rank = masks.is_shown(mask) * 4 + masks.can_be_shown(mask) * 2 + masks.is_present(mask)
+    order = np.lexsort((rank, groups.group_numbers))
+    ends = np.append(groups.starts[1:], len(order)) - 1
+    return order[ends]

@@ -1,0 +1,315 @@
+"""Transforms of each row by itself: none remembers anything, and none of them looks at another row."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from smile.algebra import mmpl
+from smile.algebra.types import INT, INT_MAX, TICKS_PER_MICROSECOND, TIMESTAMP
+from smile.columns import masks, values as v
+from smile.columns.knowledge import KnowledgeColumn, MaskColumn, current_values, exact_column, to_object_column
+from smile.columns.masks import MaskCodes
+from smile.columns.values import Bools, ValueColumn
+from smile.kernels.delta import ColumnOverlay, ColumnSelection, Delta, RowKnowledge, concat_deltas
+from smile.kernels.expressions import compile_expression
+from smile.kernels.layout import EvolvingColumnLayout, Layout
+from smile.kernels.seals import HorizonAdvance, shift_ticks
+from smile.kernels.transform import InputRelation, OutputRelation, RowWiseTransform, State, Transform, X
+
+
+class RestrictTransform(RowWiseTransform):
+    """A row's mask is its own and the predicate's, to which NULL is false."""
+
+    def __init__(self, rel: mmpl.Restrict, source: InputRelation, output: OutputRelation) -> None:
+        super().__init__(source)
+        self.predicate = compile_expression(rel.predicate, source.layout, source.bottoms)
+        source_layout = source.layout
+        is_decided = self.predicate.kind == "exact" and not output.includes_permanently_hidden
+        self.layout = Layout(
+            source_layout.key,
+            source_layout.fixed,
+            source_layout.evolving,
+            source_layout.certain and is_decided,
+            output.includes_permanently_hidden,
+        )
+
+    def apply(self, delta: Delta) -> Delta:
+        if self.predicate.kind == "exact":
+            truths = self.predicate(delta.fixed, {}, len(delta))
+            assert isinstance(truths, ValueColumn)
+            holds = truths.data if truths.valid is None else truths.data & truths.valid
+            if holds.all():
+                return delta
+            if not self.layout.includes_permanently_hidden:
+                return delta.take(np.flatnonzero(holds))
+            codes = np.where(holds, np.uint8(masks.T), np.uint8(masks.F))
+            return Delta(delta.fixed, _restrict_masks_or_none(delta.old, codes), _restrict_masks(delta.new, codes))
+        old = None if delta.old is None else self._restrict(delta.fixed, delta.old)
+        return Delta(delta.fixed, old, self._restrict(delta.fixed, delta.new))
+
+    def compute_masks(self, delta: Delta) -> MaskCodes:
+        """Of the rows as they are now, those that are hidden for good among them."""
+        return self._restrict(delta.fixed, delta.new).mask
+
+    def _restrict(self, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge) -> RowKnowledge:
+        truths = self.predicate(fixed, knowledge.columns, len(knowledge))
+        assert isinstance(truths, MaskColumn)
+        return _restrict_masks(knowledge, predicate_masks(truths))
+
+
+def predicate_masks(truths: MaskColumn) -> MaskCodes:
+    """A Boolean as a restriction sees it: NULL is false."""
+    possible, now = truths.possible, truths.now
+    cannot = (possible & 6) != 0
+    return masks.pack_codes((possible & 1) != 0, cannot, now == 1)
+
+
+def _restrict_masks_or_none(knowledge: RowKnowledge | None, codes: MaskCodes) -> RowKnowledge | None:
+    return None if knowledge is None else _restrict_masks(knowledge, codes)
+
+
+def _restrict_masks(knowledge: RowKnowledge, codes: MaskCodes) -> RowKnowledge:
+    mask = masks.all_of(knowledge.mask, codes)
+    is_absent = knowledge.mask == masks.ABSENT
+    if is_absent.any():
+        mask = np.where(is_absent, np.uint8(masks.ABSENT), mask)
+    return RowKnowledge(knowledge.columns, mask, knowledge.steps)
+
+
+class ExtendTransform(RowWiseTransform):
+    """New columns: exact where all that they are made of is."""
+
+    def __init__(self, rel: mmpl.Extend, source: InputRelation, output: OutputRelation) -> None:
+        super().__init__(source)
+        source_layout = source.layout
+        fixed, evolving = dict(source_layout.fixed), dict(source_layout.evolving)
+        self.copied = {}
+        self.computed = {}
+        for name, expr in rel.assignments:
+            if isinstance(expr, mmpl.ColumnRef):
+                self.copied[name] = expr.name
+                if expr.name in source_layout.fixed:
+                    fixed[name] = source_layout.fixed[expr.name]
+                else:
+                    evolving[name] = source_layout.evolving[expr.name]
+                continue
+            expression = self.computed[name] = compile_expression(expr, source_layout, source.bottoms)
+            if expression.kind == "exact":
+                fixed[name] = expression.data
+            else:
+                evolving[name] = EvolvingColumnLayout(expression.kind, expression.data)
+        self.layout = Layout(
+            source_layout.key, fixed, evolving, source_layout.certain, output.includes_permanently_hidden
+        )
+
+    def apply(self, delta: Delta) -> Delta:
+        count = len(delta)
+        added = {}
+        for name, source in self.copied.items():
+            if name in self.layout.fixed:
+                added[name] = delta.fixed[source]
+        for name, expression in self.computed.items():
+            if expression.kind == "exact":
+                values = expression(delta.fixed, {}, count)
+                assert isinstance(values, ValueColumn)
+                added[name] = values
+        fixed = ColumnOverlay(delta.fixed, added) if added else delta.fixed
+        old = None if delta.old is None else self._extend(delta.fixed, delta.old)
+        return Delta(fixed, old, self._extend(delta.fixed, delta.new))
+
+    def _extend(self, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge) -> RowKnowledge:
+        added: dict[str, KnowledgeColumn] = {}
+        for name, source in self.copied.items():
+            if name in self.layout.evolving:
+                added[name] = knowledge.columns[source]
+        for name, expression in self.computed.items():
+            if expression.kind != "exact":
+                added[name] = expression(fixed, knowledge.columns, len(knowledge))
+        return (
+            RowKnowledge(ColumnOverlay(knowledge.columns, added), knowledge.mask, knowledge.steps)
+            if added
+            else knowledge
+        )
+
+
+class ProjectTransform(RowWiseTransform):
+    """Fewer columns; those of the key stay."""
+
+    def __init__(self, source: InputRelation, output: OutputRelation) -> None:
+        super().__init__(source)
+        columns, source_layout = output.type.heading.columns, source.layout
+        fixed = {c: source_layout.fixed[c] for c in columns if c in source_layout.fixed}
+        evolving = {c: source_layout.evolving[c] for c in columns if c in source_layout.evolving}
+        self.layout = Layout(
+            output.type.heading.key, fixed, evolving, source_layout.certain, output.includes_permanently_hidden
+        )
+
+        self.fixed_names, self.evolving_names = {c: c for c in fixed}, {c: c for c in evolving}
+
+    def apply(self, delta: Delta) -> Delta:
+        old = None if delta.old is None else self._project(delta.old)
+        return Delta(ColumnSelection(delta.fixed, self.fixed_names), old, self._project(delta.new))
+
+    def _project(self, knowledge: RowKnowledge) -> RowKnowledge:
+        return RowKnowledge(ColumnSelection(knowledge.columns, self.evolving_names), knowledge.mask, knowledge.steps)
+
+
+class RenameTransform(RowWiseTransform):
+    def __init__(self, rel: mmpl.Rename, source: InputRelation, output: OutputRelation) -> None:
+        super().__init__(source)
+        source_layout = source.layout
+        self.new_names = {c: c for c in source_layout.types} | dict(rel.pairs)
+        fixed = {self.new_names[c]: t for c, t in source_layout.fixed.items()}
+        evolving = {self.new_names[c]: e for c, e in source_layout.evolving.items()}
+        self.layout = Layout(
+            tuple(self.new_names[c] for c in source_layout.key),
+            fixed,
+            evolving,
+            source_layout.certain,
+            output.includes_permanently_hidden,
+        )
+        self.fixed_names = {self.new_names[c]: c for c in source_layout.fixed}
+        self.evolving_names = {self.new_names[c]: c for c in source_layout.evolving}
+
+    def apply(self, delta: Delta) -> Delta:
+        old = None if delta.old is None else self._rename(delta.old)
+        return Delta(ColumnSelection(delta.fixed, self.fixed_names), old, self._rename(delta.new))
+
+    def _rename(self, knowledge: RowKnowledge) -> RowKnowledge:
+        return RowKnowledge(ColumnSelection(knowledge.columns, self.evolving_names), knowledge.mask, knowledge.steps)
+
+    def source_key(self, key: Mapping[str, X]) -> Mapping[str, X]:
+        old_names = {new: c for c, new in self.new_names.items()}
+        return {old_names[c]: column for c, column in key.items()}
+
+
+class IdentityTransform(RowWiseTransform):
+    """A view that is another relation by a name of its own."""
+
+    def __init__(self, source: InputRelation, output: OutputRelation) -> None:
+        super().__init__(source)
+        source_layout = source.layout
+        self.layout = Layout(
+            source_layout.key,
+            source_layout.fixed,
+            source_layout.evolving,
+            source_layout.certain,
+            output.includes_permanently_hidden,
+        )
+
+    def apply(self, delta: Delta) -> Delta:
+        return delta
+
+
+class HopTransform(RowWiseTransform):
+    """A row once for each window it is in, and in none if its time is NULL. TUMBLE is a HOP that slides by its size."""
+
+    def __init__(self, rel: mmpl.Window, source: InputRelation, output: OutputRelation) -> None:
+        super().__init__(source)
+        source_layout = source.layout
+        self.on, data = rel.on, source_layout.types[rel.on]
+        unit = TICKS_PER_MICROSECOND if data == TIMESTAMP else 1
+        self.size, self.slide = rel.size // unit, (rel.slide or rel.size) // unit
+        fixed = {**source_layout.fixed, "window_start": data, "window_end": data}
+        self.layout = Layout(
+            output.type.heading.key,
+            fixed,
+            source_layout.evolving,
+            source_layout.certain,
+            output.includes_permanently_hidden,
+        )
+
+    def apply(self, delta: Delta) -> Delta:
+        if self.on in delta.fixed:
+            moments = delta.fixed[self.on]
+        else:
+            moments, delta = self._resolve_moments(delta)
+        if moments.valid is not None:
+            delta, moments = delta.take(np.flatnonzero(moments.valid)), moments.take(np.flatnonzero(moments.valid))
+        first_starts = moments.data // self.slide * self.slide
+        parts = []
+        for offset in range(0, self.size, self.slide):
+            start = first_starts - offset
+            inside = np.flatnonzero(moments.data - start < self.size)
+            part = delta if len(inside) == len(delta) else delta.take(inside)
+            starts = start[inside]
+            # A window that begins before time itself is one that no row is in, and its end cannot be beyond time's.
+            ends = {
+                "window_start": ValueColumn(starts),
+                "window_end": ValueColumn(np.minimum(shift_ticks(starts, self.size), INT_MAX)),
+            }
+            parts.append(Delta(ColumnOverlay(part.fixed, ends), part.old, part.new))
+        return concat_deltas(self.layout, parts)
+
+    def _resolve_moments(self, delta: Delta) -> tuple[ValueColumn, Delta]:
+        """An aggregate of a group's one member: it has its value for good once that is shown, and is in no window until
+        then."""
+        new, is_known = _without_unknown_moments(delta.new, self.on)
+        if delta.old is None:
+            return ValueColumn(current_values(new.columns[self.on]).data, is_known), Delta(delta.fixed, None, new)
+        old, was_known = _without_unknown_moments(delta.old, self.on)
+        moments = v.where(is_known, current_values(new.columns[self.on]), current_values(old.columns[self.on]))
+        return ValueColumn(moments.data, is_known | was_known), Delta(delta.fixed, old, new)
+
+
+def _without_unknown_moments(knowledge: RowKnowledge, on: str) -> tuple[RowKnowledge, Bools]:
+    is_known = current_values(knowledge.columns[on]).is_valid() & masks.is_present(knowledge.mask)
+    return RowKnowledge(
+        knowledge.columns, np.where(is_known, knowledge.mask, np.uint8(masks.ABSENT)), knowledge.steps
+    ), is_known
+
+
+class UnionTransform(Transform):
+    """MERGE and UNION ALL: all rows of all inputs, each with its input's position."""
+
+    def __init__(
+        self, rel: mmpl.Merge | mmpl.Union, sources: tuple[InputRelation, ...], output: OutputRelation
+    ) -> None:
+        self.position_column = "source" if isinstance(rel, mmpl.Merge) else "branch"
+        heading = output.type.heading
+        evolving: dict[str, EvolvingColumnLayout] = {}
+        for source in sources:
+            for name, column in source.layout.evolving.items():
+                if name in heading.columns:
+                    # Points of two domains in one column have no kind in common.
+                    is_same_kind = evolving.setdefault(name, column).kind == column.kind
+                    evolving[name] = column if is_same_kind else EvolvingColumnLayout("object", column.data)
+        fixed = {c: t for c, t in heading.columns.items() if c not in evolving}
+        certain = all(s.layout.certain for s in sources)
+        self.layout = Layout(heading.key, fixed, evolving, certain, output.includes_permanently_hidden)
+
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
+        parts = [self._with_position(n, delta) for n, delta in enumerate(inputs, 1) if delta is not None]
+        return state, concat_deltas(self.layout, parts) if parts else None
+
+    def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
+        return False
+
+    def _with_position(self, number: int, delta: Delta) -> Delta:
+        count = len(delta)
+        fixed = {}
+        for name, data in self.layout.fixed.items():
+            if name == self.position_column:
+                fixed[name] = v.constant(number, INT, count)
+            else:
+                fixed[name] = delta.fixed[name] if name in delta.fixed else v.nulls(data, count)
+        old = None if delta.old is None else self._lift_knowledge(delta.fixed, delta.old)
+        return Delta(fixed, old, self._lift_knowledge(delta.fixed, delta.new))
+
+    def _lift_knowledge(self, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge) -> RowKnowledge:
+        return RowKnowledge(lift_columns(self.layout, fixed, knowledge), knowledge.mask, knowledge.steps)
+
+
+def lift_columns(
+    layout: Layout, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge
+) -> Mapping[str, KnowledgeColumn]:
+    """The evolving columns of a layout, of rows some of whose columns are exact, or missing and so NULL."""
+    columns: dict[str, KnowledgeColumn] = {}
+    for name, evolving in layout.evolving.items():
+        if name in knowledge.columns:
+            column = knowledge.columns[name]
+            columns[name] = to_object_column(column, evolving.data) if evolving.kind == "object" else column
+        else:
+            exact = fixed[name] if name in fixed else v.nulls(evolving.data, len(knowledge))
+            columns[name] = exact_column(exact, evolving.kind, evolving.data)
+    return columns

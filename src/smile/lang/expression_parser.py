@@ -1,0 +1,355 @@
+"""The grammar of expressions, on sqlglot's. Every node read knows its place in the text.
+
+sqlglot reads many dialects and forgives much; here a name is a name, a clause has its words, and what SmileSQL does
+not have is an error. No rule reads the same text twice, so that reading takes time in proportion to it.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn
+
+from sqlglot import exp
+from sqlglot.errors import ParseError
+from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from smile.errors import error
+from smile.lang.lexer import span_of_token
+from smile.lang.nodes import Latest, NestedGroup, SilenceCall
+from smile.lang.spans import widen_span
+from smile.source import Span
+
+NON_RESERVED_WORDS = frozenset(
+    {TokenType.VAR, TokenType.DATE, TokenType.TIME, TokenType.TIMESTAMP, TokenType.TIMESTAMPTZ}
+    | {TokenType.RANGE, TokenType.ROWS, TokenType.FILTER}
+)
+"""Words that are names wherever no clause asks for them."""
+
+_NAME_TOKENS = NON_RESERVED_WORDS | {TokenType.IDENTIFIER}
+_TYPE_TOKENS = _NAME_TOKENS | {TokenType.INTERVAL}
+_LITERAL_TYPE_TOKENS = frozenset({TokenType.DATE, TokenType.TIME, TokenType.TIMESTAMP, TokenType.TIMESTAMPTZ})
+"""DATE '2020-01-01' and its like."""
+
+
+class UnexpectedTokenError(ParseError):
+    """What should have stood at `token`, or after the last token if it is None."""
+
+    def __init__(self, expected: str | None, token: Token | None) -> None:
+        super().__init__(expected or "unexpected")
+        self.expected = expected
+        self.token = token
+
+
+class _WrongArgumentCount(Exception):
+    """A function was given too many arguments or none; its name and place are known where it is called."""
+
+
+def _one_argument_builder(kind: type[exp.Func]) -> Callable[[list[exp.Expr]], exp.Func]:
+    def build(args: list[exp.Expr]) -> exp.Func:
+        if len(args) != 1:
+            raise _WrongArgumentCount
+        return kind(this=args[0])
+
+    return build
+
+
+_SQLGLOT_EXPECTATIONS = (
+    ("Expecting )", ")"),
+    ("Expecting (", "("),
+    ("Expected END", "END"),
+    ("Expected AS", "AS"),
+    ("Expected TYPE", "a type"),
+    ("Expected type", "a type"),
+    ("Expected table name", "a stream or view"),
+    ("Expected CTE to have alias", "a name"),
+    ("Expected FROM or comma", "FROM"),
+    ("Failed to parse any statement", "SELECT"),
+    ("Required", "an expression"),
+)
+
+
+class ExpressionParser(PostgresParser):
+    FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {
+        "SUM": _one_argument_builder(exp.Sum),
+        "COUNT": _one_argument_builder(exp.Count),
+        "MIN": _one_argument_builder(exp.Min),
+        "MAX": _one_argument_builder(exp.Max),
+        "AVG": _one_argument_builder(exp.Avg),
+        "LATEST": _one_argument_builder(Latest),
+        "GROUP": lambda args: NestedGroup(expressions=args),
+    }
+    FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        "CAST": lambda self: self._parse_cast(True),
+        "EXTRACT": lambda self: self._parse_extract(),
+        "POSITION": lambda self: self._parse_position_call(),
+        "SILENCE": lambda self: self._parse_silence(),
+        "SUBSTRING": lambda self: self._parse_substring_call(),
+        "TRIM": lambda self: self._parse_trim_call(),
+    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {"CASE": lambda self: self._parse_case()}
+    NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, type[exp.Expr]]] = {}
+    FUNC_TOKENS: ClassVar[set[TokenType]] = {
+        *NON_RESERVED_WORDS,
+        TokenType.IDENTIFIER,
+        TokenType.LEFT,
+        TokenType.RIGHT,
+        TokenType.EXISTS,
+    }
+    SUBQUERY_PREDICATES: ClassVar[dict[TokenType, Any]] = {TokenType.EXISTS: exp.Exists}
+    STATEMENT_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {}
+    QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
+        TokenType.WHERE: lambda self: ("where", self._parse_where()),
+        TokenType.GROUP_BY: lambda self: ("group", self._parse_group()),
+        TokenType.HAVING: lambda self: ("having", self._parse_having()),
+        TokenType.ORDER_BY: lambda self: ("order", self._parse_order()),
+        TokenType.LIMIT: lambda self: ("limit", self._parse_limit()),
+    }
+    QUERY_MODIFIER_TOKENS: ClassVar[set[TokenType]] = set(QUERY_MODIFIER_PARSERS)
+    RANGE_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
+        token: PostgresParser.RANGE_PARSERS[token]
+        for token in (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.IS, TokenType.LIKE)
+    }
+    UNARY_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
+        token: PostgresParser.UNARY_PARSERS[token] for token in (TokenType.PLUS, TokenType.NOT, TokenType.DASH)
+    }
+    COLUMN_OPERATORS: ClassVar[dict[TokenType, Any]] = {
+        token: PostgresParser.COLUMN_OPERATORS[token] for token in (TokenType.DOT, TokenType.DCOLON)
+    }
+    JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {}
+    PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {}
+    LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
+    BITWISE: ClassVar[dict[TokenType, Any]] = {}
+    EXPONENT: ClassVar[dict[TokenType, Any]] = {}
+    AMBIGUOUS_ALIAS_TOKENS: ClassVar[Any] = ()
+    ID_VAR_TOKENS: ClassVar[set[TokenType]] = set(NON_RESERVED_WORDS)
+    ALIAS_TOKENS: ClassVar[set[TokenType]] = set(NON_RESERVED_WORDS)
+    TABLE_ALIAS_TOKENS: ClassVar[set[TokenType]] = set(NON_RESERVED_WORDS)
+    RESERVED_TOKENS: ClassVar[set[TokenType]] = set(TokenType) - NON_RESERVED_WORDS - {TokenType.IDENTIFIER}
+    OPTIONAL_ALIAS_TOKEN_CTE = False
+    SUPPORTS_TABLE_QUERY = False
+
+    # ── places and errors ───────────────────────────────────────────────────────────────────────────────────────
+
+    def expression(self, instance: Any, token: Token | None = None, comments: list[str] | None = None) -> Any:
+        node = super().expression(instance, token, comments)
+        if last := token or self._prev:
+            widen_span(node, span_of_token(last))
+        return node
+
+    def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
+        expected = next((expected for start, expected in _SQLGLOT_EXPECTATIONS if message.startswith(start)), None)
+        is_duplicate = message.startswith("Found multiple")
+        raise UnexpectedTokenError(expected, (is_duplicate and token) or self._curr or None)
+
+    def expect(self, matched: object, expected: str) -> None:
+        if not matched:
+            raise UnexpectedTokenError(expected, self._curr or None)
+
+    def parse_tokens(
+        self, parse: Callable[[], exp.Expr | None], expected: str, tokens: list[Token], text: str
+    ) -> exp.Expr:
+        """The one node that `tokens` are, by one of this parser's rules."""
+        self.reset()
+        self.sql, self._tokens, self._tokens_size = text, tokens, len(tokens)
+        self._index = -1
+        self._advance()
+        node = parse()
+        self.expect(node is not None, expected)
+        if self._curr:
+            raise UnexpectedTokenError(None, self._curr)
+        assert node is not None
+        return node
+
+    # ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _parse_types(
+        self,
+        check_func: bool = False,
+        schema: bool = False,
+        allow_identifiers: bool = True,
+        with_collation: bool = False,
+    ) -> exp.Expr | None:
+        """A type is kept as written: which types there are is not the grammar's business."""
+        if self._curr.token_type not in (_TYPE_TOKENS if allow_identifiers else _LITERAL_TYPE_TOKENS):
+            return None
+        index = self._index
+        text, size = type_name_at(self._tokens, index)
+        self._advance(size)
+        if check_func and self._curr.token_type != TokenType.STRING:
+            self._retreat(index)
+            return None
+        node: exp.Expr = self.expression(exp.DataType(this=exp.DType.USERDEFINED, kind=text))
+        widen_span(node, span_of_token(self._tokens[index]))
+        return node
+
+    def _parse_interval(self, *args: Any, **kwargs: Any) -> Any:
+        literals = (TokenType.STRING, TokenType.NUMBER)
+        if self._curr.token_type != TokenType.INTERVAL or self._next.token_type not in literals:
+            return None
+        self._advance(2)
+        amount = self.expression(exp.Literal.string(self._prev.text))
+        unit = None if any(c.isalpha() for c in amount.name) else self._parse_var(upper=True)
+        interval = self.expression(exp.Interval(this=amount, unit=unit))
+        if unit:
+            widen_span(interval.args["unit"], span_of_token(self._prev))
+        if self._match_text_seq("TO"):
+            raise error("E013", "an interval of two units is not supported", span_of_token(self._prev))
+        return interval
+
+    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+        low = self._parse_bitwise()
+        self.expect(self._match(TokenType.AND), "AND")
+        between: exp.Between = self.expression(exp.Between(this=this, low=low, high=self._parse_bitwise()))
+        return between
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        self.expect(self._curr.token_type == TokenType.L_PAREN, "(")
+        if self._next.token_type == TokenType.R_PAREN:
+            raise UnexpectedTokenError("an expression", self._next)
+        return super()._parse_in(this)
+
+    def _parse_primary(self) -> exp.Expr | None:
+        """sqlglot takes a point that stands apart for the beginning of the number after it, whatever that is."""
+        if self._curr.token_type == TokenType.DOT:
+            raise UnexpectedTokenError("an expression", self._curr)
+        return super()._parse_primary()
+
+    def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
+        node = super()._parse_is(this)
+        if node is None:
+            raise UnexpectedTokenError("NULL, TRUE, FALSE or DISTINCT FROM", self._next or None)
+        return node
+
+    def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
+        self._expect_name_after_as()
+        return super()._parse_alias(this, explicit)
+
+    def _expect_name_after_as(self) -> None:
+        """sqlglot overlooks an AS after which no name comes."""
+        if self._curr.token_type == TokenType.ALIAS and self._next.token_type not in _NAME_TOKENS:
+            raise UnexpectedTokenError("a name", self._next or None)
+
+    def _parse_case(self) -> exp.Expr:
+        operand = None
+        if self._curr.token_type != TokenType.WHEN:
+            operand = self._parse_disjunction()
+        branches = []
+        while self._match(TokenType.WHEN):
+            first = self._prev
+            condition = self._parse_disjunction()
+            self.expect(self._match(TokenType.THEN), "THEN")
+            branches.append(self.expression(exp.If(this=condition, true=self._parse_disjunction())))
+            widen_span(branches[-1], span_of_token(first))
+        self.expect(branches, "WHEN")
+        default = None
+        if self._match(TokenType.ELSE):
+            default = self._parse_disjunction()
+            self.expect(default is not None, "an expression")
+        self.expect(self._match(TokenType.END), "END")
+        case: exp.Expr = self.expression(exp.Case(this=operand, ifs=branches, default=default))
+        return case
+
+    def _parse_function_args(self, alias: bool = False) -> list[exp.Expr]:
+        return self._parse_csv(self._parse_lambda)
+
+    def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        first = self._curr
+        try:
+            return super()._parse_function_call(*args, **kwargs)
+        except _WrongArgumentCount:
+            last = self._curr if self._curr.token_type == TokenType.R_PAREN else self._prev
+            span = Span(first.start, last.end + 1)
+            raise error("E032", f"{first.text.upper()} takes one argument", span) from None
+
+    def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
+        """Here a call has just been read: the node goes from its name to the previous token.
+
+        sqlglot lets functions with a syntax of their own do without the closing parenthesis.
+        """
+        if this is not None:
+            if (start := this.meta.get("start")) is not None:
+                widen_span(this, Span(start, start))
+            widen_span(this, span_of_token(self._prev))
+            if not isinstance(this, exp.Case):
+                self.expect(self._prev.token_type == TokenType.R_PAREN, ")")
+        if self._curr.token_type == TokenType.OVER and self._next.token_type not in _NAME_TOKENS | {TokenType.L_PAREN}:
+            raise UnexpectedTokenError("(", self._next or None)
+        node = super()._parse_window(this, alias)
+        if node is not None and isinstance(spec := node.args.get("spec"), exp.WindowSpec):
+            _normalise_frame(spec)
+        return node
+
+    def _parse_per(self, this: exp.Expr | None) -> exp.Expr | None:
+        return this
+
+    def _parse_silence(self) -> exp.Expr:
+        tick = self._parse_column()
+        self.expect(tick is not None, "a column")
+        per = []
+        if self._match_text_seq("PER"):
+            per = self._parse_csv(self._parse_column)
+            self.expect(per, "a column")
+        silence: exp.Expr = self.expression(SilenceCall(this=tick, per=per or None))
+        return silence
+
+    def _parse_substring_call(self) -> exp.Expr:
+        args: list[Any] = self._parse_csv(self._parse_bitwise)
+        if self._match(TokenType.FROM):
+            args += [self._parse_bitwise()]
+        if self._match(TokenType.FOR):
+            args += [exp.Literal.number(1)] * (len(args) == 1) + [self._parse_bitwise()]
+        return self._anonymous_call("SUBSTRING", args)
+
+    def _parse_trim_call(self) -> exp.Expr:
+        function = "BTRIM"
+        if self._curr.token_type == TokenType.VAR and self._next.token_type != TokenType.R_PAREN:
+            for word, name in (("BOTH", "BTRIM"), ("LEADING", "LTRIM"), ("TRAILING", "RTRIM")):
+                function = name if self._match_text_seq(word) else function
+        args: list[Any] = [] if self._curr.token_type == TokenType.FROM else self._parse_csv(self._parse_bitwise)
+        if self._match(TokenType.FROM):
+            args.insert(0, self._parse_bitwise())
+        return self._anonymous_call(function, args)
+
+    def _parse_position_call(self) -> exp.Expr:
+        args = self._parse_csv(self._parse_bitwise)
+        self.expect(self._match(TokenType.IN), "IN")
+        return self._anonymous_call("STRPOS", [self._parse_bitwise(), *args])
+
+    def _anonymous_call(self, name: str, args: list[Any]) -> exp.Expr:
+        self.expect(all(a is not None for a in args), "an expression")
+        call: exp.Expr = self.expression(exp.Anonymous(this=name, expressions=args))
+        return call
+
+
+def _normalise_frame(spec: exp.WindowSpec) -> None:
+    """A frame that ends at the current row does so whether it says it or not."""
+    if spec.args.get("end") == "CURRENT ROW":
+        spec.set("end", None)
+    for word in ("kind", "start_side"):
+        spec.set(word, str(spec.args.get(word)).upper())
+
+
+def type_name_at(tokens: list[Token], index: int) -> tuple[str, int]:
+    """The type whose name starts at `index`, one space between words, and the number of its tokens."""
+    position = index + 1
+    words = [_written_word(tokens[index])]
+    texts = [t.text.upper() if t.token_type != TokenType.IDENTIFIER else "" for t in tokens[index : index + 5]]
+    if texts[:2] in (["DOUBLE", "PRECISION"], ["CHARACTER", "VARYING"]):
+        words.append(tokens[position].text)
+        position += 1
+    if position + 1 < len(tokens) and tokens[position].token_type == TokenType.L_PAREN:
+        close = position + 1
+        while close < len(tokens) and tokens[close].token_type in (TokenType.NUMBER, TokenType.COMMA):
+            close += 1
+        if close < len(tokens) and tokens[close].token_type == TokenType.R_PAREN:
+            numbers = [t.text for t in tokens[position + 1 : close] if t.token_type == TokenType.NUMBER]
+            words[-1] += f"({', '.join(numbers)})"
+            position = close + 1
+    zone = [t.text.upper() for t in tokens[position : position + 3]]
+    if zone in (["WITH", "TIME", "ZONE"], ["WITHOUT", "TIME", "ZONE"]):
+        words += [t.text for t in tokens[position : position + 3]]
+        position += 3
+    return " ".join(words), position - index
+
+
+def _written_word(token: Token) -> str:
+    return '"' + token.text.replace('"', '""') + '"' if token.token_type == TokenType.IDENTIFIER else token.text
