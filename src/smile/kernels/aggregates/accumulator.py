@@ -1,7 +1,8 @@
-"""Accumulators: what is remembered of a group so that members can be taken out and put in without reading the others.
+"""Accumulators: the state of one aggregate in one group. Members can be added to it and removed from it.
 
-An accumulator is a few columns of its group's row, all zero or NULL while there are no members. What is shown of the
-group follows from them and from whether the group is sealed, so that the row before a change need not be stored.
+An accumulator is a few columns of its group's row. All of them are zero or NULL while the group has no members. The
+output of the aggregate follows from these columns and from whether the group is sealed, so the previous output is never
+stored. Some accumulators need more: tables of their own, or the members of the group.
 """
 
 from abc import ABC, abstractmethod
@@ -18,18 +19,19 @@ from smile.kernels.transform import State
 from smile.state.run import TableRows, TableSchema
 
 MemberRows = tuple[Indices, Mapping[str, ValueColumn], RowKnowledge]
-"""Members of some groups: the position of each one's group among those asked for, in order, and the members."""
+"""Members of the requested groups: for each member the position of its group in the request (ascending), then the fixed
+columns and the knowledge of the members."""
 
 
 @dataclass(frozen=True)
 class GroupContext:
-    """Groups, by their keys and the hashes of these, and the tables that remember more of them than a row."""
+    """Some groups: their keys, the hashes of the keys, and the state tables of the operator."""
 
     key: Mapping[str, ValueColumn]
     key_hashes: Array
     tables: State
     find_members: Callable[["GroupContext", Indices], MemberRows]
-    """Members of the groups with these numbers, as `tables` has them."""
+    """Reads the members of the groups with these numbers from `tables`."""
 
     def __len__(self) -> int:
         return len(self.key_hashes)
@@ -37,29 +39,31 @@ class GroupContext:
 
 @dataclass(frozen=True)
 class AccumulatorUpdate:
-    """The accumulators after a batch, and the tables that it changed."""
+    """The columns of an accumulator after a batch, and the tables that changed."""
 
     rows: Mapping[str, ValueColumn]
     tables: State = field(default_factory=dict)
 
 
 class Accumulator(ABC):
-    """Of one aggregate. Its columns have names of its own."""
+    """The accumulator of one aggregate. No other accumulator of the operator uses its column names."""
 
     columns: Mapping[str, pa.DataType]
     table_schemas: Mapping[str, TableSchema] = {}
-    """Of tables that remember more, by names of its own; each has the column GROUP, by which it is indexed."""
+    """Tables of its own, by unique names. Each has the column GROUP_KEY_HASH and an index on it."""
     reads_members = False
-    """Whether it may ask for a group's members."""
+    """Whether it may call `GroupContext.find_members`."""
 
     @abstractmethod
     def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
-        """`rows` are the groups' as they were, in the order of the batch's groups. Members are as they are now."""
+        """Applies a batch. `rows` are the stored rows of its groups before the batch, in the order of the batch's
+        groups; `context` finds the members as they are after the batch."""
 
     @abstractmethod
     def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
-        """What is known of the aggregate; `sealed` None: no group is."""
+        """The knowledge of the aggregate in each group. `sealed` is None if no group is sealed."""
 
 
 GROUP_KEY_HASH = "#"
-"""In tables beside that of the groups: the hash of the group's key, by which its rows are found, NULLs or not."""
+"""Column of the tables beside the table of groups: the hash of the group's key. Unlike the key itself, it also finds
+rows whose key contains NULL."""

@@ -1,5 +1,7 @@
-"""AVG: the exact sum of what is there, divided and rounded once. It lies among the members, and in the domain while
-members may come."""
+"""AVG: the exact sum of the current members, divided by their number and rounded once.
+
+Its bounds are the hull of the values of all possible members, and of the column's domain while the group is open.
+"""
 
 from collections.abc import Mapping
 
@@ -22,7 +24,7 @@ _MAYBE_NULL, _ALWAYS_NULL = 1, 2
 
 
 class AppendOnlyAverage(Accumulator):
-    """Of members that are all there for good, with values that never change: exact sum and count, and the mean."""
+    """AVG of members that never leave, with values that never change: the exact sum, the count and the mean."""
 
     def __init__(self, prefix: str, argument: AggregateArgument) -> None:
         self.argument = argument
@@ -64,7 +66,8 @@ class AppendOnlyAverage(Accumulator):
 
 
 class RetractableAverage(Accumulator):
-    """The sums of what is there now and of what is settled, beside all values that may be among the members."""
+    """AVG of members that may leave or change: the sums of the current values and of the settled values, and the bounds
+    of all possible values. A member is settled if it is permanently shown and its value is final."""
 
     reads_members = True
 
@@ -93,7 +96,7 @@ class RetractableAverage(Accumulator):
         now = self.now_sum.mean(rows, rows[self.count_column].data)
         lo, hi = (_to_mean_type(end, self.argument) for end in self.bounds.ends(rows, sealed))
         null_codes = self.bounds.null_codes(rows, sealed).data
-        # Without members that may leave or change, and without any to come, the mean is known.
+        # If no member may leave or change and none can be added, the mean is final.
         is_final = (rows[self.unsettled_column].data == 0) & (False if sealed is None else sealed)
         if is_final.any():
             mean = self.settled_sum.mean(rows, rows[self.bounds.possible_column].data)
@@ -112,7 +115,7 @@ def _is_unsettled(contributions: Contributions) -> Bools:
 
 
 def _mean_type(data: DataType) -> DataType:
-    """The mean of intervals is one too: a whole number of ticks, the nearest."""
+    """The mean of intervals is an interval, rounded to a whole number of ticks; all other means are floats."""
     return data if data == INTERVAL else FLOAT
 
 

@@ -1,4 +1,4 @@
-"""Which accumulator an aggregate has: the plain one where members are there for good with values that never change."""
+"""Chooses the accumulator of an aggregate: append-only if members never leave and their values never change."""
 
 from collections.abc import Mapping
 
@@ -29,40 +29,34 @@ def compile_accumulator(
     source: InputRelation,
     output: OutputRelation,
 ) -> Accumulator:
-    """`number` is the aggregate's among those of its operator, `per` what is grouped by."""
+    """`number` is the position of the aggregate in its operator; `per` are the grouping columns."""
     prefix = f"{number}:"
     if aggregate.function == "group":
         return NestedGroupAccumulator(aggregate.columns, source.layout)
     argument = None if aggregate.arg is None else AggregateArgument(aggregate.arg, source)
-    plain = source.layout.certain and (argument is None or argument.is_fixed)
+    append_only = source.layout.certain and (argument is None or argument.is_fixed)
     if aggregate.function == "count":
-        return AppendOnlyCount(prefix, argument) if plain else RetractableCount(prefix, argument)
+        return AppendOnlyCount(prefix, argument) if append_only else RetractableCount(prefix, argument)
     assert argument is not None
     match aggregate.function:
         case "sum":
-            return AppendOnlySum(prefix, argument) if plain else RetractableSum(prefix, argument)
+            return AppendOnlySum(prefix, argument) if append_only else RetractableSum(prefix, argument)
         case "avg":
-            return AppendOnlyAverage(prefix, argument) if plain else RetractableAverage(prefix, argument)
+            return AppendOnlyAverage(prefix, argument) if append_only else RetractableAverage(prefix, argument)
         case "max" | "min":
-            greatest = aggregate.function == "max"
-            return (
-                AppendOnlyMinMax(prefix, argument, greatest) if plain else RetractableMinMax(prefix, argument, greatest)
-            )
+            is_max = aggregate.function == "max"
+            return (AppendOnlyMinMax if append_only else RetractableMinMax)(prefix, argument, is_max)
         case "count_distinct":
-            return (
-                AppendOnlyCountDistinct(prefix, argument, per)
-                if plain
-                else RetractableCountDistinct(prefix, argument, per)
-            )
+            return (AppendOnlyCountDistinct if append_only else RetractableCountDistinct)(prefix, argument, per)
         case _:
             tick, bottom = source.type.heading.tick, to_range(output.bottoms[name])
             as_latest = output.type.columns[name].domain == "latest"
-            kind = AppendOnlyLatest if plain else RetractableLatest
+            kind = AppendOnlyLatest if append_only else RetractableLatest
             return kind(prefix, argument, tick, bottom, as_latest)
 
 
 def aggregate_column(name: str, aggregate: mmpl.Aggregate, output: OutputRelation) -> EvolvingColumnLayout:
-    """How the aggregate's column stands in the output."""
+    """The layout of the aggregate's column in the output."""
     data = output.type.heading.columns[name]
     kind: ColumnKind = "mask" if data == BOOL else "range"
     if aggregate.function == "group":

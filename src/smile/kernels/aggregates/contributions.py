@@ -1,6 +1,7 @@
-"""Members as an aggregate sees them: a member that is hidden for good, or whose value is NULL for good, takes no part.
+"""Contributions: what the members of a group add to an aggregate.
 
-Each row of a batch has one part; what it contributes is subtracted in its old version and added in its new one.
+A member that is permanently hidden, or whose value is permanently NULL, contributes nothing. For each changed member of
+a batch, an accumulator subtracts the old contribution and adds the new one.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,8 @@ _ALWAYS_NULL = 2
 
 
 class AggregateArgument:
-    """What an aggregate is of. `exact` if it never changes; `domain` is what a member nobody has heard of may have."""
+    """The argument of an aggregate. `is_fixed`: its value never changes in a row. `domain` bounds the value in absent
+    rows."""
 
     def __init__(self, expr: mmpl.Expr, source: InputRelation) -> None:
         types = source.type.heading.columns
@@ -38,7 +40,7 @@ class AggregateArgument:
         layout = source.layout
         self.column = expr.name if isinstance(expr, mmpl.ColumnRef) else None
         if self.column is not None and self.column in layout.evolving:
-            # A latest value that may be replaced is known by its domain alone, which expressions see to.
+            # Only the domain is known of a latest value that may be replaced: compiled expressions handle that.
             self.column = self.column if layout.evolving[self.column].kind in ("range", "mask") else None
         self.compiled = None if self.column else compile_expression(expr, layout, source.bottoms)
         self.is_fixed = self.column in layout.fixed if self.compiled is None else self.compiled.kind == "exact"
@@ -52,7 +54,7 @@ class AggregateArgument:
         return fixed[self.column] if self.is_fixed else columns[self.column]
 
     def evaluate_fixed(self, delta: Delta) -> ValueColumn:
-        """Of members whose value never changes."""
+        """The argument's values in the rows of a batch; only for a fixed argument."""
         values = self.evaluate(delta.fixed, {}, len(delta))
         assert isinstance(values, ValueColumn)
         return values
@@ -60,8 +62,8 @@ class AggregateArgument:
 
 @dataclass(frozen=True)
 class Contributions:
-    """`counted`: may contribute. `sure`: does so for good. `lo`, `hi` None: none has that bound. `now` is valid where
-    the member contributes at present."""
+    """The contribution of each member. `possible`: it may contribute in the end; `certain`: it does. `lo` or `hi` is
+    None if no member has that bound. `now` is valid where the member contributes at present."""
 
     possible: Bools
     certain: Bools
@@ -74,42 +76,44 @@ class Contributions:
 
     @cached_property
     def is_final(self) -> Bools:
-        """Where the value is known for good, whether it will contribute or not."""
+        """Where the value is final, whether or not the member will contribute."""
         if self.lo is None or self.hi is None:
             return np.zeros(len(self.possible), bool)
         return self.lo.is_valid() & self.hi.is_valid() & v.equal_data(self.lo.data, self.hi.data)
 
 
 def contributions_of(column: KnowledgeColumn | None, mask: MaskCodes) -> Contributions:
-    """`column` is the argument's; None where members are counted whatever they have."""
-    live, stays, shown = masks.can_be_shown(mask), masks.is_permanently_shown(mask), masks.is_shown(mask)
+    """`column` is the argument's; None for COUNT(*), which counts members whatever their values."""
+    possible, certain, shown = masks.can_be_shown(mask), masks.is_permanently_shown(mask), masks.is_shown(mask)
     if column is None:
         always = ValueColumn(np.ones(len(mask), bool))
-        return Contributions(live, stays, always, always, ValueColumn(always.data, shown))
+        return Contributions(possible, certain, always, always, ValueColumn(always.data, shown))
     if isinstance(column, ValueColumn):
         if column.valid is not None:
-            live, stays, shown = live & column.valid, stays & column.valid, shown & column.valid
-        return Contributions(live, stays, column, column, ValueColumn(column.data, shown))
+            possible, certain, shown = possible & column.valid, certain & column.valid, shown & column.valid
+        return Contributions(possible, certain, column, column, ValueColumn(column.data, shown))
     ranges = to_range_column(column, BOOL)  # a compiled expression: a range, or a mask
     if ranges.nulls is not None:
-        live, stays = live & (ranges.nulls != _ALWAYS_NULL), stays & (ranges.nulls == 0)
+        possible, certain = possible & (ranges.nulls != _ALWAYS_NULL), certain & (ranges.nulls == 0)
     now = ranges.now
-    return Contributions(live, stays, ranges.lo, ranges.hi, ValueColumn(now.data, shown & live & now.is_valid()))
+    return Contributions(
+        possible, certain, ranges.lo, ranges.hi, ValueColumn(now.data, shown & possible & now.is_valid())
+    )
 
 
 def boolean_masks(ranges: RangeColumn) -> MaskColumn:
-    """Booleans in order, as truths again."""
+    """Ranges of Booleans (false before true) as masks of the possible truth values."""
     null_codes = ranges.null_codes()
-    valued = null_codes != _ALWAYS_NULL
-    can_be_true, can_be_false = valued.copy(), valued.copy()
+    can_have_value = null_codes != _ALWAYS_NULL
+    can_be_true, can_be_false = can_have_value.copy(), can_have_value.copy()
     if ranges.hi is not None:
         can_be_true &= ~ranges.hi.is_valid() | ranges.hi.data
     if ranges.lo is not None:
         can_be_false &= ~(ranges.lo.is_valid() & ranges.lo.data)
     possible = (can_be_true * 1 + can_be_false * 2 + (null_codes != 0) * 4).astype(np.uint8)
     now = np.where(ranges.now.is_valid(), np.where(ranges.now.data, 1, 2), 4).astype(np.uint8)
-    single = (possible & (possible - np.uint8(1))) == 0
-    return MaskColumn(possible, np.where(single, possible, now))
+    is_single_truth = (possible & (possible - np.uint8(1))) == 0
+    return MaskColumn(possible, np.where(is_single_truth, possible, now))
 
 
 def range_or_mask(ranges: RangeColumn, data: DataType) -> KnowledgeColumn:
@@ -118,7 +122,7 @@ def range_or_mask(ranges: RangeColumn, data: DataType) -> KnowledgeColumn:
 
 @dataclass(frozen=True)
 class MemberDelta:
-    """Changes of members, by groups."""
+    """The delta of the members, and the group of each member."""
 
     delta: Delta
     groups: RowGroups
@@ -130,26 +134,28 @@ class MemberDelta:
     def old_and_new_contributions(
         self, argument: AggregateArgument | None
     ) -> tuple[Contributions | None, Contributions]:
-        """Old and new; of members nobody had heard of the old part does not count."""
+        """The contributions before the batch and after it. Absent members contribute nothing. The first is None if all
+        members are new."""
         delta = self.delta
         old = None if delta.old is None else self.contributions(argument, delta.old)
         return old, self.contributions(argument, delta.new)
 
     def count_changes(self, old: Bools | None, new: Bools) -> Array:
-        """By how much a number of members of each group has changed."""
+        """For each group, by how much the number of flagged members has changed."""
         changes = new.astype(np.int64)
         if old is not None:
             changes -= old
         return self.groups.sums(changes)
 
     def is_new_member(self, values: ValueColumn | None) -> Bools:
-        """Where all members are there for good: the rows that nobody had heard of, and that have a value."""
+        """Rows that were absent before the batch and have a value (any, if `values` is None). Only for members that
+        never leave: they are then the only rows that add something."""
         is_new = np.ones(len(self.delta), bool) if values is None else values.is_valid()
         if self.delta.old is not None:
             is_new = is_new & (self.delta.old.mask == masks.ABSENT)
         return is_new
 
     def new_member_values(self, argument: AggregateArgument) -> ValueColumn:
-        """What the same rows have; not valid elsewhere."""
+        """The argument's values in the rows of `is_new_member`; not valid in others."""
         values = argument.evaluate_fixed(self.delta)
         return values if self.delta.old is None else ValueColumn(values.data, self.is_new_member(values))

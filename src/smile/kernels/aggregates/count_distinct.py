@@ -1,7 +1,8 @@
-"""COUNT(DISTINCT): values that are not exact may all turn out to be one that is there already, or all different.
+"""COUNT(DISTINCT), by a table of the values of each group.
 
-Beside the group stands a table of its values, each with the number of members that have it; a change reads the values
-it touches and no others.
+Values that are not final may all turn out to equal a value that is counted already, or all to differ. A table beside
+the table of groups holds the values of each group, with the number of members that have each value. A change reads only
+the values that it concerns.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ _VALUE_COLUMN = "value"
 
 
 def _key_columns(per: Mapping[str, pa.DataType], argument: AggregateArgument) -> dict[str, pa.DataType]:
-    """What a value of a group is found by."""
+    """The key of the table of values: the group and the value."""
     return {
         GROUP_KEY_HASH: pa.int64(),
         **{stored_column(c): kind for c, kind in per.items()},
@@ -32,7 +33,7 @@ def _key_columns(per: Mapping[str, pa.DataType], argument: AggregateArgument) ->
 
 
 class AppendOnlyCountDistinct(Accumulator):
-    """Of members that are all there for good, with values that never change: a value that is there stays."""
+    """COUNT(DISTINCT) of members that never leave, with values that never change: a value, once counted, stays."""
 
     def __init__(self, prefix: str, argument: AggregateArgument, per: Mapping[str, pa.DataType]) -> None:
         self.argument, self.per = argument, tuple(per)
@@ -50,8 +51,8 @@ class AppendOnlyCountDistinct(Accumulator):
             ValueColumn(values.take(new_members).data),
             member_delta.groups.group_numbers[new_members],
         )
-        pairs = RowGroups([ValueColumn(group_numbers), member_values], len(new_members))
-        member_values, group_numbers = member_values.take(pairs.first), group_numbers[pairs.first]
+        group_values = RowGroups([ValueColumn(group_numbers), member_values], len(new_members))
+        member_values, group_numbers = member_values.take(group_values.first), group_numbers[group_values.first]
         hashes = context.key_hashes.view(np.int64)
         key = [
             ValueColumn(hashes[group_numbers]),
@@ -70,7 +71,8 @@ class AppendOnlyCountDistinct(Accumulator):
 
 
 class RetractableCountDistinct(Accumulator):
-    """Of each value: how many members have it for sure, may have it, and have it now."""
+    """COUNT(DISTINCT) of members that may leave or change. Three counters for each value: the members that certainly
+    have it, that possibly have it (with a final value), and that have it now."""
 
     def __init__(self, prefix: str, argument: AggregateArgument, per: Mapping[str, pa.DataType]) -> None:
         self.argument, self.per = argument, tuple(per)
@@ -97,10 +99,10 @@ class RetractableCountDistinct(Accumulator):
 
     def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
         old, new = member_delta.old_and_new_contributions(self.argument)
-        entries = _ValueCountChanges(member_delta.groups.group_numbers)
-        entries.add(new, 1)
+        value_changes = _ValueCountChanges(member_delta.groups.group_numbers)
+        value_changes.add(new, 1)
         if old is not None:
-            entries.add(old, -1)
+            value_changes.add(old, -1)
         member_changes = {
             self.certain_members_column: member_delta.count_changes(None if old is None else old.certain, new.certain),
             self.inexact_members_column: member_delta.count_changes(
@@ -109,7 +111,7 @@ class RetractableCountDistinct(Accumulator):
         }
         result = {name: ValueColumn(rows[name].data + change) for name, change in member_changes.items()}
         table = context.tables[self.table]
-        net_changes = entries.net()
+        net_changes = value_changes.net()
         totals: dict[str, Array] = {name: np.zeros(len(context), np.int64) for name in self.value_counters}
         if net_changes is not None:
             group_numbers, value, counter_changes = net_changes
@@ -123,12 +125,12 @@ class RetractableCountDistinct(Accumulator):
             for name, change in zip(self.value_counters, counter_changes, strict=True):
                 before = stored[name].data
                 after[name] = before + change
-                value_changes = (after[name] > 0).astype(np.int64) - (before > 0)
-                np.add.at(totals[name], group_numbers, value_changes)
-            gone = ~np.logical_or.reduce([c > 0 for c in after.values()])
+                presence_changes = (after[name] > 0).astype(np.int64) - (before > 0)
+                np.add.at(totals[name], group_numbers, presence_changes)
+            is_unused = ~np.logical_or.reduce([c > 0 for c in after.values()])
             names = self.table_schemas[self.table].key
             stored_rows = {**dict(zip(names, key, strict=True)), **{n: ValueColumn(c) for n, c in after.items()}}
-            table = table.with_rows(stored_rows, gone)
+            table = table.with_rows(stored_rows, is_unused)
         for name, column in zip(
             self.value_counters, (self.certain_column, self.exact_column, self.now_column), strict=True
         ):
@@ -150,7 +152,7 @@ def _is_inexact(contributions: Contributions) -> Bools:
 
 
 class _ValueCountChanges:
-    """By how much the numbers of members that have a value change: of each group and value, once it is netted."""
+    """Collects changes of the counters of values; `net` adds them up for each group and value."""
 
     def __init__(self, group_numbers: Indices) -> None:
         self.group_numbers = group_numbers

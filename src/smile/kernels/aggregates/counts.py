@@ -1,4 +1,7 @@
-"""COUNT: the members that are there for good are the least, those that may be there the most, once no more can come."""
+"""COUNT: the lower bound counts the members that are permanently shown.
+
+The upper bound counts all possible members once the group is sealed; an open group has none.
+"""
 
 from collections.abc import Mapping
 
@@ -13,7 +16,7 @@ from smile.state.run import TableRows
 
 
 class AppendOnlyCount(Accumulator):
-    """Of members that are all there for good, with values that never change."""
+    """COUNT of members that never leave, with values that never change."""
 
     def __init__(self, prefix: str, argument: AggregateArgument | None) -> None:
         self.count_column, self.argument = f"{prefix}n", argument
@@ -37,6 +40,8 @@ class AppendOnlyCount(Accumulator):
 
 
 class RetractableCount(Accumulator):
+    """COUNT of members that may leave or change."""
+
     def __init__(self, prefix: str, argument: AggregateArgument | None) -> None:
         self.certain_column, self.possible_column, self.now_column = (
             f"{prefix}{part}" for part in ("sure", "most", "now")

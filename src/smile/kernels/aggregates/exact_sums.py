@@ -1,7 +1,7 @@
-"""Exact totals: the sum of what was added less what was taken away, to the last digit, whatever the order.
+"""Exact sums per group: what was added minus what was removed, independent of the order.
 
-Integers and decimals without their point are int64 until a sum might not fit, then Python's. Floats are in a
-superaccumulator; a float is rounded once, when it is shown.
+Integers, and decimals as unscaled integers, are int64 as long as no sum can overflow, then Python integers. Floats are
+summed in a superaccumulator and rounded once.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ _EXACT_FLOAT = 2**53
 
 
 class ExactSum(ABC):
-    """One total a group. `part` is the name it has among the columns of its accumulator."""
+    """One sum per group, stored in `columns` of the accumulator's row."""
 
     columns: Mapping[str, pa.DataType]
 
@@ -30,15 +30,16 @@ class ExactSum(ABC):
     def update(
         self, rows: TableRows, groups: RowGroups, minus: ValueColumn | None, plus: ValueColumn
     ) -> dict[str, ValueColumn]:
-        """With what is valid in `plus` added and what is valid in `minus` taken away."""
+        """The new columns of the groups: adds the valid values of `plus`, subtracts the valid values of `minus`."""
 
     @abstractmethod
     def value(self, rows: TableRows) -> ValueColumn:
-        """NULL where it is beyond all floats."""
+        """The sum of each group; NULL where a float overflows."""
 
     @abstractmethod
     def mean(self, rows: TableRows, counts: Array) -> ValueColumn:
-        """As a float, or of intervals as a whole number of ticks, rounded once; NULL where nothing is counted."""
+        """The sum divided by the count, rounded once: a float, or for intervals a whole number of ticks. NULL where the
+        count is zero."""
 
 
 def exact_sum(column: str, data: DataType) -> ExactSum:
@@ -80,7 +81,7 @@ class IntegerSum(ExactSum):
 
 
 def _rounded_quotients(total: Array, counts: Array) -> ValueColumn:
-    """Whole numbers; of two that are as near, the even one."""
+    """The nearest whole numbers, ties to even; NULL where the count is zero."""
     is_counted = counts > 0
     denominators = np.where(is_counted, counts, 1)
     whole = total // denominators
@@ -94,7 +95,7 @@ def _fits(counts: Array, factor: int) -> bool:
 
 
 def _exact_quotients(numerators: list[int], denominators: list[int]) -> ValueColumn:
-    """Python divides integers exactly and rounds once."""
+    """Quotients as floats: Python rounds the quotient of two integers only once."""
     quotients = [_quotient(a, b) if b else None for a, b in zip(numerators, denominators, strict=True)]
     return v.from_python(quotients, DataType("float"))
 
@@ -107,21 +108,21 @@ def _quotient(numerator: int, denominator: int) -> float | None:
 
 
 def zero_filled(values: ValueColumn) -> Array:
-    """0 where there is no value."""
+    """The values, with 0 for NULL."""
     if values.valid is None or values.valid.all():
         return values.data
     return np.where(values.valid, values.data, 0)
 
 
 def is_within(data: Array, limit: int) -> bool:
-    """Whether all are integers of 64 bits, and less than `limit` whatever their sign."""
+    """Whether all numbers are int64 and their absolute values are less than `limit`."""
     if data.dtype == object:
         return False
     return not len(data) or (-limit < int(data.min()) and int(data.max()) < limit)
 
 
 def add_exactly(a: Array, b: Array, sign: int) -> Array:
-    """a + b or a - b, exact."""
+    """a + b or a - b (`sign` is 1 or -1), without overflow."""
     if is_within(a, _INT64_SAFE) and is_within(b, _INT64_SAFE):
         return a + b if sign > 0 else a - b
     pairs = zip(a.tolist(), b.tolist(), strict=True)
@@ -129,7 +130,7 @@ def add_exactly(a: Array, b: Array, sign: int) -> Array:
 
 
 def group_sums(groups: RowGroups, data: Array) -> Array:
-    """Of each group, exact."""
+    """The sum of each group, without overflow."""
     if data.dtype != object and is_within(data, _INT64_SAFE // max(len(data), 1)):
         return groups.sums(data)
     totals = [0] * groups.count
@@ -142,7 +143,8 @@ def group_sums(groups: RowGroups, data: Array) -> Array:
 
 
 class FloatSum(ExactSum):
-    """`part` is the limbs, beside it what does not fit into them, and the total rounded, so that it is rounded once."""
+    """Three columns: the limbs of the superaccumulator, the sums that do not fit into them, and the rounded sums, so
+    that reading a sum does not round it again."""
 
     def __init__(self, column: str) -> None:
         self.limbs_column, self.wide_column, self.rounded_column = column, f"{column}.wide", f"{column}.rounded"
@@ -167,7 +169,7 @@ class FloatSum(ExactSum):
     def value(self, rows: TableRows) -> ValueColumn:
         rounded = rows[self.rounded_column]
         limbs = rows[self.limbs_column]
-        # A group without members has no row, and its total is 0.
+        # A group without a stored row has no members, so its sum is 0.
         if limbs.valid is None or limbs.valid.all():
             return rounded
         return ValueColumn(np.where(limbs.valid, rounded.data, 0.0), rounded.is_valid() | ~limbs.valid)
@@ -176,13 +178,14 @@ class FloatSum(ExactSum):
         return self._read_sums(rows).means(counts)
 
 
-def at_most_zero(values: ValueColumn, sure: Bools) -> ValueColumn:
-    """What a member adds at least, if it may yet leave: nothing, or what is below zero."""
-    return ValueColumn(np.where(sure, values.data, np.minimum(values.data, _zero(values))), values.valid)
+def at_most_zero(values: ValueColumn, certain: Bools) -> ValueColumn:
+    """The least that a member adds to a sum: its value if it is certain, else the lesser of its value and 0."""
+    return ValueColumn(np.where(certain, values.data, np.minimum(values.data, _zero(values))), values.valid)
 
 
-def at_least_zero(values: ValueColumn, sure: Bools) -> ValueColumn:
-    return ValueColumn(np.where(sure, values.data, np.maximum(values.data, _zero(values))), values.valid)
+def at_least_zero(values: ValueColumn, certain: Bools) -> ValueColumn:
+    """The most that a member adds to a sum: its value if it is certain, else the greater of its value and 0."""
+    return ValueColumn(np.where(certain, values.data, np.maximum(values.data, _zero(values))), values.valid)
 
 
 def _zero(values: ValueColumn) -> float | int:
@@ -190,6 +193,6 @@ def _zero(values: ValueColumn) -> float | int:
 
 
 def sign_of(end: object) -> int:
-    """Of an end of a domain: -1, 0 or 1."""
+    """The sign of an end of a domain: -1, 0 or 1."""
     assert isinstance(end, int | float | Decimal)
     return (end > 0) - (end < 0)

@@ -1,8 +1,7 @@
-"""Peaks: of each group the greatest, or the least, of some values of its members, NULL where there is none.
+"""Extremes: the greatest or the least of some values of a group's members; NULL if there are none.
 
-A peak is one column of the group's row. A value that comes is compared with it alone. Only when the value that is the
-peak is taken away, and none as good comes with the same batch, are the members of that group read: then the work is in
-proportion to the group.
+An extreme is one column of the group's row. A new value is compared only with it. If a batch removes the extreme itself
+and adds none as good, all members of that group are read again: this work is proportional to the group.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from smile.kernels.delta import RowGroups
 
 @dataclass(frozen=True)
 class GroupExtreme:
-    """`of` gives the values that members have for it: not valid where a member has none."""
+    """One extreme. `member_values` gives the values to compare; they are not valid for members that do not count."""
 
     column: str
     member_values: Callable[[Contributions], ValueColumn]
@@ -36,7 +35,7 @@ def update_extreme(
     argument: AggregateArgument,
     context: GroupContext,
 ) -> ValueColumn:
-    """The peak of each group after a batch."""
+    """The extreme of each group after a batch; `stored` has the extremes before it."""
     best = best_per_group(member_delta.groups, extreme.member_values(new), extreme.is_max)
     updated = better_of(stored, best, extreme.is_max)
     if old is None:
@@ -55,7 +54,7 @@ def update_extreme(
 def _groups_to_rescan(
     extreme: GroupExtreme, stored: ValueColumn, best: ValueColumn, groups: RowGroups, removed: ValueColumn
 ) -> Indices:
-    """The groups whose peak is among what is taken away, with nothing as good in its place."""
+    """The groups that lose their extreme, while the batch adds no value that is as good."""
     own_extreme = stored.take(groups.group_numbers)
     is_removed = removed.is_valid() & own_extreme.is_valid() & v.equal_data(removed.data, own_extreme.data)
     if not is_removed.any():
@@ -76,14 +75,14 @@ def _comparable(a: ValueColumn, b: ValueColumn) -> tuple[Array, Array]:
 
 
 def is_as_good(a: ValueColumn, b: ValueColumn, is_max: bool) -> Bools:
-    """Where a is there and at least as good as b, or there is no b."""
+    """Where `a` is valid, and is at least as good as `b` or `b` is NULL."""
     x, y = _comparable(a, b)
     is_good = np.asarray(x >= y if is_max else x <= y, bool)
     return a.is_valid() & (is_good | b.is_null())
 
 
 def better_of(a: ValueColumn, b: ValueColumn, is_max: bool) -> ValueColumn:
-    """The better of the two; a value is better than none."""
+    """The better of the two; a value is better than NULL."""
     if a.valid is None and b.valid is None and isinstance(a.data, np.ndarray) and a.data.dtype != bool:
         return ValueColumn(np.maximum(a.data, b.data) if is_max else np.minimum(a.data, b.data))
     better_values = v.where(is_as_good(b, a, is_max), b, a)
@@ -95,7 +94,7 @@ def better_of(a: ValueColumn, b: ValueColumn, is_max: bool) -> ValueColumn:
 
 
 def replace_at(target: ValueColumn, indices: Indices, values: ValueColumn) -> ValueColumn:
-    """With other values in some places."""
+    """`target` with `values` at `indices`."""
     source_rows = np.arange(len(target))
     source_rows[indices] = np.arange(len(target), len(target) + len(indices))
     return v.concat([target, values]).take(source_rows)
@@ -105,7 +104,7 @@ def replace_at(target: ValueColumn, indices: Indices, values: ValueColumn) -> Va
 
 
 def best_per_group(groups: RowGroups, values: ValueColumn, is_max: bool) -> ValueColumn:
-    """Of each group, of the values that are valid."""
+    """The best valid value of each group; NULL if there is none."""
     data = values.data
     if not isinstance(data, np.ndarray) or data.dtype == object:
         return best_per_group_number(groups.group_numbers, groups.count, values, is_max)
@@ -127,7 +126,7 @@ def _worst(data: Array, is_max: bool) -> float | int:
 
 
 def best_per_group_number(group_numbers: Indices, count: int, values: ValueColumn, is_max: bool) -> ValueColumn:
-    """Of each of `count` groups; `who` is the group of each value, in any order."""
+    """The best valid value of each of `count` groups; `group_numbers` has the group of each value, in any order."""
     valid_rows = np.flatnonzero(values.is_valid())
     valid = np.zeros(count, bool)
     if not len(valid_rows):

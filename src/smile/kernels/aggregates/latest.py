@@ -1,7 +1,8 @@
-"""LATEST: by tick and source. The latest member that stays with a settled value is a bound: the final value is that, or
-a later one.
+"""LATEST: the value of the latest member, by tick and source.
 
-Over members that come and go, the members of a group are read when the latest of them is taken away.
+The latest settled member is a bound: the final value is its value or that of a later member. A member is settled if it
+is permanently shown and its value is final. If members may leave, all members of a group are read again when its latest
+member leaves.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ _MAYBE_NULL, _ALWAYS_NULL = 1, 2
 
 @dataclass(frozen=True)
 class LatestColumns:
-    """Names of the columns that have the latest of some members of a group: its time is NULL where there is none."""
+    """Names of the columns that store the latest of some members of a group. Its tick is NULL if there is none."""
 
     tick: str
     source: str
@@ -49,7 +50,7 @@ class LatestColumns:
 
 @dataclass(frozen=True)
 class TimedValues:
-    """Values with the ticks and sources they are of; where no tick is valid there is none."""
+    """Values with their ticks and sources; there is no value where the tick is NULL."""
 
     tick: ValueColumn
     source: Array
@@ -63,7 +64,7 @@ class TimedValues:
 
 
 def latest_per_group(group_numbers: Indices, count: int, timed: TimedValues) -> TimedValues:
-    """Of each of `count` groups the latest; `who` is the group of each."""
+    """The latest value of each of `count` groups; `group_numbers` has the group of each value."""
     valid_rows = np.flatnonzero(timed.tick.is_valid())
     order = valid_rows[np.lexsort((timed.source[valid_rows], timed.tick.data[valid_rows], group_numbers[valid_rows]))]
     ordered_groups = group_numbers[order]
@@ -84,25 +85,26 @@ def latest_per_group(group_numbers: Indices, count: int, timed: TimedValues) -> 
 
 
 def is_later(a: TimedValues, b: TimedValues) -> Bools:
-    """Where a is there, and not earlier than b."""
+    """Where `a` has a value, and `b` has none or is not later than `a`."""
     x, y = a.tick.data, b.tick.data
     is_after = (x > y) | ((x == y) & (a.source >= b.source))
     return a.tick.is_valid() & (is_after | b.tick.is_null())
 
 
 def later_of(first: TimedValues, second: TimedValues) -> TimedValues:
-    """The later of the two; of equals the second."""
+    """The later of the two; the second if they have the same time."""
     chosen = is_later(second, first)
     if chosen.all():
         return second
     return TimedValues(
-        v.where(chosen, second.tick, first.tick), np.where(chosen, second.source, first.source),
+        v.where(chosen, second.tick, first.tick),
+        np.where(chosen, second.source, first.source),
         v.where(chosen, second.value, first.value),
-    )  # fmt: skip
+    )
 
 
 class _LatestBase(Accumulator):
-    """What both kinds have in common: when a member happened, and how the outcome is shown."""
+    """Common part: the time of a member, and the output column."""
 
     def __init__(self, argument: AggregateArgument, tick: tuple[str, ...], bottom: Range, as_latest: bool) -> None:
         self.argument, self.tick_columns = argument, tick
@@ -114,9 +116,9 @@ class _LatestBase(Accumulator):
         return TimedValues(tick, source, value)
 
     def _column(self, settled: TimedValues, now: ValueColumn, is_final: Bools) -> KnowledgeColumn:
-        """`done`: nothing later can come."""
+        """The output column. `is_final`: no later value can come."""
         value = ValueColumn(settled.value.data, settled.value.is_valid() & settled.tick.is_valid())
-        # Of what is done the present value is the last.
+        # Where nothing later can come, the settled value is the current one.
         now = v.where(is_final, value, now) if is_final.any() else now
         if self.as_latest:
             return LatestColumn(value, settled.tick, settled.source, is_final, now)
@@ -133,7 +135,7 @@ class _LatestBase(Accumulator):
 
 
 class AppendOnlyLatest(_LatestBase):
-    """Of members that are all there for good, with values that never change: the latest alone."""
+    """LATEST of members that never leave, with values that never change: only the latest is stored."""
 
     def __init__(
         self, prefix: str, argument: AggregateArgument, tick: tuple[str, ...], bottom: Range, as_latest: bool
@@ -158,7 +160,8 @@ class AppendOnlyLatest(_LatestBase):
 
 
 class RetractableLatest(_LatestBase):
-    """The latest member that is settled, that may be there, and that is shown."""
+    """LATEST of members that may leave or change: the latest settled member, the latest that can be shown in the end,
+    and the latest that is shown now."""
 
     reads_members = True
 
@@ -177,9 +180,8 @@ class RetractableLatest(_LatestBase):
         new = self._latest_candidates(delta.fixed, delta.new)
         old = None if delta.old is None else self._latest_candidates(delta.fixed, delta.old)
         columns: dict[str, ValueColumn] = {}
-        rescanned: dict[LatestColumns, TimedValues] | None = None
-        for last, times in new.items():
-            stored, newest = last.read(rows), latest_per_group(groups.group_numbers, groups.count, times)
+        for last, candidates in new.items():
+            stored, newest = last.read(rows), latest_per_group(groups.group_numbers, groups.count, candidates)
             result = later_of(stored, newest)
             rescan_groups = _groups_to_rescan(stored, newest, groups, None if old is None else old[last])
             if len(rescan_groups):
@@ -196,9 +198,9 @@ class RetractableLatest(_LatestBase):
     ) -> dict[LatestColumns, TimedValues]:
         column = self.argument.evaluate(fixed, knowledge.columns, len(knowledge))
         timed = self._timed_values(fixed, current_values(column))
-        stays = masks.is_permanently_shown(knowledge.mask) & is_final(column)
+        is_settled = masks.is_permanently_shown(knowledge.mask) & is_final(column)
         return {
-            self.settled: timed.keep_where(stays),
+            self.settled: timed.keep_where(is_settled),
             self.present: timed.keep_where(masks.can_be_shown(knowledge.mask)),
             self.shown: timed.keep_where(masks.is_shown(knowledge.mask)),
         }
@@ -214,12 +216,12 @@ class RetractableLatest(_LatestBase):
 def _groups_to_rescan(
     stored: TimedValues, best: TimedValues, groups: RowGroups, removed: TimedValues | None
 ) -> Indices:
-    """The groups whose latest is among what is taken away, with none as late in its place."""
+    """The groups that lose their latest member, while the batch adds none that is as late."""
     if removed is None:
         return np.zeros(0, np.int64)
     own_latest = stored.take(groups.group_numbers)
-    same = (removed.tick.data == own_latest.tick.data) & (removed.source == own_latest.source)
-    is_removed = removed.tick.is_valid() & own_latest.tick.is_valid() & same
+    has_same_time = (removed.tick.data == own_latest.tick.data) & (removed.source == own_latest.source)
+    is_removed = removed.tick.is_valid() & own_latest.tick.is_valid() & has_same_time
     has_lost_latest = np.zeros(groups.count, bool)
     has_lost_latest[groups.group_numbers[is_removed]] = True
     return np.flatnonzero(has_lost_latest & ~is_later(best, stored))

@@ -1,6 +1,7 @@
-"""Members of groups, kept for aggregates that must look at them again: all that may yet be shown, found by their group.
+"""Stores the members of groups, for aggregates that must read them again; they are found by their group.
 
-A member that is hidden for good is kept only where a nested relation tells it from one nobody has heard of.
+All members that can still be shown are stored. A permanently hidden member is stored only for GROUP, whose nested
+relation distinguishes it from an absent one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,25 +24,26 @@ MEMBERS = "members"
 
 
 class MemberStore:
-    """`layout` is of the columns that are needed again."""
+    """The table of members. `layout` has only the columns that are read again; `includes_hidden`: permanently hidden
+    members are stored too."""
 
     def __init__(self, layout: Layout, per: tuple[str, ...], needed: Iterable[str], includes_hidden: bool) -> None:
-        kept_columns = {*layout.key, *per, *needed}
+        stored_columns = {*layout.key, *per, *needed}
         self.layout = Layout(
             layout.key,
-            {c: t for c, t in layout.fixed.items() if c in kept_columns},
-            {c: e for c, e in layout.evolving.items() if c in kept_columns},
+            {c: t for c, t in layout.fixed.items() if c in stored_columns},
+            {c: e for c, e in layout.evolving.items() if c in stored_columns},
         )
         self.per, self.includes_hidden = per, includes_hidden
         columns = {GROUP_KEY_HASH: pa.int64(), **table_columns(self.layout)}
         self.table_schema = TableSchema(tuple(map(stored_column, layout.key)), columns, indexes=((GROUP_KEY_HASH,),))
 
     def update(self, table: StateTable, delta: Delta, key_hashes: Array) -> StateTable:
-        """`marks` are the hashes of the members' groups."""
+        """The table after a batch; `key_hashes` has the hash of each member's group key."""
         keep = masks.is_present(delta.new.mask) if self.includes_hidden else masks.can_be_shown(delta.new.mask)
         if delta.old is None and not keep.all():
-            kept_rows = np.flatnonzero(keep)
-            delta, key_hashes, keep = delta.take(kept_rows), key_hashes[kept_rows], keep[kept_rows]
+            rows_to_store = np.flatnonzero(keep)
+            delta, key_hashes, keep = delta.take(rows_to_store), key_hashes[rows_to_store], keep[rows_to_store]
         if not len(delta):
             return table
         rows = {
@@ -57,7 +59,8 @@ class MemberStore:
 
 
 def match_group_rows(table: StateTable, key_hashes: Array, key: Mapping[str, ValueColumn]) -> tuple[Indices, RowLookup]:
-    """The rows of some groups in a table that has GROUP beside the columns that groups are made by."""
+    """The rows of some groups in a table with the column GROUP_KEY_HASH and the grouping columns: for each row the
+    position of its group, and the row."""
     group_numbers, rows = table.match((GROUP_KEY_HASH,), [ValueColumn(key_hashes.view(np.int64))])
     if not len(group_numbers):
         return group_numbers, rows
@@ -71,13 +74,13 @@ def match_group_rows(table: StateTable, key_hashes: Array, key: Mapping[str, Val
 
 
 def remove_groups(table: StateTable, key_hashes: Array, key: Mapping[str, ValueColumn]) -> StateTable:
-    """The table once nothing of these groups is asked for any more."""
+    """The table without the rows of these groups."""
     group_numbers, rows = match_group_rows(table, key_hashes, key)
     return table.with_rows(rows, np.ones(len(group_numbers), bool)) if len(group_numbers) else table
 
 
 def member_columns(aggregates: Iterable[mmpl.Aggregate], tick: tuple[str, ...]) -> set[str]:
-    """The columns of members that aggregates look at."""
+    """The columns of members that these aggregates read."""
     columns: set[str] = set()
     for aggregate in aggregates:
         columns |= {*aggregate.columns, *(tick if aggregate.function == "latest" else ())}

@@ -1,6 +1,8 @@
-"""MAX and MIN. At least what members that stay have; at most what any may have, or the domain while members may come.
+"""MAX and MIN. MIN is the mirror of MAX.
 
-Over members that come and go the cost of a change is that of its group only when it takes away the extreme itself.
+The lower bound of MAX is the greatest lower bound of the members that are permanently shown. Its upper bound is the
+greatest upper bound of all possible members, or that of the domain while the group is open. If members may leave, all
+members of a group are read again only when the extreme itself leaves.
 """
 
 from collections.abc import Mapping
@@ -21,7 +23,7 @@ _MAYBE_NULL, _ALWAYS_NULL = 1, 2
 
 
 class AppendOnlyMinMax(Accumulator):
-    """Of members that are all there for good, with values that never change: one value."""
+    """MAX or MIN of members that never leave, with values that never change: one value."""
 
     def __init__(self, prefix: str, argument: AggregateArgument, is_max: bool) -> None:
         self.argument, self.is_max = argument, is_max
@@ -44,7 +46,7 @@ class AppendOnlyMinMax(Accumulator):
         outer = outer_domain_end
         null_codes = None
         if now.valid is not None:
-            # A group without a value may yet have any, or none.
+            # A group without a value may still get any value of the domain, or stay NULL.
             inner = now if inner_domain_end is None else v.where(now.valid, now, inner_domain_end)
             null_codes = np.where(now.valid, 0, _MAYBE_NULL).astype(np.uint8)
         if sealed is not None:
@@ -61,7 +63,7 @@ def _domain_end(end: object, argument: AggregateArgument, count: int) -> ValueCo
 
 
 class MemberBounds:
-    """All values that may be among the members, and whether there may be none."""
+    """The bounds of all values that members may have, and whether there may be no value at all."""
 
     def __init__(self, prefix: str, argument: AggregateArgument) -> None:
         self.argument = argument
@@ -115,7 +117,8 @@ class MemberBounds:
         return self.lowest, self.highest
 
     def ends(self, rows: TableRows, sealed: Bools | None) -> tuple[ValueColumn, ValueColumn]:
-        """Of members, and of the domain while others may come; not valid where there is no bound."""
+        """The bounds over all possible members, widened to the domain while the group is open; not valid where there is
+        no bound."""
         count = len(rows[self.certain_column])
         is_sealed = np.zeros(count, bool) if sealed is None else sealed
         domain = self.argument.domain
@@ -127,19 +130,20 @@ class MemberBounds:
         )
         return lo, hi
 
-    def _bound(self, own: ValueColumn, lacking: Bools, closed: Bools, domain: object, is_max: bool) -> ValueColumn:
-        if closed.all() or domain is None:
-            return ValueColumn(own.data, own.is_valid() & ~lacking & closed)
+    def _bound(
+        self, own: ValueColumn, is_unbounded: Bools, is_sealed: Bools, domain: object, is_max: bool
+    ) -> ValueColumn:
+        if is_sealed.all() or domain is None:
+            return ValueColumn(own.data, own.is_valid() & ~is_unbounded & is_sealed)
         domain_end = v.constant(domain, self.argument.data, len(own))  # type: ignore[arg-type]
-        bounds = v.where(closed, own, better_of(own, domain_end, is_max))
-        return ValueColumn(bounds.data, bounds.is_valid() & ~lacking)
+        bounds = v.where(is_sealed, own, better_of(own, domain_end, is_max))
+        return ValueColumn(bounds.data, bounds.is_valid() & ~is_unbounded)
 
     def null_codes(self, rows: TableRows, sealed: Bools | None) -> ValueColumn:
-        """Whether it may be NULL: never if a member is sure, only if there is none and none can come."""
-        only = (rows[self.possible_column].data == 0) & (False if sealed is None else sealed)
-        return ValueColumn(
-            np.where(only, _ALWAYS_NULL, np.where(rows[self.certain_column].data > 0, 0, _MAYBE_NULL)).astype(np.uint8)
-        )
+        """Codes of nullability: never NULL if a member is certain, always NULL if there is none and none can come."""
+        is_always_null = (rows[self.possible_column].data == 0) & (False if sealed is None else sealed)
+        nullable_code = np.where(rows[self.certain_column].data > 0, 0, _MAYBE_NULL)
+        return ValueColumn(np.where(is_always_null, _ALWAYS_NULL, nullable_code).astype(np.uint8))
 
 
 def possible_lo(contributions: Contributions) -> ValueColumn:
@@ -169,6 +173,9 @@ def _valid_ends(end: ValueColumn | None, where: Bools, contributions: Contributi
 
 
 class RetractableMinMax(Accumulator):
+    """MAX or MIN of members that may leave or change: the bounds of all possible members, the extreme bound of the
+    certain ones, and the extreme of the current values."""
+
     reads_members = True
 
     def __init__(self, prefix: str, argument: AggregateArgument, is_max: bool) -> None:

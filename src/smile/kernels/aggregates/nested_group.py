@@ -1,5 +1,7 @@
-"""GROUP: a group's members as a relation within its row. All members of a group that changes are read, point by point:
-what is shown is in proportion to the group, and so is the work."""
+"""GROUP: the members of a group as a nested relation in its row.
+
+When a group changes, all its members are read, row by row. The output is proportional to the group, and so is the work.
+"""
 
 from collections.abc import Mapping
 
@@ -19,6 +21,8 @@ from smile.state.run import TableRows
 
 
 class NestedGroupAccumulator(Accumulator):
+    """Has no columns: the output is computed from the stored members."""
+
     reads_members = True
     columns: Mapping[str, pa.DataType] = {}
 
@@ -47,5 +51,5 @@ class NestedGroupAccumulator(Accumulator):
 
 
 def orderable_part(part: object) -> tuple[bool, object]:
-    """A part of a key as one that can be compared even with NULL, which comes last."""
+    """A part of a key in a form that can be ordered with NULL; NULL comes last."""
     return part is None, False if part is None else part

@@ -1,5 +1,8 @@
-"""SUM: never NULL, unless floats overflow. Its bounds are the sums of its members' bounds once no more can come; until
-then there is none that members to come may pass."""
+"""SUM: never NULL, unless floats overflow.
+
+In a sealed group its bounds are the sums of the members' bounds. An open group has a lower bound only if no new member
+can lower the sum, and an upper bound only if none can raise it.
+"""
 
 from collections.abc import Mapping
 
@@ -17,7 +20,7 @@ _MAYBE_NULL, _ALWAYS_NULL = 1, 2
 
 
 class AppendOnlySum(Accumulator):
-    """Of members that are all there for good, with values that never change: one exact number."""
+    """SUM of members that never leave, with values that never change: one exact sum."""
 
     def __init__(self, prefix: str, argument: AggregateArgument) -> None:
         self.argument = argument
@@ -47,7 +50,7 @@ class AppendOnlySum(Accumulator):
         )
         if now.valid is None:
             return RangeColumn(now, lo, hi)
-        # Beyond all floats it is NULL; for good, if no more members can come.
+        # A sum that overflows is NULL; permanently, if no more members can come.
         overflows = ~now.valid & (
             np.ones(len(now), bool) if not (self.can_fall and self.can_rise) else _sealed_or_false(sealed, len(now))
         )
@@ -56,7 +59,7 @@ class AppendOnlySum(Accumulator):
 
 
 def _open_directions(argument: AggregateArgument) -> tuple[bool, bool]:
-    """Whether a member that comes may lower the sum, and whether it may raise it."""
+    """Whether a new member can lower the sum, and whether it can raise it."""
     lo, hi = argument.domain.lo, argument.domain.hi
     return lo is None or sign_of(lo) < 0, hi is None or sign_of(hi) > 0
 
@@ -70,7 +73,8 @@ def _sealed_or_false(sealed: Bools | None, count: int) -> Bools:
 
 
 class RetractableSum(Accumulator):
-    """Exact sums of the members' bounds, beside the numbers of members that have none."""
+    """SUM of members that may leave or change: exact sums of the members' bounds and current values, and the numbers of
+    members without a bound."""
 
     def __init__(self, prefix: str, argument: AggregateArgument) -> None:
         self.argument = argument
@@ -124,14 +128,15 @@ class RetractableSum(Accumulator):
 
 
 class _SumTerms:
-    """What members add at least, at most and now; and how many have no bound, or may yet turn out otherwise."""
+    """What each member adds at least, at most and now; whether it lacks a lower or an upper bound, and whether it may
+    still leave or change. The names are those of the columns."""
 
     def __init__(self, contributions: Contributions) -> None:
-        counted, sure = contributions.possible, contributions.certain
-        blank = ValueColumn(contributions.now.data, np.zeros(len(counted), bool))
-        lo, hi = contributions.lo or blank, contributions.hi or blank
-        self.below, self.above = counted & lo.is_null(), counted & hi.is_null()
-        self.lo = at_most_zero(ValueColumn(lo.data, counted & lo.is_valid()), sure)
-        self.hi = at_least_zero(ValueColumn(hi.data, counted & hi.is_valid()), sure)
+        possible, certain = contributions.possible, contributions.certain
+        no_bounds = ValueColumn(contributions.now.data, np.zeros(len(possible), bool))
+        lo, hi = contributions.lo or no_bounds, contributions.hi or no_bounds
+        self.below, self.above = possible & lo.is_null(), possible & hi.is_null()
+        self.lo = at_most_zero(ValueColumn(lo.data, possible & lo.is_valid()), certain)
+        self.hi = at_least_zero(ValueColumn(hi.data, possible & hi.is_valid()), certain)
         self.now = contributions.now
-        self.unsettled = counted & ~(sure & contributions.is_final)
+        self.unsettled = possible & ~(certain & contributions.is_final)

@@ -1,4 +1,4 @@
-"""Expressions over columns of knowledge, compiled: the same results as row by row, all rows at once."""
+"""Compiled expressions over columns of knowledge: the results of row-by-row evaluation, for all rows at once."""
 
 from smile.kernels.expressions.compile import Expression, compile_expression
 

@@ -1,7 +1,9 @@
-"""Arithmetic on columns, as `smile.algebra.functions_arithmetic` has it row by row: exact, and NULL where it overflows.
+"""Arithmetic on columns, with the results of `smile.algebra.functions_arithmetic`: exact, and NULL where it overflows.
 
-A decimal is its integer without the point. A kernel is handed what is valid in all of its operands, but computes
-everywhere; it gives the data, and where there is no value although all operands have one (None: nowhere).
+A decimal is its unscaled integer. A kernel gets the data of its operands, and the rows in which all operands are valid
+(None: all rows). It returns the result's data, and the rows that have no result although all operands are valid (None:
+none). In rows with an invalid operand its data is arbitrary: these kernels compute there too, and `python_kernels` does
+not.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +25,10 @@ _TIME_BOUNDS: Final = {"timestamp": (TIMESTAMP_MIN, TIMESTAMP_MAX), "date": (DAT
 
 
 def bounds_of(data: DataType) -> tuple[int, int]:
-    """Of the integers that stand for a type's values."""
+    """The least and the greatest integer that represents a value of the type."""
     if data.name == "decimal":
-        most = 10 ** digits_and_scale(data)[0] - 1
-        return -most, most
+        greatest = 10 ** digits_and_scale(data)[0] - 1
+        return -greatest, greatest
     return _TIME_BOUNDS.get(data.name, (INT_MIN, INT_MAX))
 
 
@@ -35,7 +37,7 @@ def scale_of(data: DataType) -> int:
 
 
 def arithmetic_kernel(name: str, signature: Signature) -> Kernel | None:
-    """None if this one is not computed by columns."""
+    """The kernel of the function; None if the function is not computed on whole columns."""
     makers = _FLOAT_KERNELS if signature.args[0] == FLOAT else _INTEGER_KERNELS
     if name not in makers or (FLOAT in signature.args) != all(t == FLOAT for t in signature.args):
         return None
@@ -46,7 +48,7 @@ def arithmetic_kernel(name: str, signature: Signature) -> Kernel | None:
 
 
 def _additive_kernel(combine: Callable[[Array, Array], Array]) -> Callable[[Signature], Kernel]:
-    """Of operands in one unit: the finer scale, or the unit of the result's line."""
+    """Addition or subtraction. Brings both operands to one unit: the finer scale, or the result's unit of time."""
 
     def make(signature: Signature) -> Kernel:
         least, greatest = bounds_of(signature.result)
@@ -55,10 +57,10 @@ def _additive_kernel(combine: Callable[[Array, Array], Array]) -> Callable[[Sign
                 exact.multiply(combine(*operands), np.full(1, TICKS_PER_MICROSECOND)), least, greatest
             )
         if signature.result == TIMESTAMP:
-            lengths = [t == INTERVAL for t in signature.args]
+            is_interval = [t == INTERVAL for t in signature.args]
 
             def shift_time(operands: Sequence[ColumnData], _valid: Bools | None) -> KernelResult:
-                a, b = (d // TICKS_PER_MICROSECOND if long else d for d, long in zip(operands, lengths, strict=True))
+                a, b = (d // TICKS_PER_MICROSECOND if i else d for d, i in zip(operands, is_interval, strict=True))
                 return exact.zero_out_of_bounds(combine(a, b), least, greatest)
 
             return shift_time
@@ -82,12 +84,12 @@ def _multiply_kernel(signature: Signature) -> Kernel:
 
 
 def _undefined_at_zero(result: KernelResult, divisor: Array) -> KernelResult:
-    """The same, without a value where the divisor is zero."""
-    zero = divisor == 0
-    if not zero.any():
+    """The result, undefined where the divisor is zero."""
+    is_zero = divisor == 0
+    if not is_zero.any():
         return result
-    data, bad = result
-    return data, zero if bad is None else zero | bad
+    data, undefined = result
+    return data, is_zero if undefined is None else is_zero | undefined
 
 
 def _divide_kernel(signature: Signature) -> Kernel:
@@ -136,7 +138,7 @@ def _sign_kernel(signature: Signature) -> Kernel:
 
 
 def _rounding_kernel(compute: Callable[[Array, int], Array]) -> Callable[[Signature], Kernel | None]:
-    """To a whole number. How many places are kept must be the same for all rows."""
+    """Rounding to a whole number. With a second argument, the number of places, there is no column kernel."""
 
     def make(signature: Signature) -> Kernel | None:
         if len(signature.args) > 1:
@@ -168,7 +170,7 @@ _INTEGER_KERNELS: Final[dict[str, Callable[[Signature], Kernel | None]]] = {
 
 
 def finite_result(data: Array) -> KernelResult:
-    """Infinities and what is no number are no values."""
+    """The result, undefined where it is infinite or NaN."""
     is_finite = np.isfinite(data)
     return (data, None) if is_finite.all() else (data, ~is_finite)
 

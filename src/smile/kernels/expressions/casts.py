@@ -1,4 +1,4 @@
-"""Casts of columns, as `smile.algebra.coercions.cast` does them value by value. To and from text they still go so."""
+"""Casts of columns, with the results of `smile.algebra.coercions.cast`. Casts to and from text go value by value."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -15,7 +15,7 @@ from smile.kernels.expressions.python_kernels import python_kernel
 _INTEGER_TYPES: Final = ("int", "decimal")
 _EXACT_FLOAT: Final = 2**53
 _EXACT_POWER: Final = 22
-"""Up to this power of ten, and up to that integer, floats are exact: their quotient is rounded once."""
+"""Up to this power of ten, and up to `_EXACT_FLOAT`, integers are exact as floats: their quotient is rounded once."""
 
 
 def cast_kernel(source: DataType, target: DataType) -> Kernel:
@@ -24,7 +24,7 @@ def cast_kernel(source: DataType, target: DataType) -> Kernel:
 
 
 def is_injective(source: DataType, target: DataType) -> bool:
-    """Whether different values always stay different."""
+    """Whether the cast maps different values to different values."""
     keeps_digits = (
         source.name in _INTEGER_TYPES and target.name in _INTEGER_TYPES and scale_of(target) >= scale_of(source)
     )
@@ -63,7 +63,7 @@ def _rescale_kernel(source: DataType, target: DataType) -> Kernel:
 
 def _to_float_kernel(source: DataType) -> Kernel:
     scale = scale_of(source)
-    slowly = python_kernel(lambda values: cast(values[0], source, FLOAT), (source,), FLOAT)
+    python_cast = python_kernel(lambda values: cast(values[0], source, FLOAT), (source,), FLOAT)
 
     def run(operands: Sequence[ColumnData], valid: Bools | None) -> KernelResult:
         (data,) = operands
@@ -72,13 +72,13 @@ def _to_float_kernel(source: DataType) -> Kernel:
                 return data.astype(np.float64), None
             if scale <= _EXACT_POWER and not ((data > _EXACT_FLOAT) | (data < -_EXACT_FLOAT)).any():
                 return data / float(10**scale), None
-        return slowly(operands, valid)
+        return python_cast(operands, valid)
 
     return run
 
 
 def _float_to_int_kernel(operands: Sequence[ColumnData], _valid: Bools | None) -> KernelResult:
-    """Ties to the even number."""
+    """Rounds to the nearest integer, ties to even."""
     whole = np.rint(operands[0])
     is_out_of_range = ~((whole >= -(2.0**63)) & (whole < 2.0**63))
     if not is_out_of_range.any():

@@ -1,4 +1,7 @@
-"""Choices between ranges: the hull of what may be chosen. `now` is what is chosen at present."""
+"""COALESCE, NULLIF, GREATEST, LEAST and CASE on knowledge.
+
+The bounds are the hull of all operands that may be chosen; `now` is the value of the operand that is chosen at present.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -37,38 +40,40 @@ def _greater(a: Array, b: Array) -> Bools:
 def _best_end(
     ends: Sequence[tuple[ValueColumn | None, Bools]], better: IsBetter, skips_missing: bool = False
 ) -> ValueColumn | None:
-    """Of those ends that take part the best. One that is missing is beyond all others, or `lenient` passed over."""
+    """The best of the ends, in each row over those that take part. A missing end is beyond all others, unless
+    `skips_missing`."""
     best: ValueColumn | None = None
     count = len(ends[0][1])
-    seen, missing = np.zeros(count, bool), np.zeros(count, bool)
+    has_best, is_missing = np.zeros(count, bool), np.zeros(count, bool)
     for end, takes_part in ends:
         if end is None:
-            missing |= takes_part
+            is_missing |= takes_part
             continue
         has_end = takes_part if end.valid is None else takes_part & end.valid
-        missing |= takes_part & ~has_end
+        is_missing |= takes_part & ~has_end
         if best is None:
             best = end
         else:
             best = v.where(
-                has_end & (~seen | better(end.data, best.data)), ValueColumn(end.data), ValueColumn(best.data)
+                has_end & (~has_best | better(end.data, best.data)), ValueColumn(end.data), ValueColumn(best.data)
             )
-        seen = seen | has_end
+        has_best = has_best | has_end
     if best is None:
         return None
-    return ValueColumn(best.data, seen if skips_missing else seen & ~missing)
+    return ValueColumn(best.data, has_best if skips_missing else has_best & ~is_missing)
 
 
 def hull(
     args: Sequence[RangeColumn], possible: Sequence[Bools]
 ) -> tuple[ValueColumn | None, ValueColumn | None, Array | None]:
-    """Both ends, and whether it may be NULL, of those reached: in every row one at least."""
+    """The hull of the operands that are possible, of which every row has at least one: both ends, and the
+    nullability."""
     can_have_value = [
-        r if a.nulls is None else r & (a.nulls != ALWAYS_NULL) for a, r in zip(args, possible, strict=True)
+        p if a.nulls is None else p & (a.nulls != ALWAYS_NULL) for a, p in zip(args, possible, strict=True)
     ]
     lo = _best_end([(a.lo, t) for a, t in zip(args, can_have_value, strict=True)], is_less)
     hi = _best_end([(a.hi, t) for a, t in zip(args, can_have_value, strict=True)], _greater)
-    nullable = [r & (a.nulls != NEVER_NULL) for a, r in zip(args, possible, strict=True) if a.nulls is not None]
+    nullable = [p & (a.nulls != NEVER_NULL) for a, p in zip(args, possible, strict=True) if a.nulls is not None]
     if not nullable:
         return lo, hi, None
     is_always_null = ~reduce(np.logical_or, can_have_value)
@@ -123,7 +128,7 @@ def nullif(now_function: ColumnFunction) -> ChoiceFunction:
 
 
 def greatest_or_least(now_function: ColumnFunction, greatest: bool) -> ChoiceFunction:
-    """NULLs are passed over: only those that cannot be NULL are sure to take part."""
+    """The function skips NULLs, so only operands that are never NULL certainly take part."""
     better = _greater if greatest else is_less
 
     def run(operands: Sequence[Operand]) -> RangeColumn:
@@ -146,7 +151,7 @@ def greatest_or_least(now_function: ColumnFunction, greatest: bool) -> ChoiceFun
 
 
 class _Branches:
-    """Which branches may be taken, and which is at present."""
+    """For each branch, and for the ELSE branch, the rows that may take it and the rows that take it at present."""
 
     def __init__(self, conditions: Sequence[MaskColumn], count: int) -> None:
         is_undecided, is_now_undecided = _all_true(count), _all_true(count)
@@ -164,7 +169,7 @@ class _Branches:
 
 
 def case(conditions: Sequence[Operand], results: Sequence[Operand]) -> RangeColumn:
-    """`results` has one more: what is taken if no condition is true."""
+    """`results` has one element more than `conditions`: the result of ELSE."""
     branches = _Branches([as_mask(c) for c in conditions], len(results[0]))
     args = [as_range(r) for r in results]
     lo, hi, nulls = hull(args, branches.possible)

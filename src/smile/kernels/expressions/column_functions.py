@@ -1,4 +1,4 @@
-"""Functions of plain columns: of every row what `smile.algebra.scalars.evaluate` says of its values."""
+"""Functions on columns of exact values: in every row the result of `smile.algebra.scalars.evaluate`."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -21,7 +21,7 @@ ColumnFunction = Callable[[Sequence[ValueColumn]], ValueColumn]
 
 
 def column_function(name: str, signature: Signature) -> ColumnFunction:
-    """The function on columns of the signature's types."""
+    """The function for columns of the signature's types."""
     if name in _NON_STRICT_FUNCTIONS:
         return _NON_STRICT_FUNCTIONS[name]
     if not SCALAR_FUNCTIONS[name].strict:
@@ -30,7 +30,7 @@ def column_function(name: str, signature: Signature) -> ColumnFunction:
 
 
 def strict_kernel(name: str, signature: Signature) -> Kernel:
-    """Of a strict function."""
+    """The kernel of a strict function."""
     if name in COMPARISON_FUNCTIONS:
         compare = COMPARISON_FUNCTIONS[name]
         return lambda operands, _: (compare(*operands), None)
@@ -45,19 +45,20 @@ def strict_kernel(name: str, signature: Signature) -> Kernel:
 
 
 def strict_function(compute: Kernel) -> ColumnFunction:
-    """A function on columns, NULL where any of them is."""
+    """The function on columns: NULL where an operand is NULL or the kernel's result is undefined."""
 
     def run(columns: Sequence[ValueColumn]) -> ValueColumn:
         valid = all_valid(columns)
-        data, bad = compute([c.data for c in columns], valid)
-        if bad is not None:
-            valid = ~bad if valid is None else valid & ~bad
+        data, undefined = compute([c.data for c in columns], valid)
+        if undefined is not None:
+            valid = ~undefined if valid is None else valid & ~undefined
         return ValueColumn(data, valid)
 
     return run
 
 
 def all_valid(columns: Sequence[ValueColumn]) -> Bools | None:
+    """The rows in which all columns are valid; None: all rows."""
     valid = None
     for column in columns:
         if column.valid is not None and column.valid is not valid:
@@ -69,13 +70,13 @@ def _empty_separator(data: pa.Array) -> pa.Scalar:
     return pa.scalar("" if data.type == pa.string() else b"", data.type)
 
 
-# ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── comparisons ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _comparison(
     compare_arrays: Callable[[Any, Any], Any], compare_text: Callable[[Any, Any], Any]
 ) -> Callable[[ColumnData, ColumnData], Bools]:
-    """Arrow compares the bytes of UTF-8, whose order is that of code points."""
+    """A comparison of columns. Arrow compares the bytes of UTF-8, whose order is that of the code points."""
 
     def compare(a: ColumnData, b: ColumnData) -> Bools:
         if isinstance(a, pa.Array):
@@ -101,12 +102,12 @@ COMPARISON_FUNCTIONS: Final[dict[str, Callable[[ColumnData, ColumnData], Bools]]
 
 
 def comparison_with_text(name: str, text: pa.Scalar) -> ColumnFunction:
-    """The comparison of a column of texts with one text."""
+    """The comparison of a text column with one text."""
     compare = COMPARISON_FUNCTIONS[name]
     return lambda columns: ValueColumn(compare(columns[0].data, text), columns[0].valid)
 
 
-# ── functions that NULL does not make NULL ──────────────────────────────────────────────────────────────────────────
+# ── non-strict functions ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _and(columns: Sequence[ValueColumn]) -> ValueColumn:
@@ -118,8 +119,8 @@ def _and(columns: Sequence[ValueColumn]) -> ValueColumn:
 
 
 def _or(columns: Sequence[ValueColumn]) -> ValueColumn:
-    neither = _and([ValueColumn(~c.data, c.valid) for c in columns])
-    return ValueColumn(~neither.data, neither.valid)
+    none_holds = _and([ValueColumn(~c.data, c.valid) for c in columns])
+    return ValueColumn(~none_holds.data, none_holds.valid)
 
 
 def _is_distinct(columns: Sequence[ValueColumn]) -> ValueColumn:
@@ -144,7 +145,7 @@ def _nullif(columns: Sequence[ValueColumn]) -> ValueColumn:
 
 
 def _extreme(better: Callable[[ColumnData, ColumnData], Bools]) -> ColumnFunction:
-    """NULLs are passed over. Of two that are equal the first is taken."""
+    """GREATEST or LEAST: skips NULLs; the first of equal values wins."""
 
     def choose(a: ValueColumn, b: ValueColumn) -> ValueColumn:
         wins = better(b.data, a.data)
@@ -184,7 +185,7 @@ _NON_STRICT_FUNCTIONS: Final[dict[str, ColumnFunction]] = {
 
 
 def select_case(conditions: Sequence[ValueColumn], results: Sequence[ValueColumn]) -> ValueColumn:
-    """CASE: the result of the first condition that is true, else the last."""
+    """CASE: the result of the first condition that is true, else the last result."""
     selected = results[-1]
     for condition, result in zip(reversed(conditions), reversed(results[:-1]), strict=True):
         holds = condition.data if condition.valid is None else condition.data & condition.valid
@@ -193,7 +194,7 @@ def select_case(conditions: Sequence[ValueColumn], results: Sequence[ValueColumn
 
 
 def repeat_row(row: ValueColumn) -> Callable[[int], ValueColumn]:
-    """The only row of a column as many times as is asked for."""
+    """A function that repeats the only row of a column `count` times."""
     if row.valid is None and not row.is_text and row.data.dtype != object:
         value, dtype = row.data[0], row.data.dtype
         return lambda count: ValueColumn(np.full(count, value, dtype))

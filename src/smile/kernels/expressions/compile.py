@@ -1,7 +1,7 @@
-"""Expressions over columns of knowledge: of every row what `smile.knowledge.transfer.know` says of that row alone.
+"""Compiles expressions over columns of knowledge.
 
-Compiled once, an expression is a function of columns: of plain values where all that it is made of is fixed, else of
-ranges and masks.
+In every row the result is that of `smile.knowledge.transfer.expression_knowledge`. A compiled expression is a function
+of columns: of exact values if it uses only fixed columns, else of ranges and masks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ from smile.knowledge.transfer import operand_from_values
 
 @dataclass(frozen=True)
 class InputColumns:
-    """The columns that an expression is computed of."""
+    """The input columns of an expression."""
 
     fixed: Mapping[str, ValueColumn]
     columns: Mapping[str, KnowledgeColumn]
@@ -43,7 +43,8 @@ class InputColumns:
 
 @dataclass(frozen=True)
 class ExpressionNode:
-    """A part of an expression. One that is `exact` gives Values; else a Boolean gives Masks, and all others Ranges."""
+    """A compiled subexpression. `run` returns a ValueColumn if it is `exact`, else a MaskColumn for Booleans and a
+    RangeColumn for other types."""
 
     run: Callable[[InputColumns], Operand]
     exact: bool
@@ -53,7 +54,7 @@ class ExpressionNode:
 
 @dataclass(frozen=True)
 class Expression:
-    """`kind` is exact if it is made of fixed columns alone."""
+    """A compiled expression. `kind` is "exact" if it uses only fixed columns."""
 
     expr: mmpl.Expr
     kind: ColumnKind
@@ -78,7 +79,7 @@ def compile_expression(expr: mmpl.Expr, layout: Layout, bottoms: Mapping[str, Ce
     )
     if all(types[c].name != "relation" and _is_representable(c, layout, bottoms) for c in names):
         node = _Compiler(layout, bottoms).compile_node(expr)
-        assert node.exact == exact, "knowledge of NULL's own type is never asked for"
+        assert node.exact == exact, "a column of type NULL never evolves"
         return Expression(expr, kind, data, layout, bottoms, node.run)
 
     def run(inputs: InputColumns) -> KnowledgeColumn:
@@ -89,7 +90,7 @@ def compile_expression(expr: mmpl.Expr, layout: Layout, bottoms: Mapping[str, Ce
 
 
 def _is_representable(name: str, layout: Layout, bottoms: Mapping[str, CellKnowledge]) -> bool:
-    """Whether the ends of the column's domain, if it may be asked for, are values of the column's type."""
+    """Whether the ends of the column's domain, which only "latest" columns use, are values of the column's type."""
     if name in layout.fixed or layout.evolving[name].kind != "latest":
         return True
     data = layout.evolving[name].data
@@ -100,7 +101,8 @@ def _is_representable(name: str, layout: Layout, bottoms: Mapping[str, CellKnowl
 
 
 _ENUMERATED_OPERANDS_MAX: Final = 6
-"""With no more operands than this, all combinations of what is possible of them are within `combinations_max`."""
+"""Up to this number of operands, all combinations of their possible truth values are within `combinations_max`, so that
+the row-by-row evaluation is as precise as the column functions. Functions of more operands are evaluated row by row."""
 assert limits.combinations_max >= 3**_ENUMERATED_OPERANDS_MAX
 
 
@@ -125,20 +127,20 @@ class _Compiler:
 
     def _column(self, name: str) -> ExpressionNode:
         if name in self.layout.fixed:
-            return ExpressionNode(lambda batch: batch.fixed[name], True, self.layout.fixed[name])
+            return ExpressionNode(lambda inputs: inputs.fixed[name], True, self.layout.fixed[name])
         evolving, bottom = self.layout.evolving[name], self.bottoms[name]
         data = evolving.data
         if evolving.kind in ("range", "mask"):
-            return ExpressionNode(lambda batch: batch.columns[name], False, data)  # type: ignore[return-value,arg-type]
-        return ExpressionNode(lambda batch: to_operand(batch.columns[name], bottom, data), False, data)
+            return ExpressionNode(lambda inputs: inputs.columns[name], False, data)  # type: ignore[return-value,arg-type]
+        return ExpressionNode(lambda inputs: to_operand(inputs.columns[name], bottom, data), False, data)
 
     def _call(self, name: str, args: list[ExpressionNode]) -> ExpressionNode:
         signature = resolve_signature(name, tuple(a.data for a in args))
         assert signature is not None, "types have been checked"
         if name in COMPARISONS and args[0].exact and args[1].constant and args[0].data.name in ("string", "bytes"):
-            word = args[1].run(InputColumns({}, {}, 1))
-            if isinstance(word, ValueColumn) and word.valid is None:
-                return _apply(column_functions.comparison_with_text(name, word.data[0]), args[:1], BOOL)  # type: ignore[arg-type]
+            text = args[1].run(InputColumns({}, {}, 1))
+            if isinstance(text, ValueColumn) and text.valid is None:
+                return _apply(column_functions.comparison_with_text(name, text.data[0]), args[:1], BOOL)  # type: ignore[arg-type]
         function = _column_function if all(a.exact for a in args) else _knowledge_function
         return _apply(function(name, signature), args, signature.result)
 
@@ -146,16 +148,16 @@ class _Compiler:
 def _apply(function: KnowledgeFunction, args: list[ExpressionNode], result: DataType) -> ExpressionNode:
     exact = all(a.exact for a in args)
     if all(a.constant for a in args):
-        once = InputColumns({}, {}, 1)
-        return _constant_node(function([a.run(once) for a in args]), result)
+        one_row = InputColumns({}, {}, 1)
+        return _constant_node(function([a.run(one_row) for a in args]), result)
     if len(args) == 1:
         run_argument = args[0].run
-        return ExpressionNode(lambda batch: function((run_argument(batch),)), exact, result)
+        return ExpressionNode(lambda inputs: function((run_argument(inputs),)), exact, result)
     if len(args) == 2:
         a, b = (arg.run for arg in args)
-        return ExpressionNode(lambda batch: function((a(batch), b(batch))), exact, result)
+        return ExpressionNode(lambda inputs: function((a(inputs), b(inputs))), exact, result)
     runs = [a.run for a in args]
-    return ExpressionNode(lambda batch: function([run(batch) for run in runs]), exact, result)
+    return ExpressionNode(lambda inputs: function([run(inputs) for run in runs]), exact, result)
 
 
 def _constant(expr: mmpl.Constant) -> ExpressionNode:
@@ -164,16 +166,17 @@ def _constant(expr: mmpl.Constant) -> ExpressionNode:
 
 def _constant_node(value: Operand, data: DataType) -> ExpressionNode:
     assert isinstance(value, ValueColumn)
-    make = column_functions.repeat_row(value)
-    return ExpressionNode(lambda batch: make(batch.count), True, data, constant=True)
+    repeat = column_functions.repeat_row(value)
+    return ExpressionNode(lambda inputs: repeat(inputs.count), True, data, constant=True)
 
 
 def _column_function(name: str, signature: Signature) -> KnowledgeFunction:
-    return column_functions.column_function(name, signature)  # type: ignore[return-value]  # all operands are Values
+    # All operands are ValueColumns.
+    return column_functions.column_function(name, signature)  # type: ignore[return-value]
 
 
 def _knowledge_function(name: str, signature: Signature) -> KnowledgeFunction:
-    """The function on knowledge."""
+    """The function on operands of which at least one is not exact."""
     args, result = signature.args, signature.result
     now = column_functions.column_function(name, signature)
     if args[0] == BOOL:
@@ -212,18 +215,19 @@ def _cast(arg: ExpressionNode, target: DataType) -> ExpressionNode:
         return _constant_node(v.from_python([None], target), target)
     compute = cast_kernel(source, target)
     if arg.exact:
-        return _apply(column_functions.strict_function(compute), [arg], target)  # type: ignore[arg-type]  # the operand is Values
+        # The operand is a ValueColumn.
+        return _apply(column_functions.strict_function(compute), [arg], target)  # type: ignore[arg-type]
     if source == BOOL:
         return _apply(_boolean_cast(target), [arg], target)
     growth = INCREASING if is_monotone_cast(source, target) else NOT_MONOTONE
-    image = monotone_ranges.MonotoneFunction(
+    function = monotone_ranges.MonotoneFunction(
         compute, (growth,), target, source.name == "string", is_injective=is_injective(source, target)
     )
-    return _apply(image, [arg], target)
+    return _apply(function, [arg], target)
 
 
 def _boolean_cast(target: DataType) -> KnowledgeFunction:
-    """Of what is possible of a Boolean there are so few sets that each is a row of a table."""
+    """The cast of a Boolean, by a table: a set of possible truth values is one of only eight."""
     sets = [frozenset(t for t, bit in TRUTH_BITS.items() if possible & bit) for possible in range(8)]
     cells = [operand_from_values(frozenset(cast(t, BOOL, target) for t in s or (None,)), target, None) for s in sets]
     table = k.from_points(cells, "range", target)
@@ -244,6 +248,6 @@ def _case(conditions: list[ExpressionNode], results: list[ExpressionNode]) -> Ex
     nodes = [*conditions, *results]
     count = len(conditions)
     if all(n.exact for n in nodes):
-        return _apply(lambda found: column_functions.select_case(found[:count], found[count:]), nodes, data)  # type: ignore[arg-type]
+        return _apply(lambda args: column_functions.select_case(args[:count], args[count:]), nodes, data)  # type: ignore[arg-type]
     choose = choices.boolean_case if data == BOOL else choices.case
-    return _apply(lambda found: choose(found[:count], found[count:]), nodes, data)
+    return _apply(lambda args: choose(args[:count], args[count:]), nodes, data)

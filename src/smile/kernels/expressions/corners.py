@@ -1,6 +1,7 @@
-"""Ranges under functions that grow either way: their extremes are at the corners of the operands' box, or at zero.
+"""Ranges under `*`, `/` and `abs`: the extremes are at the corners of the operands' box, or at zero.
 
-`smile.knowledge.range_arithmetic` says where it is cut. Where a corner is undefined nothing is known, unless there is no other.
+The results are those of `smile.knowledge.range_arithmetic`. Where a corner is undefined the result has no bounds; it is
+permanently NULL if all operands are single values.
 """
 
 from collections.abc import Sequence
@@ -29,26 +30,26 @@ from smile.kernels.expressions.operands import (
 
 
 class _RangeBuilder:
-    """The least and the greatest of several columns, some rows of which are beyond all numbers."""
+    """The least and the greatest value of several columns in each row, and the rows that lack one of these bounds."""
 
     def __init__(self, count: int) -> None:
         self.lo: ValueColumn | None = None
         self.hi: ValueColumn | None = None
-        self.seen = np.zeros(count, bool)
+        self.has_value = np.zeros(count, bool)
         self.is_unbounded_below = np.zeros(count, bool)
         self.is_unbounded_above = np.zeros(count, bool)
 
-    def add(self, data: Array, there: Bools) -> None:
+    def add(self, data: Array, where: Bools) -> None:
         if self.lo is None or self.hi is None:
             self.lo = self.hi = ValueColumn(data)
         else:
-            is_first = there & ~self.seen
-            self.lo = ValueColumn(np.where(is_first | (there & (data < self.lo.data)), data, self.lo.data))
-            self.hi = ValueColumn(np.where(is_first | (there & (data > self.hi.data)), data, self.hi.data))
-        self.seen = self.seen | there
+            is_first = where & ~self.has_value
+            self.lo = ValueColumn(np.where(is_first | (where & (data < self.lo.data)), data, self.lo.data))
+            self.hi = ValueColumn(np.where(is_first | (where & (data > self.hi.data)), data, self.hi.data))
+        self.has_value = self.has_value | where
 
     def build(self, now: ValueColumn, args: Sequence[RangeColumn], undefined: Bools) -> RangeColumn:
-        """What the function may become of these operands, being undefined at some corners."""
+        """The range of the function of these operands; `undefined` has the rows in which a corner is undefined."""
         null_codes = strict_nulls(args)
         is_null_operand = np.zeros(len(undefined), bool) if null_codes is None else null_codes == ALWAYS_NULL
         undefined = undefined & ~is_null_operand
@@ -61,7 +62,7 @@ class _RangeBuilder:
             now = null_where(now, is_always_null)
         if self.lo is None or self.hi is None:
             return canonical_ranges(now, None, None, nulls)
-        has_bounds = self.seen & ~(undefined | is_always_null)
+        has_bounds = self.has_value & ~(undefined | is_always_null)
         lo, hi = (
             ValueColumn(self.lo.data, has_bounds & ~self.is_unbounded_below),
             ValueColumn(self.hi.data, has_bounds & ~self.is_unbounded_above),
@@ -71,7 +72,8 @@ class _RangeBuilder:
 
 @dataclass(frozen=True)
 class ProductFunction:
-    """`*` and `/`: the extremes are at the corners of the operands' box. A quotient by what may be zero is unknown."""
+    """`*` and `/`: the extremes are at the corners of the operands' box. A quotient has no bounds if the divisor may be
+    zero."""
 
     compute: Kernel
     is_division: bool
@@ -109,14 +111,14 @@ class ProductFunction:
         y_sign: int,
         dtype: np.dtype[Any],
     ) -> Bools:
-        """Takes one corner into account; where it is undefined."""
-        count = len(builder.seen)
+        """Adds one corner to the range. Returns the rows in which it is undefined."""
+        count = len(builder.has_value)
         undefined = np.zeros(count, bool)
         has_corner = np.zeros(count, bool)
         if x is not None and y is not None:
-            value, bad = value_at_corner(self.compute, (x, y))
+            value, corner_undefined = value_at_corner(self.compute, (x, y))
             has_corner = x.is_valid() & y.is_valid()
-            undefined = undefined if bad is None else bad
+            undefined = undefined if corner_undefined is None else corner_undefined
             builder.add(value.data, has_corner)
             if x.valid is None and y.valid is None:
                 return undefined
@@ -124,7 +126,7 @@ class ProductFunction:
         product = _end_sign(x, x_sign, count) * _end_sign(y, y_sign, count)
         is_zero = is_unbounded & (product == 0)
         if self.is_division:
-            # Anything finite or not, divided by more than all numbers, is nothing.
+            # The limit of any quotient is 0 as the divisor goes to infinity.
             is_zero = is_unbounded & (np.ones(count, bool) if y is None else y.is_null())
         builder.is_unbounded_below = builder.is_unbounded_below | (is_unbounded & ~is_zero & (product < 0))
         builder.is_unbounded_above = builder.is_unbounded_above | (is_unbounded & ~is_zero & (product > 0))
@@ -142,15 +144,16 @@ class ProductFunction:
 
 
 def _times_exact_factor(compute: Kernel, a: RangeColumn, b: RangeColumn, factor: ValueColumn) -> RangeColumn | None:
-    """By an exact number: its sign says which end goes where. None if there is an overflow, or a zero."""
+    """The product or quotient with an exact number, whose sign decides which end becomes which. None if there is an
+    overflow or a zero."""
     if (factor.data == 0).any():
         return None
-    now, bad_now = value_at_corner(compute, (a.now, b.now))
+    now, now_undefined = value_at_corner(compute, (a.now, b.now))
     ends: list[ValueColumn | None] = []
     for end in (a.lo, a.hi):
         product, undefined = None, None
         if end is a.now and factor is b.now:
-            product, undefined = now, bad_now
+            product, undefined = now, now_undefined
         elif end is not None:
             product, undefined = value_at_corner(compute, (end, factor))
         if undefined is not None:
@@ -172,7 +175,7 @@ def _end_sign(end: ValueColumn | None, unbounded_sign: int, count: int) -> Array
 
 @dataclass(frozen=True)
 class AbsoluteFunction:
-    """The distance from zero: nothing is the least of it wherever zero is possible."""
+    """`abs`: the least value is 0 wherever the operand may be zero."""
 
     compute: Kernel
 

@@ -1,7 +1,7 @@
-"""Booleans of knowledge: which truths are possible, each operand being anything that is possible of it.
+"""Boolean functions of knowledge: the truth values that are possible, given those of the operands.
 
-Three bits hold what is possible of a Boolean, so that a function of two of them is a table of 64 entries. What is
-now is a single bit, for which the same tables serve.
+Three bits say which of true, false and NULL are possible, so a function of two Booleans is a table of 64 entries. The
+current truth value is a single bit, so the same tables compute it.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ TRUTH_BITS: dict[Value, int] = {True: TRUE, False: FALSE, None: NULL}
 
 @lru_cache(maxsize=64)
 def _truth_table(name: str, arity: int) -> Array:
-    """What is possible of a function, by what is possible of its operands, three bits each."""
+    """The possible truth values of a function, by those of its operands: three bits for each operand."""
     signature = Signature((BOOL,) * arity, BOOL)
     table = np.zeros(8**arity, np.uint8)
     for operands in product(range(8), repeat=arity):
@@ -61,7 +61,7 @@ def unary_function(name: str) -> Callable[[Sequence[Operand]], MaskColumn]:
 
 
 def associative_function(name: str) -> Callable[[Sequence[Operand]], MaskColumn]:
-    """Of two, or of more by an associative function."""
+    """An associative function of two or more operands."""
     table = _truth_table(name, 2)
 
     def combine(a: Array, b: Array) -> Array:
@@ -96,7 +96,7 @@ def comparison_function(name: str) -> Callable[[Sequence[Operand]], MaskColumn]:
 
 
 def possible_truths(name: str, a: RangeColumn, b: RangeColumn) -> Array:
-    """The truths that are possible."""
+    """The possible truth values of a comparison, as bits."""
     if name in ("=", "<>"):
         holds = _and(_can_hold(is_at_least, a.hi, b.lo), _can_hold(is_at_least, b.hi, a.lo))
         fails = _can_differ(a, b)
@@ -127,7 +127,7 @@ def _bits(holds: Bools | None, fails: Bools | None, count: int) -> Array:
 
 
 def _can_hold(relation: Callable[[Array, Array], Bools], a: ValueColumn | None, b: ValueColumn | None) -> Bools | None:
-    """Where the two ends may be so related; where one is missing they may. None: everywhere."""
+    """The rows in which the relation of the two ends can hold; it can where an end is missing. None: all rows."""
     if a is None or b is None:
         return None
     can_hold = relation(a.data, b.data)
@@ -143,7 +143,7 @@ def _and(a: Bools | None, b: Bools | None) -> Bools | None:
 
 
 def _can_differ(a: RangeColumn, b: RangeColumn) -> Bools | None:
-    """Where the two are not surely one and the same value. None: everywhere."""
+    """The rows in which the two are not certainly the same single value. None: all rows."""
     if a.lo is None or a.hi is None or b.lo is None or b.hi is None:
         return None
     is_same = is_equal(a.lo.data, b.lo.data)
@@ -162,7 +162,7 @@ def _can_differ(a: RangeColumn, b: RangeColumn) -> Bools | None:
 def null_test_function(
     name: str, now_function: Callable[[Sequence[ValueColumn]], ValueColumn]
 ) -> Callable[[Sequence[Operand]], MaskColumn]:
-    """`now` is the test on plain values."""
+    """`now_function` is the test on exact values."""
     negated = name in ("is null", "is not distinct from")
     possible = _possible_not_null if name in ("is null", "is not null") else _possible_distinct
 

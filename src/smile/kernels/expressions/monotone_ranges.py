@@ -1,6 +1,7 @@
-"""Ranges under strict functions, as `smile.knowledge.range_arithmetic` has them: what may come of any values of the operands.
+"""Ranges under strict monotone functions, with the results of `smile.knowledge.range_arithmetic`.
 
-Where a corner overflows or is undefined nothing is known, unless there is but one corner: then it is NULL for good.
+Where the function overflows or is undefined at a corner of the operands' box the result has no bounds; it is
+permanently NULL if all operands are single values.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,15 +38,16 @@ from smile.kernels.expressions.operands import (
 
 KnowledgeFunction = Callable[[Sequence[Operand]], Operand]
 LimitValue = Literal["nothing", "no bound"] | Value
-"""What a function is where an argument has no bound: undefined, without a bound too, or a value."""
+"""The limit of a function where an argument has no bound: undefined ("nothing"), unbounded, or a value."""
 
 
 @dataclass(frozen=True)
 class MonotoneFunction:
-    """A function that grows one way in each argument, or in some not at all: those must be known.
+    """A function that is monotone in each argument. Arguments in which it is not monotone must be single values, else
+    the result has no bounds.
 
-    `beyond` is for the lower and the upper end. `injective`: different arguments have different results, so that no
-    range ever narrows to one value.
+    `limits` are those of the lower and of the upper end. `is_partial`: it may be undefined. `is_injective`: a range
+    never narrows to a single value unless all operands do.
     """
 
     compute: Kernel
@@ -64,20 +66,21 @@ class MonotoneFunction:
         return self._with_undefined_ends(args)
 
     def _without_overflow(self, args: list[RangeColumn]) -> RangeColumn | None:
-        """None if there is an overflow somewhere."""
+        """The fast path; None if there is an overflow in any row."""
         nows = [a.now for a in args]
-        now, bad_now = value_at_corner(self.compute, nows)
+        now, now_undefined = value_at_corner(self.compute, nows)
         ends: list[ValueColumn | None] = []
         for low in (True, False):
             end_arguments = self._end_arguments(args, low)
             if None in end_arguments:
                 ends.append(None)
             elif all(a is b for a, b in zip(end_arguments, nows, strict=True)):
-                if bad_now is not None:
+                if now_undefined is not None:
                     return None
                 ends.append(now)
             else:
-                end, undefined = value_at_corner(self.compute, end_arguments)  # type: ignore[arg-type]  # none of them is None
+                corner = [e for e in end_arguments if e is not None]
+                end, undefined = value_at_corner(self.compute, corner)
                 if undefined is not None:
                     return None
                 ends.append(end)
@@ -101,8 +104,8 @@ class MonotoneFunction:
                 is_imprecise |= ~is_single_valued(arg)
         is_computable = ~is_imprecise & (null_codes != ALWAYS_NULL)
         now, _ = value_at_corner(self.compute, [a.now for a in args])
-        (lo, bad_lo), (hi, bad_hi) = (self._end_value(args, low, is_computable) for low in (True, False))
-        is_undefined = bad_lo | bad_hi
+        (lo, lo_undefined), (hi, hi_undefined) = (self._end_value(args, low, is_computable) for low in (True, False))
+        is_undefined = lo_undefined | hi_undefined
         is_always_null = (null_codes == ALWAYS_NULL) | (
             is_undefined & np.logical_and.reduce([is_single_valued(a) for a in args])
         )
@@ -117,7 +120,7 @@ class MonotoneFunction:
         return canonical_ranges(now, end_null_where(lo, has_no_bound), end_null_where(hi, has_no_bound), nulls)
 
     def _end_value(self, args: list[RangeColumn], low: bool, is_computable: Bools) -> tuple[ValueColumn | None, Bools]:
-        """One end, and where it is undefined."""
+        """One end of the result, and the rows in which it is undefined."""
         limit = self.limits[0 if low else 1]
         end_arguments = self._end_arguments(args, low)
         nowhere = np.zeros(len(is_computable), bool)
@@ -142,7 +145,8 @@ class MonotoneFunction:
 
 
 def value_at_corner(compute: Kernel, ends: Sequence[ValueColumn]) -> tuple[ValueColumn, Bools | None]:
-    """The function at a corner, and where it is undefined there."""
+    """The function at a corner, and the rows in which it is undefined there although all ends are valid.
+    None: in no row."""
     valid = all_valid(ends)
     data, undefined = compute([e.data for e in ends], valid)
     if undefined is None:
@@ -154,7 +158,7 @@ def value_at_corner(compute: Kernel, ends: Sequence[ValueColumn]) -> tuple[Value
 
 
 def _as_masks(now: ValueColumn, point: ValueColumn | None, nulls: Array) -> MaskColumn:
-    """A Boolean that is known where its operands are."""
+    """A Boolean result as masks: single where `point` is valid, else unknown."""
     possible = np.full(len(now), TRUE | FALSE, np.uint8)
     if point is not None:
         possible = np.where(point.is_valid(), truth_bits(ValueColumn(point.data)), possible)
@@ -166,7 +170,7 @@ _UNDEFINED_LIMITS: Final[tuple[LimitValue, LimitValue]] = ("nothing", "nothing")
 
 
 def monotone_function(scalar: ScalarFunction, signature: Signature, compute: Kernel) -> MonotoneFunction:
-    """The image of a function of the catalogue none of whose arguments grows either way."""
+    """The range function of a catalogue function that has no argument with the monotonicity MONOTONE."""
     growth = tuple(scalar.monotonicity_in(i) for i in range(len(signature.args)))
     limits: tuple[LimitValue, LimitValue] = ("no bound", "no bound")
     if scalar.limit_at_infinity is not None:

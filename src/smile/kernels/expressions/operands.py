@@ -1,6 +1,6 @@
-"""Operands of expressions: exact Values, or Ranges, or Masks of Booleans, each row canonical as points are.
+"""Operands of expressions: columns of exact values, of ranges, or of masks for Booleans. All rows are canonical.
 
-Canonical: where a value is known for good, `now` is that value; where only NULL is possible, a range has neither ends
+Canonical means: where the value is final, `now` is that value; where only NULL is possible, a range has neither ends
 nor a value.
 """
 
@@ -23,14 +23,13 @@ from smile.knowledge.transfer import unknown_operand
 Operand = ValueColumn | RangeColumn | MaskColumn
 
 TRUE, FALSE, NULL = 1, 2, 4
-"""The truths of a mask."""
-ANY = TRUE | FALSE | NULL
+"""The truth values of a mask, as bits."""
 NEVER_NULL, MAYBE_NULL, ALWAYS_NULL = range(3)
-"""Whether a range may be NULL, as columns say it: that of a strict function is the greatest of its operands'."""
+"""Codes of nullability in a RangeColumn. Ordered: the code of a strict function is the greatest of its operands'."""
 
 
 def as_range(operand: Operand) -> RangeColumn:
-    """Of anything but a Boolean."""
+    """The operand as ranges; not for Booleans."""
     if isinstance(operand, RangeColumn):
         return operand
     assert isinstance(operand, ValueColumn)
@@ -40,7 +39,7 @@ def as_range(operand: Operand) -> RangeColumn:
 
 
 def as_mask(operand: Operand) -> MaskColumn:
-    """Of a Boolean."""
+    """The operand as masks; only for Booleans."""
     if isinstance(operand, MaskColumn):
         return operand
     assert isinstance(operand, ValueColumn)
@@ -49,20 +48,20 @@ def as_mask(operand: Operand) -> MaskColumn:
 
 
 def truth_bits(values: ValueColumn) -> Array:
-    """Of Booleans, the bit that each is in a mask."""
+    """The bit of each Boolean in a mask."""
     bits = np.uint8(FALSE) - values.data.view(np.uint8)
     return bits if values.valid is None else np.where(values.valid, bits, np.uint8(NULL))
 
 
 def canonical_mask(possible: Array, now: Array) -> MaskColumn:
-    """What can be but one thing is that now."""
+    """A mask column in which a single possible truth value is also the current one."""
     return MaskColumn(possible, np.where(possible & (possible - np.uint8(1)), now, possible))
 
 
 def canonical_ranges(
     now: ValueColumn, lo: ValueColumn | None, hi: ValueColumn | None, nulls: Array | None
 ) -> RangeColumn:
-    """Canonical, if only that `now` is not yet what is known for good is missing to that."""
+    """A canonical range column: sets `now` where the value is final. All else must be canonical already."""
     if nulls is not None and not nulls.any():
         nulls = None
     if lo is not None and hi is not None:
@@ -80,7 +79,7 @@ def canonical_ranges(
 
 
 def is_single_valued(operand: RangeColumn) -> Bools:
-    """Where there is but one value possible, beside NULL perhaps."""
+    """The rows in which only one value is possible, apart from NULL."""
     lo, hi = operand.lo, operand.hi
     if lo is None or hi is None:
         return np.zeros(len(operand), bool)
@@ -90,7 +89,7 @@ def is_single_valued(operand: RangeColumn) -> Bools:
 
 
 def strict_nulls(operands: Sequence[RangeColumn]) -> Array | None:
-    """Whether a function may be NULL for want of an operand."""
+    """The nullability of a strict function that follows from its operands. None: never NULL."""
     null_codes = None
     for operand in operands:
         if operand.nulls is not None:
@@ -99,7 +98,7 @@ def strict_nulls(operands: Sequence[RangeColumn]) -> Array | None:
 
 
 def null_where(values: ValueColumn, where: Bools) -> ValueColumn:
-    """The same values, none where it says so."""
+    """The values, with NULL in the given rows."""
     return ValueColumn(values.data, values.is_valid() & ~where)
 
 
@@ -108,17 +107,17 @@ def end_null_where(end: ValueColumn | None, where: Bools) -> ValueColumn | None:
 
 
 def select_end(chosen: Bools, a: ValueColumn | None, b: ValueColumn | None) -> ValueColumn | None:
-    """Row by row one of two ends."""
+    """In each row end `a` if it is chosen, else end `b`."""
     if a is None or b is None:
         return end_null_where(b, chosen) if a is None else null_where(a, ~chosen)
     return v.where(chosen, a, b)
 
 
-# ── from columns ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── conversion of columns ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def to_operand(column: KnowledgeColumn, bottom: CellKnowledge, data: DataType) -> Operand:
-    """The column as expressions use it."""
+    """The column as an operand."""
     if isinstance(column, LatestColumn) and data != BOOL:
         return _latest_ranges(column, bottom, data)
     if isinstance(column, LatestColumn | ObjectColumn):
@@ -132,19 +131,18 @@ def to_operand(column: KnowledgeColumn, bottom: CellKnowledge, data: DataType) -
 
 def _point(column: LatestColumn | ObjectColumn, index: int, bottom: CellKnowledge, data: DataType) -> CellKnowledge:
     if isinstance(column, ObjectColumn) and column.points[index] is None:
-        return unknown_operand(
-            data, nullable=True, now=None
-        )  # in rows nobody has heard of there need not be a point at all
+        # Absent rows need not have a point.
+        return unknown_operand(data, nullable=True, now=None)
     return to_operand_in_domain(column.knowledge_at(index, data), bottom, data)
 
 
 def domain_ends(bottom: CellKnowledge) -> tuple[Any, Any]:
-    around = Range() if isinstance(bottom, NestedRelation) else to_range(bottom)
-    return around.lo, around.hi
+    domain = Range() if isinstance(bottom, NestedRelation) else to_range(bottom)
+    return domain.lo, domain.hi
 
 
 def _latest_ranges(column: LatestColumn, bottom: CellKnowledge, data: DataType) -> RangeColumn:
-    """Of a value that may be replaced only the column's domain is known."""
+    """Latest values as ranges: where the value may still be replaced, the bounds are those of the column's domain."""
     lo, hi = domain_ends(bottom)
     sealed, count = column.sealed, len(column)
     open_code = np.uint8(k.NULLABILITY_BY_CODE.index(MAYBE))

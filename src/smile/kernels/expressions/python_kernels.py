@@ -1,6 +1,6 @@
-"""Functions that only Python has, value by value: slow, and right because nothing is written here twice.
+"""Kernels that call a Python function for each value: slow, for functions that have no column kernel.
 
-What is the same for several rows is computed once.
+They compute only rows in which all operands are valid, and of equal rows usually only one.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ from smile.kernels.expressions.arithmetic_kernels import ColumnData, Kernel, Ker
 
 PythonFunction = Callable[[Sequence[Any]], Value]
 _DEDUPLICATED_ROWS_MIN: Final = 16
-"""Among so few rows it does not pay to look for those that are the same."""
+"""With fewer rows, looking for equal rows costs more than it saves."""
 
 
 def python_kernel(compute: PythonFunction, args: Sequence[DataType], result: DataType) -> Kernel:
-    """A kernel of a function that gives NULL for any NULL."""
+    """The kernel of a strict function: NULL for any NULL."""
 
     def run(operands: Sequence[ColumnData], valid: Bools | None) -> KernelResult:
         count = len(operands[0])
@@ -58,7 +58,7 @@ def _take(data: ColumnData, rows: Indices) -> ColumnData:
 
 
 def _distinct_rows(operands: Sequence[ColumnData], count: int) -> tuple[Indices, Indices]:
-    """Of rows that are the same one row, and of each row which of these it is like."""
+    """The first row of each set of equal rows, and for each row the number of its set."""
     if any(not isinstance(data, pa.Array) and data.dtype == object for data in operands):
         return np.arange(count), np.arange(count)
     row_codes, code_count = np.zeros(count, np.int64), 1
@@ -71,7 +71,7 @@ def _distinct_rows(operands: Sequence[ColumnData], count: int) -> tuple[Indices,
 
 
 def _value_codes(data: ColumnData) -> tuple[Array, int]:
-    """Small numbers for equal values, and how many there are. Minus zero is not zero."""
+    """A code for each value, the same for equal values, and the number of codes. Minus zero differs from zero."""
     if isinstance(data, pa.Array):
         encoded = data.dictionary_encode()
         return v.arrow_to_numbers(encoded.indices).astype(np.int64), len(encoded.dictionary)
@@ -84,12 +84,12 @@ def _compute_or_null(compute: PythonFunction, values: Sequence[Any]) -> Value:
     try:
         return compute(values)
     except (ArithmeticError, ValueError):
-        # No function raises on a value of its type. In rows nobody has heard of stands what is none.
+        # No function raises on a value of its type, but the data of an absent row need not be one.
         return None
 
 
 def to_python(data: ColumnData, type_: DataType) -> list[Any]:
-    """The values of a column as Python has them."""
+    """The values of a column as Python objects."""
     if isinstance(data, pa.Array):
         return data.to_pylist()  # type: ignore[no-any-return]
     values: list[Any] = data.tolist()

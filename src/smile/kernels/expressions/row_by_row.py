@@ -1,6 +1,6 @@
-"""Expressions row by row, through `smile.knowledge.transfer.know`: slow, and right because nothing is computed twice.
+"""Evaluates expressions row by row with `smile.knowledge.transfer.expression_knowledge`, which is slow.
 
-It serves what is rare: nested relations, functions of many operands, knowledge of texts joined together.
+Only for rare cases: nested relations, functions of many operands, CONCAT of values that are not exact.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ def evaluate_row_by_row(
     data: DataType,
     count: int,
 ) -> KnowledgeColumn:
-    """The expression of columns of any kind."""
+    """Evaluates the expression on columns of any kind."""
 
     def point(index: int) -> CellKnowledge:
         try:
@@ -35,7 +35,7 @@ def evaluate_row_by_row(
                 return expression_knowledge(expr, row, types)
         except (SmileError, LookupError, ArithmeticError, ValueError):
             pass
-        # Only in rows nobody has heard of, where what stands in a column need not be a point of its domain.
+        # Only in absent rows, whose data need not be a point of the column's domain.
         return unknown_operand(data, nullable=True, now=None)
 
     return k.from_points([point(i) for i in range(count)], kind, data)
@@ -44,7 +44,7 @@ def evaluate_row_by_row(
 def row_by_row_function(
     name: str, args: tuple[DataType, ...], result: DataType
 ) -> Callable[[Sequence[Operand]], Operand]:
-    """A function of operands."""
+    """The function on operands, evaluated row by row."""
     names = [str(n) for n in range(len(args))]
     types = dict(zip(names, args, strict=True))
     expr = mmpl.Call(name, tuple(map(mmpl.ColumnRef, names)))

@@ -1,8 +1,9 @@
-"""Left rows, each with the latest right row that is equated and not after it; provisional while one nearer may come.
+"""ASOF JOIN: each left row with the latest right row that has the same key and is not after it.
 
-A left row is remembered with what was told of it until nothing of it can change. Of right rows with equal values the
-latest that no left row to come is before is remembered, and those after it. Where the right side is a history, the
-match is found by order; else every row that may match is tried, and where what is equated evolves, all rows are.
+The match is provisional while a later one may come. A left row is stored with its output until it is final. A right row
+expires once a later right row with the same key is settled and not after any left row, stored or to come. If the right
+side is a history, the match is found by sorting. Else all right rows with the same key are tried, or all right rows if
+key columns evolve.
 """
 
 from collections.abc import Sequence
@@ -35,16 +36,22 @@ from smile.state.table import StateTable
 
 LEFT, RIGHT = "left", "right"
 OUTPUT_MATCH, OUTPUT_STEPS = "told match", "told steps"
-"""Columns beside a left row: the mask of its having a match, and the steps of its matches."""
+"""Columns of a stored left row: the mask that says whether it has a match, and the steps of its matches. The names are
+part of the stored format."""
 
 
 @dataclass(frozen=True)
 class AsofMatches:
-    """Of left rows as they are now: the columns of the match, whether there is one, and its steps."""
+    """The match of each left row: its columns, the mask that says whether there is one, and its steps."""
 
     columns: dict[str, KnowledgeColumn]
     mask: masks.MaskCodes
     steps: Array
+
+
+Candidates = tuple[dict[str, LatestMatches], JoinRows, masks.MaskCodes, Array]
+"""The latest matches by output column (or under "" for all columns), the right rows whose numbers they contain, the
+masks that say whether there is a match, and the steps of the matches."""
 
 
 class AsofJoin(Transform):
@@ -56,9 +63,7 @@ class AsofJoin(Transform):
         self.tick_columns = right.type.heading.tick
         left_layout, columns = left.layout, output.type.columns
         self.right_columns = {
-            c: EvolvingColumnLayout(latest_kind(columns[c]), columns[c].data)
-            for c in columns
-            if c not in left.type.columns
+            c: EvolvingColumnLayout(latest_kind(t), t.data) for c, t in columns.items() if c not in left.type.columns
         }
         self.layout = Layout(
             left_layout.key,
@@ -73,27 +78,19 @@ class AsofJoin(Transform):
             and not self.sides.has_evolving_keys and rel.ticks[0] in left_layout.fixed
         )  # fmt: skip
         index = () if self.sides.has_evolving_keys or not rel.on else (self.left.index,)
-        left_schema = self.left.table_schema
-        left_columns = {
-            **table_columns(self.right_layout),
-            **left_schema.columns,
-            OUTPUT_MATCH: pa.uint8(),
-            OUTPUT_STEPS: pa.int64(),
-        }
-        right_side_schema = self.right.table_schema
+        left_schema, right_schema = self.left.table_schema, self.right.table_schema
+        output_columns = {OUTPUT_MATCH: pa.uint8(), OUTPUT_STEPS: pa.int64()}
+        left_columns = {**table_columns(self.right_layout), **left_schema.columns, **output_columns}
         self.time_column = stored_column(rel.ticks[1])
-        right_schema = TableSchema(
-            right_side_schema.key, right_side_schema.columns, right_side_schema.indexes, (self.time_column,)
-        )
         self.table_schemas = {
             LEFT: TableSchema(left_schema.key, left_columns, index, left_schema.tick_indexes),
-            RIGHT: right_schema,
+            RIGHT: TableSchema(right_schema.key, right_schema.columns, right_schema.indexes, (self.time_column,)),
         }
         self.table_sources = self.sides.table_sources
         self.lateness = self._lateness_by_stream(left)
 
     def _lateness_by_stream(self, left: InputRelation) -> dict[str, int] | None:
-        """By stream, how long after its moment a left row may still come; None if at any time."""
+        """For each stream, how long after its own time a left row can still come; None if there is no limit."""
         name = self.rel.ticks[0]
         if name not in self.left.fixed:
             return None
@@ -105,19 +102,19 @@ class AsofJoin(Transform):
             lateness[stream] = terms[name]
         return lateness
 
-    # ── a frame ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── processing a batch ──────────────────────────────────────────────────────────────────────────────────────────
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
-        past = self.lateness is not None and self._left_frontier(advance.before) < self._left_frontier(advance.after)
-        return past or self.left.match_seals.can_seal_rows(advance)
+        if self.left.match_seals.can_seal_rows(advance):
+            return True
+        return self.lateness is not None and self._left_frontier(advance.before) < self._left_frontier(advance.after)
 
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         left_delta, right_delta = inputs
-        table, right_rows = state[LEFT], self._update_right_rows(state[RIGHT], right_delta)
+        table, right_rows = state[LEFT], self.right.update_table(state[RIGHT], right_delta)
         affected = empty_lookup(table) if right_delta is None else self._affected_left_rows(table, right_delta)
-        other_rows = union_lookups(
-            table, [affected, *([self.left.rows_with_final_matches(table, advance)] if advance.has_moved else [])]
-        )
+        sealed = [self.left.rows_with_final_matches(table, advance)] if advance.has_moved else []
+        other_rows = union_lookups(table, [affected, *sealed])
         parts, removed_parts, left_table = [], [], table
         if left_delta is not None:
             left_delta, stored = self._find_stored(table, left_delta)
@@ -136,29 +133,25 @@ class AsofJoin(Transform):
             tables = {name: StateTable(schema) for name, schema in self.table_schemas.items()}
         else:
             removed_left = union_lookups(table, [d for d in removed_parts if d is not None])
-            tables = {
-                LEFT: left_table,
-                RIGHT: self._expire_right_rows(right_rows, left_table, right_delta, removed_left, advance),
-            }
+            right_rows = self._expire_right_rows(right_rows, left_table, right_delta, removed_left, advance)
+            tables = {LEFT: left_table, RIGHT: right_rows}
         if not parts:
             return tables, None
         output = drop_unchanged_rows(concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden)
         return tables, output if len(output) else None
 
     def _find_stored(self, table: StateTable, left_delta: Delta) -> tuple[Delta, RowLookup | None]:
-        """Changes of left rows that are new or remembered; of others all has been told."""
+        """The delta of the left rows that are new or stored, with the stored rows. All others are final."""
         if left_delta.old is None:
             return left_delta, None
         is_stored, stored = table.find([left_delta.fixed[c] for c in self.left.key])
         known_rows = np.flatnonzero(is_stored | ~masks.is_present(left_delta.old.mask))
-        return (
-            (left_delta, stored)
-            if len(known_rows) == len(left_delta)
-            else (left_delta.take(known_rows), stored.take(known_rows))
-        )
+        if len(known_rows) == len(left_delta):
+            return left_delta, stored
+        return left_delta.take(known_rows), stored.take(known_rows)
 
     def _affected_left_rows(self, table: StateTable, right_delta: Delta) -> RowLookup:
-        """Remembered left rows that a change of right rows may concern."""
+        """The stored left rows that the changed right rows may match."""
         if self.sides.has_evolving_keys or not table.runs:
             return table.scan()
         right_times = right_delta.fixed[self.rel.ticks[1]].data
@@ -179,24 +172,18 @@ class AsofJoin(Transform):
         right_rows: StateTable,
         advance: HorizonAdvance,
     ) -> tuple[Delta, StateTable, RowLookup | None]:
-        """What is told of left rows, and the table that remembers it; with those that it remembers no more."""
+        """The output of these left rows, the updated table of left rows, and the rows removed from it."""
         rows = JoinRows(left_delta.fixed, left_delta.new)
         match = self._find_matches(rows, right_rows, advance.after)
         new = self._row_knowledge(left_delta.new, match.columns, match.mask, match.steps)
         old = None
         if left_delta.old is not None and stored_rows is not None:
-            stored_mask = stored_rows[OUTPUT_MATCH]
-            old_match_mask = (
-                stored_mask.data
-                if stored_mask.valid is None
-                else np.where(stored_mask.valid, stored_mask.data, 0).astype(np.uint8)
-            )
-            old = self._row_knowledge(
-                left_delta.old,
-                StoredEvolvingColumns(self.right_layout, stored_rows),
-                old_match_mask,
-                stored_rows[OUTPUT_STEPS].data,
-            )
+            old_columns = StoredEvolvingColumns(self.right_layout, stored_rows)
+            stored_mask, old_steps = stored_rows[OUTPUT_MATCH], stored_rows[OUTPUT_STEPS].data
+            old_mask = stored_mask.data
+            if stored_mask.valid is not None:
+                old_mask = np.where(stored_mask.valid, old_mask, 0).astype(np.uint8)
+            old = self._row_knowledge(left_delta.old, old_columns, old_mask, old_steps)
         is_settled = new.mask == masks.T
         for name in self.layout.evolving:
             is_settled = is_settled & k.is_final(new.columns[name])
@@ -208,10 +195,9 @@ class AsofJoin(Transform):
         if len(stored_indices):
             stored_columns = {c: match.columns[c].take(stored_indices) for c in self.right_columns}
             left_knowledge = left_delta.new.take(stored_indices)
+            right_knowledge = RowKnowledge(stored_columns, left_knowledge.mask, left_knowledge.steps)
             encoded = {
-                **encode_rows(
-                    self.right_layout, {}, RowKnowledge(stored_columns, left_knowledge.mask, left_knowledge.steps)
-                ),
+                **encode_rows(self.right_layout, {}, right_knowledge),
                 **self.left.encode_rows(rows.take(stored_indices).fixed, left_knowledge),
                 OUTPUT_MATCH: ValueColumn(match.mask[stored_indices]),
                 OUTPUT_STEPS: ValueColumn(match.steps[stored_indices]),
@@ -230,13 +216,12 @@ class AsofJoin(Transform):
             mask = np.where(masks.is_present(mask), masks.all_of(mask, match_mask), np.uint8(masks.ABSENT))
         return RowKnowledge(columns, mask, knowledge.steps + steps)
 
-    # ── finding the match ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── matching ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _find_matches(self, rows: JoinRows, right_rows: StateTable, horizons: Horizons) -> AsofMatches:
         can_gain = self._can_gain_match(rows, horizons)
-        latest_by_column, candidates, match_mask, steps = (
-            self._match_by_order if self.can_match_by_order else self._match_all_pairs
-        )(rows, right_rows)
+        find_candidates = self._match_by_order if self.can_match_by_order else self._match_all_pairs
+        latest_by_column, candidates, match_mask, steps = find_candidates(rows, right_rows)
         match_mask = np.where(can_gain, masks.any_of(match_mask, masks.full(masks.HIDDEN, len(rows))), match_mask)
         columns: dict[str, KnowledgeColumn] = {}
         for name, evolving in self.right_columns.items():
@@ -246,7 +231,7 @@ class AsofJoin(Transform):
         return AsofMatches(columns, match_mask, steps)
 
     def _can_gain_match(self, rows: JoinRows, horizons: Horizons) -> Bools:
-        """Whether a right row nobody has heard of may still come to match."""
+        """Whether an absent right row may still come and match."""
         can_gain: Bools = ~self.left.has_final_matches(rows.fixed, len(rows), horizons)
         for name in (*self.left.on, self.rel.ticks[0]):
             column = get_column(rows, name)
@@ -254,7 +239,8 @@ class AsofJoin(Transform):
         return can_gain & ~has_conflicting_keys(rows, self.sides.columns_equated_twice(self.left))
 
     def _order_columns(self, right_rows: JoinRows) -> tuple[Array, Array, list[Array]]:
-        """Of right rows the tick, the source, and what else orders rows of one tick: the smaller key comes later."""
+        """The tick, the source, and the ranks that order rows of the same tick: the row with the smaller key is
+        later."""
         tick = right_rows.fixed[self.tick_columns[0]].data
         source = (
             right_rows.fixed[self.tick_columns[1]].data
@@ -264,10 +250,9 @@ class AsofJoin(Transform):
         tie_breakers = [-v.ranks(right_rows.fixed[c]) for c in self.right.key if c not in self.tick_columns]
         return tick, source, tie_breakers
 
-    def _match_by_order(
-        self, rows: JoinRows, right_rows: StateTable
-    ) -> tuple[dict[str, LatestMatches], JoinRows, masks.MaskCodes, Array]:
-        """The right side is a history: the match is the last row of those before, and it is settled."""
+    def _match_by_order(self, rows: JoinRows, right_rows: StateTable) -> Candidates:
+        """For a right side that is a history: the match is the last right row that is not after the left row, and it is
+        settled."""
         count = len(rows)
         left_keys = self.left.join_key(rows.fixed)
         groups = RowGroups(left_keys, count)
@@ -288,7 +273,7 @@ class AsofJoin(Transform):
                 np.concatenate([right_groups, groups.group_numbers]),
             )
         )
-        # The last right row before each, which is one of its own unless there is none.
+        # The last right row before each left row. If the left row's group has none, it is a row of another group.
         last_right_positions = np.maximum.accumulate(np.where(is_left[order], -1, np.arange(len(order))))
         last = np.full(len(order), -1)
         last[order] = np.where(last_right_positions >= 0, order[np.maximum(last_right_positions, 0)], -1)
@@ -304,10 +289,9 @@ class AsofJoin(Transform):
         steps = np.where(has_match, matches.knowledge.steps[np.maximum(last, 0)] if len(matches) else 0, 0)
         return {"": chosen}, matches, np.where(has_match, np.uint8(masks.T), np.uint8(masks.F)), steps
 
-    def _match_all_pairs(
-        self, rows: JoinRows, right_rows: StateTable
-    ) -> tuple[dict[str, LatestMatches], JoinRows, masks.MaskCodes, Array]:
-        """Every pair has a mask; of each left row's the last that is shown counts, and the last that is settled."""
+    def _match_all_pairs(self, rows: JoinRows, right_rows: StateTable) -> Candidates:
+        """For any right side: every pair of rows has a mask. The current match is the last that is shown; the last that
+        is settled is a bound."""
         count = len(rows)
         if self.sides.has_evolving_keys:
             left_numbers, lookup = cross_rows(np.arange(count), right_rows.scan())
@@ -315,39 +299,27 @@ class AsofJoin(Transform):
             left_numbers, lookup = self.right.match_lookup(right_rows, self.left.join_key(rows.fixed), count)
         candidates, left_rows = self.right.decode_rows(lookup), rows.take(left_numbers)
         types = self.left.source.layout.types
-        conditions = kleene.compare_columns(
-            "<=",
-            get_column(candidates, self.rel.ticks[1]),
-            get_column(left_rows, self.rel.ticks[0]),
-            types[self.rel.ticks[0]],
-        )
+        left_tick, right_tick = self.rel.ticks
+        left_times, right_times = get_column(left_rows, left_tick), get_column(candidates, right_tick)
+        conditions = kleene.compare_columns("<=", right_times, left_times, types[left_tick])
         if self.sides.has_evolving_keys:
             for a, b in self.rel.on:
-                conditions = kleene.conjunction(
-                    conditions,
-                    kleene.compare_columns("=", get_column(left_rows, a), get_column(candidates, b), types[a]),
-                )
+                equal = kleene.compare_columns("=", get_column(left_rows, a), get_column(candidates, b), types[a])
+                conditions = kleene.conjunction(conditions, equal)
         match = kleene.as_filter(conditions)
-        has_conflict = has_conflicting_keys(
-            left_rows, self.sides.columns_equated_twice(self.left)
-        ) | has_conflicting_keys(candidates, self.sides.columns_equated_twice(self.right))
+        has_conflict = has_conflicting_keys(left_rows, self.sides.columns_equated_twice(self.left))
+        has_conflict |= has_conflicting_keys(candidates, self.sides.columns_equated_twice(self.right))
         match = np.where(has_conflict, np.uint8(masks.F), match)
         pair_codes = masks.all_of(candidates.knowledge.mask, match)
         tick, source, tie_breakers = self._order_columns(candidates)
         order = np.lexsort((*reversed(tie_breakers), source, tick, left_numbers))
         ordered_left = left_numbers[order]
-        present, shown, stays = (
-            masks.can_be_shown(pair_codes)[order],
-            masks.is_shown(pair_codes)[order],
-            masks.is_permanently_shown(pair_codes)[order],
-        )
-        last_shown, last_present = (
-            _last_chosen(ordered_left, order, shown, count),
-            _last_chosen(ordered_left, order, present, count),
-        )
+        certain = masks.is_permanently_shown(pair_codes)[order]
+        last_shown = _last_chosen(ordered_left, order, masks.is_shown(pair_codes)[order], count)
+        last_present = _last_chosen(ordered_left, order, masks.can_be_shown(pair_codes)[order], count)
         chosen = {}
         for name in self.right_columns:
-            settled = stays & k.is_final(get_column(candidates, name))[order]
+            settled = certain & k.is_final(get_column(candidates, name))[order]
             chosen[name] = LatestMatches(
                 last_shown, _last_chosen(ordered_left, order, settled, count), last_present, tick, source
             )
@@ -358,10 +330,7 @@ class AsofJoin(Transform):
         match_mask = kleene.as_filter(kleene.has_match(counts, np.zeros(count, bool)))
         return chosen, candidates, match_mask, steps
 
-    # ── remembering right rows ──────────────────────────────────────────────────────────────────────────────────────
-
-    def _update_right_rows(self, table: StateTable, right_delta: Delta | None) -> StateTable:
-        return self.right.update_table(table, right_delta)
+    # ── expiry of right rows ────────────────────────────────────────────────────────────────────────────────────────
 
     def _expire_right_rows(
         self,
@@ -371,7 +340,7 @@ class AsofJoin(Transform):
         removed_left_rows: RowLookup,
         advance: HorizonAdvance,
     ) -> StateTable:
-        """Without right rows that a later one, which is settled, hides from all left rows there are and may come."""
+        """Removes right rows that can match no left row, stored or to come, because a later right row is settled."""
         if self.lateness is None or self.sides.has_evolving_keys:
             return right_rows
         frontier_before, frontier_after = self._left_frontier(advance.before), self._left_frontier(advance.after)
@@ -382,7 +351,7 @@ class AsofJoin(Transform):
         )
         key_parts = [[p[stored_column(c)] for c in self.right.on] for p in parts if len(p)]
         if right_delta is not None:
-            # What comes late may be past already.
+            # A late right row may be behind the frontier already.
             late = np.flatnonzero(right_delta.fixed[self.rel.ticks[1]].data <= frontier_before)
             key_parts += [[right_delta.fixed[c].take(late) for c in self.right.on]] if len(late) else []
         if len(removed_left_rows):
@@ -394,22 +363,22 @@ class AsofJoin(Transform):
         key = [c.take(groups.first) for c in key]
         bound = np.full(groups.count, frontier_after)
         if left_rows.runs:
-            who, stored_left = self.left.match_lookup(left_rows, key, groups.count)
+            group_numbers, stored_left = self.left.match_lookup(left_rows, key, groups.count)
             left_times = stored_left[stored_column(self.rel.ticks[0])]
-            np.minimum.at(bound, who, np.where(left_times.is_valid(), left_times.data, frontier_after))
-        who, lookup = self.right.match_lookup(right_rows, key, groups.count)
+            np.minimum.at(bound, group_numbers, np.where(left_times.is_valid(), left_times.data, frontier_after))
+        group_numbers, lookup = self.right.match_lookup(right_rows, key, groups.count)
         rows = self.right.decode_rows(lookup)
         tick, source, tie_breakers = self._order_columns(rows)
-        order = np.lexsort((*reversed(tie_breakers), source, tick, who))
-        is_hiding = (rows.knowledge.mask == masks.T) & (tick <= bound[who])
+        order = np.lexsort((*reversed(tie_breakers), source, tick, group_numbers))
+        is_hiding = (rows.knowledge.mask == masks.T) & (tick <= bound[group_numbers])
         for name in self.right.layout.evolving:
             is_hiding &= k.is_final(rows.knowledge.columns[name])
-        last = _last_chosen(who[order], np.arange(len(order)), is_hiding[order], groups.count)
-        hidden_rows = order[np.arange(len(order)) < last[who[order]]]
+        last = _last_chosen(group_numbers[order], np.arange(len(order)), is_hiding[order], groups.count)
+        hidden_rows = order[np.arange(len(order)) < last[group_numbers[order]]]
         return self.right.remove_rows(right_rows, lookup.take(hidden_rows))
 
     def _left_frontier(self, horizons: Horizons) -> int:
-        """The moment up to which no left row can come any more, in the unit that moments have."""
+        """The time up to which no more left rows can come, in the unit of the left rows' time column."""
         assert self.lateness is not None
         ends = [END if horizons[s] >= END else horizons[s] - d for s, d in self.lateness.items()]
         unit = TICKS_PER_MICROSECOND if self.left.source.layout.fixed[self.rel.ticks[0]] == TIMESTAMP else 1
@@ -417,9 +386,9 @@ class AsofJoin(Transform):
 
 
 def _last_chosen(groups: Indices, numbers: Array, chosen: Bools, count: int) -> Indices:
-    """Of each group the number of its last row that is chosen, -1 if there is none; rows stand group by group."""
+    """For each group the number of its last chosen row, -1 if there is none. Rows are sorted by group."""
     last_numbers = np.full(count, -1)
     chosen_rows = np.flatnonzero(chosen)
-    # Of several assignments to one place the last one holds.
+    # NumPy keeps the last of several assignments to one index.
     last_numbers[groups[chosen_rows]] = numbers[chosen_rows]
     return last_numbers

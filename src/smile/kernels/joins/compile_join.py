@@ -1,4 +1,4 @@
-"""Which transform a join is: it follows from the join's kind, from what is equated, and from whether that evolves."""
+"""Chooses the transform of a join, by its kind, its key columns, and whether these evolve."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from smile.kernels.unsupported_join import UnsupportedJoinError
 
 
 def compile_join(rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation) -> Transform:
-    """Of all kinds but semi, anti and match."""
+    """The transform of a join of any kind but semi, anti and match."""
     sides = JoinSides(rel, left, right, output)
     if sides.has_evolving_keys:
         return EvolvingJoin(rel, left, right, output)
@@ -34,9 +34,9 @@ def compile_join(rel: mmpl.Join, left: InputRelation, right: InputRelation, outp
         )
     if sides.left.total and sides.right.total:
         raise UnsupportedJoinError(
-            rel, "both sides of the outer join have a row for every key, and more than keys is joined on"
+            rel, "both sides of the outer join have a row for every key, and the join condition uses more than keys"
         )
     if sides.left.total or sides.right.total:
-        asking: SideName = "left" if sides.right.total else "right"
-        return OuterJoin(rel, left, right, output, LookupJoin(replace(rel, kind="inner"), left, right, output, asking))
+        probe: SideName = "left" if sides.right.total else "right"
+        return OuterJoin(rel, left, right, output, LookupJoin(replace(rel, kind="inner"), left, right, output, probe))
     return OuterJoin(rel, left, right, output, InnerJoin(rel, left, right, output))

@@ -1,4 +1,4 @@
-"""Total relations as a side of a join: every key that is asked for has a row, the default row until one is heard of."""
+"""Default rows in joins: in a total relation every key has a row, which is the default row while it is absent."""
 
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
@@ -18,7 +18,7 @@ C = TypeVar("C", bound=KnowledgeColumn)
 
 
 class PatchedColumns(Mapping[str, C], Generic[C]):
-    """Rows, with others in the place of some of them; each column when it is asked for."""
+    """Columns in which some rows are replaced; each column is computed when it is read."""
 
     def __init__(
         self, names: tuple[str, ...], rows: Mapping[str, C], replacements: Mapping[str, C], indices: Indices, count: int
@@ -49,8 +49,8 @@ class PatchedColumns(Mapping[str, C], Generic[C]):
 def with_defaults(
     side: JoinSide, rows: JoinRows, key: Mapping[str, ValueColumn], is_wanted: Bools | None, horizons: Horizons
 ) -> JoinRows:
-    """The rows of a total relation for these keys: those nobody has heard of are its default rows. Where it is not
-    `asked` there is none (None: it is asked everywhere)."""
+    """The rows of a total relation for these keys, with default rows in place of absent ones. Rows that are not wanted
+    stay absent; `is_wanted` is None if all are wanted."""
     absent = rows.knowledge.mask == masks.ABSENT
     if is_wanted is not None:
         absent &= is_wanted
@@ -75,7 +75,7 @@ def with_defaults(
 def default_row_seals(
     side: JoinSide, lookup_columns: Mapping[str, str], types: Mapping[str, ColumnType]
 ) -> list[JoinSeals]:
-    """When the default rows of a total side change, in the terms of the columns that ask for its key."""
+    """When the default rows of a total side change, in terms of the other side's columns that are its key."""
     transform = side.source.transform
     assert transform is not None, "a stream is never total"
     result = []

@@ -1,8 +1,8 @@
-"""Joins on columns that evolve: every pair of rows may match, each under a mask of its own.
+"""Joins on columns that evolve: every pair of rows may match, each pair with its own mask.
 
-A slow path, row by row: a row that changed is tried against all rows of the other side, and a row whose match may have
-changed is computed anew against all of them. So a frame's work is in proportion to the rows that it touches times those
-remembered; and a row that is preserved, or has but one match, is remembered until it is hidden for good.
+This is slow, and goes row by row. A changed row is compared with all rows of the other side, and a row whose matches
+may have changed is computed again from all of them. The work of a batch is proportional to the affected rows times the
+stored rows. No row expires when horizons advance: a row is removed only if it becomes absent or permanently hidden.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,8 @@ RowsByKey = dict[Key, JoinRow]
 
 @dataclass(frozen=True)
 class JoinSnapshot:
-    """All rows of both sides at one point; `open` are those for which rows of the other side may come."""
+    """All rows of both sides before or after a batch. `open_keys` are those of rows that new rows of the other side may
+    match."""
 
     rows: Mapping[str, RowsByKey]
     open_keys: Mapping[str, set[Key]]
@@ -46,7 +47,7 @@ class EvolvingJoin(Transform):
         self.rel, self.output = rel, output
         self.inputs = {"left": left, "right": right}
         self.probe: JoinSide | None = None
-        """The side whose rows have but one match, and that is all they have."""
+        """The side whose rows have at most one match, if the join outputs one row for each of them."""
         if sides.right.covers_key and rel.kind in ("inner", "left"):
             self.probe = sides.left
         elif sides.left.covers_key and rel.kind == "right":
@@ -63,18 +64,20 @@ class EvolvingJoin(Transform):
         self.types = {**right.layout.types, **left.layout.types}
 
     def _match_seals(self, side: JoinSide) -> JoinSeals:
-        """When no row of the other side can come to match. A column may be known for good as soon as it is heard of,
-        though it stands among those that evolve."""
+        """When no more rows of the other side can come and match. Uses all columns whose type never evolves, even if
+        the layout has them among the evolving columns."""
         fixed = [c for c, t in side.source.type.columns.items() if not t.evolves and c in side.layout.types]
         seals = self.sides.other(side).source.type.seals
         expressed = {s: self.sides.ties.express_seal(seal, fixed) for s, seal in seals.items()}
         return JoinSeals(Seals(expressed, side.source.type.heading.columns), "ends")
 
     def _is_sealed(self, side: JoinSide, rows: JoinRows, horizons: Horizons) -> Bools:
-        ends = self.match_seals[side.name]
+        match_seals = self.match_seals[side.name]
         columns = rows.knowledge.columns
-        plain = {c: rows.fixed[c] if c in side.layout.fixed else current_values(columns[c]) for c in ends.seal_columns}
-        return ends.is_sealed(plain, len(rows), horizons)
+        values = {
+            c: rows.fixed[c] if c in side.layout.fixed else current_values(columns[c]) for c in match_seals.seal_columns
+        }
+        return match_seals.is_sealed(values, len(rows), horizons)
 
     def _layout(self) -> Layout:
         key, includes_permanently_hidden = self.output.type.heading.key, self.output.includes_permanently_hidden
@@ -82,7 +85,8 @@ class EvolvingJoin(Transform):
             return self.sides.output_layout(key, False, includes_permanently_hidden)
         fixed, evolving = {}, dict[str, EvolvingColumnLayout]()
         for name, column_side in self.sides.column_sides.items():
-            # What is equated under one name is the asking row's; else that of whichever row is there.
+            # A key column with the same name on both sides is the probe row's; without a probe side, that of the row
+            # that is present.
             sources = [side for side in (column_side, self.sides.other(column_side)) if name in side.layout.types]
             if self.probe is not None:
                 sources = [self.probe] if self.probe in sources else sources
@@ -104,7 +108,7 @@ class EvolvingJoin(Transform):
                 changed_keys[side.name] |= set(rows_by_key(side, changed_rows[side.name]))
                 if delta.old is not None:
                     changed_keys[side.name] |= set(rows_by_key(side, JoinRows(delta.fixed, delta.old)))
-        # Rows that have just been hidden for good are remembered no more, but told of once.
+        # Rows that have just become permanently hidden are no longer stored, but are output once more.
         before, after = self._snapshot(state, {}, advance.before), self._snapshot(tables, changed_rows, advance.after)
         old, new = self._affected_rows(before, after, changed_keys), self._affected_rows(after, before, changed_keys)
         return tables, self._output_delta(old, new)
@@ -117,15 +121,15 @@ class EvolvingJoin(Transform):
             stored_rows = side.decode_rows(state[side.name].scan())
             for part in (stored_rows, changed_rows[side.name]) if side.name in changed_rows else (stored_rows,):
                 part_rows = rows_by_key(side, part)
-                reached = self._is_sealed(side, part, horizons)[masks.is_present(part.knowledge.mask)]
+                is_sealed = self._is_sealed(side, part, horizons)[masks.is_present(part.knowledge.mask)]
                 rows[side.name] |= part_rows
-                open_keys[side.name] |= {key for key, r in zip(part_rows, reached.tolist(), strict=True) if not r}
+                open_keys[side.name] |= {key for key, s in zip(part_rows, is_sealed.tolist(), strict=True) if not s}
         return JoinSnapshot(rows, open_keys, horizons)
 
-    # ── what is told ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── output rows ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _affected_rows(self, now: JoinSnapshot, then: JoinSnapshot, changed_keys: Mapping[str, set[Key]]) -> RowsByKey:
-        """Rows that may differ between two contents, as they are in the one."""
+        """The output rows that may differ between the two snapshots, as they are in `now`."""
         left, right = self.sides.left, self.sides.right
         if self.probe is not None:
             keys = self._affected_keys(self.probe, now, then, changed_keys)
@@ -135,11 +139,10 @@ class EvolvingJoin(Transform):
         for key, row in now.rows["left"].items():
             for other_key, other in now.rows["right"].items():
                 if key in changed_keys["left"] or other_key in changed_keys["right"]:
-                    masks_of_pair = (T if left.total else row.mask, T if right.total else other.mask)
-                    self._add_pair(
-                        result, row, other, all_of(*masks_of_pair, self._match_mask(row, other, left)).null_as_false()
-                    )
-        # Default rows may match otherwise than before whenever a row changes, or what is known of them does.
+                    row_masks = (T if left.total else row.mask, T if right.total else other.mask)
+                    mask = all_of(*row_masks, self._match_mask(row, other, left)).null_as_false()
+                    self._add_pair(result, row, other, mask)
+        # The matches of default rows may change whenever a row changes or the default rows do.
         for probe, rows in ((left, now.rows["left"]), (right, now.rows["right"])):
             for row in rows.values():
                 for other in self._default_rows(now, row, probe, self.sides.other(probe)):
@@ -158,14 +161,15 @@ class EvolvingJoin(Transform):
     def _affected_keys(
         self, probe: JoinSide, now: JoinSnapshot, then: JoinSnapshot, changed_keys: Mapping[str, set[Key]]
     ) -> set[Key]:
-        """Rows that changed, or for which a row that changed may match, or none can come any more."""
+        """The rows of `probe` that changed, that a changed row of the other side may match, or that no new row can
+        match any more."""
         other = self.sides.other(probe)
         affected = set(changed_keys[probe.name]) | (now.open_keys[probe.name] ^ then.open_keys[probe.name])
         changed_rows = [
-            c.rows[other.name][k] for c in (now, then) for k in changed_keys[other.name] if k in c.rows[other.name]
+            s.rows[other.name][k] for s in (now, then) for k in changed_keys[other.name] if k in s.rows[other.name]
         ]
-        for content in (now, then):
-            for key, row in content.rows[probe.name].items():
+        for snapshot in (now, then):
+            for key, row in snapshot.rows[probe.name].items():
                 if key not in affected and any(
                     self._match_mask(row, c, probe).possible != {False} for c in changed_rows
                 ):
@@ -184,8 +188,8 @@ class EvolvingJoin(Transform):
         on_left = side is self.sides.left
         cells = self._merge_cells(row.cells, nulls) if on_left else self._merge_cells(nulls, row.cells)
         match_masks = [mask for mask, _ in self._find_matches(snapshot, row, side)]
-        remembers = other.total or not other.source.type.can_become_absent
-        match_masks += [MAY_APPEAR] if self._can_gain_match(snapshot, side, key, row, remembers) else []
+        match_excludes_others = other.total or not other.source.type.can_become_absent
+        match_masks += [MAY_APPEAR] if self._can_gain_match(snapshot, side, key, row, match_excludes_others) else []
         mask = all_of(row.mask, negation(any_of(match_masks)).null_as_false())
         output_key = self._output_key(cells)
         if output_key in result:
@@ -208,7 +212,8 @@ class EvolvingJoin(Transform):
     def _match_cells(
         self, probe: JoinSide, build: JoinSide, row: JoinRow, matches: list[tuple[Mask, JoinRow]], can_gain_match: bool
     ) -> dict[str, CellKnowledge]:
-        """The columns of the one match: of all rows that it may turn out to be, among them none and one to come."""
+        """The columns of the one match: the hull of all rows that it may turn out to be, including none and an absent
+        one."""
         shared = {c for c in row.cells if c in build.on and c in probe.on}
         shown_cells = next((r.cells for mask, r in matches if mask.is_shown), None)
         certain_cells = next((r.cells for mask, r in matches if mask.is_permanently_shown), None)
@@ -240,7 +245,7 @@ class EvolvingJoin(Transform):
     # ── matches ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _find_matches(self, snapshot: JoinSnapshot, row: JoinRow, probe: JoinSide) -> Iterator[tuple[Mask, JoinRow]]:
-        """Rows of the other side that match, or may, each with the mask of its being there and matching."""
+        """The rows of the other side that match or may match, each with the mask of being shown and matching."""
         other = self.sides.other(probe)
         rows = snapshot.rows[other.name]
         for candidate in [*rows.values(), *self._default_rows(snapshot, row, probe, other)]:
@@ -280,7 +285,7 @@ class EvolvingJoin(Transform):
         return all_of(equal_mask, when.null_as_false())
 
     def _has_conflicting_keys(self, cells: Cells, side: JoinSide) -> bool:
-        """Whether a row asks one column for two values, which no row has."""
+        """Whether two columns that are equated to the same column of the other side differ: then no row matches."""
         cell_pairs = ((cells[a], cells[b]) for a, b in self.columns_equated_twice[side.name])
         return any(a.is_final and b.is_final and a.now != b.now for a, b in cell_pairs)
 
@@ -289,26 +294,26 @@ class EvolvingJoin(Transform):
         return tuple(row.cells[source[c]].now for c in build.key)
 
     def _can_gain_match(
-        self, snapshot: JoinSnapshot, probe: JoinSide, key: Key, row: JoinRow, remembers: bool = True
+        self, snapshot: JoinSnapshot, probe: JoinSide, key: Key, row: JoinRow, match_excludes_others: bool = True
     ) -> bool:
-        """Whether a row of the other side nobody has heard of may still come to match this one. `remembers`: that
-        one has been heard of settles which it is."""
+        """Whether an absent row of the other side may still come and match this row. `match_excludes_others`: if
+        the row with the key that this row looks up is present, no absent row can match."""
         other = self.sides.other(probe)
         key_cells = [row.cells[a] for a in probe.on]
         if any(c.is_final and c.now is None for c in key_cells):
             return False
         if self._has_conflicting_keys(row.cells, probe):
             return False
-        settled = all(c.is_final for c in key_cells)
-        if other.total and not settled:
+        is_key_final = all(c.is_final for c in key_cells)
+        if other.total and not is_key_final:
             return True
-        if remembers and other.covers_key and settled:
+        if match_excludes_others and other.covers_key and is_key_final:
             lookup_key = self._lookup_key(row, probe, other)
             if lookup_key in snapshot.rows[other.name] or (other.total and None not in lookup_key):
                 return False
         return key in snapshot.open_keys[probe.name]
 
-    # ── rows put together ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── building the output ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _merge_cells(self, left: Cells, right: Cells) -> dict[str, CellKnowledge]:
         merged = {**left, **right} if self.rel.kind == "right" else {**right, **left}

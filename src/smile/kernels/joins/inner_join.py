@@ -1,10 +1,10 @@
-"""Inner joins: all pairs of rows that match, each known exactly when both of its rows are heard of.
+"""Inner joins: all pairs of rows that match.
 
-Of a frame's pairs each is met once: rows that changed with those of the other side that did not, and the rows that
-changed on both sides with each other. So pairs need no netting.
+A batch produces each pair at most once: changed rows with the unchanged rows of the other side, and the changed rows of
+both sides with each other. So the output needs no netting.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ LEFT, RIGHT = "left", "right"
 
 
 class InnerJoin(Transform):
-    """A pair is heard of while its two rows are, and as long as they may match."""
+    """A pair is present while both of its rows are present and may match."""
 
     def __init__(self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation) -> None:
         self.sides = sides = JoinSides(rel, left, right, output)
@@ -50,33 +50,15 @@ class InnerJoin(Transform):
                 unchanged_right, left.join_key(left_delta.fixed), len(left_delta), False, left_hashes
             )
             if len(row_numbers):
-                matched_delta = left_delta.take(row_numbers)
-                parts.append(
-                    self.join_pairs(
-                        matched_delta.fixed,
-                        matched_delta.old,
-                        matched_delta.new,
-                        matches.fixed,
-                        matches.knowledge,
-                        matches.knowledge,
-                    )
-                )
+                unchanged = Delta(matches.fixed, matches.knowledge, matches.knowledge)
+                parts.append(self.join_pairs(left_delta.take(row_numbers), unchanged))
         if right_delta is not None:
             row_numbers, matches = left.match_rows(
                 unchanged_left, right.join_key(right_delta.fixed), len(right_delta), False, right_hashes
             )
             if len(row_numbers):
-                matched_delta = right_delta.take(row_numbers)
-                parts.append(
-                    self.join_pairs(
-                        matches.fixed,
-                        matches.knowledge,
-                        matches.knowledge,
-                        matched_delta.fixed,
-                        matched_delta.old,
-                        matched_delta.new,
-                    )
-                )
+                unchanged = Delta(matches.fixed, matches.knowledge, matches.knowledge)
+                parts.append(self.join_pairs(unchanged, right_delta.take(row_numbers)))
         if left_delta is not None and right_delta is not None:
             left_numbers, right_numbers = equal_pairs(
                 left.join_key(left_delta.fixed),
@@ -87,39 +69,26 @@ class InnerJoin(Transform):
                 right_hashes,
             )
             if len(left_numbers):
-                a, b = left_delta.take(left_numbers), right_delta.take(right_numbers)
-                parts.append(self.join_pairs(a.fixed, a.old, a.new, b.fixed, b.old, b.new))
+                parts.append(self.join_pairs(left_delta.take(left_numbers), right_delta.take(right_numbers)))
         tables = {LEFT: left.expire_rows(left_table, advance), RIGHT: right.expire_rows(right_table, advance)}
         parts = [p for p in parts if len(p)]
         return tables, drop_unchanged_rows(
             concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden
         ) if parts else None
 
-    def join_pairs(
-        self,
-        left: Mapping[str, ValueColumn],
-        left_old: RowKnowledge | None,
-        left_new: RowKnowledge,
-        right: Mapping[str, ValueColumn],
-        right_old: RowKnowledge | None,
-        right_new: RowKnowledge,
-    ) -> Delta:
-        """Rows of both sides that are equal where they are equated, put together."""
+    def join_pairs(self, left: Delta, right: Delta) -> Delta:
+        """The output of pairs of rows whose keys are equal: row i of `left` with row i of `right`."""
         if self.is_condition_exact and self.sides.condition is not None:
-            codes = self.sides.evaluate_condition(JoinRows(left, left_new), JoinRows(right, right_new))
+            codes = self.sides.evaluate_condition(JoinRows(left.fixed, left.new), JoinRows(right.fixed, right.new))
             assert codes is not None
             matching_rows = true_indices(codes == masks.T)
             if len(matching_rows) < len(codes):
-                a, b = (
-                    Delta(left, left_old, left_new).take(matching_rows),
-                    Delta(right, right_old, right_new).take(matching_rows),
-                )
-                left, left_old, left_new, right, right_old, right_new = a.fixed, a.old, a.new, b.fixed, b.old, b.new
+                left, right = left.take(matching_rows), right.take(matching_rows)
         old = None
-        if left_old is not None and right_old is not None:
-            old = self._row_knowledge(JoinRows(left, left_old), JoinRows(right, right_old))
-        new = self._row_knowledge(JoinRows(left, left_new), JoinRows(right, right_new))
-        return Delta(self.sides.pair_fixed_columns(self.layout, left, right), old, new)
+        if left.old is not None and right.old is not None:
+            old = self._row_knowledge(JoinRows(left.fixed, left.old), JoinRows(right.fixed, right.old))
+        new = self._row_knowledge(JoinRows(left.fixed, left.new), JoinRows(right.fixed, right.new))
+        return Delta(self.sides.pair_fixed_columns(self.layout, left.fixed, right.fixed), old, new)
 
     def _row_knowledge(self, left: JoinRows, right: JoinRows) -> RowKnowledge:
         a, b = left.knowledge, right.knowledge
@@ -128,7 +97,7 @@ class InnerJoin(Transform):
 
 
 def pair_masks(sides: JoinSides, left: JoinRows, right: JoinRows, is_condition_exact: bool) -> MaskCodes:
-    """A pair is there if both its rows are; one that cannot match any more is not heard of."""
+    """The masks of pairs: shown if both rows are and the condition holds. Pairs that cannot match are absent."""
     a, b = left.knowledge.mask, right.knowledge.mask
     both = masks.all_of(a, b)
     if not (sides.left.layout.certain and sides.right.layout.certain) or not (a.all() and b.all()):
@@ -145,14 +114,14 @@ def pair_masks(sides: JoinSides, left: JoinRows, right: JoinRows, is_condition_e
 
 
 def needs_no_storage(side: JoinSide, delta: Delta | None, advance: HorizonAdvance) -> Bools | None:
-    """Which of the rows that changed need not be remembered: the other side has no more rows for them to meet."""
+    """The changed rows that need not be stored: no row of the other side that they can match can come or change."""
     if delta is None:
         return None
-    is_done = side.has_final_matches(delta.fixed, len(delta), advance.after)
+    is_unneeded = side.has_final_matches(delta.fixed, len(delta), advance.after)
     for column in side.join_key(delta.fixed):
         if column.valid is not None:
-            is_done = is_done | ~column.valid
-    return is_done
+            is_unneeded = is_unneeded | ~column.valid
+    return is_unneeded
 
 
 def equal_pairs(
@@ -163,8 +132,8 @@ def equal_pairs(
     left_hashes: Array | None = None,
     right_hashes: Array | None = None,
 ) -> tuple[Indices, Indices]:
-    """Pairs of numbers of rows that are equal in all columns, none of them NULL. `of_left` and `of_right` are their
-    hashes, if they are known."""
+    """The numbers of all pairs of rows that are equal in all columns, none of them NULL. `left_hashes` and
+    `right_hashes` are the hashes of the keys, if they are known."""
     if not left_key:
         return np.repeat(np.arange(left_count), right_count), np.tile(np.arange(right_count), left_count)
     if left_hashes is not None and right_hashes is not None:
@@ -182,7 +151,7 @@ def equal_pairs(
 
 
 def _rows_without_null(columns: Sequence[ValueColumn]) -> Indices | None:
-    """Rows without NULL; None if those are all."""
+    """The rows without NULL; None: all rows."""
     if all(c.valid is None for c in columns):
         return None
     return true_indices(np.logical_and.reduce([c.is_valid() for c in columns]))

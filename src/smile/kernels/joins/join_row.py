@@ -1,4 +1,4 @@
-"""Rows point by point, for joins that go row by row: of each its mask, what is known of every column, and its steps."""
+"""Single rows, for joins that go row by row: the mask, the knowledge of every column, and the steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class JoinRow:
 
 
 def rows_by_key(side: JoinSide, rows: JoinRows) -> dict[Key, JoinRow]:
-    """By their keys; those nobody has heard of are left out."""
+    """The rows that are present, by their keys."""
     by_key = {}
     knowledge = rows.knowledge
     columns: dict[str, KnowledgeColumn] = {c: rows.fixed[c] for c in side.layout.fixed}
@@ -41,7 +41,7 @@ def rows_by_key(side: JoinSide, rows: JoinRows) -> dict[Key, JoinRow]:
 
 
 def column_from_cells(cells: Sequence[CellKnowledge], evolving: EvolvingColumnLayout) -> KnowledgeColumn:
-    """Cells as a column of a kind."""
+    """A column of these cells, of the kind that the layout says."""
     if evolving.kind == "mask":
         return k.from_points([to_operand(c, evolving.data) for c in cells], "mask", evolving.data)
     if evolving.kind == "range":

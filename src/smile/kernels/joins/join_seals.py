@@ -1,4 +1,9 @@
-"""Ends: when all streams that can still affect a row in some way have gone by, kept beside the row in a table."""
+"""Seals of rows that joins store: the ticks after which no stream can affect a row, or its matches, any more.
+
+`JoinSeals` is for joins, which have several kinds of seals for one row. It stores no ticks at all if one of its streams
+never seals: then only the end of all streams seals the rows. `SealIndex` (`kernels/state_indexes.py`) is for all other
+operators. It stores ticks for the streams that have them, even if other streams never seal.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,19 +17,21 @@ from smile.state.table import StateTable
 
 
 class JoinSeals:
-    """`orders` are, by stream, the columns of the ticks; none if there is a stream without such a tick, which only its
-    end ends."""
+    """One kind of seal of the rows of a table. `tick_columns` are the columns of the ticks, by stream; they are empty
+    if a stream never seals, so that only its end does."""
 
     def __init__(self, seals: Seals, prefix: str) -> None:
         self.seals = seals
-        sealed = not any(s.is_never for s in seals.by_stream.values())
-        self.tick_columns: dict[str, str] = {s: f"{prefix} {s}" for s in seals.by_stream} if sealed else {}
+        can_seal = not any(s.is_never for s in seals.by_stream.values())
+        self.tick_columns: dict[str, str] = {s: f"{prefix} {s}" for s in seals.by_stream} if can_seal else {}
         self.seal_columns = {c for seal in seals.by_stream.values() for c, _ in seal.terms if c in seals.types}
-        """The columns that say when."""
+        """The columns of a row that the seals depend on."""
 
     def ticks(self, fixed: Mapping[str, ValueColumn], count: int) -> dict[str, ValueColumn]:
-        """What stands beside rows."""
-        return {order: ValueColumn(self.seals.ticks(s, fixed, count)) for s, order in self.tick_columns.items()}
+        """The tick columns of these rows."""
+        return {
+            tick_column: ValueColumn(self.seals.ticks(s, fixed, count)) for s, tick_column in self.tick_columns.items()
+        }
 
     def is_sealed(self, fixed: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Bools:
         if not self.tick_columns and not self.is_finished(horizons):
@@ -32,17 +39,17 @@ class JoinSeals:
         return self.seals.is_sealed(horizons, fixed, count)
 
     def is_finished(self, horizons: Horizons) -> bool:
-        """Whether all its streams are finished."""
+        """Whether all streams have ended."""
         return all(horizons[s] >= END for s in self.seals.by_stream)
 
     def can_seal_rows(self, advance: HorizonAdvance) -> bool:
-        """Whether a horizon has moved that can end a row."""
+        """Whether a horizon that can seal a row has moved."""
         if not self.tick_columns:
             return self.is_finished(advance.after) and not self.is_finished(advance.before)
         return any(advance.before[s] < advance.after[s] for s in self.tick_columns)
 
     def find_sealed_rows(self, table: StateTable, advance: HorizonAdvance) -> RowLookup:
-        """Rows of the table that the horizons end in this frame."""
+        """The rows of the table that this advance seals."""
         if not self.can_seal_rows(advance):
             return empty_lookup(table)
         if not self.tick_columns:
@@ -50,10 +57,12 @@ class JoinSeals:
         before, after = advance.before, advance.after
         parts = []
         earlier: list[str] = []
-        for stream, order in self.tick_columns.items():
+        for stream, tick_column in self.tick_columns.items():
             if before[stream] < after[stream]:
                 parts.append(
-                    self._keep_newly_sealed(table.rows_between(order, before[stream], after[stream]), earlier, advance)
+                    self._keep_newly_sealed(
+                        table.rows_between(tick_column, before[stream], after[stream]), earlier, advance
+                    )
                 )
             earlier.append(stream)
         return concat_lookups(table, parts)
@@ -61,26 +70,26 @@ class JoinSeals:
     def _keep_newly_sealed(
         self, lookup: RowLookup, earlier_streams: Sequence[str], advance: HorizonAdvance
     ) -> RowLookup:
-        """Those that no stream can affect any more, without those found by one of the `earlier` streams."""
+        """The rows that are sealed against all streams, without those that were found by an earlier stream."""
         keep: Array = np.ones(len(lookup), bool)
-        for stream, order in self.tick_columns.items():
+        for stream, tick_column in self.tick_columns.items():
             if advance.after[stream] < END:
-                keep &= lookup[order].data <= advance.after[stream]
+                keep &= lookup[tick_column].data <= advance.after[stream]
             if stream in earlier_streams and advance.before[stream] < END:
-                keep &= lookup[order].data <= advance.before[stream]
+                keep &= lookup[tick_column].data <= advance.before[stream]
         return lookup if keep.all() else lookup.take(np.flatnonzero(keep))
 
 
 def empty_lookup(table: StateTable) -> RowLookup:
-    none = np.zeros(0, np.int64)
-    return RowLookup(table, none, none)
+    no_rows = np.zeros(0, np.int64)
+    return RowLookup(table, no_rows, no_rows)
 
 
 def concat_lookups(table: StateTable, parts: Sequence[RowLookup]) -> RowLookup:
-    """Rows found in one table, none of them twice."""
+    """All rows of several disjoint lookups in one table."""
     parts = [p for p in parts if len(p)]
     if len(parts) == 1:
         return parts[0]
-    none = np.zeros(0, np.int64)
-    run_of = np.concatenate([none, *(p.run_numbers for p in parts)])
-    return RowLookup(table, run_of, np.concatenate([none, *(p.row_numbers for p in parts)]))
+    no_rows = np.zeros(0, np.int64)
+    run_numbers = np.concatenate([no_rows, *(p.run_numbers for p in parts)])
+    return RowLookup(table, run_numbers, np.concatenate([no_rows, *(p.row_numbers for p in parts)]))

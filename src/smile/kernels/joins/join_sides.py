@@ -1,6 +1,7 @@
-"""Both sides of a join, compiled: each row of a side is remembered until no row of the other side can meet it any more.
+"""The two sides of a join, and the tables that store their rows.
 
-A pair of rows is put together by reference: of its columns only those are fetched that somebody reads.
+A row can expire once no row of the other side can match it any more. A pair of rows refers to the rows of both sides: a
+column is fetched only when it is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ SideName = Literal["left", "right"]
 
 
 class MultiSourceColumns(Mapping[str, C], Generic[C]):
-    """Columns, each from one of several mappings."""
+    """Columns from several mappings, by name."""
 
     def __init__(self, sources: Mapping[str, Mapping[str, C]]) -> None:
         self.sources = sources
@@ -54,7 +55,7 @@ class MultiSourceColumns(Mapping[str, C], Generic[C]):
 
 @dataclass(frozen=True)
 class JoinRows:
-    """Rows of one side, each at one version."""
+    """Rows of one side, either before or after a batch."""
 
     fixed: Mapping[str, ValueColumn]
     knowledge: RowKnowledge
@@ -67,10 +68,11 @@ class JoinRows:
 
 
 class JoinSide:
-    """`on` are its columns that are equated, in the join's order. `whole`: they include its whole key, so that a row of
-    the other side matches but one of it; `total`: and there always is that one. `fixed` are the columns that never
-    change. `meetings` say, in the terms of `fixed`, when every row of the other side that a row can meet is sealed:
-    then none nobody has heard of can come, and those that have come are final. `layout` is what is remembered."""
+    """One side of a join. `on` are its join key columns, in the join's order. `covers_key`: they include the side's
+    whole key, so that a row of the other side matches at most one of its rows; `total`: and that row always exists.
+    `fixed` are the columns that never change. `match_seals` say, in terms of `fixed`, when every row of the other side
+    that a row can match is sealed: then none can come any more, and those that have come are final. `layout` has the
+    stored columns."""
 
     def __init__(
         self,
@@ -99,29 +101,29 @@ class JoinSide:
         self.index = tuple(dict.fromkeys(stored_column(c) for c in on))
         self.match_seals = JoinSeals(self.other_side_seals, "meets")
         self.tick_columns = self.match_seals.tick_columns
-        """By stream the column of the ticks at which it is met for the last time; none if a stream has no such tick."""
+        """By stream, the column of the ticks at which a row's matches are final; empty if a stream has no such tick."""
         is_fixed = all(c in source_layout.fixed for c in on)
         self.table_schema = TableSchema(
             tuple(stored_column(c) for c in heading.key),
-            {**table_columns(self.layout), **{order: pa.int64() for order in self.tick_columns.values()}},
+            {**table_columns(self.layout), **{column: pa.int64() for column in self.tick_columns.values()}},
             (self.index,) if is_fixed and on else (),
             tuple(self.tick_columns.values()),
         )
 
     @property
     def table_source(self) -> TableSource:
-        """Of its rows."""
+        """The input that the stored rows come from."""
         return TableSource(0 if self.name == "left" else 1)
 
-    # ── remembering ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── storing rows ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def encode_rows(self, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge) -> dict[str, ValueColumn]:
-        """Rows as the side's table has them."""
+        """The rows as columns of the side's table."""
         return {**encode_rows(self.layout, fixed, knowledge), **self.match_seals.ticks(fixed, len(knowledge))}
 
     def update_table(self, table: StateTable, delta: Delta | None, final_matches: Bools | None = None) -> StateTable:
-        """With the rows as they are now. Forgotten are those of which nothing is left, those hidden for good (unless
-        they are heeded), and those `met` for the last time."""
+        """The table after a batch. Removes rows that are absent, rows that are permanently hidden (unless the layout
+        includes them), and rows with `final_matches`."""
         return self.split_and_update(table, delta, final_matches)[1]
 
     def split_and_update(
@@ -131,7 +133,8 @@ class JoinSide:
         final_matches: Bools | None = None,
         key_hashes: Array | None = None,
     ) -> tuple[StateTable, StateTable]:
-        """The remembered rows that do not change, and all of them as `updated`. `marks` are those of `marks`."""
+        """The table of the stored rows that do not change, and the table that `update_table` returns. `key_hashes` are
+        those of the method `key_hashes`, if they are known."""
         if delta is None:
             return table, table
         new = delta.new
@@ -145,49 +148,49 @@ class JoinSide:
         if delta.old is None:
             if not keep.any():
                 return table, table
-            kept_rows = true_indices(keep)
+            rows_to_store = true_indices(keep)
             delta, known_hashes = (
-                delta.take(kept_rows),
-                {on: row_hashes[kept_rows] for on, row_hashes in known_hashes.items()},
+                delta.take(rows_to_store),
+                {on: row_hashes[rows_to_store] for on, row_hashes in known_hashes.items()},
             )
             return table.split_and_update(self.encode_rows(delta.fixed, delta.new), None, known_hashes, stored_rows)
         return table.split_and_update(self.encode_rows(delta.fixed, new), ~keep, known_hashes)
 
     def known_stored_rows(self, table: StateTable, delta: Delta) -> RowLookup | None:
-        """What the table has of rows that change, where that is known without a look: nobody had heard of them. Of rows
-        that are gone one may hear again."""
+        """The stored rows of the changed rows, if they are known without a lookup: none, if all were absent. If
+        permanently hidden rows are stored, a row that was absent may be stored nevertheless. None: not known."""
         return table.no_rows() if delta.old is None and not self.layout.includes_permanently_hidden else None
 
     def has_final_matches(self, fixed: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Bools:
-        """Of each row, whether no row of the other side that it can meet is open: none can come, all are final."""
+        """Whether all rows of the other side that a row can match are sealed: none can come, and all are final."""
         return self.match_seals.is_sealed(fixed, count, horizons)
 
     def rows_with_final_matches(self, table: StateTable, advance: HorizonAdvance) -> RowLookup:
-        """Remembered rows that the horizons meet for the last time in this frame."""
+        """The stored rows whose matches this advance makes final."""
         return self.match_seals.find_sealed_rows(table, advance)
 
     def expire_rows(self, table: StateTable, advance: HorizonAdvance) -> StateTable:
-        """Without the rows that the horizons meet for the last time in this frame."""
+        """The table without the rows whose matches this advance makes final."""
         if self.match_seals.is_finished(advance.after):
             return StateTable(self.table_schema)
         return self.remove_rows(table, self.rows_with_final_matches(table, advance)) if advance.has_moved else table
 
     def remove_rows(self, table: StateTable, lookup: RowLookup) -> StateTable:
-        """Without these of its rows."""
+        """The table without these rows."""
         return table.without_rows(lookup)
 
-    # ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── finding rows ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def decode_rows(self, lookup: RowLookup) -> JoinRows:
-        """Remembered rows, as they were found."""
+        """Stored rows, in the order of the lookup."""
         return JoinRows(decode_fixed(self.layout, lookup), decode_knowledge(self.layout, lookup))
 
     def join_key(self, columns: Mapping[str, ValueColumn]) -> list[ValueColumn]:
-        """What a row of this side asks for: its columns that are equated."""
+        """The join key columns of rows of this side."""
         return [columns[c] for c in self.on]
 
     def key_hashes(self, columns: Mapping[str, ValueColumn], count: int) -> Array | None:
-        """The hashes of what is equated, which are the same on both sides; None if they are of no use."""
+        """The hashes of the join keys, which are the same on both sides; None if they cannot be used."""
         key = self.join_key(columns)
         if not key or any(c.valid is not None for c in key) or len(set(self.on)) < len(self.on):
             return None
@@ -201,8 +204,8 @@ class JoinSide:
         ordered: bool = True,
         key_hashes: Array | None = None,
     ) -> tuple[Indices, JoinRows]:
-        """Rows of this side whose columns `on` equal those of the other side's rows: numbers of the latter, each with a
-        row. `asked` are the other side's columns, of which there are `count` rows."""
+        """The rows of this side that have the join keys of the other side's rows: the numbers of the latter, each with
+        a matching row. `other_key` has the other side's key columns, of `count` rows."""
         row_numbers, lookup = self.match_lookup(table, other_key, count, ordered, key_hashes)
         return row_numbers, self.decode_rows(lookup)
 
@@ -214,9 +217,9 @@ class JoinSide:
         ordered: bool = True,
         key_hashes: Array | None = None,
     ) -> tuple[Indices, RowLookup]:
-        """The same, as the table has them."""
+        """The same as `match_rows`, with the rows as they are stored."""
         if self.on:
-            # A column may be equated to several: the index has it once, and the rest are compared.
+            # A column may be equated to several columns: the index has it once, and the others are compared.
             key_hashes = key_hashes if len(self.index) == len(self.on) else None
             first_positions = {stored_column(c): n for n, c in reversed(list(enumerate(self.on)))}
             row_numbers, lookup = table.match(
@@ -237,7 +240,8 @@ class JoinSide:
 
 
 class JoinSides:
-    """Both sides of a join, and when their rows match beyond what is equated. `moving`: what is equated evolves."""
+    """Both sides of a join, and the join condition beside the equalities. `has_evolving_keys`: a join key column
+    evolves."""
 
     def __init__(self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation) -> None:
         self.rel = rel
@@ -247,15 +251,15 @@ class JoinSides:
         self.left = JoinSide("left", left, tuple(a for a, _ in rel.on), right, ties, read_columns)
         self.right = JoinSide("right", right, tuple(b for _, b in rel.on), left, ties, read_columns)
         self.table_sources = {str(side.name): side.table_source for side in (self.left, self.right)}
-        """Of the rows of a join that remembers either side under its name."""
+        """For joins that store each side in a table with the side's name."""
         fixed = (left.layout.fixed, right.layout.fixed)
         self.has_evolving_keys = any(a not in fixed[0] or b not in fixed[1] for a, b in rel.on)
-        once = len(set(self.left.on)) == len(set(self.right.on)) == len(rel.on)
+        is_one_to_one = len(set(self.left.on)) == len(set(self.right.on)) == len(rel.on)
         on_keys = all(a in self.left.key and b in self.right.key for a, b in rel.on)
-        self.has_extra_conditions = rel.when is not None or not on_keys or not once
+        self.has_extra_conditions = rel.when is not None or not on_keys or not is_one_to_one
         self.column_sides = self._assign_columns(output)
-        """Of each column of a pair the side that it is from. One that is equated under one name is the key's wherever
-        it is part of one."""
+        """The side that each output column comes from. If both sides have a column of that name, it is the right side
+        for a right join or if the column is part of the right key only; else the left side."""
         self.pair_layout = self._make_pair_layout()
         bottoms = {**right.bottoms, **left.bottoms}
         self.condition = None if rel.when is None else compile_expression(rel.when, self.pair_layout, bottoms)
@@ -270,7 +274,7 @@ class JoinSides:
         return column_sides
 
     def _make_pair_layout(self) -> Layout:
-        """Of all columns of both; of two by one name the left side's."""
+        """The layout of all columns of both sides; if both have a column of the same name, the left side's."""
         left, right = self.left.layout, self.right.layout
         fixed, evolving = dict(left.fixed), dict(left.evolving)
         fixed |= {c: t for c, t in right.fixed.items() if c not in left.types}
@@ -281,13 +285,13 @@ class JoinSides:
         return self.right if side is self.left else self.left
 
     def columns_equated_twice(self, side: JoinSide) -> list[tuple[str, str]]:
-        """Columns of a side that are equated to one and the same of the other: a row in which they differ has no
-        match."""
+        """Pairs of columns of a side that are equated to the same column of the other side. A row in which they differ
+        has no match."""
         pairs = zip(side.on, self.other(side).on, strict=True)
         return [(a, c) for (a, b), (c, d) in combinations(pairs, 2) if b == d]
 
     def output_layout(self, key: tuple[str, ...], certain: bool, includes_hidden: bool) -> Layout:
-        """Of the pairs, if what is fixed in a side is fixed in them."""
+        """The layout of pairs in which every fixed column of a side is fixed."""
         fixed = {c: s.layout.fixed[c] for c, s in self.column_sides.items() if c in s.layout.fixed}
         evolving: dict[str, EvolvingColumnLayout] = {
             c: s.layout.evolving[c] for c, s in self.column_sides.items() if c not in fixed
@@ -295,7 +299,7 @@ class JoinSides:
         return Layout(key, fixed, evolving, certain, includes_hidden)
 
     def evaluate_condition(self, left: JoinRows, right: JoinRows) -> MaskCodes | None:
-        """Whether `when` holds of pairs, NULL being false; None if there is none."""
+        """Masks that say whether the join condition holds for pairs (NULL is false); None if there is no condition."""
         if self.condition is None:
             return None
         fixed = self._merge_sides(self.pair_layout.fixed, left.fixed, right.fixed)
@@ -315,11 +319,11 @@ class JoinSides:
     def pair_fixed_columns(
         self, layout: Layout, left: Mapping[str, ValueColumn], right: Mapping[str, ValueColumn]
     ) -> Mapping[str, ValueColumn]:
-        """The fixed columns of pairs."""
+        """The fixed output columns of pairs."""
         return MultiSourceColumns({c: left if self.column_sides[c] is self.left else right for c in layout.fixed})
 
     def pair_evolving_columns(
         self, layout: Layout, left: Mapping[str, KnowledgeColumn], right: Mapping[str, KnowledgeColumn]
     ) -> MultiSourceColumns[KnowledgeColumn]:
-        """Their evolving ones."""
+        """The evolving output columns of pairs."""
         return MultiSourceColumns({c: left if self.column_sides[c] is self.left else right for c in layout.evolving})

@@ -1,6 +1,7 @@
-"""Joins of two relations on the keys of both: a row for each key that either has heard of, found in both by that key.
+"""Joins of two relations on the keys of both: one row for each key that is present on either side.
 
-Of two total relations the default row stands in for the one nobody has heard of; in a FULL JOIN of others, NULLs.
+A row that is absent on one side is replaced by that side's default row if the side is total (both sides, or one side of
+a FULL JOIN), else by NULLs.
 """
 
 from abc import abstractmethod
@@ -41,16 +42,16 @@ KeyColumns = Sequence[ValueColumn]
 
 
 class KeyedJoin(Transform):
-    """Keys are those of the left side."""
+    """Common part of both joins. In all methods, keys have the columns of the left side's key."""
 
     def __init__(self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation) -> None:
         self.sides = sides = JoinSides(rel, left, right, output)
         self.both_sides = (sides.left, sides.right)
         equated = dict(reversed(rel.on))
         self.right_key_names = {c: equated[c] for c in sides.left.key}
-        """By the left side's key, what a right row has in its place."""
+        """From the left side's key columns to those of the right side."""
         self.left_key_names = {b: a for a, b in rel.on if a in self.right_key_names}
-        """By the right side's key, what it is for a key of the left."""
+        """From the right side's key columns to those of the left side."""
         self.optional_kinds = {side.name: optional_kinds(side.layout) for side in self.both_sides}
         self.absent_row_seals: dict[str, list[JoinSeals]] = {
             side.name: self._absent_row_seals(side) for side in self.both_sides
@@ -59,31 +60,33 @@ class KeyedJoin(Transform):
             side.name: JoinSeals(Seals(row_and_match_seals(side), side.source.type.heading.columns), "done")
             for side in self.both_sides
         }
-        """When a row and all that it meets are final."""
+        """When a row and its match are final."""
         self.table_schemas = {side.name: self._table_schema(side) for side in self.both_sides}
         self.table_sources = sides.table_sources
         self.layout = self._layout(output)
 
     @abstractmethod
     def _absent_row_seals(self, side: JoinSide) -> list[JoinSeals]:
-        """When what is known of the other side's rows that nobody has heard of changes, in the terms of this one's."""
+        """When the knowledge of absent rows of the other side changes, in terms of this side's columns."""
 
     @abstractmethod
     def _layout(self, output: OutputRelation) -> Layout: ...
 
     @abstractmethod
     def _join_rows(self, key: KeyColumns, rows: Sequence[JoinRows], horizons: Horizons) -> JoinRows:
-        """The rows of some keys, of which each side has found its own."""
+        """The output rows of these keys; `rows` are the rows of each side."""
 
     def _table_schema(self, side: JoinSide) -> TableSchema:
-        ends = (*self.absent_row_seals[side.name], self.expiry_seals[side.name])
-        orders = tuple(order for e in ends for order in e.tick_columns.values())
+        seals = (*self.absent_row_seals[side.name], self.expiry_seals[side.name])
+        tick_columns = tuple(column for s in seals for column in s.tick_columns.values())
         columns = {c: t for c, t in side.table_schema.columns.items() if c not in side.table_schema.tick_indexes}
-        return TableSchema(side.table_schema.key, {**columns, **{order: pa.int64() for order in orders}}, (), orders)
+        return TableSchema(
+            side.table_schema.key, {**columns, **dict.fromkeys(tick_columns, pa.int64())}, (), tick_columns
+        )
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
-        ends = (e for which in self.table_schemas for e in (*self.absent_row_seals[which], self.expiry_seals[which]))
-        return any(e.can_seal_rows(advance) for e in ends)
+        seals = (s for name in self.table_schemas for s in (*self.absent_row_seals[name], self.expiry_seals[name]))
+        return any(s.can_seal_rows(advance) for s in seals)
 
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         deltas = [(side, delta) for side, delta in zip(self.both_sides, inputs, strict=True) if delta is not None]
@@ -93,8 +96,8 @@ class KeyedJoin(Transform):
         keys = [(self._left_key(side, delta.fixed), len(delta)) for side, delta in deltas]
         if advance.has_moved:
             for side in self.both_sides:
-                for ends in self.absent_row_seals[side.name]:
-                    sealed = ends.find_sealed_rows(tables[side.name], advance)
+                for seals in self.absent_row_seals[side.name]:
+                    sealed = seals.find_sealed_rows(tables[side.name], advance)
                     if len(sealed):
                         keys.append((self._left_key(side, side.decode_rows(sealed).fixed), len(sealed)))
         return self._expire(tables, advance), self._output_delta(keys, state, tables, advance) if keys else None
@@ -117,7 +120,7 @@ class KeyedJoin(Transform):
         return find_by_key(state[side.name], [named[c] for c in side.key], count)
 
     def _name_key_columns(self, side: JoinSide, key: KeyColumns) -> dict[str, ValueColumn]:
-        """A key by the side's names."""
+        """The key columns by the names that the side has for them."""
         named = dict(zip(self.right_key_names, key, strict=True))
         return {b: named[a] for b, a in self.left_key_names.items()} if side is self.sides.right else named
 
@@ -125,7 +128,7 @@ class KeyedJoin(Transform):
         return [fixed[b if side is self.sides.right else a] for a, b in self.right_key_names.items()]
 
     def _fixed_columns(self, key: KeyColumns, rows: Sequence[JoinRows]) -> Mapping[str, ValueColumn]:
-        """What is fixed follows from the key: it is the same whether a row is heard of, or not yet, or no more."""
+        """The fixed columns follow from the key: they are the same whether a row is present or absent."""
         left, right = (self._name_key_columns(side, key) for side in self.both_sides)
         sources: dict[str, Mapping[str, ValueColumn]] = {}
         for name in self.layout.fixed:
@@ -141,30 +144,31 @@ class KeyedJoin(Transform):
         mask = delta.new.mask
         keep = masks.is_present(mask) if side.layout.includes_permanently_hidden else masks.can_be_shown(mask)
         rows = side.encode_rows(delta.fixed, delta.new)
-        for ends in (*self.absent_row_seals[side.name], self.expiry_seals[side.name]):
-            rows |= ends.ticks(delta.fixed, len(delta))
+        for seals in (*self.absent_row_seals[side.name], self.expiry_seals[side.name]):
+            rows |= seals.ticks(delta.fixed, len(delta))
         return table.with_rows(rows, None if keep.all() else ~keep)
 
     def _expire(self, tables: State, advance: HorizonAdvance) -> State:
-        if all(self.expiry_seals[which].is_finished(advance.after) for which in tables):
+        if all(self.expiry_seals[name].is_finished(advance.after) for name in tables):
             return {name: StateTable(schema) for name, schema in self.table_schemas.items()}
         if not advance.has_moved:
             return tables
         for side in self.both_sides:
             sealed = self.expiry_seals[side.name].find_sealed_rows(tables[side.name], advance)
             if len(sealed):
-                # The rows of both sides go together: one alone would be taken for all that was heard of.
+                # Removes the rows of both sides together: else the row of one side would be taken for absent.
                 key = self._left_key(side, side.decode_rows(sealed).fixed)
                 lookups = {other.name: self._find_rows(other, tables, key, len(sealed)) for other in self.both_sides}
                 tables = {
-                    w: tables[w].without_rows(f.take(np.flatnonzero(f.run_numbers >= 0))) for w, f in lookups.items()
+                    name: tables[name].without_rows(lookup.take(np.flatnonzero(lookup.run_numbers >= 0)))
+                    for name, lookup in lookups.items()
                 }
         return tables
 
 
 class TotalKeyedJoin(KeyedJoin):
-    """Every group that either side has heard of. One whose key has a NULL joins nothing, but is there if its side is
-    preserved: with NULLs, or in a FULL JOIN with what the other side has under that key."""
+    """Join of two total relations. A row whose key has a NULL matches nothing, but is output if its side is preserved:
+    with NULLs, or in a FULL JOIN with the other side's row of the same key."""
 
     def __init__(self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation) -> None:
         preserved = {"left": left, "right": right}.get(rel.kind)
@@ -176,8 +180,8 @@ class TotalKeyedJoin(KeyedJoin):
 
     def _absent_row_seals(self, side: JoinSide) -> list[JoinSeals]:
         other = self.sides.other(side)
-        asking = self.left_key_names if other is self.sides.right else self.right_key_names
-        return default_row_seals(other, asking, side.source.type.columns)
+        lookup_columns = self.left_key_names if other is self.sides.right else self.right_key_names
+        return default_row_seals(other, lookup_columns, side.source.type.columns)
 
     def _layout(self, output: OutputRelation) -> Layout:
         layout = self.sides.output_layout(output.type.heading.key, False, output.includes_permanently_hidden)
@@ -206,8 +210,9 @@ class TotalKeyedJoin(KeyedJoin):
     def _join_with_defaults(
         self, key: KeyColumns, rows: Sequence[JoinRows], present: Bools, horizons: Horizons
     ) -> JoinRows:
-        """Rows of both sides, with default rows where nobody has heard of one."""
-        masks_, steps, columns = [], [], []
+        """The output rows of these keys, with default rows for absent rows. Output rows that are not `present` are
+        absent."""
+        side_masks, steps, columns = [], [], []
         nulls = _has_null(key)
         rows = [
             with_defaults(s, r, self._name_key_columns(s, key), None, horizons)
@@ -215,19 +220,19 @@ class TotalKeyedJoin(KeyedJoin):
         ]
         for side, side_rows in zip(self.both_sides, rows, strict=True):
             knowledge = side_rows.knowledge
-            mask, count, side_columns = knowledge.mask, knowledge.steps, knowledge.columns
+            mask, side_steps, side_columns = knowledge.mask, knowledge.steps, knowledge.columns
             if self.can_lack_match and side.name != self.sides.rel.kind:
                 has_no_row = np.zeros(len(present), bool) if nulls is None else nulls
-                mask, count = np.where(has_no_row, np.uint8(masks.F), mask), np.where(has_no_row, 0, count)
+                mask, side_steps = np.where(has_no_row, np.uint8(masks.F), mask), np.where(has_no_row, 0, side_steps)
                 presence = np.where(has_no_row, MISSING, CERTAIN)
                 kinds, bottoms = self.optional_kinds[side.name], side.source.bottoms
                 side_columns = OptionalColumns(
                     OptionalRows(kinds, bottoms, presence, ~has_no_row, side_rows.fixed, side_columns, {})
                 )
-            masks_.append(mask)
-            steps.append(count)
+            side_masks.append(mask)
+            steps.append(side_steps)
             columns.append(side_columns)
-        mask = masks.any_of(masks_[0], masks_[1])
+        mask = masks.any_of(side_masks[0], side_masks[1])
         joined_columns = self.sides.pair_evolving_columns(self.layout, columns[0], columns[1])
         knowledge = RowKnowledge(joined_columns, np.where(present, mask, np.uint8(masks.ABSENT)), steps[0] + steps[1])
         return JoinRows(self._fixed_columns(key, rows), knowledge)
@@ -237,11 +242,11 @@ class TotalKeyedJoin(KeyedJoin):
         nulls = _has_null(key)
         if nulls is None or not self.can_lack_match:
             return columns
-        plain = dict(columns)
+        nulled = dict(columns)
         for name, side in self.sides.column_sides.items():
-            if side.name != self.sides.rel.kind and name in plain and name not in self.layout.key:
-                plain[name] = ValueColumn(plain[name].data, plain[name].is_valid() & ~nulls)
-        return plain
+            if side.name != self.sides.rel.kind and name in nulled and name not in self.layout.key:
+                nulled[name] = ValueColumn(nulled[name].data, nulled[name].is_valid() & ~nulls)
+        return nulled
 
     def default_rows(self, key: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Delta:
         left_key = [key[a] if a in key else key[b] for a, b in self.right_key_names.items()]
@@ -258,40 +263,40 @@ class TotalKeyedJoin(KeyedJoin):
         for side in self.both_sides:
             transform = side.source.transform
             assert transform is not None, "a stream is never total"
-            for parts in transform.default_seals(side.source.type.seals):
-                named = {stream: seal.rename(self._output_key_names(side)) for stream, seal in parts.items()}
+            for side_seals in transform.default_seals(side.source.type.seals):
+                named = {stream: seal.rename(self._output_key_names(side)) for stream, seal in side_seals.items()}
                 if named not in renamed_seals:
                     renamed_seals.append(named)
         return renamed_seals
 
     def _output_key_names(self, side: JoinSide) -> dict[str, str]:
-        """The key of the join, by a side's names."""
+        """From a side's key columns to those of the output."""
         key = self.layout.key
-        of_left = {a: a if a in key else b for a, b in self.right_key_names.items()}
-        return {b: of_left[a] for b, a in self.left_key_names.items()} if side is self.sides.right else of_left
+        left_names = {a: a if a in key else b for a, b in self.right_key_names.items()}
+        return {b: left_names[a] for b, a in self.left_key_names.items()} if side is self.sides.right else left_names
 
 
 class FullKeyedJoin(KeyedJoin):
-    """Both sides have the same key, under the same names: a row of either, or both in one. A side that is total has its
-    default row where nobody has heard of another, but joins nothing by NULL."""
+    """FULL JOIN of two relations with the same key columns: a row of either side, or the rows of both in one. A total
+    side has default rows in place of absent ones, except for keys with NULL, which match nothing."""
 
     def __init__(self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation) -> None:
         on_keys = {a for a, _ in rel.on} == set(left.layout.key) and {b for _, b in rel.on} == set(right.layout.key)
-        once = len(rel.on) == len(left.layout.key)
-        if rel.when is not None or not (on_keys and once) or set(left.layout.key) != set(right.layout.key):
+        is_one_to_one = len(rel.on) == len(left.layout.key)
+        if rel.when is not None or not (on_keys and is_one_to_one) or set(left.layout.key) != set(right.layout.key):
             raise UnsupportedJoinError(rel, "rows of the FULL JOIN that have no match would share a key with others")
         super().__init__(rel, left, right, output)
 
     def _absent_row_seals(self, side: JoinSide) -> list[JoinSeals]:
-        """When no row of the other side can come, or its default rows change."""
+        """When no more rows of the other side can come, or its default rows change."""
         other = self.sides.other(side)
         if other.total:
-            asking = self.left_key_names if other is self.sides.right else self.right_key_names
-            return default_row_seals(other, asking, side.source.type.columns)
+            lookup_columns = self.left_key_names if other is self.sides.right else self.right_key_names
+            return default_row_seals(other, lookup_columns, side.source.type.columns)
         return [JoinSeals(self._key_seals(other), "comes")]
 
     def _key_seals(self, side: JoinSide) -> Seals:
-        """A side's seals, in the terms of the key."""
+        """A side's seals, in terms of the key."""
         ties = self.sides.ties
         seals = {s: ties.express_seal(seal, side.key) for s, seal in side.source.type.seals.items()}
         return Seals(seals, side.source.type.heading.columns)
@@ -339,7 +344,7 @@ class FullKeyedJoin(KeyedJoin):
 
 
 def _has_null(key: KeyColumns) -> Bools | None:
-    """Keys with a NULL in them; None if there are none."""
+    """The keys that contain NULL; None if there are none."""
     has_null: Bools | None = None
     for column in key:
         if column.valid is not None:

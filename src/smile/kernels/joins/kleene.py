@@ -1,6 +1,7 @@
-"""Masks of many rows in three-valued logic: bits say which of true (1), false (2) and NULL (4) are possible.
+"""Three-valued (Kleene) logic on columns of masks, and counters of matches.
 
-Matches are counted by what is known of each, so that whether there is one follows from sums, however many there are.
+The bits of a mask say which of true (1), false (2) and NULL (4) are possible. Each match adds to a few counters, by
+what is known of it; whether there is a match follows from the counters alone, however many matches there are.
 """
 
 from typing import Any, Final, Literal
@@ -19,26 +20,27 @@ TRUE: Final = 1
 FALSE: Final = 2
 NULL: Final = 4
 
+# The counters, by number.
 SURE: Final = 0
-"""Matches that stay,"""
+"""Matches that are certain."""
 CAN: Final = 1
-"""that may be there in the end,"""
+"""Matches that are possible."""
 NOW: Final = 2
-"""that are there now;"""
+"""Current matches."""
 MUST: Final = 3
-"""whose absence is excluded, though they may be NULL,"""
+"""Matches that cannot be false, but may be NULL."""
 CAN_NULL: Final = 4
-"""that may be NULL,"""
+"""Matches that may be NULL."""
 NOW_NULL: Final = 5
-"""and that are."""
+"""Matches that are NULL now."""
 
 COUNTERS_PLAIN: Final = 3
 COUNTERS_NULL_AWARE: Final = 6
-"""How many counters there are where NULL is false, and where it is told apart."""
+"""The number of counters where NULL counts as false, and where it is distinguished from false."""
 
 
 def masks_from_codes(codes: MaskCodes) -> MaskColumn:
-    """Masks of rows, which are never NULL."""
+    """The codes of row masks as truth values, which are never NULL."""
     return MaskColumn(codes & np.uint8(TRUE | FALSE), np.where(masks.is_shown(codes), np.uint8(TRUE), np.uint8(FALSE)))
 
 
@@ -60,13 +62,13 @@ def _swap_truths(bits: Array) -> Array:
 
 
 def as_filter(truths: MaskColumn) -> MaskCodes:
-    """As a restriction sees it: NULL is false."""
+    """The row masks of a filter with this condition: NULL counts as false."""
     possible = truths.possible
     return masks.pack_codes((possible & TRUE) != 0, (possible & (FALSE | NULL)) != 0, truths.now == TRUE)
 
 
 def compare_columns(name: Literal["=", "<="], a: KnowledgeColumn, b: KnowledgeColumn, data: DataType) -> MaskColumn:
-    """With NULL for NULL. Where one of them evolves, row by row."""
+    """Compares two columns; NULL if an operand is NULL. Goes row by row if one of the columns evolves."""
     if isinstance(a, ValueColumn) and isinstance(b, ValueColumn):
         holds = a.same(b) if name == "=" else a.data <= b.data
         truth_bits = np.where(a.is_valid() & b.is_valid(), np.where(holds, TRUE, FALSE), NULL).astype(np.uint8)
@@ -89,29 +91,30 @@ def _holds(name: str, a: Any, b: Any) -> bool | None:
 
 
 def counter_increments(codes: MaskCodes) -> Array:
-    """Of rows or pairs what each adds to the counters; nothing where nobody has heard of it."""
+    """What each row or pair adds to the counters; absent ones add nothing."""
     return np.stack(
         [masks.is_permanently_shown(codes), masks.can_be_shown(codes), masks.is_shown(codes)], axis=1
     ).astype(np.int64)
 
 
 def null_aware_increments(truths: MaskColumn, present: Bools) -> Array:
+    """What each pair adds to the counters where NULL is distinguished from false."""
     possible, now = truths.possible, truths.now
-    parts = (
+    flags = (
         possible == TRUE, possible & TRUE != 0, now == TRUE,
         possible & FALSE == 0, possible & NULL != 0, now == NULL,
     )  # fmt: skip
-    return np.stack([p & present for p in parts], axis=1).astype(np.int64)
+    return np.stack([f & present for f in flags], axis=1).astype(np.int64)
 
 
 def has_match(counts: Array, can_gain_match: Bools) -> MaskColumn:
-    """Whether there is a match; `more`: one nobody has heard of may come."""
-    aware = counts.shape[1] == COUNTERS_NULL_AWARE
+    """Whether there is a match; `can_gain_match`: an absent row may still come and match."""
+    null_aware = counts.shape[1] == COUNTERS_NULL_AWARE
     is_positive = counts > 0
-    can, must = is_positive[:, CAN] | can_gain_match, is_positive[:, MUST if aware else SURE]
-    possible = np.where(can, TRUE, 0) | np.where(must, 0, FALSE)
+    can_be_true, cannot_be_false = is_positive[:, CAN] | can_gain_match, is_positive[:, MUST if null_aware else SURE]
+    possible = np.where(can_be_true, TRUE, 0) | np.where(cannot_be_false, 0, FALSE)
     now = np.where(is_positive[:, NOW], TRUE, FALSE)
-    if aware:
+    if null_aware:
         possible |= np.where((is_positive[:, CAN_NULL] | can_gain_match) & ~is_positive[:, SURE], NULL, 0)
         now = np.where(~is_positive[:, NOW] & is_positive[:, NOW_NULL], NULL, now)
     return MaskColumn(possible.astype(np.uint8), now.astype(np.uint8))

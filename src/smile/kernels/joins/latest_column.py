@@ -1,4 +1,4 @@
-"""The latest of rows as a column: of each row that asks, what is shown now and the bound that a settled row is."""
+"""The output columns of ASOF JOIN: the latest match of each left row, with the latest settled match as a bound."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +20,9 @@ Columns = Mapping[str, KnowledgeColumn]
 
 @dataclass(frozen=True)
 class LatestMatches:
-    """For each row that asks the numbers of other rows, -1 for none: the last that is shown, the last that stays and
-    whose value is settled, the last that may be there at all. `tick` and `source` are of the other rows."""
+    """For each left row the numbers of right rows, -1 for none: the latest match that is shown, the latest that is
+    permanently shown with a final value, and the latest that can be shown. `tick` and `source` are of the right
+    rows."""
 
     shown: Indices
     settled: Indices
@@ -31,6 +32,7 @@ class LatestMatches:
 
 
 def latest_kind(column: ColumnType) -> ColumnKind:
+    """The kind of the output column."""
     if column.data.name == "relation":
         return "object"
     return "latest" if column.domain == "latest" else "mask" if column.data == BOOL else "range"
@@ -39,11 +41,12 @@ def latest_kind(column: ColumnType) -> ColumnKind:
 def latest_column(
     latest: LatestMatches, column: KnowledgeColumn, sealed: Bools, evolving: EvolvingColumnLayout, bottom: CellKnowledge
 ) -> KnowledgeColumn:
-    """`column` is of the other rows. What may be replaced is known by its domain alone where its type says range."""
+    """The output column; `column` is that of the right rows. `sealed`: no more matches can come. In a column of kind
+    "range", a value that may be replaced has the bounds of the column's domain."""
     if evolving.kind == "object":
         return _nested_column(latest, column, sealed, evolving, bottom)
-    plain = k.current_values(column)
-    now, value = _take_or_null(plain, latest.shown), _take_or_null(plain, latest.settled)
+    current = k.current_values(column)
+    now, value = _take_or_null(current, latest.shown), _take_or_null(current, latest.settled)
     sealed = sealed & (latest.settled == latest.present)
     if evolving.kind == "latest":
         tick, source = (
@@ -54,14 +57,14 @@ def latest_column(
     if evolving.kind == "mask":
         bits = np.where(now.is_valid(), np.where(now.data, 1, 2), 4).astype(np.uint8)
         return MaskColumn(np.where(sealed, bits, np.uint8(7)), bits)
-    around = to_range(bottom)
-    lo, hi = (v.constant(end, evolving.data, len(now)) for end in (around.lo, around.hi))
+    domain = to_range(bottom)
+    lo, hi = (v.constant(end, evolving.data, len(now)) for end in (domain.lo, domain.hi))
     nulls = np.where(sealed, np.where(value.is_valid(), 0, 2), 1).astype(np.uint8)
     return RangeColumn(now, v.where(sealed, value, lo), v.where(sealed, value, hi), nulls)
 
 
 def _take_or_null(values: ValueColumn, indices: Indices) -> ValueColumn:
-    """NULL where there is none."""
+    """The values at these indices; NULL where the index is -1."""
     if not len(values):
         return v.nulls_like(values, len(indices))
     is_present = indices >= 0
@@ -72,7 +75,7 @@ def _take_or_null(values: ValueColumn, indices: Indices) -> ValueColumn:
 def _nested_column(
     latest: LatestMatches, column: KnowledgeColumn, sealed: Bools, evolving: EvolvingColumnLayout, bottom: CellKnowledge
 ) -> KnowledgeColumn:
-    """A nested relation, row by row."""
+    """The output column of a nested relation, row by row."""
     points = []
     for i, last in enumerate(latest.settled):
         shown = latest.shown[i]

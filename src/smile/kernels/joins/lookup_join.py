@@ -1,7 +1,7 @@
-"""Joins on the other side's whole key: each row of one side is there once, with the one row that it asks for, or none.
+"""Joins on the whole key of one side, the build side: each probe row is output once, with its one match or none.
 
-Where the other side is total the default row stands in for one nobody has heard of. Else a row of a side that is
-preserved has NULLs for as long as none has come, and for good once none can.
+If the build side is total, its default row replaces an absent row. Else a preserved probe row has NULLs while its match
+is absent, which are final once no match can come.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,8 @@ from smile.state.table import StateTable
 
 
 class LookupJoin(Transform):
-    """`own` are the rows that ask, by their columns `asking`, for the key of a row of the `other` side."""
+    """`lookup_columns` maps the key columns of the build side to the probe columns that they are equated to;
+    `extra_equalities` are all other equalities."""
 
     def __init__(
         self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation, probe: SideName
@@ -52,7 +53,7 @@ class LookupJoin(Transform):
             (a, b) for a, b in zip(self.probe.on, self.build.on, strict=True) if self.lookup_columns.get(b) != a
         ]
         self.always_matches = self.total and not sides.has_extra_conditions and not self.extra_equalities
-        """Whether there always is a match, unless NULL is asked for."""
+        """Whether every probe row has a match, unless its lookup key contains NULL."""
         types = self.probe.source.type.columns
         self.nullable = self.preserved and (
             not self.always_matches or any(types[a].nullable for a in self.lookup_columns.values())
@@ -66,23 +67,23 @@ class LookupJoin(Transform):
         self.expiry_seals = JoinSeals(
             Seals(row_and_match_seals(self.build), self.build.source.type.heading.columns), "done"
         )
-        """When rows of the other side are final, and no row that asks for them can come or change."""
+        """When a build row is final, and no probe row that it matches can come or change."""
         self.table_schemas = {self.probe.name: self._probe_table_schema(), self.build.name: self._build_table_schema()}
         self.table_sources = sides.table_sources
 
     def _assign_columns(self) -> dict[str, JoinSide]:
-        """What is equated under one name is the asking row's."""
+        """The side of each output column. A join key column with the same name on both sides is the probe row's."""
         shared = {c for c in self.probe.on if c in self.build.on and c in self.probe.layout.types}
         return {c: self.probe if c in shared else side for c, side in self.sides.column_sides.items()}
 
     def _layout(self, output: OutputRelation) -> Layout:
         fixed, evolving = {}, dict[str, EvolvingColumnLayout]()
         for name, side in self.column_sides.items():
-            is_other = side is self.build
-            if name in side.layout.fixed and not (is_other and self.preserved and not self.always_matches):
+            is_build = side is self.build
+            if name in side.layout.fixed and not (is_build and self.preserved and not self.always_matches):
                 fixed[name] = side.layout.fixed[name]
             else:
-                evolving[name] = self.optional_kinds[name] if is_other and self.nullable else side.layout.evolving[name]
+                evolving[name] = self.optional_kinds[name] if is_build and self.nullable else side.layout.evolving[name]
         certain = self.probe.layout.certain and (
             self.preserved or (self.always_matches and self.sides.condition is None)
         )
@@ -90,24 +91,25 @@ class LookupJoin(Transform):
 
     def _probe_table_schema(self) -> TableSchema:
         schema = self.probe.table_schema
-        ticks = {order: pa.int64() for ends in self.absent_row_seals for order in ends.tick_columns.values()}
+        ticks = {column: pa.int64() for seals in self.absent_row_seals for column in seals.tick_columns.values()}
         self.probe_index = tuple(stored_column(a) for a in self.lookup_columns.values())
-        orders = tuple(dict.fromkeys([*schema.tick_indexes, *ticks]))
+        tick_columns = tuple(dict.fromkeys([*schema.tick_indexes, *ticks]))
         return TableSchema(
-            schema.key, {**schema.columns, **ticks}, (self.probe_index,) if self.probe_index else (), orders
+            schema.key, {**schema.columns, **ticks}, (self.probe_index,) if self.probe_index else (), tick_columns
         )
 
     def _build_table_schema(self) -> TableSchema:
-        schema, orders = self.build.table_schema, tuple(self.expiry_seals.tick_columns.values())
+        schema, tick_columns = self.build.table_schema, tuple(self.expiry_seals.tick_columns.values())
         columns = {c: t for c, t in schema.columns.items() if c not in schema.tick_indexes}
-        return TableSchema(schema.key, {**columns, **{order: pa.int64() for order in orders}}, (), orders)
+        return TableSchema(schema.key, {**columns, **dict.fromkeys(tick_columns, pa.int64())}, (), tick_columns)
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
         return any(
-            ends.can_seal_rows(advance) for ends in (*self.absent_row_seals, self.probe.match_seals, self.expiry_seals)
+            seals.can_seal_rows(advance)
+            for seals in (*self.absent_row_seals, self.probe.match_seals, self.expiry_seals)
         )
 
-    # ── a frame ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── processing a batch ──────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         probe_delta, build_delta = inputs if self.probe is self.sides.left else inputs[::-1]
@@ -122,41 +124,29 @@ class LookupJoin(Transform):
         if advance.has_moved:
             parts += self._horizons_advanced(unchanged_probe, build_table, build_delta, advance)
         parts = [p for p in parts if len(p)]
-        output = (
-            drop_unchanged_rows(concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden)
-            if parts
-            else None
-        )
+        output = None
+        if parts:
+            output = drop_unchanged_rows(concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden)
         return self._expire(probe_table, build_table, advance), output
 
     def _probe_rows_changed(
         self, probe_delta: Delta, old_build: StateTable, new_build: StateTable, advance: HorizonAdvance
     ) -> Delta:
-        """Rows that ask, and changed themselves."""
-        usable = self._valid_keys(probe_delta.fixed)
+        """The output of probe rows that changed."""
+        valid_keys = self._valid_keys(probe_delta.fixed)
         lookup_key = [probe_delta.fixed[a] for a in self.lookup_columns.values()]
-        new = self._join_rows(
-            probe_delta.fixed,
-            probe_delta.new,
-            self._find_build_rows(new_build, lookup_key, usable, len(probe_delta)),
-            usable,
-            advance.after,
-        )
+        build = self._find_build_rows(new_build, lookup_key, valid_keys, len(probe_delta))
+        new = self._join_rows(probe_delta.fixed, probe_delta.new, build, valid_keys, advance.after)
         if probe_delta.old is None:
             return Delta(new[0], None, new[1])
-        old = self._join_rows(
-            probe_delta.fixed,
-            probe_delta.old,
-            self._find_build_rows(old_build, lookup_key, usable, len(probe_delta)),
-            usable,
-            advance.before,
-        )
+        build = self._find_build_rows(old_build, lookup_key, valid_keys, len(probe_delta))
+        old = self._join_rows(probe_delta.fixed, probe_delta.old, build, valid_keys, advance.before)
         return Delta(new[0], old[1], new[1])
 
     def _build_rows_changed(
         self, unchanged_probe: StateTable, build_delta: Delta, advance: HorizonAdvance
     ) -> list[Delta]:
-        """Rows that did not change, but what they ask for did."""
+        """The output of unchanged probe rows whose match changed."""
         key = [build_delta.fixed[b] for b in self.lookup_columns]
         if self.probe_index:
             build_numbers, probe_lookup = unchanged_probe.match(self.probe_index, key, ordered=False)
@@ -167,28 +157,26 @@ class LookupJoin(Transform):
             return []
         rows = self.probe.decode_rows(probe_lookup)
         matched_delta = build_delta.take(build_numbers)
-        old_build = (
-            JoinRows(matched_delta.fixed, matched_delta.old)
-            if matched_delta.old is not None
-            else self._absent_build_rows(rows)
-        )
-        new = self._join_rows(
-            rows.fixed, rows.knowledge, JoinRows(matched_delta.fixed, matched_delta.new), None, advance.after
-        )
+        if matched_delta.old is None:
+            old_build = self._absent_build_rows(rows)
+        else:
+            old_build = JoinRows(matched_delta.fixed, matched_delta.old)
+        new_build = JoinRows(matched_delta.fixed, matched_delta.new)
+        new = self._join_rows(rows.fixed, rows.knowledge, new_build, None, advance.after)
         old = self._join_rows(rows.fixed, rows.knowledge, old_build, None, advance.before)
         return [Delta(new[0], old[1], new[1])]
 
     def _horizons_advanced(
         self, unchanged_probe: StateTable, build_table: StateTable, build_delta: Delta | None, advance: HorizonAdvance
     ) -> list[Delta]:
-        """Rows that did not change, and ask for one nobody has heard of; but the horizons say more about it."""
+        """The output of unchanged probe rows whose match is absent, but the horizons changed the knowledge of it."""
         sealed = self._find_sealed_rows(unchanged_probe, advance)
         if not len(sealed):
             return []
         lookup_key = [sealed[c] for c in self.probe_index]
         is_present = find_by_key(build_table, lookup_key, len(sealed)).run_numbers >= 0
         if build_delta is not None:
-            # Those have been told already, even if nothing is left of what was heard of.
+            # `_build_rows_changed` has output these rows, even if their match is absent now.
             changed_rows, _ = equal_pairs(
                 lookup_key, [build_delta.fixed[b] for b in self.lookup_columns], len(sealed), len(build_delta)
             )
@@ -205,8 +193,8 @@ class LookupJoin(Transform):
 
     def _find_sealed_rows(self, unchanged_probe: StateTable, advance: HorizonAdvance) -> RowLookup:
         parts: list[RowLookup] = []
-        for ends in self.absent_row_seals:
-            sealed = ends.find_sealed_rows(unchanged_probe, advance)
+        for seals in self.absent_row_seals:
+            sealed = seals.find_sealed_rows(unchanged_probe, advance)
             if parts and len(sealed):
                 both = concat_lookups(unchanged_probe, [*parts, sealed])
                 _, first = np.unique((both.run_numbers << 40) | both.row_numbers, return_index=True)
@@ -214,7 +202,7 @@ class LookupJoin(Transform):
             parts.append(sealed)
         return concat_lookups(unchanged_probe, parts) if parts else empty_lookup(unchanged_probe)
 
-    # ── rows put together ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── building the output ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _join_rows(
         self,
@@ -224,7 +212,7 @@ class LookupJoin(Transform):
         valid_keys: Bools | None,
         horizons: Horizons,
     ) -> tuple[Mapping[str, ValueColumn], RowKnowledge]:
-        """Asking rows with what they ask for, which has no mask where it is unheard of; `usable` as `_usable` says."""
+        """The output of probe rows, each with its build row, which may be absent. `valid_keys`: see `_valid_keys`."""
         is_stored = masks.is_present(build.knowledge.mask)
         lookup_key = {b: fixed[a] for b, a in self.lookup_columns.items()}
         if self.total:
@@ -249,7 +237,7 @@ class LookupJoin(Transform):
     def _fixed_columns(
         self, probe: Mapping[str, ValueColumn], build: Mapping[str, ValueColumn], valid_keys: Bools | None
     ) -> Mapping[str, ValueColumn]:
-        """The other side's key is what is asked for."""
+        """The fixed output columns. The build key equals the lookup key, so it is known even if the row is absent."""
         sources: dict[str, Mapping[str, ValueColumn]] = {}
         for name in self.layout.fixed:
             if self.column_sides[name] is self.probe:
@@ -264,7 +252,7 @@ class LookupJoin(Transform):
         return MultiSourceColumns(sources)
 
     def _match_codes(self, probe: JoinRows, build: JoinRows, present: Bools) -> MaskCodes | None:
-        """Whether they match, as far as it is not settled by what is asked for: None if all do."""
+        """Whether the rows match, given that the lookup key is equal; None if all do."""
         if not self.extra_equalities and self.sides.condition is None:
             return None if present.all() else np.where(present, np.uint8(masks.T), np.uint8(masks.F))
         present_rows = true_indices(present & masks.is_present(probe.knowledge.mask))
@@ -307,10 +295,10 @@ class LookupJoin(Transform):
             )
         )
 
-    # ── what is remembered ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── stored rows ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _valid_keys(self, fixed: Mapping[str, ValueColumn]) -> Bools | None:
-        """Rows that ask neither for NULL nor for two values of one column; None if all are such."""
+        """The probe rows whose join key has no NULL and no two values for the same build column; None: all rows."""
         is_valid: Bools | None = None
         for valid in (fixed[a].valid for a in self.probe.on):
             if valid is not None:
@@ -329,30 +317,30 @@ class LookupJoin(Transform):
         return self.build.decode_rows(lookup)
 
     def _absent_build_rows(self, rows: JoinRows) -> JoinRows:
-        """As many rows of the other side as these, of which nobody has heard."""
-        none = np.full(len(rows), -1)
-        return self.build.decode_rows(RowLookup(StateTable(self.table_schemas[self.build.name]), none, none))
+        """One absent build row for each of these rows."""
+        no_rows = np.full(len(rows), -1)
+        return self.build.decode_rows(RowLookup(StateTable(self.table_schemas[self.build.name]), no_rows, no_rows))
 
     def _update_probe_table(
         self, table: StateTable, probe_delta: Delta | None, advance: HorizonAdvance
     ) -> tuple[StateTable, StateTable]:
-        """The remembered rows that do not change, and all of them. A row that is hidden for good is not worth another
-        word, one that asks for NULL asks in vain, and what another asks for may be all there ever will be."""
+        """The table of the stored probe rows that do not change, and the table after the batch. Does not store rows
+        that are permanently hidden, that have no valid key, or whose match is final."""
         if probe_delta is None:
             return table, table
         new, count = probe_delta.new, len(probe_delta)
         keep = masks.can_be_shown(new.mask) & ~self.probe.match_seals.is_sealed(probe_delta.fixed, count, advance.after)
-        usable = self._valid_keys(probe_delta.fixed)
-        if usable is not None:
-            keep &= usable
+        valid_keys = self._valid_keys(probe_delta.fixed)
+        if valid_keys is not None:
+            keep &= valid_keys
         if probe_delta.old is None and not keep.all():
-            kept_rows = true_indices(keep)
-            if not len(kept_rows):
+            rows_to_store = true_indices(keep)
+            if not len(rows_to_store):
                 return table, table
-            probe_delta, keep, count = probe_delta.take(kept_rows), keep[kept_rows], len(kept_rows)
+            probe_delta, keep, count = probe_delta.take(rows_to_store), keep[rows_to_store], len(rows_to_store)
         rows = self.probe.encode_rows(probe_delta.fixed, probe_delta.new)
-        for ends in self.absent_row_seals:
-            rows |= ends.ticks(probe_delta.fixed, count)
+        for seals in self.absent_row_seals:
+            rows |= seals.ticks(probe_delta.fixed, count)
         return table.split_and_update(
             rows, None if keep.all() else ~keep, None, self.probe.known_stored_rows(table, probe_delta)
         )
@@ -375,7 +363,7 @@ class LookupJoin(Transform):
             probe = probe.without_rows(self.probe.match_seals.find_sealed_rows(probe, advance))
             sealed = self.expiry_seals.find_sealed_rows(build, advance)
             if len(sealed):
-                # Who asks for what is final is final as well, and would take it for unheard of.
+                # The probe rows of a final build row are final too, and would take it for absent.
                 build_key = [sealed[stored_column(b)] for b in self.lookup_columns]
                 probe = probe.without_rows(
                     probe.match(self.probe_index, build_key)[1] if self.probe_index else probe.scan()
@@ -385,13 +373,13 @@ class LookupJoin(Transform):
 
 
 def find_by_key(table: StateTable, key: Sequence[ValueColumn], count: int) -> RowLookup:
-    """The row of each of so many keys; a table without a key has but one."""
+    """The row of each of `count` keys; a table without key columns has at most one row, which all keys find."""
     lookup = table.find(key)[1]
     return lookup if key else lookup.take(np.zeros(count, np.int64))
 
 
 def row_and_match_seals(side: JoinSide) -> dict[str, Seal]:
-    """In the terms of a side's rows: when it is sealed itself, and every row that can meet it."""
+    """In terms of a side's columns: when a row and all rows of the other side that it can match are sealed."""
     own_seals = side.source.type.seals
     columns = set(side.fixed)
     seals = {s: seal if {c for c, _ in seal.terms} <= {*columns, ""} else Seal.NEVER for s, seal in own_seals.items()}

@@ -1,7 +1,7 @@
-"""Matches, counted: of each value that is asked for, or of each row that asks, how many rows match it and how surely.
+"""Counts the matches of probe rows, by what is known of each: per join key, or per probe row.
 
-What one row adds to the counters it takes back when it changes, so a change of a match costs the same however many
-there are. The rows that ask are remembered elsewhere, in a table that is indexed by `asking`.
+When a build row changes, its old contribution is subtracted and its new one is added, so the cost does not depend on
+the number of matches. The probe rows themselves are in a table of the `MatchTracker`, with the indexes `probe_indexes`.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ MATCH_STEPS = "steps of matches"
 
 @dataclass(frozen=True)
 class MatchCounts:
-    """`by` has a row of counters for each row that asks; `steps` are those of its matches."""
+    """The counters of each probe row (see `kleene`), and the sum of the steps of its matches."""
 
     counters: Array
     steps: Array
@@ -46,7 +46,7 @@ class MatchCounts:
 
 
 def counter_columns(width: int) -> dict[str, pa.DataType]:
-    """The columns of counters in a table."""
+    """The columns that store `width` counters and the steps."""
     return {**{f"count {n}": pa.int64() for n in range(width)}, MATCH_STEPS: pa.int64()}
 
 
@@ -58,97 +58,102 @@ def encode_counts(counts: MatchCounts) -> dict[str, ValueColumn]:
 
 
 def decode_counts(rows: Mapping[str, ValueColumn], width: int) -> MatchCounts:
-    """Of rows read from a table; zero where there was none."""
+    """The counters of stored rows; zero where there is no stored row."""
     return MatchCounts(np.stack([rows[f"count {n}"].data for n in range(width)], axis=1), rows[MATCH_STEPS].data)
 
 
 @dataclass(frozen=True)
 class MatchUpdate:
-    """What a frame has changed. `touched` are remembered rows whose matches changed, each perhaps several times, and
-    `delta` what that adds to their counters, where those stand beside the rows."""
+    """The effect of a batch. `affected_rows` are stored probe rows whose matches changed; a row may occur several
+    times. `counter_changes` is what each occurrence adds to the counters, if these are per probe row."""
 
     tables: State
     affected_rows: RowLookup
     counter_changes: MatchCounts | None = None
     changed_keys: Sequence[ValueColumn] = ()
-    """The keys of what changed in the tables."""
+    """The keys of the changed rows of the counter's table."""
 
 
 class MatchCounter(ABC):
-    """Rows of the side `other` as those of `own` meet them."""
+    """Counts, for rows of the probe side, the matching rows of the build side."""
 
     table_schemas: Mapping[str, TableSchema]
     table_sources: Mapping[str, TableSource]
     probe_indexes: tuple[tuple[str, ...], ...]
-    """Indexes of the table of rows that ask."""
+    """The indexes that the table of probe rows must have."""
     width: int
+    """The number of counters."""
     probe_seals: JoinSeals
-    """When nobody can come any more who asks for what is remembered."""
+    """When no more probe rows can come that match a row of the counter's table."""
     is_per_row: bool
-    """Whether counters stand beside each row that asks."""
+    """Whether the counters are stored in the probe rows."""
 
     def flag_columns(self) -> dict[str, pa.DataType]:
-        """What else is remembered of a row that asks,"""
+        """Additional columns of the table of probe rows."""
         return {}
 
     def flags(self, side: JoinSide, rows: JoinRows) -> dict[str, ValueColumn]:
-        """and what that is of these rows."""
+        """The values of these columns for rows of `side`."""
         return {}
 
     @abstractmethod
-    def absorb(self, state: State, probe_rows: StateTable, build_delta: Delta | None) -> MatchUpdate: ...
+    def absorb(self, state: State, probe_rows: StateTable, build_delta: Delta | None) -> MatchUpdate:
+        """Applies the changes of build rows. `probe_rows` is the table of probe rows before the batch."""
 
     @abstractmethod
     def count_matches(
         self, update: MatchUpdate, rows: JoinRows, stored: RowLookup | None, horizons: Horizons
     ) -> MatchCounts:
-        """Of rows as they are now. `found` are these rows as they were remembered; None if none of them was."""
+        """The counters of these probe rows after the batch. `stored` are the same rows as stored before; None if none
+        of them was."""
 
     @abstractmethod
     def is_match_present(self, update: MatchUpdate, rows: JoinRows) -> Bools:
-        """Whether the one row that can match has been heard of."""
+        """Whether the one build row that can match is present; only if the join covers the build key."""
 
     @abstractmethod
     def expire(
         self, update: MatchUpdate, probe_rows: StateTable, removed_rows: RowLookup, advance: HorizonAdvance
     ) -> State:
-        """Without what no row that asks can meet any more; `table` has those that are left."""
+        """The tables without rows that no probe row can match any more. `probe_rows` is the table of probe rows after
+        the batch, and `removed_rows` are those that the batch removed from it."""
 
 
 def union_lookups(table: StateTable, parts: Sequence[RowLookup]) -> RowLookup:
-    """Each row once, of those found in one table."""
+    """The union of several lookups in one table: each row once."""
     parts = [p for p in parts if len(p)]
     if not parts:
         return empty_lookup(table)
-    run_of, place = np.concatenate([p.run_numbers for p in parts]), np.concatenate([p.row_numbers for p in parts])
-    _, first_rows = np.unique(row_ids(run_of, place), return_index=True)
-    return RowLookup(table, run_of[first_rows], place[first_rows])
+    run_numbers = np.concatenate([p.run_numbers for p in parts])
+    row_numbers = np.concatenate([p.row_numbers for p in parts])
+    _, first_rows = np.unique(row_ids(run_numbers, row_numbers), return_index=True)
+    return RowLookup(table, run_numbers[first_rows], row_numbers[first_rows])
 
 
-def row_ids(run_of: Array, place: Indices) -> Indices:
-    """A number for each row of a table; negative where there is none."""
-    return (run_of << 40) | place
+def row_ids(run_numbers: Array, row_numbers: Indices) -> Indices:
+    """A unique number for each row of a table; negative where there is no row."""
+    return (run_numbers << 40) | row_numbers
 
 
 def keep_sealed(seals: JoinSeals, lookup: RowLookup, horizons: Horizons) -> RowLookup:
-    """Those that no stream can affect any more."""
+    """The rows that are sealed against all streams."""
     if not seals.tick_columns and not seals.is_finished(horizons):
         return lookup.take(np.zeros(0, np.int64))
     is_sealed = np.ones(len(lookup), bool)
-    for stream, order in seals.tick_columns.items():
+    for stream, tick_column in seals.tick_columns.items():
         if horizons[stream] < END:
-            is_sealed &= lookup[order].data <= horizons[stream]
+            is_sealed &= lookup[tick_column].data <= horizons[stream]
     return lookup.take(np.flatnonzero(is_sealed))
 
 
-# ── by value ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── counting per join key ───────────────────────────────────────────────────────────────────────────────────────────
 
 VALUES = "values"
 
 
 class ValueMatchCounter(MatchCounter):
-    """Where nothing but fixed values is equated: whoever asks for the same has the same matches, so one set of counters
-    serves them all, and no row of the other side is remembered."""
+    """Counts per join key, for joins on fixed columns without other conditions: all probe rows with the same key have
+    the same matches and share one set of counters, and no build row is stored."""
 
     is_per_row = False
     width = kleene.COUNTERS_PLAIN
@@ -161,13 +166,9 @@ class ValueMatchCounter(MatchCounter):
         seals = {s: sides.ties.express_seal(seal, build.on) for s, seal in probe.source.type.seals.items()}
         self.probe_seals = JoinSeals(Seals(seals, build.source.type.heading.columns), "asked by")
         columns = {name: arrow_type(types[c]) for name, c in zip(self.key_columns, build.on, strict=True)}
-        orders = self.probe_seals.tick_columns.values()
-        ticks = {order: pa.int64() for order in orders}
-        self.table_schemas = {
-            VALUES: TableSchema(
-                self.key_columns, {**columns, **counter_columns(self.width), **ticks}, (), tuple(orders)
-            )
-        }
+        tick_columns = tuple(self.probe_seals.tick_columns.values())
+        columns |= {**counter_columns(self.width), **dict.fromkeys(tick_columns, pa.int64())}
+        self.table_schemas = {VALUES: TableSchema(self.key_columns, columns, (), tick_columns)}
         self.table_sources = {
             VALUES: TableSource(build.table_source.input_number, dict(zip(build.on, self.key_columns, strict=True)))
         }
@@ -193,7 +194,7 @@ class ValueMatchCounter(MatchCounter):
         new = MatchCounts(old.counters + sums, old.steps + groups.sums(steps))
         is_removed = new.counters[:, kleene.CAN] == 0
         if self.keeps_hidden:
-            # The values are the row's whole key, so it is the only one that has them.
+            # The join key is the whole key of the build row, so only that row has it.
             is_removed = build_delta.new.mask[groups.first] == masks.ABSENT
         ticks = self.probe_seals.ticks(dict(zip(self.build.on, key, strict=True)), groups.count)
         values = values.with_rows(
@@ -211,16 +212,13 @@ class ValueMatchCounter(MatchCounter):
         return MatchUpdate({VALUES: values}, affected, changed_keys=key)
 
     def _without_null_keys(self, delta: Delta) -> Delta:
-        """Without rows that have a NULL where it is equated: they match nothing."""
+        """The delta without rows whose join key contains NULL: they match nothing."""
         if all(delta.fixed[c].valid is None for c in self.build.on):
             return delta
         return delta.take(np.flatnonzero(np.logical_and.reduce([delta.fixed[c].is_valid() for c in self.build.on])))
 
     def _find_values(self, values: StateTable, key: Sequence[ValueColumn]) -> tuple[Bools, RowLookup]:
-        if key:
-            return values.find(key)
-        is_found, rows = values.find([])
-        return is_found, rows
+        return values.find(key)
 
     def count_matches(
         self, update: MatchUpdate, rows: JoinRows, stored: RowLookup | None, horizons: Horizons
@@ -238,7 +236,7 @@ class ValueMatchCounter(MatchCounter):
     def expire(
         self, update: MatchUpdate, probe_rows: StateTable, removed_rows: RowLookup, advance: HorizonAdvance
     ) -> State:
-        """Values that nobody can ask for any more, once none of those who did is left."""
+        """Removes join keys that no more probe rows can have, once no stored probe row has them."""
         values = update.tables[VALUES]
         if not self.probe_seals.tick_columns:
             return update.tables
@@ -262,6 +260,6 @@ class ValueMatchCounter(MatchCounter):
 
 
 def can_count_by_value(rel: mmpl.Join, sides: JoinSides, build: JoinSide) -> bool:
-    """Whether matches depend on fixed values that are equated and on nothing else."""
-    whole_only = not build.covers_key or set(build.on) == set(build.key)
-    return rel.when is None and not rel.null_aware and not sides.has_evolving_keys and whole_only
+    """Whether the matches depend only on fixed join key columns."""
+    is_key_only = not build.covers_key or set(build.on) == set(build.key)
+    return rel.when is None and not rel.null_aware and not sides.has_evolving_keys and is_key_only

@@ -1,7 +1,7 @@
-"""Whether rows of one side of a join have a match on the other: of each that may change its mind, what was told of it.
+"""Tracks whether each row of one side of a join, the probe side, has a match on the other side, the build side.
 
-A row is remembered until nothing can change any more: it is known for good, and so is whether it has a match. Changes
-of rows that are remembered no more are not worth a word.
+A probe row is stored, with its last output, until that output is final. Later changes of rows that are no longer stored
+do not affect the output.
 """
 
 from collections.abc import Sequence
@@ -38,15 +38,17 @@ from smile.state.run import TableSchema
 from smile.state.table import StateTable
 
 OUTPUT_POSSIBLE, OUTPUT_NOW, OUTPUT_STEPS = "told possible", "told now", "told steps"
-"""Columns beside a remembered row: what was told of whether it has a match, and the steps of its matches."""
+"""Columns of a stored probe row: the last output of whether it has a match, and the steps of its matches. The names are
+part of the stored format."""
 
 MatchTest = Literal["semi", "anti", "match"]
-"""What becomes of a row: it is shown where there is a match, or where there is none, or it is shown with the answer."""
+"""The output for a row: shown if it has a match, shown if it has none, or shown with the result in a Boolean column."""
 
 
 @dataclass(frozen=True)
 class MatchDelta:
-    """Rows that changed, or whose matches did, with whether they had a match and whether they have one."""
+    """Probe rows that changed or whose matches changed, with whether they have a match and the steps of the matches,
+    before and after the batch."""
 
     delta: Delta
     had_match: MaskColumn
@@ -68,8 +70,10 @@ class MatchTracker:
         self.double_equalities = sides.columns_equated_twice(probe)
         counts_by_value = can_count_by_value(sides.rel, sides, self.build) and not total
         self.match_counter: MatchCounter = (
-            ValueMatchCounter(sides, probe, self.build) if counts_by_value else PairMatchCounter(sides, probe, self.build, total)
-        )  # fmt: skip
+            ValueMatchCounter(sides, probe, self.build)
+            if counts_by_value
+            else PairMatchCounter(sides, probe, self.build, total)
+        )
         self.probe_table = f"{probe.name} rows"
         output_columns = {OUTPUT_POSSIBLE: pa.uint8(), OUTPUT_NOW: pa.uint8(), OUTPUT_STEPS: pa.int64()}
         count_columns = counter_columns(self.match_counter.width) if self.match_counter.is_per_row else {}
@@ -122,7 +126,7 @@ class MatchTracker:
         }, parts
 
     def _find_stored(self, table: StateTable, delta: Delta) -> tuple[Delta, RowLookup | None]:
-        """Changes of rows that are new or remembered, with what is remembered of them."""
+        """The delta of the rows that are new or stored, with the stored rows."""
         if delta.old is None:
             return delta, None
         was_present = masks.is_present(delta.old.mask)
@@ -144,7 +148,7 @@ class MatchTracker:
         return MatchDelta(delta, had_match, has_match, stored[OUTPUT_STEPS].data, counts.steps), counts
 
     def _can_gain_match(self, rows: JoinRows, update: MatchUpdate, horizons: Horizons) -> Bools:
-        """Whether a row nobody has heard of may still come to match."""
+        """Whether an absent build row may still come and match."""
         can_gain: Bools = ~self.probe.has_final_matches(rows.fixed, len(rows), horizons)
         if not self.is_null_aware:
             for name in self.probe.on:
@@ -159,10 +163,10 @@ class MatchTracker:
             can_gain &= ~self.match_counter.is_match_present(update, rows)
         return can_gain
 
-    # ── remembering ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── storing rows ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def shown_codes(self, has_match: MaskColumn) -> MaskCodes:
-        """What the answer makes of a row."""
+        """The mask that the match test gives to a row."""
         if self.test == "match":
             return masks.full(masks.T, len(has_match))
         return kleene.as_filter(has_match if self.test == "semi" else kleene.negation(has_match))
@@ -170,11 +174,11 @@ class MatchTracker:
     def _store_rows(
         self, table: StateTable, match_delta: MatchDelta, counts: MatchCounts, stored: RowLookup | None
     ) -> tuple[StateTable, RowLookup | None]:
-        """The table with these rows as they are now, without those that are settled; the latter if they were there."""
+        """The table with these rows as they are now, but without final ones; and the stored rows that were removed."""
         delta, new = match_delta.delta, match_delta.delta.new
         shown = self.shown_codes(match_delta.has_match)
-        settled = match_delta.has_match.is_final() if self.test == "match" else shown == masks.T
-        keep = masks.can_be_shown(masks.all_of(new.mask, shown)) & ~(settled & self._is_final(new))
+        is_test_final = match_delta.has_match.is_final() if self.test == "match" else shown == masks.T
+        keep = masks.can_be_shown(masks.all_of(new.mask, shown)) & ~(is_test_final & self._is_final(new))
         is_stored = np.zeros(len(new), bool) if stored is None else stored.run_numbers >= 0
         changed_rows = np.flatnonzero(keep | is_stored)
         removed = None if stored is None else stored.take(np.flatnonzero(is_stored & ~keep))
@@ -194,13 +198,13 @@ class MatchTracker:
             OUTPUT_STEPS: ValueColumn(match_delta.steps),
         }
         count_columns = encode_counts(counts) if self.match_counter.is_per_row else {}
-        flat = {
+        encoded = {
             **self.probe.encode_rows(rows.fixed, rows.knowledge),
             **output_columns,
             **count_columns,
             **self.match_counter.flags(self.probe, rows),
         }
-        return table.with_rows(flat, None if keep.all() else ~keep), removed
+        return table.with_rows(encoded, None if keep.all() else ~keep), removed
 
     def _is_final(self, knowledge: RowKnowledge) -> Bools:
         is_final = knowledge.mask == masks.T

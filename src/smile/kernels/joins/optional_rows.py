@@ -1,7 +1,7 @@
-"""Columns of rows that may be there or not: what is known of each cell, a row that is not there having NULL in it.
+"""Columns of matches that may be missing: the cells of a missing row are NULL.
 
-Each row is in one of four states: it is there for good, or not at all, or it is there or not, or nobody has heard of it
-and it may come. Columns are put together when they are asked for.
+Each row is in one of four states: it is certain; it is permanently missing; it is present, but uncertain; or it is
+absent and may still come (pending). A column is computed when it is read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _ALWAYS_NULL: Final = k.NULLABILITY_BY_CODE.index(ONLY)
 
 
 def optional_kinds(layout: Layout) -> dict[str, EvolvingColumnLayout]:
-    """How the columns of such rows stand: all of them evolve, and a NULL is no point of some domains."""
+    """The layouts of the columns of optional rows. All evolve; kinds that cannot represent NULL become "object"."""
     kinds = {}
     for name, data in layout.types.items():
         kind = layout.evolving[name].kind if name in layout.evolving else k.column_kind(data, "range")
@@ -35,14 +35,15 @@ def optional_kinds(layout: Layout) -> dict[str, EvolvingColumnLayout]:
 
 
 def presence_states(mask: MaskCodes) -> Array:
-    """By the masks of rows that have been heard of."""
+    """The states of rows that are present, by their masks."""
     return np.where(mask == masks.T, CERTAIN, np.where(mask == masks.F, MISSING, UNCERTAIN))
 
 
 @dataclass(frozen=True)
 class OptionalRows:
-    """Rows by `state`; `shown` says which are there at present. `fixed` and `columns` are what is known of those that
-    have been heard of. `asked` are columns of the asking rows that whatever row comes has in its place."""
+    """Optional rows with their states; `is_shown` says which are shown at present. `fixed` and `columns` are the
+    columns of those that are present. `probe_values` has, for columns equated to a probe column, the value that
+    a pending row will have."""
 
     kinds: Mapping[str, EvolvingColumnLayout]
     bottoms: Mapping[str, CellKnowledge]
@@ -73,7 +74,7 @@ class OptionalRows:
         return k.concat([present_column, absent_column]).take(positions)  # type: ignore[type-var]
 
     def _present_column(self, name: str, column: KnowledgeColumn, uncertain: Array, shown: Array) -> KnowledgeColumn:
-        """As they are, or NULL where they are unsure."""
+        """The column of rows that are present; also NULL is possible where they are uncertain."""
         evolving = self.kinds[name]
         if isinstance(column, ValueColumn):
             column = k.exact_column(column, evolving.kind, evolving.data)
@@ -107,7 +108,7 @@ class OptionalRows:
         return k.from_points(points, "object", data)
 
     def _absent_column(self, name: str, evolving: EvolvingColumnLayout, indices: Indices) -> KnowledgeColumn:
-        """NULL, or what may come."""
+        """The column of rows that are not present: NULL, or NULL and whatever may come."""
         data, is_pending = evolving.data, self.state[indices] == PENDING
         bottom = self.bottoms[name]
         if name in self.probe_values and is_pending.any() and data != BOOL and evolving.kind == "range":
@@ -133,7 +134,7 @@ class OptionalRows:
 
 
 class OptionalColumns(Mapping[str, KnowledgeColumn]):
-    """The columns of such rows, each when it is asked for."""
+    """The columns of optional rows, each computed when it is read."""
 
     def __init__(self, rows: OptionalRows) -> None:
         self.rows = rows

@@ -1,7 +1,8 @@
-"""Outer joins of pairs: beside the pairs each row of a preserved side has one of its own, shown while it has no match.
+"""Outer joins: the pairs of an inner join, and an unmatched row for each row of a preserved side.
 
-Such a row has NULL for every column of the other side, in the key too. A pair whose other row has nothing but NULL in
-its part of the key would share that key: of the two, the one that is shown is told.
+An unmatched row is shown while its row has no match. It has NULL in all columns of the other side, also in the key. A
+pair with a row whose part of the key is NULL throughout would have the same key: then the one of the two that is shown
+is output.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ PRESERVED_SIDES: Mapping[str, tuple[str, ...]] = {"left": ("left",), "right": ("
 
 
 class OuterJoin(Transform):
-    """`pairs` makes the pairs, as an inner join does."""
+    """`inner_join` produces the pairs."""
 
     def __init__(
         self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation, inner_join: Transform
@@ -42,14 +43,14 @@ class OuterJoin(Transform):
         self.match_trackers = [MatchTracker(sides, s, "anti", sides.other(s).total) for s in self.preserved_sides]
         self.layout = self._layout(output)
         self.table_schemas = {PAIRS_PREFIX + name: schema for name, schema in inner_join.table_schemas.items()}
-        self.table_sources = {PAIRS_PREFIX + name: origin for name, origin in inner_join.table_sources.items()}
-        for side, presence in zip(self.preserved_sides, self.match_trackers, strict=True):
-            self.table_schemas |= {f"{side.name}: {name}": schema for name, schema in presence.table_schemas.items()}
-            self.table_sources |= {f"{side.name}: {name}": origin for name, origin in presence.table_sources.items()}
+        self.table_sources = {PAIRS_PREFIX + name: source for name, source in inner_join.table_sources.items()}
+        for side, tracker in zip(self.preserved_sides, self.match_trackers, strict=True):
+            self.table_schemas |= {f"{side.name}: {name}": schema for name, schema in tracker.table_schemas.items()}
+            self.table_sources |= {f"{side.name}: {name}": source for name, source in tracker.table_sources.items()}
         self.can_share_key = any(self._can_share_key(s, sides.other(s), output) for s in self.preserved_sides)
 
     def _layout(self, output: OutputRelation) -> Layout:
-        """That of the pairs, but a column that evolves in rows without a match evolves in all."""
+        """The layout of the pairs, except that a column that evolves in unmatched rows evolves in all rows."""
         pair_layout = self.inner_join.layout
         fixed, evolving = dict(pair_layout.fixed), dict(pair_layout.evolving)
         for side in self.preserved_sides:
@@ -62,26 +63,25 @@ class OuterJoin(Transform):
         return Layout(pair_layout.key, fixed, evolving, False, output.includes_permanently_hidden)
 
     def _can_share_key(self, side: JoinSide, other: JoinSide, output: OutputRelation) -> bool:
-        """Whether a row without a match may have the key of a pair: all that tells them apart may be NULL."""
+        """Whether an unmatched row may have the key of a pair: all key columns of the other side are nullable."""
         own_columns, other_columns = side.source.type.columns, other.source.type.columns
         return all(c in own_columns or other_columns[c].nullable for c in output.type.heading.key)
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
-        return self.inner_join.has_sealing_rows(advance) or any(p.can_seal_rows(advance) for p in self.match_trackers)
+        return self.inner_join.has_sealing_rows(advance) or any(t.can_seal_rows(advance) for t in self.match_trackers)
 
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         left, right = inputs
-        own = {name.removeprefix(PAIRS_PREFIX): table for name, table in state.items() if name.startswith(PAIRS_PREFIX)}
-        after, pairs = self.inner_join.step(own, inputs, advance)
+        after, pairs = self.inner_join.step(_tables_with_prefix(state, PAIRS_PREFIX), inputs, advance)
         tables = {PAIRS_PREFIX + name: table for name, table in after.items()}
         parts = [] if pairs is None else [self._lift_pairs(pairs)]
         for side, match_tracker in zip(self.preserved_sides, self.match_trackers, strict=True):
             prefix = f"{side.name}: "
-            own = {name.removeprefix(prefix): table for name, table in state.items() if name.startswith(prefix)}
             probe_delta, build_delta = (left, right) if side.name == "left" else (right, left)
-            after, match_deltas = match_tracker.step(own, probe_delta, build_delta, advance)
+            own_state = _tables_with_prefix(state, prefix)
+            after, match_deltas = match_tracker.step(own_state, probe_delta, build_delta, advance)
             tables |= {prefix + name: table for name, table in after.items()}
-            parts += [self._unmatched_rows(match_tracker, t) for t in match_deltas]
+            parts += [self._unmatched_rows(match_tracker, d) for d in match_deltas]
         parts = [p for p in parts if len(p)]
         if not parts:
             return tables, None
@@ -91,10 +91,10 @@ class OuterJoin(Transform):
         )
         return tables, output if len(output) else None
 
-    # ── rows ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── building the output ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _lift_pairs(self, pairs: Delta) -> Delta:
-        """Pairs, with columns that evolve in other rows as knowledge."""
+        """The pairs in the output's layout: columns that evolve only in unmatched rows become knowledge columns."""
         old = None if pairs.old is None else self._row_knowledge(pairs.fixed, pairs.old, pairs.old.mask)
         return Delta(pairs.fixed, old, self._row_knowledge(pairs.fixed, pairs.new, pairs.new.mask))
 
@@ -102,9 +102,8 @@ class OuterJoin(Transform):
         delta = match_delta.delta
         count = len(delta)
         fixed = {
-            c: delta.fixed[c] if c in delta.fixed else v.nulls(data, count)
-            for c, data in self.layout.fixed.items()
-        }  # fmt: skip
+            c: delta.fixed[c] if c in delta.fixed else v.nulls(data, count) for c, data in self.layout.fixed.items()
+        }
         old = None
         if delta.old is not None:
             old = self._row_knowledge(
@@ -129,13 +128,17 @@ class OuterJoin(Transform):
         return Delta(delta.take(new).fixed, old, delta.new.take(new))
 
 
+def _tables_with_prefix(state: State, prefix: str) -> State:
+    return {name.removeprefix(prefix): table for name, table in state.items() if name.startswith(prefix)}
+
+
 def _restrict_mask(knowledge: RowKnowledge, shown: MaskCodes) -> MaskCodes:
     codes = masks.all_of(knowledge.mask, shown)
     return np.where(masks.is_present(knowledge.mask), codes, np.uint8(masks.ABSENT))
 
 
 def _best_row_per_group(groups: RowGroups, mask: MaskCodes) -> Indices:
-    """Of each group the row that is shown, or else may be, or else is heard of."""
+    """For each group the row that is shown, else one that can be shown, else one that is present, else any."""
     rank = masks.is_shown(mask) * 4 + masks.can_be_shown(mask) * 2 + masks.is_present(mask)
     order = np.lexsort((rank, groups.group_numbers))
     ends = np.append(groups.starts[1:], len(order)) - 1

@@ -1,9 +1,10 @@
-"""Matches counted beside each row that asks: each pair of rows matches under a mask of its own.
+"""Counts matches per probe row: each pair of rows matches with its own mask.
 
-This is for what is more than equated: another condition, NULL that leaves the answer unknown, columns that evolve. A
-row that asks anew is tried with every row it may match. Where what it asks for evolves, so is any that a change
-touches, and where an equated column evolves there is no index to find it by: these paths are slow, and so are rows with
-NULL where NULL matches everything.
+This is for joins that depend on more than fixed join key columns: other conditions, null-aware equality (NOT IN),
+columns that evolve. A new probe row is compared with all build rows that it may match. If the condition uses evolving
+probe columns, or the build side is total, a probe row that a change affects is compared with all of them again. If a
+join key column evolves, there is no index, so all rows are compared. These cases are slow, and so are rows with NULL in
+a null-aware join, because NULL may match every row.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,8 @@ from smile.state.run import TableSchema
 from smile.state.table import StateTable
 
 HAS_NULL = "asks for NULL"
-"""A column of both tables where NULL matches everything: whether a row has one."""
+"""Column of both tables in a null-aware join: whether the join key of the row contains NULL. The name is part of the
+stored format."""
 
 
 def get_column(rows: JoinRows, name: str) -> KnowledgeColumn:
@@ -46,7 +48,8 @@ def get_column(rows: JoinRows, name: str) -> KnowledgeColumn:
 
 
 def has_conflicting_keys(rows: JoinRows, column_pairs: Sequence[tuple[str, str]]) -> Bools:
-    """Rows that ask one column for two values, which no row has; `twice` are the columns that ask for the same."""
+    """The rows with final but different values in two columns that are equated to the same column of the other side,
+    given by `column_pairs`: they match nothing."""
     has_conflict = np.zeros(len(rows), bool)
     for names in column_pairs:
         a, b = (get_column(rows, name) for name in names)
@@ -66,24 +69,24 @@ class PairMatchCounter(MatchCounter):
         self.lookup_columns = {b: a for a, b in pairs}
         indexed = [(self.lookup_columns[b], b) for b in build.key] if build.covers_key else pairs
         self.indexed_pairs = [] if sides.has_evolving_keys else indexed
-        """What rows are found by. A row of the other side whose whole key is asked for is found by that alone, since
-        having heard of it is worth knowing though the rest should differ."""
+        """The pairs of columns by which rows are looked up. If the join covers the build key, these are only the key
+        columns: whether the build row is present matters even if other columns differ."""
         self.compared_pairs = pairs if self.is_null_aware else [p for p in pairs if p not in self.indexed_pairs]
         self.types = probe.source.layout.types
         named = trees.columns_in(sides.rel.when) if sides.rel.when is not None else frozenset()
         self.must_recount = sides.has_evolving_keys or total or any(c in probe.layout.evolving for c in named)
-        """Whether the matches of a row are counted anew whenever the row changes, or one of them does."""
+        """Whether the matches of a probe row are counted again whenever the row or one of its matches changes."""
         self.probe_indexes = self._indexes([a for a, _ in self.indexed_pairs])
         self.build_table = f"{build.name} rows that match"
-        # That the one row which can match has been heard of counts for rows too that it does not match otherwise.
+        # A build row that is found by its key alone is needed also by probe rows for which the condition is false.
         rel = replace(sides.rel, when=None) if build.covers_key else sides.rel
         ties = match_constraints(rel, sides.left.source.type, sides.right.source.type)
         seals = {s: ties.express_seal(seal, build.fixed) for s, seal in probe.source.type.seals.items()}
         self.probe_seals = JoinSeals(Seals(seals, build.source.type.heading.columns), "asked by")
-        orders = self.probe_seals.tick_columns.values()
-        columns = {**table_columns(build.layout), **{order: pa.int64() for order in orders}, **self.flag_columns()}
+        ticks = dict.fromkeys(self.probe_seals.tick_columns.values(), pa.int64())
+        columns = {**table_columns(build.layout), **ticks, **self.flag_columns()}
         indexes = self._indexes([b for _, b in self.indexed_pairs])
-        self.table_schemas = {self.build_table: TableSchema(build.table_schema.key, columns, indexes, tuple(orders))}
+        self.table_schemas = {self.build_table: TableSchema(build.table_schema.key, columns, indexes, tuple(ticks))}
         self.table_sources = {self.build_table: build.table_source}
 
     def _indexes(self, on: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -110,31 +113,30 @@ class PairMatchCounter(MatchCounter):
         return has_null
 
     def _candidates(self, table: StateTable, side: JoinSide, rows: JoinRows) -> tuple[Indices, RowLookup]:
-        """Remembered rows of `side` that may match rows of the other side: numbers of the latter, each with one."""
+        """The stored rows of `side` that may match `rows` of the other side: numbers of the latter, each with a row."""
         count = len(rows)
-        asking_side = self.sides.other(side)
-        at_left = side is self.probe
-        pairs = [(a, b) if at_left else (b, a) for a, b in self.indexed_pairs]
+        other_side = self.sides.other(side)
+        pairs = [(a, b) if side is self.probe else (b, a) for a, b in self.indexed_pairs]
         if not pairs:
             return cross_rows(np.arange(count), table.scan())
         key = [rows.fixed[b] for _, b in pairs]
         row_numbers, lookup = table.match(tuple(stored_column(a) for a, _ in pairs), key)
         if not self.is_null_aware:
             return row_numbers, lookup
-        null = self._has_null([rows.fixed[c] for c in asking_side.on], count)
-        plain = np.flatnonzero((lookup[HAS_NULL].data == 0) & ~null[row_numbers])
-        parts = [(row_numbers[plain], lookup.take(plain))]
-        if not null.all():
-            unknown = table.match((HAS_NULL,), [ValueColumn(np.ones(1, np.int64))])[1]
-            parts.append(cross_rows(np.flatnonzero(~null), unknown))
-        if null.any():
-            parts.append(cross_rows(np.flatnonzero(null), table.scan()))
-        return np.concatenate([w for w, _ in parts]), RowLookup(
-            table, np.concatenate([g.run_numbers for _, g in parts]), np.concatenate([g.row_numbers for _, g in parts])
+        has_null = self._has_null([rows.fixed[c] for c in other_side.on], count)
+        without_null = np.flatnonzero((lookup[HAS_NULL].data == 0) & ~has_null[row_numbers])
+        parts = [(row_numbers[without_null], lookup.take(without_null))]
+        if not has_null.all():
+            stored_with_null = table.match((HAS_NULL,), [ValueColumn(np.ones(1, np.int64))])[1]
+            parts.append(cross_rows(np.flatnonzero(~has_null), stored_with_null))
+        if has_null.any():
+            parts.append(cross_rows(np.flatnonzero(has_null), table.scan()))
+        return np.concatenate([numbers for numbers, _ in parts]), RowLookup(
+            table, np.concatenate([p.run_numbers for _, p in parts]), np.concatenate([p.row_numbers for _, p in parts])
         )
 
     def _count_pairs(self, probe: JoinRows, build: JoinRows) -> MatchCounts:
-        """What each pair adds to the counters of its row of this side."""
+        """What each pair adds to the counters of its probe row."""
         left, right = (probe, build) if self.probe is self.sides.left else (build, probe)
         build_mask = build.knowledge.mask
         present = masks.is_present(build_mask)
@@ -167,7 +169,7 @@ class PairMatchCounter(MatchCounter):
             kleene.null_aware_increments(kleene.conjunction(kleene.masks_from_codes(build_mask), test), present), steps
         )
 
-    # ── a frame ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── processing a batch ──────────────────────────────────────────────────────────────────────────────────────────
 
     def absorb(self, state: State, probe_rows: StateTable, build_delta: Delta | None) -> MatchUpdate:
         rows = state[self.build_table]
@@ -220,11 +222,11 @@ class PairMatchCounter(MatchCounter):
         order = np.argsort(stored_ids)
         positions = np.minimum(np.searchsorted(stored_ids[order], affected_ids), len(stored_ids) - 1)
         rows = order[positions]
-        stored_here = np.flatnonzero(stored_ids[rows] == affected_ids)
-        by, steps = counts.counters.copy(), counts.steps.copy()
-        np.add.at(by, rows[stored_here], update.counter_changes.counters[stored_here])
-        np.add.at(steps, rows[stored_here], update.counter_changes.steps[stored_here])
-        return MatchCounts(by, steps)
+        changes = np.flatnonzero(stored_ids[rows] == affected_ids)
+        counters, steps = counts.counters.copy(), counts.steps.copy()
+        np.add.at(counters, rows[changes], update.counter_changes.counters[changes])
+        np.add.at(steps, rows[changes], update.counter_changes.steps[changes])
+        return MatchCounts(counters, steps)
 
     def _recount(self, update: MatchUpdate, rows: JoinRows, horizons: Horizons) -> MatchCounts:
         counts = MatchCounts.zeros(len(rows), self.width)
@@ -239,10 +241,10 @@ class PairMatchCounter(MatchCounter):
                 np.add.at(counts.steps, numbers, pair_counts.steps)
         return counts
 
-    # ── keys that are asked for as a whole ──────────────────────────────────────────────────────────────────────────
+    # ── lookup by the whole build key ───────────────────────────────────────────────────────────────────────────────
 
     def _lookup_keys(self, rows: JoinRows) -> list[ValueColumn]:
-        """The key of the other side that each row asks for at present."""
+        """The build key that each probe row looks up at present."""
         return [k.current_values(get_column(rows, self.lookup_columns[c])) for c in self.build.key]
 
     def is_match_present(self, update: MatchUpdate, rows: JoinRows) -> Bools:
@@ -258,7 +260,8 @@ class PairMatchCounter(MatchCounter):
         return final & is_stored
 
     def _default_rows(self, update: MatchUpdate, rows: JoinRows, horizons: Horizons) -> tuple[Indices, JoinRows]:
-        """The default rows of keys that are asked for and that nobody has heard of."""
+        """The default rows of lookup keys whose build row is absent: numbers of the probe rows, and the default
+        rows."""
         lookup_keys, source = self._lookup_keys(rows), self.build.source
         assert source.transform is not None, "a stream is never total"
         is_stored = update.tables[self.build_table].find(lookup_keys)[0]
@@ -268,16 +271,17 @@ class PairMatchCounter(MatchCounter):
         defaults = source.transform.default_rows(key, len(absent_rows), horizons)
         return absent_rows, JoinRows(defaults.fixed, defaults.new)
 
-    # ── forgetting ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── expiry ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def expire(
         self, update: MatchUpdate, probe_rows: StateTable, removed_rows: RowLookup, advance: HorizonAdvance
     ) -> State:
-        """Rows that no row can ask for any more; those counted anew are needed until all who asked are gone."""
+        """Removes build rows that no more probe rows can match. If matches are counted again, a build row is needed
+        until no stored probe row may match it."""
         rows = update.tables[self.build_table]
         parts = [self.probe_seals.find_sealed_rows(rows, advance)]
         if update.changed_keys and self.probe_seals.tick_columns:
-            # What comes late may have been over before.
+            # A build row that comes late may be sealed already.
             is_stored, stored = rows.find(update.changed_keys)
             parts.append(stored.take(np.flatnonzero(is_stored)))
         if self.must_recount and len(removed_rows):
@@ -292,6 +296,6 @@ class PairMatchCounter(MatchCounter):
 
 
 def cross_rows(numbers: Array, lookup: RowLookup) -> tuple[Indices, RowLookup]:
-    """Each of the numbers with each of the rows."""
+    """All combinations of a number and a row."""
     repeated_numbers = np.repeat(numbers, len(lookup))
     return repeated_numbers, lookup.take(np.tile(np.arange(len(lookup)), len(numbers)))

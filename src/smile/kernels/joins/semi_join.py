@@ -1,7 +1,8 @@
-"""Left rows by whether they have a match: one for each left row, hidden, shown, or with the answer in a column.
+"""Semi, anti and match joins: one output row for each left row.
 
-Where nothing but fixed columns is equated, matches are counted by value. Conditions beside that, NULL that leaves the
-answer unknown, and columns that evolve are counted row by row: see `matches` and `paired`.
+Whether the left row has a match decides if the output row is shown, or is the value of a Boolean column. If the join
+depends only on fixed join key columns, matches are counted per join key. Else, with other conditions, null-aware
+equality or columns that evolve, they are counted per left row: see `match_counter` and `pair_match_counter`.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from smile.kernels.transform import InputRelation, OutputRelation, State, Transf
 
 
 class SemiJoin(Transform):
-    """semi, anti and match. A group without members is no match: of a total relation only rows heard of count."""
+    """Semi, anti or match join. Default rows are no matches: of a total relation only present rows count."""
 
     def __init__(self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation) -> None:
         assert rel.kind in ("semi", "anti", "match")
