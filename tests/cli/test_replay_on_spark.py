@@ -326,7 +326,7 @@ def test_state_that_will_not_do(soon: Soon, tmp_path: Path) -> None:
     for place in (EVENTS, Path("/proc/none")):
         exit_code, said = soon("--state", place)
         assert exit_code == 1
-        assert said.startswith(f"smile: error E063: no state can be kept in {place}: ")
+        assert said.startswith(f"smile: error E063: state cannot be stored in {place}: ")
 
 
 def test_state_files_of_a_newer_version(soon: Soon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

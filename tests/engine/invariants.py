@@ -41,7 +41,7 @@ from smile.state import table
 from smile.state.store import StateStore
 from tests.engine.knowledge_told import Told, unsafe
 from tests.engine.partitions import Partitions
-from tests.kernels.harness import Beside, cuts, frame_of
+from tests.kernels.harness import EngineAndReference, cuts, frame_of
 from tests.random_programs import random_program
 from tests.reference.histories import Histories, names_read
 
@@ -120,14 +120,14 @@ def small(random: Random) -> Iterator[None]:
 
 def _beside(run: Run, random: Random) -> list[str]:
     """After every frame the engine tells what the reference does, and nothing that it was told before is taken back."""
-    both = Beside(run.program)
+    both = EngineAndReference(run.program)
     told = Told()
     start = 0
     for stop in [*cuts(random, len(run.lines)), None]:
         found = both.advance(run.lines[start:stop] if stop else [], end=stop is None)
-        found += [p for message in both.told for p in told.hear(message)]
+        found += [p for message in both.messages for p in told.hear(message)]
         if random.random() < 0.2:
-            again = both.engine.advance(both.frame)
+            again = both.engine.advance(both.batch)
             found += [f"{name} is told again: {len(c)} rows" for name, c in again.deltas.items()]
         if found:
             return [f"after line {stop}, in the frame from line {start}:" if stop else "at the end:", *found]

@@ -257,7 +257,7 @@ def rows_of_one_frame_do_not_meet(patch: Patch) -> None:
 def null_joins_null(patch: Patch) -> None:
     def match(self: table.StateTable, on: Any, asked: Sequence[ValueColumn], *_: Any, **__: Any) -> Any:
         every, count = self.scan(), len(asked[0])
-        who, at = np.repeat(np.arange(count), len(every)), np.tile(np.arange(len(every)), count)
+        who, at = np.repeat(np.arange(count), every.row_count), np.tile(np.arange(every.row_count), count)
         alike = [every[name].take(at).same(column.take(who)) for name, column in zip(on, asked, strict=True)]
         found = np.flatnonzero(np.logical_and.reduce(alike))
         return who[found], every.take(at[found])

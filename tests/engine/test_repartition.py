@@ -171,7 +171,7 @@ def test_rows_lie_where_they_are_read(tradefloor: mmpl.Program, events: list[Rec
         assert had and keys(found) == had - (waiting if transform in ("BuySatisfied", "RemainingBuy.1") else set())
         for p, each in enumerate(found):
             rows = each.scan()
-            assert (partition_of([rows[c] for c in by], len(rows), new) == p).all()
+            assert (partition_of([rows[c] for c in by], rows.row_count, new) == p).all()
 
 
 def test_tradefloor_goes_on(tradefloor: mmpl.Program, events: list[RecordedLine]) -> None:

@@ -1,5 +1,5 @@
-"""Each transform is held to recomputation on many random programs, which takes its time: `make check` leaves them out,
-and has the test programs of tests/engine instead."""
+"""These tests compare each transform with recomputation on many random programs, which is slow. `make check` skips them
+and runs the test programs of tests/engine instead."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if folder in item.path.parents:
             item.add_marker(pytest.mark.slow)

@@ -1,4 +1,5 @@
-"""Random programs around one operator: over streams, over rows that come out of order, appear late, evolve or leave."""
+"""Random programs around one operator, over streams and over rows that arrive out of order, appear late, evolve or
+leave."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -21,8 +22,8 @@ ABOVE: tuple[Draw, ...] = (Programs.restrict, Programs.extend, Programs.window, 
 TRIES_MAX = 40
 
 
-class Around(Programs):
-    """Draws views each of which has the operator, with others below it and above."""
+class OperatorPrograms(Programs):
+    """Draws views that contain the operator, with other operators below and above it."""
 
     def __init__(self, random: Random, operator: Draw, below: Sequence[Draw], above: Sequence[Draw]) -> None:
         super().__init__(random)
@@ -30,16 +31,16 @@ class Around(Programs):
 
     def _body(self) -> mmpl.Rel:
         for _ in range(TRIES_MAX):
-            rel = self._drawn(self._head(), self.below, self.random.randint(0, 3))
-            found = self._drawn(rel, [self.operator], 2)
-            if found is not rel:
-                return self._drawn(found, self.above, self.random.randint(0, 1))
+            rel = self._extend_with(self._head(), self.below, self.random.randint(0, 3))
+            with_operator = self._extend_with(rel, [self.operator], 2)
+            if with_operator is not rel:
+                return self._extend_with(with_operator, self.above, self.random.randint(0, 1))
         return mmpl.Restrict(self._head(), mmpl.Constant(True, BOOL))
 
     def _grown(self, rel: mmpl.Rel, operators: int) -> mmpl.Rel:
-        return self._drawn(rel, self.below, operators)
+        return self._extend_with(rel, self.below, operators)
 
-    def _drawn(self, rel: mmpl.Rel, operators: Sequence[Draw], count: int) -> mmpl.Rel:
+    def _extend_with(self, rel: mmpl.Rel, operators: Sequence[Draw], count: int) -> mmpl.Rel:
         for _ in range(count):
             try:
                 grown = self.random.choice(operators)(self, rel)
@@ -51,11 +52,11 @@ class Around(Programs):
 
 
 def program_around(random: Random, operator: Draw, below: Sequence[Draw] = BELOW) -> mmpl.Program:
-    return Around(random, operator, below, ABOVE).draw(random.randint(1, 2))
+    return OperatorPrograms(random, operator, below, ABOVE).draw(random.randint(1, 2))
 
 
-def differences_of(seed: int, operator: Draw, below: Sequence[Draw] = BELOW) -> tuple[mmpl.Program, list[str]]:
-    """What the engine and the reference tell differently in the random case of this seed."""
+def random_differences(seed: int, operator: Draw, below: Sequence[Draw] = BELOW) -> tuple[mmpl.Program, list[str]]:
+    """The random program of this seed, and the first differences between the engine's and the reference's output."""
     random = Random(seed)
     program = program_around(random, operator, below)
     histories = Histories(program, random)

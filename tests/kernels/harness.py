@@ -1,4 +1,5 @@
-"""The engine beside the reference: the same lines, cut into frames; after each frame both must tell the same."""
+"""Runs the engine and the reference on the same lines, split into batches. After each batch, both must have sent the
+same changes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,35 +23,36 @@ from smile.reference.wire import change_messages as reference_changes, snapshot_
 
 
 def frame_of(program: mmpl.Program, before: History, after: History) -> InputBatch:
-    """What the second history knows beyond the first."""
+    """The batch of what the second history has beyond the first."""
     events = {}
     for stream in program.streams:
-        known = before.horizons[stream.name]
-        rows = [row for t, row in sorted(after.events[stream.name].items()) if t > known]
+        horizon = before.horizons[stream.name]
+        rows = [row for t, row in sorted(after.events[stream.name].items()) if t > horizon]
         if rows:
             events[stream.name] = pa.RecordBatch.from_pylist(rows, stream_schema(stream))
     return InputBatch(events, dict(after.horizons))
 
 
 def cuts(random: Random, count: int) -> list[int]:
-    """Where frames end: often after every line, often anywhere."""
+    """Random numbers of lines after which batches end: sometimes after every line, otherwise anywhere."""
     if random.random() < 0.3:
         return list(range(1, count + 1))
     return sorted({*random.sample(range(1, count + 1), random.randint(0, count - 1)), count})
 
 
 @dataclass
-class Beside:
-    """The engine and the reference, side by side over one program."""
+class EngineAndReference:
+    """The engine and the reference, running one program."""
 
     program: mmpl.Program
     analysis: TypeAnalysis = field(init=False)
     engine: LocalEngine = field(init=False)
     shown: dict[str, dict[Key, Json]] = field(init=False)
     history: History = field(init=False)
-    frame: InputBatch = field(init=False)
-    told: list[Json] = field(init=False)
-    """What the engine told of all views at the last frame, which was `frame`."""
+    batch: InputBatch = field(init=False)
+    """The last batch."""
+    messages: list[Json] = field(init=False)
+    """The changes of all views that the engine sent after the last batch."""
 
     def __post_init__(self) -> None:
         self.analysis = TypeAnalysis(self.program)
@@ -63,7 +65,7 @@ class Beside:
         return evaluate(self.program, self.analysis, self.history)
 
     def advance(self, lines: Sequence[RecordedLine], end: bool = False) -> list[str]:
-        """What the two tell differently after these lines."""
+        """Processes these lines as one batch. Returns the differences between the changes of both."""
         before = self.history
         after = History.from_lines(self.program)
         after.events = {n: dict(e) for n, e in before.events.items()}
@@ -74,64 +76,64 @@ class Beside:
         if end:
             after = after.with_finished_streams()
         self.history = after
-        self.frame = frame_of(self.program, before, after)
-        batch = self.engine.advance(self.frame)
-        self.told = []
+        self.batch = frame_of(self.program, before, after)
+        result = self.engine.advance(self.batch)
+        self.messages = []
         relations = self.reference()
         problems = []
         for name in self.program.subscriptions:
             type_ = self.analysis.relations[name]
-            told: list[Json] = []
-            if name in batch.deltas:
+            messages: list[Json] = []
+            if name in result.deltas:
                 layout = self.engine.kernels.inputs[name].layout
-                told = list(json_changes(name, type_, layout, batch.deltas[name], batch.horizons))
-            self.told += told
+                messages = list(json_changes(name, type_, layout, result.deltas[name], result.horizons))
+            self.messages += messages
             shown = self.shown[name]
-            wanted = reference_changes(name, type_, shown, relations[name], after.horizons)
+            expected = reference_changes(name, type_, shown, relations[name], after.horizons)
             self.shown[name] = snapshot_messages(name, type_, relations[name])
-            problems += _differences(name, told, wanted, _by_key(shown.values()))
+            problems += _differences(name, messages, expected, _by_key(shown.values()))
         return problems
 
 
-def _differences(view: str, told: list[Json], wanted: list[Json], shown: dict[str, Json]) -> list[str]:
-    """Messages that only one of them has. That only the steps of a row changed may be told or not."""
-    a, b = _by_key(told), _by_key(wanted)
-    found = []
-    if len(a) < len(told):
-        found.append(f"{view}: a key is told of twice: {told}")
-    for key in a.keys() | b.keys():
-        if key in a and key in b:
-            if _without_steps(a[key]) != _without_steps(b[key]):
-                found.append(f"{view}: engine tells {a[key]}\n    reference {b[key]}")
-        elif key in shown and _without_steps(a.get(key) or b[key]) == _without_steps(shown[key]):
+def _differences(view: str, messages: list[Json], expected: list[Json], shown: dict[str, Json]) -> list[str]:
+    """Changes that only one side has. A change of only the steps of a row may be sent or not."""
+    by_engine, by_reference = _by_key(messages), _by_key(expected)
+    problems = []
+    if len(by_engine) < len(messages):
+        problems.append(f"{view}: a key has two changes: {messages}")
+    for key in by_engine.keys() | by_reference.keys():
+        if key in by_engine and key in by_reference:
+            if _without_steps(by_engine[key]) != _without_steps(by_reference[key]):
+                problems.append(f"{view}: engine    {by_engine[key]}\n    reference {by_reference[key]}")
+        elif key in shown and _without_steps(by_engine.get(key) or by_reference[key]) == _without_steps(shown[key]):
             continue
-        elif key in a:
-            found.append(f"{view}: engine alone tells {a[key]}")
+        elif key in by_engine:
+            problems.append(f"{view}: only the engine sends {by_engine[key]}")
         else:
-            found.append(f"{view}: reference alone tells {b[key]}")
-    return found
+            problems.append(f"{view}: only the reference sends {by_reference[key]}")
+    return problems
 
 
 def _without_steps(message: Json) -> Json:
     return {k: v for k, v in message.items() if k != "steps"}
 
 
-def _by_key(told: Iterable[Json]) -> dict[str, Json]:
-    return {str(sorted(m["key"].items())): m for m in told}
+def _by_key(messages: Iterable[Json]) -> dict[str, Json]:
+    return {str(sorted(message["key"].items())): message for message in messages}
 
 
 def differences(
     program: mmpl.Program, lines: Sequence[RecordedLine], ends: Sequence[int], end: bool = True
 ) -> list[str]:
-    """The first differences met with frames that end after these numbers of lines, or nothing."""
-    both = Beside(program)
+    """The first differences, with batches that end after these numbers of lines; empty if there are none."""
+    both = EngineAndReference(program)
     start = 0
     for stop in ends:
-        found = both.advance(lines[start:stop])
-        if found:
-            return [f"after line {stop} (frame from {start}):", *found]
+        problems = both.advance(lines[start:stop])
+        if problems:
+            return [f"after line {stop} (batch from line {start}):", *problems]
         start = stop
     if end:
-        found = both.advance([], end=True)
-        return ["at the end:", *found] if found else []
+        problems = both.advance([], end=True)
+        return ["at the end:", *problems] if problems else []
     return []

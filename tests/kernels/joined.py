@@ -1,4 +1,4 @@
-"""Random programs of one kind of join over sources whose rows appear, evolve and vanish, run beside the reference."""
+"""Random programs with one kind of join, over rows that appear, evolve and vanish, compared with the reference."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from smile.errors import SmileError
 from smile.knowledge.analysis import TypeAnalysis
 from smile.program import compile_program
 from smile.source import Source
-from tests.kernels.harness import Beside, cuts, differences
+from tests.kernels.harness import EngineAndReference, cuts, differences
 from tests.random_programs import STREAMS, Programs
 from tests.reference.histories import Histories
 
@@ -23,14 +23,14 @@ _OPERATORS = (
 )  # fmt: skip
 
 
-class Joined(Programs):
-    """`kinds` are those of joins; "asof" is one too. `moving`: what is equated may evolve."""
+class RandomJoins(Programs):
+    """`kinds`: the kinds of joins, "asof" included. `can_evolve`: whether equated columns can evolve."""
 
-    def __init__(self, random: Random, kinds: Sequence[str], moving: bool) -> None:
+    def __init__(self, random: Random, kinds: Sequence[str], can_evolve: bool) -> None:
         super().__init__(random)
-        self.kinds, self.moving = kinds, moving
+        self.kinds, self.can_evolve = kinds, can_evolve
 
-    def joined(self) -> mmpl.Program:
+    def draw_join(self) -> mmpl.Program:
         while True:
             rel = self._grown(self._head(), self.random.randint(0, 2))
             kind = self.random.choice(self.kinds)
@@ -54,7 +54,7 @@ class Joined(Programs):
         return rel
 
     def summarize(self, rel: mmpl.Rel) -> mmpl.Rel:
-        """By few columns, so that joins find groups. Not by ticks: a group of one event is known when it is heard of."""
+        """Groups by few columns, so that joins find groups. Never by ticks, because such a group has a single event."""
         heading = self._heading(rel)
         names = [c for c, t in heading.columns.items() if t.name in ("string", "int")]
         per = tuple(self.random.sample(names, self.random.randint(0, min(2, len(names)))))
@@ -67,7 +67,7 @@ class Joined(Programs):
         left = self._heading(rel)
         other = self._other(left)
         on = self._pairs(left, self._heading(other)) if self.random.random() < 0.95 else ()
-        if not self.moving:
+        if not self.can_evolve:
             types = (
                 TypeAnalysis(self.program).relation_type(rel).columns,
                 TypeAnalysis(self.program).relation_type(other).columns,
@@ -80,40 +80,40 @@ class Joined(Programs):
         when = None
         if self.random.random() < 0.4:
             when = self._predicate(replace(left, columns={**right.columns, **left.columns}), self.random.randint(0, 1))
-        mark = self._name() if kind == "match" else None
-        aware = kind in ("semi", "anti", "match") and bool(on) and self.random.random() < 0.3
-        return mmpl.Join(kind, rel, other, on, when, mark, aware)
+        match_column = self._name() if kind == "match" else None
+        is_null_aware = kind in ("semi", "anti", "match") and bool(on) and self.random.random() < 0.3
+        return mmpl.Join(kind, rel, other, on, when, match_column, is_null_aware)
 
 
-class Twice(Joined):
-    """One column is equated to two others, so that a row may ask for what no row has."""
+class DoublyEquatedJoins(RandomJoins):
+    """One column is equated to two others, so that a row can look up values that no row has."""
 
     def _pairs(self, left: Heading, right: Heading, most: int = 2) -> tuple[tuple[str, str], ...]:
-        own, other = left.columns.items(), right.columns.items()
-        alike = [(a, b) for a, t in own for b, s in other if t == s and t.name != "relation"]
-        first = self.random.choice(alike)
-        again = [p for p in alike if (p[0] == first[0]) != (p[1] == first[1])]
-        found = [first, *([self.random.choice(again)] if again else [])]
-        return tuple(self.random.sample(found, len(found)))
+        left_columns, right_columns = left.columns.items(), right.columns.items()
+        candidates = [(a, b) for a, t in left_columns for b, s in right_columns if t == s and t.name != "relation"]
+        first = self.random.choice(candidates)
+        second = [p for p in candidates if (p[0] == first[0]) != (p[1] == first[1])]
+        pairs = [first, *([self.random.choice(second)] if second else [])]
+        return tuple(self.random.sample(pairs, len(pairs)))
 
 
-def tried(
-    seed: int, kinds: Sequence[str], moving: bool = True, drawn: type[Joined] = Joined
+def join_differences(
+    seed: int, kinds: Sequence[str], can_evolve: bool = True, programs: type[RandomJoins] = RandomJoins
 ) -> tuple[mmpl.Program, list[str]]:
-    """A random program, and the first differences met over a random history."""
+    """A random program, and the first differences over a random history."""
     random = Random(seed)
-    program = drawn(random, kinds, moving).joined()
+    program = programs(random, kinds, can_evolve).draw_join()
     histories = Histories(program, random)
     lines = [histories.line() for _ in range(random.randint(2, LINES_MAX))]
     return program, differences(program, lines, cuts(random, len(lines)))
 
 
-def compiled(text: str) -> mmpl.Program:
-    """A program in SmileSQL."""
+def compile_text(text: str) -> mmpl.Program:
+    """Compiles a program in SmileSQL."""
     return compile_program(Source("test.smile", text)).rewritten
 
 
-def remembered(both: Beside) -> dict[str, int]:
+def state_row_counts(both: EngineAndReference) -> dict[str, int]:
     """How many rows each table of the program has."""
     states = both.engine.state.states
     return {table: state[table].row_count for state in states.values() for table in state}

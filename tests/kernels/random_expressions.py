@@ -1,4 +1,4 @@
-"""Random expressions of every function of the catalogue, over random columns of every kind, extremes among their values."""
+"""Random expressions with every scalar function, over random columns of every kind, which include extreme values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from smile.algebra.types import (
     DataType,
     Value,
     decimal_type,
-)  # fmt: skip
+)
 from smile.columns import knowledge as k, values as v
 from smile.columns.knowledge import ColumnKind, KnowledgeColumn, RangeColumn
 from smile.columns.values import ValueColumn
@@ -38,8 +38,14 @@ TYPES = (
     INT, INT, FLOAT, BOOL, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES,
     *(decimal_type(*shape) for shape in ((38, 0), (19, 0), (10, 2), (1, 1), (38, 10), (38, 38))),
 )  # fmt: skip
-_FLOATS = (0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 0.1, 1e15, -1e300, 1.7e308, 5e-324, 2.0**53, 2.0**63, -(2.0**63), 0.49999999999999994)  # fmt: skip
-_TEXTS = ("", "a", "b", "ab", "%", "a%", "é", "\U0001f600", "\uffff", "1", "-7", "1.5", "true", "f", "day", "month", "2020-02-29", "  3 ")  # fmt: skip
+_FLOATS = (
+    0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 0.1, 1e15, -1e300, 1.7e308, 5e-324, 2.0**53, 2.0**63, -(2.0**63),
+    0.49999999999999994,
+)  # fmt: skip
+_TEXTS = (
+    "", "a", "b", "ab", "%", "a%", "é", "\U0001f600", "\uffff", "1", "-7", "1.5", "true", "f", "day", "month",
+    "2020-02-29", "  3 ",
+)  # fmt: skip
 
 
 def value(random: Random, data: DataType) -> Any:
@@ -50,14 +56,18 @@ def value(random: Random, data: DataType) -> Any:
         case "int" | "time" | "interval":
             if small:
                 return random.randint(-3, 3)
-            return random.choice((INT_MIN, INT_MIN + 1, INT_MAX, INT_MAX - 1, 2**32, -(2**31), 1024, random.randint(INT_MIN, INT_MAX)))  # fmt: skip
+            extremes = (INT_MIN, INT_MIN + 1, INT_MAX, INT_MAX - 1, 2**32, -(2**31), 1024)
+            return random.choice((*extremes, random.randint(INT_MIN, INT_MAX)))
         case "float":
             return random.choice(_FLOATS) if small else random.uniform(-1e3, 1e3)
         case "decimal":
             assert data.digits is not None
             most = 10**data.digits - 1
-            whole = random.randint(-3, 3) if small else random.choice((most, -most, random.randint(-most, most), 10**(data.digits // 2)))  # fmt: skip
-            return Decimal(f"{whole}E-{data.scale}")
+            if small:
+                digits = random.randint(-3, 3)
+            else:
+                digits = random.choice((most, -most, random.randint(-most, most), 10 ** (data.digits // 2)))
+            return Decimal(f"{digits}E-{data.scale}")
         case "string":
             return random.choice(_TEXTS)
         case "bytes":
@@ -69,20 +79,20 @@ def value(random: Random, data: DataType) -> Any:
     raise AssertionError(data)
 
 
-def nullable(random: Random, data: DataType, often: float = 0.15) -> Value:
-    return None if random.random() < often else value(random, data)
+def nullable(random: Random, data: DataType, null_probability: float = 0.15) -> Value:
+    return None if random.random() < null_probability else value(random, data)
 
 
 def point(random: Random, data: DataType, bounds: tuple[float, float], nulls: float) -> Range:
-    """A range; `bounds` say how often it has each."""
+    """A random range. `bounds`: the probabilities of a lower and of an upper bound."""
     if random.random() < 0.3:
         return Range.exactly(nullable(random, data, nulls / 2))
     values = sorted(value(random, data) for _ in range(random.choice((1, 2, 3))))
     lo = values[0] if random.random() < bounds[0] else None
     hi = values[-1] if random.random() < bounds[1] else None
-    may = random.random() < nulls
-    now = None if random.random() < (0.3 if may else 0.05) else random.choice(values)
-    return Range(lo, hi, MAYBE if may else NEVER, now)
+    can_be_null = random.random() < nulls
+    now = None if random.random() < (0.3 if can_be_null else 0.05) else random.choice(values)
+    return Range(lo, hi, MAYBE if can_be_null else NEVER, now)
 
 
 def mask(random: Random) -> Mask:
@@ -91,13 +101,13 @@ def mask(random: Random) -> Mask:
 
 
 def latest(random: Random, data: DataType, sealed: float) -> LatestValue:
-    at = None if random.random() < 0.2 else (random.randint(0, 9), 0)
-    return LatestValue(nullable(random, data), at, random.random() < sealed, nullable(random, data))
+    occurred_at = None if random.random() < 0.2 else (random.randint(0, 9), 0)
+    return LatestValue(nullable(random, data), occurred_at, random.random() < sealed, nullable(random, data))
 
 
 @dataclass
 class Table:
-    """Columns of `count` rows, and what an expression may know of them."""
+    """Columns of `count` rows, with their layout and domains."""
 
     layout: Layout
     bottoms: Mapping[str, CellKnowledge]
@@ -107,25 +117,26 @@ class Table:
 
 
 def _ranges(random: Random, data: DataType, count: int) -> RangeColumn:
-    """In the forms that are quick too: ends that no row has, ends that are what is now."""
+    """A random column, in the fast representations too: a bound that no row has is None, and a bound can be the same
+    object as `now`."""
     bounds = random.choice(((0.8, 0.8), (1, 1), (1, 0), (0, 1), (1, 0.5), (0, 0)))
     nulls = random.choice((0.0, 0.3))
     points = [point(random, data, bounds, nulls) for _ in range(count)]
     if random.random() < 0.15:
         points = [Range(p.lo, p.lo, p.nulls, None if p.nulls is MAYBE else p.lo) for p in points]
-    found = k.from_points(points, "range", data)
-    assert isinstance(found, RangeColumn)
-    lo, hi, codes = found.lo, found.hi, found.nulls
+    column = k.from_points(points, "range", data)
+    assert isinstance(column, RangeColumn)
+    lo, hi, codes = column.lo, column.hi, column.nulls
     assert lo is not None and hi is not None and codes is not None
-    lo = None if lo.is_null().all() else found.now if lo.same(found.now).all() else lo
-    hi = None if hi.is_null().all() else found.now if hi.same(found.now).all() else hi
+    lo = None if lo.is_null().all() else column.now if lo.same(column.now).all() else lo
+    hi = None if hi.is_null().all() else column.now if hi.same(column.now).all() else hi
     if lo is not None and hi is not None and lo.same(hi).all():
         hi = lo
-    return RangeColumn(found.now, lo, hi, codes if codes.any() else None)
+    return RangeColumn(column.now, lo, hi, codes if codes.any() else None)
 
 
 def table(random: Random, types: list[DataType], count: int) -> Table:
-    """Of each type a column of every kind it can be."""
+    """For each type, a column of every kind that it can have."""
     fixed: dict[str, ValueColumn] = {}
     fixed_types: dict[str, DataType] = {}
     columns: dict[str, KnowledgeColumn] = {}
@@ -142,8 +153,8 @@ def table(random: Random, types: list[DataType], count: int) -> Table:
             columns[name] = _column(random, kind, data, count)
             bottoms[name] = Mask.bottom()
             if data != BOOL:
-                found = point(random, data, (0.5, 0.5), 0)
-                bottoms[name] = Range.bottom(found.lo, found.hi)
+                domain = point(random, data, (0.5, 0.5), 0)
+                bottoms[name] = Range.bottom(domain.lo, domain.hi)
         bottoms[f"x{n}"] = Mask.bottom() if data == BOOL else Range.bottom()
     return Table(Layout((), fixed_types, evolving), bottoms, fixed, columns, count)
 
@@ -168,23 +179,23 @@ def _column(random: Random, kind: ColumnKind, data: DataType, count: int) -> Kno
 
 
 class Expressions:
-    """Draws well-typed expressions; casts are explicit, as translation leaves them."""
+    """Draws well-typed expressions. Casts are explicit, as after translation."""
 
     def __init__(self, random: Random, types: Mapping[str, DataType]) -> None:
         self.random, self.types = random, types
 
     def draw(self, depth: int) -> tuple[mmpl.Expr, DataType]:
-        chosen = self.random.random()
-        if depth == 0 or chosen < 0.05:
+        choice = self.random.random()
+        if depth == 0 or choice < 0.05:
             return self._leaf()
-        if chosen < 0.2:
+        if choice < 0.2:
             return self._cast(depth)
-        if chosen < 0.3:
+        if choice < 0.3:
             return self._case(depth)
         while True:
-            found = self.call(self.random.choice(list(SCALAR_FUNCTIONS)), depth)
-            if found is not None:
-                return found
+            call = self.call(self.random.choice(list(SCALAR_FUNCTIONS)), depth)
+            if call is not None:
+                return call
 
     def _leaf(self) -> tuple[mmpl.Expr, DataType]:
         if self.random.random() < 0.2:
@@ -198,15 +209,15 @@ class Expressions:
         for _ in range(5):
             if fitting and self.random.random() < 0.3:
                 return mmpl.ColumnRef(self.random.choice(fitting))
-            expr, found = self.draw(depth)
-            if can_cast(found, data) and (found == data or self.random.random() < 0.3):
-                return expr if found == data else mmpl.Cast(expr, data)
+            expr, drawn_type = self.draw(depth)
+            if can_cast(drawn_type, data) and (drawn_type == data or self.random.random() < 0.3):
+                return expr if drawn_type == data else mmpl.Cast(expr, data)
         if fitting:
             return mmpl.ColumnRef(self.random.choice(fitting))
         return mmpl.Constant(nullable(self.random, data), data)
 
     def call(self, name: str, depth: int) -> tuple[mmpl.Expr, DataType] | None:
-        """None if no types were met that fit."""
+        """A call of the function; None if no types fit."""
         least, greatest = SCALAR_FUNCTIONS[name].arity
         count = self.random.randint(least, min(least + 1, greatest or least + 1))
         if greatest is None and self.random.random() < 0.03:

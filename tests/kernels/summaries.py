@@ -1,4 +1,4 @@
-"""Random programs of aggregates: over streams, over rows that come, evolve and leave, and over other aggregates."""
+"""Random programs with aggregates: over streams, over rows that arrive, evolve and leave, and over aggregates."""
 
 from collections.abc import Callable
 from random import Random
@@ -56,7 +56,7 @@ class Summaries(Programs):
         return self.program
 
     def _summary(self) -> mmpl.Rel:
-        """Some operators, and an aggregate more often than not."""
+        """Some operators, usually with an aggregate."""
         rel = self._head()
         for operators in ([_BELOW] * self.random.randint(0, 2), [_GROUPS], [_BELOW] * self.random.randint(0, 1)):
             for choices in operators:
@@ -77,8 +77,8 @@ class Summaries(Programs):
     def _aggregate(self, heading: Heading) -> mmpl.Aggregate:
         function: mmpl.AggregateName = self.random.choice(get_args(mmpl.AggregateName))
         if function == "group":
-            plain = tuple(c for c in heading.visible if heading.columns[c].name != "relation")
-            return mmpl.Aggregate("group", columns=plain[:2])
+            scalar_columns = tuple(c for c in heading.visible if heading.columns[c].name != "relation")
+            return mmpl.Aggregate("group", columns=scalar_columns[:2])
         if function == "count" and self.random.random() < 0.5:
             return mmpl.Aggregate("count")
         name = self._column(heading, *_AGGREGATED.get(function, _ANY))
@@ -88,13 +88,13 @@ class Summaries(Programs):
         return mmpl.Aggregate(function, arg)
 
     def _aggregates(self, heading: Heading, most: int = 3) -> tuple[tuple[str, mmpl.Aggregate], ...]:
-        found = []
+        aggregates = []
         for _ in range(self.random.randint(1, most)):
             try:
-                found.append((self._name(), self._aggregate(heading)))
+                aggregates.append((self._name(), self._aggregate(heading)))
             except IndexError:
-                found.append((self._name(), mmpl.Aggregate("count")))
-        return tuple(found)
+                aggregates.append((self._name(), mmpl.Aggregate("count")))
+        return tuple(aggregates)
 
 
 _BELOW: list[Callable[[Summaries, mmpl.Rel], mmpl.Rel]] = [

@@ -1,11 +1,11 @@
-"""ASOF joins beside the reference, and what they remember."""
+"""ASOF joins compared with the reference, and their state."""
 
 import pytest
 
 from smile.algebra.printer import print_program
 from smile.reference.history import RecordedLine
-from tests.kernels.harness import Beside, differences
-from tests.kernels.joined import compiled, remembered, tried
+from tests.kernels.harness import EngineAndReference, differences
+from tests.kernels.joined import compile_text, join_differences, state_row_counts
 from tests.random_programs import SEED_ID, seeds
 from tests.reference.cases import cases
 
@@ -18,20 +18,20 @@ PRICED = "SELECT t, price FROM Trades ASOF JOIN Quotes ON Trades.issue = Quotes.
 
 @pytest.mark.parametrize("seed", seeds(60), ids=SEED_ID)
 def test_random_programs(seed: int) -> None:
-    program, found = tried(seed, ["asof"])
-    assert not found, "\n".join([print_program(program), *found])
+    program, problems = join_differences(seed, ["asof"])
+    assert not problems, "\n".join([print_program(program), *problems])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1400), ids=SEED_ID)
 def test_more_random_programs(seed: int) -> None:
-    program, found = tried(seed, ["asof"])
-    assert not found, "\n".join([print_program(program), *found])
+    program, problems = join_differences(seed, ["asof"])
+    assert not problems, "\n".join([print_program(program), *problems])
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if c.name == "as-of"], ids=lambda c: c.name)
 def test_written_programs(case) -> None:  # type: ignore[no-untyped-def]  # a Case
-    assert not differences(compiled(case.program), case.events, range(1, len(case.events) + 1))
+    assert not differences(compile_text(case.program), case.events, range(1, len(case.events) + 1))
 
 
 def trade(at: int, issue: str | None) -> RecordedLine:
@@ -43,38 +43,40 @@ def quote(at: int, issue: str | None, price: int) -> RecordedLine:
 
 
 def test_the_latest_right_row_is_kept_and_those_after_it() -> None:
-    both = Beside(compiled(f"{STREAMS} CREATE VIEW V AS {PRICED}; SUBSCRIBE V;"))
+    both = EngineAndReference(compile_text(f"{STREAMS} CREATE VIEW V AS {PRICED}; SUBSCRIBE V;"))
     assert not both.advance([quote(at, "ab"[at % 2], at) for at in range(1, 21)])
-    assert remembered(both) == {"left": 0, "right": 20}, "a trade to come may be at any tick"
+    assert state_row_counts(both) == {"left": 0, "right": 20}, "the next trade can be at any tick"
     assert not both.advance([{"stream": "Trades", "silence_to": 10}])
-    assert remembered(both) == {"left": 0, "right": 12}, "the last at or before 10 of each, and ten after it"
+    assert state_row_counts(both) == {"left": 0, "right": 12}, (
+        "the last quote of each issue at or before 10, and the ten quotes after it"
+    )
     assert not both.advance([trade(15, "a"), trade(16, "c"), trade(30, "b")])
-    assert [m["row"]["price"] for m in both.told] == [14, 19]
-    assert remembered(both) == {"left": 1, "right": 2}
+    assert [m["row"]["price"] for m in both.messages] == [14, 19]
+    assert state_row_counts(both) == {"left": 1, "right": 2}
 
 
 def test_a_trade_that_waits_keeps_the_quotes_it_may_need() -> None:
-    both = Beside(compiled(f"{STREAMS} CREATE VIEW V AS {PRICED}; SUBSCRIBE V;"))
+    both = EngineAndReference(compile_text(f"{STREAMS} CREATE VIEW V AS {PRICED}; SUBSCRIBE V;"))
     assert not both.advance([quote(1, "a", 1), quote(2, "a", 2), trade(5, "a"), {"stream": "Trades", "silence_to": 9}])
-    assert remembered(both) == {"left": 1, "right": 1}
+    assert state_row_counts(both) == {"left": 1, "right": 1}
     assert not both.advance([quote(4, "a", 4)])
-    assert [m["row"]["price"] for m in both.told] == [4]
+    assert [m["row"]["price"] for m in both.messages] == [4]
     assert not both.advance([quote(7, "a", 7)])
-    assert [m["final"] for m in both.told] == [True]
-    assert remembered(both) == {"left": 0, "right": 1}
+    assert [m["final"] for m in both.messages] == [True]
+    assert state_row_counts(both) == {"left": 0, "right": 1}
 
 
 def test_quotes_that_come_late_are_not_kept() -> None:
-    both = Beside(compiled(f"{STREAMS} CREATE VIEW V AS {PRICED}; SUBSCRIBE V;"))
+    both = EngineAndReference(compile_text(f"{STREAMS} CREATE VIEW V AS {PRICED}; SUBSCRIBE V;"))
     assert not both.advance([{"stream": "Trades", "silence_to": 99}])
     for at in range(1, 9):
         assert not both.advance([quote(at, "a", at)])
-    assert remembered(both) == {"left": 0, "right": 1}
+    assert state_row_counts(both) == {"left": 0, "right": 1}
 
 
 def test_quotes_that_leave() -> None:
     view = "SELECT t, price FROM Trades ASOF LEFT JOIN LAST(Quotes, q, INTERVAL '4' TICK) AS l ON Trades.issue = l.issue AND t >= q"
-    program = compiled(f"{STREAMS} CREATE VIEW V AS {view}; SUBSCRIBE V;")
+    program = compile_text(f"{STREAMS} CREATE VIEW V AS {view}; SUBSCRIBE V;")
     lines: list[RecordedLine] = [
         quote(1, "a", 1),
         quote(3, "a", 3),

@@ -1,52 +1,52 @@
-"""Best-k tells what the reference tells, and keeps no more rows than may be among the best."""
+"""BEST gives the same output as the reference, and stores only rows that can be among the best."""
 
 import pytest
 
 from smile.program import compile_program
 from smile.reference.history import RecordedLine
 from smile.source import Source
-from tests.kernels.drawing import differences_of
-from tests.kernels.harness import Beside, differences
+from tests.kernels.drawing import random_differences
+from tests.kernels.harness import EngineAndReference, differences
 from tests.random_programs import SEED_ID, Programs, seeds
 
 LAPS = "CREATE STREAM Laps (t: time -> track: string, ms: int);\n"
 STREAMS = "STREAM S (t: time -> k: string, v: int) CHECK v >= 0;\n"
 
 
-def beside(text: str, language: str = "mmpl") -> Beside:
-    return Beside(compile_program(Source(f"test.{language}", text)).rewritten)
+def compare(text: str, language: str = "mmpl") -> EngineAndReference:
+    return EngineAndReference(compile_program(Source(f"test.{language}", text)).rewritten)
 
 
 def event(at: int, stream: str = "S", **values: object) -> RecordedLine:
     return {"stream": stream, "at": at, "event": values}
 
 
-def kept(both: Beside, view: str, table: str = "rows") -> int:
+def stored_row_count(both: EngineAndReference, view: str, table: str = "rows") -> int:
     return both.engine.state.states[view][table].row_count
 
 
 @pytest.mark.parametrize("seed", seeds(32), ids=SEED_ID)
 def test_random_programs(seed: int) -> None:
-    program, found = differences_of(seed, Programs.best)
-    assert not found, f"{program}\n" + "\n".join(found)
+    program, problems = random_differences(seed, Programs.best)
+    assert not problems, f"{program}\n" + "\n".join(problems)
 
 
-def test_certain_rows_are_kept_only_while_they_are_among_the_best() -> None:
-    both = beside(STREAMS + "VIEW V := S BEST 2 BY v DESC PER {k}; SUBSCRIBE V;")
+def test_certain_rows_are_stored_only_while_they_are_among_the_best() -> None:
+    both = compare(STREAMS + "VIEW V := S BEST 2 BY v DESC PER {k}; SUBSCRIBE V;")
     for t in range(40):
         assert not both.advance([event(t + 1, k="ab"[t % 2], v=t * 7 % 40)])
-    assert kept(both, "V") == 4
+    assert stored_row_count(both, "V") == 4
     assert not both.advance([], end=True)
-    assert kept(both, "V") == 0
+    assert stored_row_count(both, "V") == 0
 
 
-def test_a_sealed_group_is_forgotten() -> None:
+def test_a_sealed_group_expires() -> None:
     windows = "VIEW V := S TUMBLE t SIZE INTERVAL '10' TICK BEST 1 BY v PER {window_end}; SUBSCRIBE V;"
-    both = beside(STREAMS + windows)
+    both = compare(STREAMS + windows)
     assert not both.advance([event(t, v=t % 4) for t in range(1, 35)])
-    assert kept(both, "V") == 1
+    assert stored_row_count(both, "V") == 1
     assert not both.advance([{"silence_to": 39}])
-    assert kept(both, "V") == 0
+    assert stored_row_count(both, "V") == 0
 
 
 def test_a_leaderboard_follows_totals_up_and_down() -> None:
@@ -59,7 +59,7 @@ def test_a_leaderboard_follows_totals_up_and_down() -> None:
 
 
 def test_nulls_come_last_and_first_when_descending() -> None:
-    both = beside(STREAMS + "VIEW A := S BEST 1 BY v PER {}; VIEW D := S BEST 1 BY v DESC PER {}; SUBSCRIBE A, D;")
+    both = compare(STREAMS + "VIEW A := S BEST 1 BY v PER {}; VIEW D := S BEST 1 BY v DESC PER {}; SUBSCRIBE A, D;")
     assert not both.advance([event(1), event(2, v=3), event(3), event(4, v=3)])
     assert [*both.shown["A"]] == [(2,)]
     assert [*both.shown["D"]] == [(1,)]

@@ -1,4 +1,4 @@
-"""Compiled expressions beside the specification: `know`, row by row."""
+"""Compiled expressions compared with their specification, `expression_knowledge`, row by row."""
 
 from random import Random
 from typing import Any
@@ -22,46 +22,46 @@ from tests.kernels.random_expressions import TYPES, Expressions, Table, table
 from tests.random_programs import SEED_ID, seeds
 
 
-def wanted(expr: mmpl.Expr, of: Table) -> list[CellKnowledge]:
-    """What the specification says of every row."""
-    types = of.layout.types
-    found = []
-    for i in range(of.count):
+def expected_points(expr: mmpl.Expr, rows: Table) -> list[CellKnowledge]:
+    """The result of the specification for every row."""
+    types = rows.layout.types
+    points = []
+    for i in range(rows.count):
         row = {}
         for c in trees.columns_in(expr):
-            column = of.fixed[c] if c in of.layout.fixed else of.columns[c]
-            row[c] = to_operand_in_domain(k.knowledge_at(column, i, types[c]), of.bottoms[c], types[c])
-        found.append(expression_knowledge(expr, row, types))
-    return found
+            column = rows.fixed[c] if c in rows.layout.fixed else rows.columns[c]
+            row[c] = to_operand_in_domain(k.knowledge_at(column, i, types[c]), rows.bottoms[c], types[c])
+        points.append(expression_knowledge(expr, row, types))
+    return points
 
 
 def _text(value: Any) -> str:
-    """Tells minus zero from zero, and 1 from 1.0 and true."""
+    """Distinguishes -0.0 from 0.0, and 1 from 1.0 and True."""
     return f"{type(value).__name__} {value!r}"
 
 
-def problems(expr: mmpl.Expr, of: Table) -> list[str]:
-    compiled = compile_expression(expr, of.layout, of.bottoms)
-    column = compiled(of.fixed, of.columns, of.count)
-    found = []
-    if len(column) != of.count:
-        return [f"{len(column)} rows, not {of.count}"]
-    for i, point in enumerate(wanted(expr, of)):
-        told = k.knowledge_at(column, i, compiled.data)
-        same = told == point and told.now == point.now and _is_canonical(column, i)
+def problems(expr: mmpl.Expr, rows: Table) -> list[str]:
+    compiled = compile_expression(expr, rows.layout, rows.bottoms)
+    column = compiled(rows.fixed, rows.columns, rows.count)
+    differences = []
+    if len(column) != rows.count:
+        return [f"{len(column)} rows, not {rows.count}"]
+    for i, expected in enumerate(expected_points(expr, rows)):
+        point = k.knowledge_at(column, i, compiled.data)
+        same = point == expected and point.now == expected.now and _is_canonical(column, i)
         if compiled.kind == "exact":
-            same = same and _text(told.now) == _text(point.now)
+            same = same and _text(point.now) == _text(expected.now)
         if not same:
             inputs = {
-                c: k.knowledge_at(of.fixed[c] if c in of.fixed else of.columns[c], i, of.layout.types[c])
+                c: k.knowledge_at(rows.fixed[c] if c in rows.fixed else rows.columns[c], i, rows.layout.types[c])
                 for c in trees.columns_in(expr)
             }
-            found.append(f"row {i} of {inputs}:\n  found  {told}\n  wanted {point}")
-    return found
+            differences.append(f"row {i} of {inputs}:\n  actual   {point}\n  expected {expected}")
+    return differences
 
 
 def _is_canonical(column: KnowledgeColumn, i: int) -> bool:
-    """Not only the points but the columns must be the same."""
+    """The column must have the canonical representation of the point."""
     if isinstance(column, MaskColumn):
         possible = int(column.possible[i])
         return possible.bit_count() > 1 or int(column.now[i]) == possible
@@ -76,36 +76,36 @@ def _is_canonical(column: KnowledgeColumn, i: int) -> bool:
     return True
 
 
-def drawn(seed: int, count: int) -> tuple[Table, Expressions]:
+def random_case(seed: int, count: int) -> tuple[Table, Expressions]:
     random = Random(seed)
-    of = table(random, random.sample(TYPES, 3), count)
-    return of, Expressions(random, of.layout.types)
+    rows = table(random, random.sample(TYPES, 3), count)
+    return rows, Expressions(random, rows.layout.types)
 
 
 def test_every_function_of_the_catalogue() -> None:
-    """Each function of the catalogue, over columns of every kind."""
+    """Each scalar function, over columns of every kind."""
     seed = seeds(1)[0]
-    told: list[str] = []
+    messages: list[str] = []
     for number, name in enumerate(SCALAR_FUNCTIONS):
         for attempt in range(4):
-            of, expressions = drawn(seed * 10_000 + number * 10 + attempt, 6 if attempt else 24)
-            found = expressions.call(name, 1)
-            if found is not None:
-                told += [f"{SEED_ID(seed)} {found[0]}: {p}" for p in problems(found[0], of)]
-    assert not told, told[0]
+            rows, expressions = random_case(seed * 10_000 + number * 10 + attempt, 6 if attempt else 24)
+            call = expressions.call(name, 1)
+            if call is not None:
+                messages += [f"{SEED_ID(seed)} {call[0]}: {p}" for p in problems(call[0], rows)]
+    assert not messages, messages[0]
 
 
 @pytest.mark.parametrize("seed", seeds(60), ids=SEED_ID)
 def test_random_expressions(seed: int) -> None:
-    of, expressions = drawn(seed, (0, 1, 2, 5, 8, 20)[seed % 6])
+    rows, expressions = random_case(seed, (0, 1, 2, 5, 8, 20)[seed % 6])
     for depth in (1, 2, 2, 3):
         expr, _ = expressions.draw(depth)
-        found = problems(expr, of)
-        assert not found, f"{expr}\n{found[0]}"
+        differences = problems(expr, rows)
+        assert not differences, f"{expr}\n{differences[0]}"
 
 
 def _garbage(random: Random, column: KnowledgeColumn) -> KnowledgeColumn:
-    """What may stand in rows nobody has heard of: no point of any domain."""
+    """Contents that absent rows can have: not points of any domain."""
     count = len(column)
     if isinstance(column, ValueColumn):
         data = column.data
@@ -125,18 +125,18 @@ def _garbage(random: Random, column: KnowledgeColumn) -> KnowledgeColumn:
 
 
 @pytest.mark.parametrize("seed", seeds(40), ids=SEED_ID)
-def test_garbage_in_rows_nobody_heard_of_is_borne(seed: int) -> None:
-    of, expressions = drawn(seed, 3)
+def test_garbage_in_absent_rows_does_no_harm(seed: int) -> None:
+    rows, expressions = random_case(seed, 3)
     random = Random(seed)
-    fixed = {name: _garbage(random, column) for name, column in of.fixed.items()}
-    columns = {name: _garbage(random, column) for name, column in of.columns.items()}
+    fixed = {name: _garbage(random, column) for name, column in rows.fixed.items()}
+    columns = {name: _garbage(random, column) for name, column in rows.columns.items()}
     for depth in (1, 1, 2, 3):
         expr, _ = expressions.draw(depth)
-        compiled = compile_expression(expr, of.layout, of.bottoms)
-        assert len(compiled(fixed, columns, of.count)) == of.count, expr  # type: ignore[arg-type]
+        compiled = compile_expression(expr, rows.layout, rows.bottoms)
+        assert len(compiled(fixed, columns, rows.count)) == rows.count, expr  # type: ignore[arg-type]
 
 
-# ── what callers rely on ────────────────────────────────────────────────────────────────────────────────────────────
+# ── requirements of callers ─────────────────────────────────────────────────────────────────────────────────────────
 
 TOTAL = mmpl.ColumnRef("total")
 BID = mmpl.Cast(mmpl.ColumnRef("bid"), SUM_OF_INTS)
@@ -146,32 +146,32 @@ LAYOUT = Layout(
 BOTTOMS: dict[str, CellKnowledge] = {"bid": Range.bottom(), "total": Range.bottom(), "low": Range.bottom()}
 
 
-def evaluated(expr: mmpl.Expr, total: RangeColumn, bid: list[int]) -> KnowledgeColumn:
+def evaluate(expr: mmpl.Expr, total: RangeColumn, bid: list[int]) -> KnowledgeColumn:
     fixed = {"bid": ValueColumn(np.array(bid))}
     return compile_expression(expr, LAYOUT, BOTTOMS)(fixed, {"total": total, "low": total}, len(bid))
 
 
-def test_quick_forms_stay_quick() -> None:
-    """No bound stays None, and an end that is what is now stays so."""
+def test_fast_representations_stay_fast() -> None:
+    """A missing bound stays None, and a bound that is the same object as `now` stays so."""
     now = ValueColumn(np.array([3, 4]))
-    found = evaluated(mmpl.Call("-", (BID, TOTAL)), RangeColumn(now, now, None), [10, 2])
-    assert isinstance(found, RangeColumn)
-    assert found.lo is None
-    assert found.hi is found.now
-    assert found.nulls is None
-    assert found.now.data.tolist() == [7, -2]
-    doubled = evaluated(mmpl.Cast(mmpl.ColumnRef("low"), SUM_OF_INTS), RangeColumn(now, now, None), [10, 2])
-    assert isinstance(doubled, RangeColumn)
-    assert doubled.lo is doubled.now
-    assert doubled.hi is None
+    difference = evaluate(mmpl.Call("-", (BID, TOTAL)), RangeColumn(now, now, None), [10, 2])
+    assert isinstance(difference, RangeColumn)
+    assert difference.lo is None
+    assert difference.hi is difference.now
+    assert difference.nulls is None
+    assert difference.now.data.tolist() == [7, -2]
+    cast = evaluate(mmpl.Cast(mmpl.ColumnRef("low"), SUM_OF_INTS), RangeColumn(now, now, None), [10, 2])
+    assert isinstance(cast, RangeColumn)
+    assert cast.lo is cast.now
+    assert cast.hi is None
 
 
 def test_sums_beyond_64_bits_stay_exact_and_ints_become_null() -> None:
     most = ValueColumn(np.array([INT_MAX, 1]))
-    wide = evaluated(mmpl.Call("+", (BID, TOTAL)), RangeColumn(most, most, most), [INT_MAX, 1])
+    wide = evaluate(mmpl.Call("+", (BID, TOTAL)), RangeColumn(most, most, most), [INT_MAX, 1])
     assert isinstance(wide, RangeColumn)
     assert wide.now.data.tolist() == [2 * INT_MAX, 2]
-    narrow = evaluated(
+    narrow = evaluate(
         mmpl.Call("+", (mmpl.ColumnRef("bid"), mmpl.ColumnRef("low"))), RangeColumn(most, most, None), [INT_MAX, 1]
     )
     assert [k.knowledge_at(narrow, i, INT) for i in range(2)] == [Range.bottom(), Range.at_least(2)]
@@ -183,9 +183,9 @@ def test_a_long_chain_is_compiled_and_run() -> None:
     for _ in range(200):
         expr = mmpl.Call("+", (expr, mmpl.Constant(1, INT)))
     now = ValueColumn(np.array([3]))
-    found = evaluated(expr, RangeColumn(now, now, None), [0])
-    assert isinstance(found, RangeColumn)
-    assert found.now.data.tolist() == [203]
+    column = evaluate(expr, RangeColumn(now, now, None), [0])
+    assert isinstance(column, RangeColumn)
+    assert column.now.data.tolist() == [203]
 
 
 def test_the_kind_follows_from_the_columns() -> None:
@@ -198,7 +198,7 @@ def test_the_kind_follows_from_the_columns() -> None:
     assert [compile_expression(expr, LAYOUT, BOTTOMS).kind for expr, _ in kinds] == [kind for _, kind in kinds]
 
 
-def _of_points(points: list[Range], data: DataType) -> tuple[Layout, dict[str, CellKnowledge], RangeColumn]:
+def _range_case(points: list[Range], data: DataType) -> tuple[Layout, dict[str, CellKnowledge], RangeColumn]:
     column = k.from_points(points, "range", data)
     assert isinstance(column, RangeColumn)
     return (
@@ -208,8 +208,8 @@ def _of_points(points: list[Range], data: DataType) -> tuple[Layout, dict[str, C
     )
 
 
-def test_a_value_equal_to_what_may_be_null_may_stay() -> None:
-    layout, bottoms, column = _of_points([Range(3, 3, MAYBE, 3), Range(3, 3, MAYBE), Range(3, 4, MAYBE, 3)], INT)
+def test_nullif_of_a_value_that_can_be_null_can_return_it() -> None:
+    layout, bottoms, column = _range_case([Range(3, 3, MAYBE, 3), Range(3, 3, MAYBE), Range(3, 4, MAYBE, 3)], INT)
     for other in ([3, 3, 3], [None, 3, 4]):
         fixed = {"x": v.from_python(other, INT)}
         for args in (("r", "r"), ("r", "x"), ("x", "r")):
@@ -217,16 +217,16 @@ def test_a_value_equal_to_what_may_be_null_may_stay() -> None:
             assert not problems(expr, Table(layout, bottoms, fixed, {"r": column}, 3))
 
 
-def test_a_partial_function_of_what_has_no_bound_may_be_null() -> None:
-    layout, bottoms, column = _of_points([Range(None, 5), Range(5, None), Range(5, 6)], TIMESTAMP)
+def test_a_partial_function_of_an_unbounded_range_can_be_null() -> None:
+    layout, bottoms, column = _range_case([Range(None, 5), Range(5, None), Range(5, 6)], TIMESTAMP)
     fixed = {"x": v.nulls(TIMESTAMP, 3)}
     expr = mmpl.Call("date_trunc", (mmpl.Constant("day", STRING), mmpl.ColumnRef("r")))
     assert not problems(expr, Table(layout, bottoms, fixed, {"r": column}, 3))
 
 
 @pytest.mark.parametrize("name", ["*", "/", "+", "-"])
-def test_an_overflow_is_seen_in_an_end_that_is_what_is_now(name: str) -> None:
-    layout, bottoms, column = _of_points([Range.at_least(INT_MAX), Range.at_least(INT_MIN), Range.at_least(3)], INT)
+def test_an_overflow_is_detected_in_a_bound_that_is_now(name: str) -> None:
+    layout, bottoms, column = _range_case([Range.at_least(INT_MAX), Range.at_least(INT_MIN), Range.at_least(3)], INT)
     fixed = {"x": ValueColumn(np.array([2, -1, 5]))}
     same = RangeColumn(column.now, column.now, None)
     for args in (("r", "x"), ("x", "r")):

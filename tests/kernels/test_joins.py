@@ -1,4 +1,4 @@
-"""Joins tell, after every frame, what the reference does: over streams, over aggregates, over rows that come and go."""
+"""Joins give the same output as the reference after every batch: over streams, aggregates, and rows that come and go."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ from smile.kernels.transform import Transform
 from smile.program import compile_program
 from smile.reference.history import RecordedLine
 from smile.source import Source
-from tests.kernels.harness import Beside, cuts, differences
+from tests.kernels.harness import EngineAndReference, cuts, differences
 from tests.random_programs import SEED_ID, STREAMS, Programs, seeds
 from tests.reference.histories import Histories
 
@@ -33,7 +33,7 @@ _ABOVE: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [Programs.restrict, Pro
 
 
 class Joins(Programs):
-    """Draws programs of one or two joins, more often than not on the whole key of a side."""
+    """Draws programs with one or two joins, most of them on the whole key of a side."""
 
     wanted: type[Transform]
 
@@ -44,7 +44,7 @@ class Joins(Programs):
             try:
                 for number in range(self.random.randint(1, 2)):
                     self._add(f"V{number + 1}", self._above(self._join()))
-                kernels = Beside(self.program).engine.kernels
+                kernels = EngineAndReference(self.program).engine.kernels
             except (SmileError, IndexError, NotImplementedError):
                 continue
             if any(type(t) is wanted for t in kernels.transforms.values()):
@@ -79,23 +79,23 @@ class Joins(Programs):
         return rel
 
     def _aggregate(self, heading: Heading) -> mmpl.Aggregate:
-        found = super()._aggregate(heading)
-        return found if found.function != "group" else mmpl.Aggregate("count")
+        aggregate = super()._aggregate(heading)
+        return aggregate if aggregate.function != "group" else mmpl.Aggregate("count")
 
     def _join(self) -> mmpl.Rel:
         left, right = self._side(), self._side()
-        own = self._heading(left)
-        clashing = tuple((c, self._name()) for c in self._heading(right).columns if c in own.columns)
+        left_heading = self._heading(left)
+        clashing = tuple((c, self._name()) for c in self._heading(right).columns if c in left_heading.columns)
         right = mmpl.Rename(right, clashing) if clashing else right
-        other = self._heading(right)
-        on = self._on(own, other)
-        once = len({a for a, _ in on}) == len({b for _, b in on}) == len(on)
-        if once and self.random.random() < (0.9 if self.wanted is FullKeyedJoin else 0.4):
+        right_heading = self._heading(right)
+        on = self._on(left_heading, right_heading)
+        is_one_to_one = len({a for a, _ in on}) == len({b for _, b in on}) == len(on)
+        if is_one_to_one and self.random.random() < (0.9 if self.wanted is FullKeyedJoin else 0.4):
             right, on = mmpl.Rename(right, tuple((b, a) for a, b in on)), tuple((a, a) for a, _ in on)
-            other = self._heading(right)
+            right_heading = self._heading(right)
         when = None
         if self.random.random() < 0.2:
-            when = self._predicate(replace(own, columns={**other.columns, **own.columns}), 0)
+            when = self._predicate(replace(left_heading, columns={**right_heading.columns, **left_heading.columns}), 0)
         kinds: list[mmpl.JoinKind] = ["inner", "inner", "left", "right", "full"]
         kind = "full" if self.wanted is FullKeyedJoin else self.random.choice(kinds)
         joined = mmpl.Join(kind, left, right, on, when)
@@ -105,12 +105,12 @@ class Joins(Programs):
     def _on(self, left: Heading, right: Heading) -> tuple[tuple[str, str], ...]:
         if self.random.random() < 0.25:
             return self._pairs(left, right)
-        keyed, asking = (right, left) if self.random.random() < 0.6 else (left, right)
+        keyed, probing = (right, left) if self.random.random() < 0.6 else (left, right)
         pairs = []
         for column in keyed.key:
-            alike = [c for c, t in asking.columns.items() if t == keyed.columns[column]]
-            keys = [c for c in alike if c in asking.key]
-            chosen = self.random.choice(keys if keys and self.random.random() < 0.6 else alike)
+            candidates = [c for c, t in probing.columns.items() if t == keyed.columns[column]]
+            keys = [c for c in candidates if c in probing.key]
+            chosen = self.random.choice(keys if keys and self.random.random() < 0.6 else candidates)
             pairs.append((chosen, column) if keyed is right else (column, chosen))
         extra = self._pairs(left, right) if self.random.random() < 0.15 else ()
         return tuple(dict.fromkeys([*pairs, *extra]))
@@ -125,10 +125,10 @@ def test_random_joins(seed: int, kind: type[Transform]) -> None:
         histories = Histories(program, random)
         lines = [histories.line() for _ in range(random.randint(4, 22))]
         try:
-            found = differences(program, lines, cuts(random, len(lines)))
+            problems = differences(program, lines, cuts(random, len(lines)))
         except NotImplementedError:
-            continue  # a key that is NULL, which the reference refuses too
-        assert not found, "\n".join([print_program(program), *found])
+            continue  # A key is NULL, which the reference rejects too.
+        assert not problems, "\n".join([print_program(program), *problems])
         return
 
 
@@ -141,21 +141,21 @@ SUBSCRIBE Paid;
 """
 
 
-def test_rows_are_forgotten_once_they_can_meet_no_other() -> None:
+def test_rows_expire_when_they_can_match_no_other() -> None:
     program = compile_program(Source("bounded.smile", BOUNDED)).rewritten
-    both = Beside(program)
+    both = EngineAndReference(program)
     lines: list[RecordedLine] = []
     for n in range(1, 6):
         lines.append({"stream": "Orders", "at": 10_000 * n, "event": {"item": "a"}})
         lines.append({"stream": "Payments", "at": 10_000 * n + 5, "event": {"name": "a"}})
     assert not both.advance(lines)
-    # The last order may still be paid, and the last payment may be of an order that has not been heard of.
-    assert remembered(both) == 2
+    # The last order can still be paid, and the last payment can belong to an order that has not arrived.
+    assert join_row_count(both) == 2
     assert not both.advance([{"silence_to": 60_000}])
-    assert remembered(both) == 0
+    assert join_row_count(both) == 0
 
 
-def remembered(both: Beside) -> int:
+def join_row_count(both: EngineAndReference) -> int:
     states = both.engine.state.states
     joins = [name for name, t in both.engine.kernels.transforms.items() if isinstance(t, InnerJoin)]
     return sum(table.row_count for name in joins for table in states[name].values())

@@ -1,4 +1,4 @@
-"""Outer joins of pairs beside the reference, and what they do where rows would share a key."""
+"""Outer joins compared with the reference, and their behaviour if rows would share a key."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -8,8 +8,8 @@ import pytest
 from smile.algebra.printer import print_program
 from smile.engine.json_changes import json_changes
 from smile.reference.history import History
-from tests.kernels.harness import Beside, differences, frame_of
-from tests.kernels.joined import Joined, Twice, compiled, tried
+from tests.kernels.harness import EngineAndReference, differences, frame_of
+from tests.kernels.joined import DoublyEquatedJoins, RandomJoins, compile_text, join_differences
 from tests.random_programs import SEED_ID, seeds
 from tests.reference.cases import cases
 
@@ -21,18 +21,20 @@ CREATE STREAM Calls (c: time -> who: string, about: string);
 """
 
 
-REFUSED = ("share a key", "a key that is NULL", "NULL for a key", "a row for every key")
+REJECTION_REASONS = ("share a key", "a key that is NULL", "NULL for a key", "a row for every key")
 
 
-def outcome(seed: int, kinds: Sequence[str] = KINDS, moving: bool = False, drawn: type[Joined] = Joined) -> str:
-    """What differs, or nothing. What would give two rows one key is refused."""
+def outcome(
+    seed: int, kinds: Sequence[str] = KINDS, can_evolve: bool = False, programs: type[RandomJoins] = RandomJoins
+) -> str:
+    """The differences, or an empty text. Programs that would give two rows the same key are rejected, which is fine."""
     try:
-        program, found = tried(seed, kinds, moving, drawn)
-    except NotImplementedError as refused:
-        if any(reason in str(refused) for reason in REFUSED):
+        program, problems = join_differences(seed, kinds, can_evolve, programs)
+    except NotImplementedError as rejection:
+        if any(reason in str(rejection) for reason in REJECTION_REASONS):
             return ""
         raise
-    return "\n".join([print_program(program), *found]) if found else ""
+    return "\n".join([print_program(program), *problems]) if problems else ""
 
 
 @pytest.mark.parametrize("seed", seeds(60), ids=SEED_ID)
@@ -43,7 +45,7 @@ def test_random_programs(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(40), ids=SEED_ID)
 def test_columns_equated_twice(seed: int) -> None:
     kinds = ("inner", *KINDS, "semi", "anti", "match", "asof")
-    assert not outcome(seed, kinds, moving=True, drawn=Twice)
+    assert not outcome(seed, kinds, can_evolve=True, programs=DoublyEquatedJoins)
 
 
 @pytest.mark.slow
@@ -54,18 +56,18 @@ def test_more_random_programs(seed: int) -> None:
 
 @pytest.mark.parametrize("case", [c for c in cases() if c.name == "left-join-many"], ids=lambda c: c.name)
 def test_written_programs(case) -> None:  # type: ignore[no-untyped-def]  # a Case
-    assert not differences(compiled(case.program), case.events, range(1, len(case.events) + 1))
+    assert not differences(compile_text(case.program), case.events, range(1, len(case.events) + 1))
 
 
 def test_a_pair_with_a_null_key_takes_the_place_of_the_row_without_a_match() -> None:
-    """The reference refuses to give two rows one key; of the two the engine tells the one that is shown."""
-    program = compiled(
+    """The reference rejects two rows with one key. The engine sends the one of them that is shown."""
+    program = compile_text(
         f"{STREAMS} CREATE VIEW V AS SELECT s, about, n FROM Staff "
         "LEFT JOIN (SELECT about, COUNT(*) AS n FROM Calls GROUP BY about) AS g ON n = 2; SUBSCRIBE V;"
     )
-    both = Beside(program)
+    both = EngineAndReference(program)
     history = History.from_lines(program)
-    told = []
+    changes = []
     for line in [
         {"stream": "Staff", "at": 1, "event": {"name": "ann"}},
         {"stream": "Calls", "at": 2, "event": {"who": "x", "about": None}},
@@ -76,6 +78,6 @@ def test_a_pair_with_a_null_key_takes_the_place_of_the_row_without_a_match() -> 
         history.add(line)
         batch = both.engine.advance(frame_of(program, before, history))
         layout, type_ = both.engine.kernels.inputs["V"].layout, both.analysis.relations["V"]
-        found = json_changes("V", type_, layout, batch.deltas["V"], batch.horizons) if "V" in batch.deltas else []
-        told.append([(m["key"]["s"], m["row"]["n"]) for m in found])
-    assert told == [[(1, None)], [], [(1, 2)], [(1, None)]]
+        messages = json_changes("V", type_, layout, batch.deltas["V"], batch.horizons) if "V" in batch.deltas else []
+        changes.append([(m["key"]["s"], m["row"]["n"]) for m in messages])
+    assert changes == [[(1, None)], [], [(1, 2)], [(1, None)]]

@@ -1,12 +1,13 @@
-"""OVER tells what the reference tells, keeps rows as long as their range, and without a range running totals."""
+"""OVER gives the same output as the reference. It stores rows for as long as their range, or running totals if there is
+no range."""
 
 import pytest
 
 from smile.program import compile_program
 from smile.source import Source
-from tests.kernels.drawing import differences_of
+from tests.kernels.drawing import random_differences
 from tests.kernels.harness import differences
-from tests.kernels.test_best import STREAMS, beside, event, kept
+from tests.kernels.test_best import STREAMS, compare, event, stored_row_count
 from tests.random_programs import SEED_ID, Programs, seeds
 
 ALL = "{n := COUNT(), c := COUNT(v), s := SUM(v), a := AVG(v), lo := MIN(v), hi := MAX(v), l := LATEST(v)}"
@@ -15,37 +16,37 @@ FLOATS = "STREAM S (t: time -> k: string, v: float);\n"
 
 @pytest.mark.parametrize("seed", seeds(32), ids=SEED_ID)
 def test_random_programs(seed: int) -> None:
-    program, found = differences_of(seed, Programs.over)
-    assert not found, f"{program}\n" + "\n".join(found)
+    program, problems = random_differences(seed, Programs.over)
+    assert not problems, f"{program}\n" + "\n".join(problems)
 
 
-def test_rows_are_kept_as_long_as_the_range() -> None:
-    both = beside(STREAMS + f"VIEW V := S OVER PER {{k}} BY t RANGE INTERVAL '5' TICK ADD {ALL}; SUBSCRIBE V;")
+def test_rows_are_stored_as_long_as_the_range() -> None:
+    both = compare(STREAMS + f"VIEW V := S OVER PER {{k}} BY t RANGE INTERVAL '5' TICK ADD {ALL}; SUBSCRIBE V;")
     for start in range(1, 40, 4):
         assert not both.advance([event(t, k="ab"[t % 2], v=t % 7) for t in range(start, start + 4)])
-    assert kept(both, "V") == 5
+    assert stored_row_count(both, "V") == 5
     assert not both.advance([{"silence_to": 60}])
-    assert kept(both, "V") == 0
+    assert stored_row_count(both, "V") == 0
 
 
 def test_without_a_range_there_are_running_totals() -> None:
-    both = beside(STREAMS + f"VIEW V := S OVER PER {{k}} BY t RANGE UNBOUNDED ADD {ALL}; SUBSCRIBE V;")
+    both = compare(STREAMS + f"VIEW V := S OVER PER {{k}} BY t RANGE UNBOUNDED ADD {ALL}; SUBSCRIBE V;")
     for start in range(1, 40, 4):
         assert not both.advance([event(t, k="ab"[t % 2], v=None if t < 5 else t % 7) for t in range(start, start + 4)])
-    assert kept(both, "V") == 0
-    assert kept(both, "V", "totals") == 2
+    assert stored_row_count(both, "V") == 0
+    assert stored_row_count(both, "V", "totals") == 2
 
 
 @pytest.mark.parametrize("span", ["RANGE INTERVAL '6' TICK", "RANGE UNBOUNDED"])
 def test_rows_of_merged_streams_come_out_of_order(span: str) -> None:
     text = STREAMS + "STREAM R (t: time -> k: string, v: int) CHECK v >= 0;\n"
-    both = beside(text + f"VIEW M := MERGE {{S, R}};\nVIEW V := M OVER PER {{k}} BY t {span} ADD {ALL}; SUBSCRIBE V;")
+    both = compare(text + f"VIEW M := MERGE {{S, R}};\nVIEW V := M OVER PER {{k}} BY t {span} ADD {ALL}; SUBSCRIBE V;")
     assert not both.advance([event(t, v=t % 5) for t in (1, 4, 5, 9)])
     assert not both.advance([event(t, "R", v=t % 3) for t in (2, 4)])
     assert not both.advance([event(12, v=2)])
     assert not both.advance([event(t, "R", v=t % 4) for t in (9, 12)])
     assert not both.advance([{"silence_to": 30}])
-    assert kept(both, "V") == 0
+    assert stored_row_count(both, "V") == 0
 
 
 @pytest.mark.parametrize("span", ["RANGE INTERVAL '3' TICK", "RANGE UNBOUNDED"])
@@ -59,6 +60,6 @@ def test_sums_of_floats_are_exact(span: str) -> None:
 
 
 def test_sums_of_integers_do_not_wrap() -> None:
-    both = beside(STREAMS + f"VIEW V := S OVER PER {{}} BY t RANGE UNBOUNDED ADD {ALL}; SUBSCRIBE V;")
+    both = compare(STREAMS + f"VIEW V := S OVER PER {{}} BY t RANGE UNBOUNDED ADD {ALL}; SUBSCRIBE V;")
     assert not both.advance([event(t, v=2**62) for t in range(1, 5)])
     assert not both.advance([event(5, v=2**62)])

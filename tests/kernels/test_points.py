@@ -1,3 +1,5 @@
+"""Points of knowledge are decoded as they were encoded, and are stored in tables."""
+
 from decimal import Decimal
 
 import numpy as np
@@ -52,38 +54,38 @@ POINTS: list[CellKnowledge] = [
 
 @pytest.mark.parametrize("point", POINTS, ids=repr)
 def test_what_is_written_is_read_back(point: CellKnowledge) -> None:
-    found = point_codec.decode_point(point_codec.encode_point(point))
-    assert found == point
-    assert type(found) is type(point)
-    assert repr(found.now) == repr(point.now)
+    decoded = point_codec.decode_point(point_codec.encode_point(point))
+    assert decoded == point
+    assert type(decoded) is type(point)
+    assert repr(decoded.now) == repr(point.now)
 
 
 @pytest.mark.parametrize(
-    "stored",
+    "encoded",
     [b"1", b"[]", b'["eval","1"]', b'["range",["x"],null,"never",null]', b'["masked",["range",1,1,"never",1],null]'],
 )
-def test_nothing_else_is_read(stored: bytes) -> None:
-    with pytest.raises(ValueError, match="stored as"):
-        point_codec.decode_point(stored)
+def test_nothing_else_is_read(encoded: bytes) -> None:
+    with pytest.raises(ValueError, match="not an encoded"):
+        point_codec.decode_point(encoded)
 
 
 def test_points_in_a_table() -> None:
     relation = DataType("relation", columns=(("a", INT),))
     layout = Layout(("k",), {"k": INT}, {"rows": EvolvingColumnLayout("object", relation)})
-    found = np.empty(2, object)
-    found[:] = [INNER, NestedRelation()]
+    points = np.empty(2, object)
+    points[:] = [INNER, NestedRelation()]
     key = {"k": ValueColumn(np.array([1, 2]))}
-    version = RowKnowledge({"rows": ObjectColumn(found)}, np.full(2, T, np.uint8), np.ones(2, np.int64))
-    table = StateTable(TableSchema((".k",), table_columns(layout))).with_rows(encode_rows(layout, key, version))
-    there, rows = table.find([ValueColumn(np.array([2, 3, 1]))])
-    assert there.tolist() == [True, False, True]
+    knowledge = RowKnowledge({"rows": ObjectColumn(points)}, np.full(2, T, np.uint8), np.ones(2, np.int64))
+    table = StateTable(TableSchema((".k",), table_columns(layout))).with_rows(encode_rows(layout, key, knowledge))
+    is_present, rows = table.find([ValueColumn(np.array([2, 3, 1]))])
+    assert is_present.tolist() == [True, False, True]
     assert decode_fixed(layout, rows)["k"].data[[0, 2]].tolist() == [2, 1]
     column = decode_knowledge(layout, rows).columns["rows"]
     assert isinstance(column, ObjectColumn)
     assert column.points.tolist() == [NestedRelation(), Range.exactly(None), INNER]
 
 
-def test_what_is_known_of_a_row_in_no_table_is_null() -> None:
+def test_the_knowledge_of_a_row_that_is_not_stored_is_null() -> None:
     layout = Layout(("k",), {"k": INT}, {"f": EvolvingColumnLayout("mask", BOOL)})
     _, rows = StateTable(TableSchema((".k",), table_columns(layout))).find([ValueColumn(np.array([1]))])
     columns = decode_knowledge(layout, rows).columns

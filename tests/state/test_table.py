@@ -1,4 +1,4 @@
-"""A table tells what a plain dictionary does, under any updates; and every version goes on telling it."""
+"""After any updates, a table has the rows that a plain dictionary has; older versions of it keep their rows."""
 
 from random import Random
 
@@ -16,10 +16,10 @@ from smile.state.table import StateTable
 
 Key = tuple[int, str | None]
 Row = tuple[str | None, int | None, int, int]
-"""Columns a and b, which rows are found by, the tick t, and a number that changes."""
-Plain = dict[Key, Row]
+"""The indexed columns a and b, the tick t, and a number that changes."""
+RowDict = dict[Key, Row]
 
-SHAPE = TableSchema(
+SCHEMA = TableSchema(
     (".k", ".s"),
     {".k": pa.int64(), ".s": pa.string(), "a": pa.string(), "b": pa.int64(), "t": pa.int64(), "n": pa.int64()},
     (("a", "b"), ("b",)),
@@ -29,15 +29,15 @@ TICKS = (0, 3, 3, 5, 8, 13, END)
 
 
 @pytest.fixture(params=[False, True], ids=["hashes", "equal-hashes"])
-def clashing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once with hashes as they are, once with few different ones, so that different keys share them."""
+def colliding_hashes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a test with the normal hashes, and with only five different ones, so that keys collide."""
     if request.param:
         for module in ("smile.state.run", "smile.state.table"):
             monkeypatch.setattr(f"{module}.hashes", lambda c, n: hashing.hashes(c, n) % np.uint64(5))
         monkeypatch.setattr("smile.state.run.is_injective", lambda _: False)
 
 
-def rows_of(rows: Plain) -> dict[str, ValueColumn]:
+def to_columns(rows: RowDict) -> dict[str, ValueColumn]:
     keys, cells = list(rows), list(rows.values())
     return {
         ".k": v.from_python([k for k, _ in keys], INT),
@@ -49,95 +49,119 @@ def rows_of(rows: Plain) -> dict[str, ValueColumn]:
     }
 
 
-def told(found: RowLookup, at: range | None = None) -> list[tuple[Key, Row]]:
-    columns = [found[c] for c in SHAPE.columns]
+def to_list(lookup: RowLookup, indices: range | None = None) -> list[tuple[Key, Row]]:
+    columns = [lookup[c] for c in SCHEMA.columns]
     types = (INT, STRING, STRING, INT, INT, INT)
     rows = []
-    for i in range(len(found)) if at is None else at:
+    for i in range(lookup.row_count) if indices is None else indices:
         k, s, a, b, t, n = (column.value_at(i, data) for column, data in zip(columns, types, strict=True))
         rows.append(((k, s), (a, b, t, n)))
     return rows  # type: ignore[return-value]
 
 
 def fixed_cells(key: Key) -> tuple[str | None, int | None, int]:
-    """What a row is found by is the same in all its versions."""
+    """The indexed cells of a key, which never change."""
     k, s = key
     return (None if k % 11 == 0 else "xyz"[k % 3], None if k % 13 == 0 else k % 4, TICKS[(k + len(s or "")) % 7])
 
 
-def update(random: Random, plain: Plain) -> tuple[Plain, list[bool]]:
+def random_update(random: Random, expected_rows: RowDict) -> tuple[RowDict, list[bool]]:
     keys = [(random.randrange(40), random.choice([None, "", "é"])) for _ in range(random.randint(1, 12))]
-    keys += random.sample(sorted(plain, key=str), min(len(plain), random.randint(0, 5)))
+    keys += random.sample(sorted(expected_rows, key=str), min(len(expected_rows), random.randint(0, 5)))
     rows = {key: (*fixed_cells(key), random.randrange(100)) for key in keys}
     return rows, [random.random() < 0.3 for _ in rows]
 
 
-def check(random: Random, table: StateTable, plain: Plain) -> None:
-    assert dict(told(table.scan())) == plain
-    assert table.row_count == len(plain)
+def check(random: Random, table: StateTable, expected_rows: RowDict) -> None:
+    assert dict(to_list(table.scan())) == expected_rows
+    assert table.row_count == len(expected_rows)
     asked = [(random.randrange(40), random.choice([None, "", "é"])) for _ in range(random.randint(1, 20))]
-    there, found = table.find([v.from_python([k for k, _ in asked], INT), v.from_python([s for _, s in asked], STRING)])
-    assert there.tolist() == [key in plain for key in asked]
+    is_present, lookup = table.find(
+        [v.from_python([k for k, _ in asked], INT), v.from_python([s for _, s in asked], STRING)]
+    )
+    assert is_present.tolist() == [key in expected_rows for key in asked]
     for i, key in enumerate(asked):
-        if key in plain:
-            assert told(found, range(i, i + 1)) == [(key, plain[key])]
+        if key in expected_rows:
+            assert to_list(lookup, range(i, i + 1)) == [(key, expected_rows[key])]
         else:
-            assert found["n"].value_at(i, INT) is None
-    check_match(random, table, plain)
+            assert lookup["n"].value_at(i, INT) is None
+    check_match(random, table, expected_rows)
     low, high = sorted(random.choices([-1, 0, 2, 3, 4, 8, 20, END], k=2))
-    within = told(table.rows_between("t", low, high))
+    within = to_list(table.rows_between("t", low, high))
     assert len(within) == len(dict(within))
-    assert dict(within) == {key: row for key, row in plain.items() if low < row[2] <= high}
+    assert dict(within) == {key: row for key, row in expected_rows.items() if low < row[2] <= high}
 
 
-def check_match(random: Random, table: StateTable, plain: Plain) -> None:
+def check_match(random: Random, table: StateTable, expected_rows: RowDict) -> None:
     wanted = [(random.choice(["x", "y", None, "é"]), random.choice([0, 1, 2, None])) for _ in range(6)]
     columns = [v.from_python([a for a, _ in wanted], STRING), v.from_python([b for _, b in wanted], INT)]
     for on, asked, ordered in ((("a", "b"), columns, True), (("b",), columns[1:], False)):
-        who, found = table.match(on, asked, ordered)
+        asked_indices, lookup = table.match(on, asked, ordered)
         if ordered:
-            assert who.tolist() == sorted(who.tolist())
-        pairs = [(n, *row) for n, row in zip(who.tolist(), told(found), strict=True)]
-        right = []
+            assert asked_indices.tolist() == sorted(asked_indices.tolist())
+        pairs = [(n, *row) for n, row in zip(asked_indices.tolist(), to_list(lookup), strict=True)]
+        expected = []
         for n, (a, b) in enumerate(wanted):
-            ask = (a, b) if len(on) == 2 else (b,)
-            right += [(n, key, row) for key, row in plain.items() if None not in ask and ask == row[2 - len(on) : 2]]
-        assert sorted(pairs, key=str) == sorted(right, key=str)
+            cells = (a, b) if len(on) == 2 else (b,)
+            matching = [
+                item for item in expected_rows.items() if None not in cells and cells == item[1][2 - len(on) : 2]
+            ]
+            expected += [(n, key, row) for key, row in matching]
+        assert sorted(pairs, key=str) == sorted(expected, key=str)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_any_updates(seed: int, clashing: None) -> None:
+def test_any_updates(seed: int, colliding_hashes: None) -> None:
     random = Random(seed)
-    versions: list[tuple[StateTable, Plain]] = [(StateTable(SHAPE), {})]
+    versions: list[tuple[StateTable, RowDict]] = [(StateTable(SCHEMA), {})]
     for _ in range(20):
-        # Now and then an older version is gone on from, as a batch that is run again does.
-        table, plain = versions[-1] if random.random() < 0.8 else random.choice(versions)
-        rows, gone = update(random, plain)
-        rest, new = table.split_and_update(rows_of(rows), np.array(gone))
-        assert dict(told(rest.scan())) == {key: row for key, row in plain.items() if key not in rows}
-        kept = {key: row for (key, row), lost in zip(rows.items(), gone, strict=True) if not lost}
-        versions.append((new, {key: row for key, row in plain.items() if key not in rows} | kept))
-    for table, plain in versions:
-        check(random, table, plain)
-        check(random, StateTable(SHAPE, table.runs), plain)
+        # Sometimes continue from an older version, as a repeated batch does.
+        table, expected_rows = versions[-1] if random.random() < 0.8 else random.choice(versions)
+        rows, deleted = random_update(random, expected_rows)
+        rest, new = table.split_and_update(to_columns(rows), np.array(deleted))
+        unchanged = {key: row for key, row in expected_rows.items() if key not in rows}
+        assert dict(to_list(rest.scan())) == unchanged
+        stored = {key: row for (key, row), is_deleted in zip(rows.items(), deleted, strict=True) if not is_deleted}
+        versions.append((new, unchanged | stored))
+    for table, expected_rows in versions:
+        check(random, table, expected_rows)
+        check(random, StateTable(SCHEMA, table.runs), expected_rows)
 
 
-def test_rows_of_no_key() -> None:
-    shape = TableSchema((), {"n": pa.int64()})
-    table = StateTable(shape)
+def test_a_table_with_an_empty_key_has_one_row() -> None:
+    table = StateTable(TableSchema((), {"n": pa.int64()}))
     assert not table.find([])[0].any()
     for n in range(20):
         table = table.with_rows({"n": ValueColumn(np.array([n]))})
-    there, found = table.find([])
-    assert there.tolist() == [True]
-    assert found["n"].data.tolist() == [19]
+    is_present, lookup = table.find([])
+    assert is_present.tolist() == [True]
+    assert lookup["n"].data.tolist() == [19]
     assert table.row_count == 1
 
 
 def test_few_runs() -> None:
-    """However many updates there are, a row is looked for in a few places."""
+    """However many updates there are, a lookup searches only a few runs."""
     table = StateTable(TableSchema(("k",), {"k": pa.int64()}))
     for n in range(2000):
         table = table.with_rows({"k": ValueColumn(np.array([n * 7919 % 2000]))})
     assert len(table.runs) < 15
     assert table.row_count == 2000
+
+
+def test_a_lookup_is_a_mapping_of_columns() -> None:
+    table = StateTable(SCHEMA).with_rows(to_columns({(k, ""): (*fixed_cells((k, "")), k) for k in range(8)}))
+    for lookup in (table.scan(), table.scan().take(np.arange(3)), table.no_rows()):
+        assert list(lookup) == list(SCHEMA.columns)
+        assert len(lookup) == len(SCHEMA.columns)
+        assert [len(column) for column in lookup.values()] == [lookup.row_count] * len(lookup)
+        assert lookup.get("n") is lookup["n"]
+        assert lookup.get("no such column") is None
+    assert [table.scan().row_count, table.no_rows().row_count] == [8, 0]
+
+
+def test_a_column_that_no_run_has_is_null() -> None:
+    schema = TableSchema(("k",), {"k": pa.int64(), "n": pa.int64()})
+    lookup = StateTable(schema).with_rows({"k": ValueColumn(np.arange(3))}).scan()
+    assert lookup["n"].is_null().tolist() == [True] * 3
+    assert lookup.stored_column_or_none("n") is None
+    assert lookup.stored_column_or_none("k") is lookup["k"]

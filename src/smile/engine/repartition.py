@@ -76,14 +76,14 @@ def _target_partitions(
     """The partition that each row goes to."""
     by = reads[origin.input_number]
     if partitions == 1 or by == ():
-        return np.zeros(len(rows), np.int64)
+        return np.zeros(rows.row_count, np.int64)
     assert by is not None, "rows that are remembered are read by columns of theirs"
-    return partition_of([rows[origin.stored_name(c)] for c in by], len(rows), partitions)
+    return partition_of([rows[origin.stored_name(c)] for c in by], rows.row_count, partitions)
 
 
 def _build_table(schema: TableSchema, rows: RowLookup) -> StateTable:
     """In one run. A column that no row has anything in is left out, as it was."""
-    if not len(rows):
+    if not rows.row_count:
         return StateTable(schema)
-    columns = {name: rows.get(name) for name in schema.columns}
+    columns = {name: rows.stored_column_or_none(name) for name in schema.columns}
     return StateTable(schema).with_rows({name: column for name, column in columns.items() if column is not None})

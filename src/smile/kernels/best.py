@@ -1,7 +1,8 @@
-"""The k best rows of each group: a row is out for good once k rows that stay surely precede it, and is then forgotten.
+"""The k best rows of each group. A row is permanently excluded, and expires, when k permanently shown rows surely
+precede it.
 
-Whatever such a row precedes is preceded by those k rows too, so it can make no difference to any other. Of rows that
-are certain, and whose order never changes, the k best of each group are therefore all that is kept.
+Such a row cannot affect other rows: those k rows also precede every row that it precedes. If rows are certain and their
+order never changes, the state is therefore the k best rows of each group.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from smile.columns.values import Array, Bools, ValueColumn
 from smile.kernels.aggregates.contributions import AggregateArgument
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.layout import Layout
-from smile.kernels.ordering import RangeRanks, RowRanks, count_preceding, range_ranks, rank_rows
+from smile.kernels.ordering import RowRanks, count_preceding, range_ranks, rank_rows
 from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
 from smile.kernels.seals import HorizonAdvance
 from smile.kernels.state_indexes import (
@@ -37,15 +38,15 @@ from smile.state.run import TableSchema
 from smile.state.table import StateTable
 
 ROWS, OUTPUT_MASK = "rows", "out"
-"""A row is stored as its source has it, with the mask that it was given here beside it."""
+"""The table of source rows, and its column with the masks of the output."""
 
 PAIRS_MAX = 1 << 20
-"""How many pairs of rows are compared at once where groups themselves evolve: bounds memory."""
+"""How many pairs of rows are compared at once if the group columns evolve. Bounds memory."""
 
 
 @dataclass(frozen=True)
 class _RankedPart:
-    """Rows that are ranked together with others, with the marks of their groups; `out` are the masks they had."""
+    """Rows to rank together with others. `output_mask`: their masks in the previous output."""
 
     fixed: Mapping[str, ValueColumn]
     knowledge: RowKnowledge
@@ -61,8 +62,8 @@ class _RankedPart:
 
 
 class BestTransform(Transform):
-    """Remembers the rows that may be among the best, by group. A group that changes is ranked anew, as a whole; if what
-    rows are grouped by evolves, all rows are compared in pairs."""
+    """Stores, by group, the rows that can be among the best. A group that changes is ranked again as a whole. If the
+    group columns evolve, all rows are one stored group and are compared in pairs."""
 
     def __init__(self, rel: mmpl.Best, source: InputRelation, output: OutputRelation) -> None:
         source_layout = source.layout
@@ -118,8 +119,8 @@ class BestTransform(Transform):
         return compute_group_hashes([] if self.has_evolving_groups else [fixed[c] for c in self.per], count)
 
     def _split_unchanged(self, table: StateTable, stored_rows: RowLookup, delta: Delta) -> tuple[RowLookup, MaskCodes]:
-        """The stored rows that have not changed, and the masks that the changed ones were given. Of those that are
-        heard of and not stored, all are out."""
+        """The stored rows that the delta does not change, and the previous output masks of the delta's rows. A row that
+        was present but is not stored has been excluded."""
         source_mask = delta.old_mask()
         if not masks.is_present(source_mask).any():
             return stored_rows, source_mask
@@ -196,7 +197,7 @@ class BestTransform(Transform):
     # ── ranks ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _rank_masks(self, parts: Sequence[_RankedPart], advance: HorizonAdvance) -> tuple[MaskCodes, Bools]:
-        """Whether each row is among the best of its group, and whether it can be forgotten."""
+        """For each row the mask of being among the best of its group, and whether it expires."""
         if not parts:
             return masks.full(masks.F, 0), np.zeros(0, bool)
         count = sum(map(len, parts))
@@ -234,34 +235,37 @@ class BestTransform(Transform):
                 for p in parts
             ]
         )
-        is_out, stays = surely_ahead >= self.k, (maybe_ahead < self.k) & is_sealed
-        codes = np.where(is_out, masks.F, np.where(stays, masks.T, np.where(ahead < self.k, masks.SHOWN, masks.HIDDEN)))
-        # A group is done with when every row of it is sealed.
-        is_group_open = (
-            np.bincount(group_numbers, ~(is_sealed & (is_out | stays)), int(group_numbers.max()) + 1)[group_numbers] > 0
-        )
-        return codes.astype(np.uint8), is_out | ~is_group_open
+        is_excluded, is_included = surely_ahead >= self.k, (maybe_ahead < self.k) & is_sealed
+        codes = np.where(ahead < self.k, masks.SHOWN, masks.HIDDEN)
+        codes = np.where(is_excluded, masks.F, np.where(is_included, masks.T, codes))
+        # A group expires when all of its rows are sealed and decided.
+        is_open = ~(is_sealed & (is_excluded | is_included))
+        is_group_open = np.bincount(group_numbers, is_open, int(group_numbers.max()) + 1)[group_numbers] > 0
+        return codes.astype(np.uint8), is_excluded | ~is_group_open
 
     def _count_in_pairs(
         self, parts: Sequence[_RankedPart], mask: MaskCodes, ranks: RowRanks
     ) -> tuple[Array, Array, Array]:
-        """How many rows precede each: now, surely, and perhaps; which of them are of its group is itself a mask."""
+        """For each row, how many rows of its group precede it now, surely, and possibly. Whether two rows are in one
+        group can itself be uncertain."""
         key_ranks = []
         for c in self.per:
             ranges = [to_range_column(find_column(c, p.fixed, p.knowledge.columns), self.types[c]) for p in parts]
             key_ranks.append(range_ranks(k.concat(ranges)))
         count = len(mask)
-        shown, stays, live = masks.is_shown(mask), masks.is_permanently_shown(mask), masks.can_be_shown(mask)
+        is_shown, is_live = masks.is_shown(mask), masks.can_be_shown(mask)
+        is_permanent = masks.is_permanently_shown(mask)
         totals = [np.empty(count, np.int64) for _ in range(3)]
         for chunk in _row_chunks(count):
             now, sure, may = (np.ones((len(chunk), count), bool) for _ in range(3))
+            all_rows, chunk_rows = slice(None), chunk[:, None]
             for column_ranks in key_ranks:
-                now &= column_ranks.now[chunk, None] == column_ranks.now
-                sure &= _is_surely_equal(column_ranks, chunk)
-                may &= _can_be_equal(column_ranks, chunk)
-            now &= shown & (ranks.now < ranks.now[chunk, None])
-            sure &= stays & (ranks.last < ranks.first[chunk, None])
-            may &= live & (ranks.first < ranks.last[chunk, None])
+                now &= column_ranks.now[chunk_rows] == column_ranks.now
+                sure &= column_ranks.is_surely_equal(all_rows, chunk_rows)
+                may &= column_ranks.can_be_equal(all_rows, chunk_rows)
+            now &= is_shown & (ranks.now < ranks.now[chunk_rows])
+            sure &= is_permanent & (ranks.last < ranks.first[chunk_rows])
+            may &= is_live & (ranks.first < ranks.last[chunk_rows])
             may[np.arange(len(chunk)), chunk] = False
             for counts, pairs in zip(totals, (now, sure, may), strict=True):
                 counts[chunk] = pairs.sum(axis=1)
@@ -272,17 +276,3 @@ def _row_chunks(count: int) -> Iterator[Array]:
     size = max(1, PAIRS_MAX // max(count, 1))
     for start in range(0, count, size):
         yield np.arange(start, min(start + size, count))
-
-
-def _is_surely_equal(ranks: RangeRanks, indices: Array) -> Bools:
-    only_null, exact = ranks.null_codes == 2, (ranks.null_codes == 0) & (ranks.lo == ranks.hi)
-    equal = exact & exact[indices, None] & (ranks.lo == ranks.lo[indices, None])
-    return np.asarray(equal | (only_null & only_null[indices, None]))
-
-
-def _can_be_equal(ranks: RangeRanks, indices: Array) -> Bools:
-    can_have_value, can_be_null = ranks.null_codes != 2, ranks.null_codes != 0
-    overlap = (ranks.lo <= ranks.hi[indices, None]) & (ranks.lo[indices, None] <= ranks.hi)
-    return np.asarray(
-        (can_have_value & can_have_value[indices, None] & overlap) | (can_be_null & can_be_null[indices, None])
-    )

@@ -1,4 +1,5 @@
-"""A knowledge graph's transforms, compiled: each knows the layouts of what it reads, and its columns' domains."""
+"""Compiles a knowledge graph into transforms. Each transform knows the layouts of its inputs, and the domains of their
+columns and of its own."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -41,22 +42,22 @@ from smile.state.run import TableSchema
 
 @dataclass(frozen=True)
 class Kernels:
-    """By the relation that each makes, in an order in which each comes after those it reads from."""
+    """The compiled transforms, by output relation. Each comes after the transforms that it reads from."""
 
     inputs: Mapping[str, InputRelation]
     transforms: Mapping[str, Transform]
     reads: Mapping[str, tuple[str, ...]]
     expiry_rules: tuple[ExpiryRule, ...] = ()
-    """What else may be forgotten, once a frame has gone through."""
+    """Applied after each batch to remove rows from the states of transforms."""
 
     @cached_property
     def table_schemas(self) -> dict[str, Mapping[str, TableSchema]]:
-        """Of all tables, by who remembers them and the names they have there."""
+        """The schemas of all tables, by transform or expiry rule, then by table name."""
         schemas = {name: t.table_schemas for name, t in self.transforms.items() if t.table_schemas}
-        return {**schemas, **{f.name: {PENDING_KEYS: f.schema} for f in self.expiry_rules}}
+        return {**schemas, **{rule.name: {PENDING_KEYS: rule.schema} for rule in self.expiry_rules}}
 
     def with_materialized_views(self, views: Iterable[str]) -> "Kernels":
-        """The same, and the rows that these views show are remembered, under `shown(view)`."""
+        """Adds a materialized view for each of these views, under `materialized_name(view)`."""
         materialized = {materialized_name(view): MaterializedView(self.inputs[view]) for view in views}
         reads = {**self.reads, **{materialized_name(view): (view,) for view in views}}
         return replace(self, transforms={**self.transforms, **materialized}, reads=reads)
@@ -67,7 +68,7 @@ def materialized_name(view: str) -> str:
 
 
 def compile_graph(graph: KnowledgeGraph, streams: tuple[mmpl.StreamDef, ...]) -> Kernels:
-    # Every relation of the graph has a name, so the graph is itself a program of one operator a view.
+    # Every relation of the graph has a name, so the graph is itself a program whose views have one operator each.
     views = tuple(mmpl.ViewDef(t.output, t.rel) for t in graph.transforms)
     flat = mmpl.Program(streams, views, graph.subscriptions)
     analysis = TypeAnalysis(flat)
@@ -131,41 +132,45 @@ def compile_transform(rel: mmpl.Rel, sources: tuple[InputRelation, ...], output:
     raise NotImplementedError(type(rel).__name__)
 
 
-# ── rows that are hidden for good ───────────────────────────────────────────────────────────────────────────────────
+# ── permanently hidden rows ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _relations_with_permanently_hidden(graph: KnowledgeGraph, analysis: TypeAnalysis) -> set[str]:
-    """Relations of which a reader tells a row that is hidden for good from one nobody has heard of.
+    """Relations that have a reader which distinguishes permanently hidden rows from absent ones.
 
-    A reader does that where such a row shows that no other can come: it was the only one that could match, or the only
-    member of its group. Where rows are sealed as soon as they are heard of, the seal says as much. Of a group it may be
-    enough that its row is heeded, though its `members` are not.
+    A reader does so if such a row shows that no other row can come: it is the only one that can match, or the only
+    member of its group. If rows are sealed on arrival, the seal already implies this. For a grouped relation it can be
+    enough that its group rows are reported; `with_hidden_members` are those that also need their permanently hidden
+    members.
     """
     with_permanently_hidden: set[str] = set()
-    members: set[str] = set()
+    with_hidden_members: set[str] = set()
     for transform in reversed(graph.transforms):
         is_grouped = isinstance(transform.rel, mmpl.Summarize | mmpl.Distinct)
         for position, name in enumerate(transform.inputs):
             is_single_member = _has_single_member_groups(graph, name, analysis)
             is_needed = _needs_permanently_hidden(transform, position, name, analysis, is_single_member)
-            if is_needed or (transform.output in (members if is_grouped else with_permanently_hidden)):
+            if is_needed or (transform.output in (with_hidden_members if is_grouped else with_permanently_hidden)):
                 with_permanently_hidden.add(name)
             if (
                 is_needed and (is_single_member or not _has_defaults(transform.rel, name, analysis))
-            ) or transform.output in members:
-                members.add(name)
+            ) or transform.output in with_hidden_members:
+                with_hidden_members.add(name)
     return with_permanently_hidden
 
 
 def _has_defaults(rel: mmpl.Rel, name: str, analysis: TypeAnalysis) -> bool:
-    """Whether a group that has only members hidden for good is no other than one nobody has heard of."""
-    is_test = isinstance(rel, mmpl.Join) and rel.kind in ("semi", "anti", "match")
-    return isinstance(rel, mmpl.Join) and not is_test and analysis.relation_type(mmpl.RelationRef(name)).heading.total
+    """Whether the reader gets the same default row for a group that has only permanently hidden members as for an
+    absent group."""
+    is_semi_join = isinstance(rel, mmpl.Join) and rel.kind in ("semi", "anti", "match")
+    return (
+        isinstance(rel, mmpl.Join) and not is_semi_join and analysis.relation_type(mmpl.RelationRef(name)).heading.total
+    )
 
 
 def _has_single_member_groups(graph: KnowledgeGraph, name: str, analysis: TypeAnalysis) -> bool:
-    """Whether it is total, and its groups have but one member each: then a group that has been heard of has no other,
-    while its default row may yet get one."""
+    """Whether the relation is total and each of its groups has a single member. Then a present group cannot get another
+    member, but an absent group, which has a default row, can still get its member."""
     transform = graph.transform_by_output.get(name)
     if transform is None or not analysis.relation_type(mmpl.RelationRef(name)).heading.total:
         return False
@@ -194,16 +199,16 @@ def _needs_permanently_hidden(
 
 
 def _is_sealed_when_looked_up(rel: mmpl.Join, position: int, type_: RelationType, analysis: TypeAnalysis) -> bool:
-    """Whether a row of the other side is sealed against this one as soon as the row that it asks for is heard of."""
+    """Whether a row of the other side is sealed against this side as soon as the row that it looks up is present."""
     sides = analysis.relation_type(rel.left), analysis.relation_type(rel.right)
     other = sides[1 - position]
-    ties = match_constraints(rel, *sides)
+    constraints = match_constraints(rel, *sides)
     fixed = [c for c, t in other.columns.items() if not t.evolves]
-    asking_columns = {pair[position]: pair[1 - position] for pair in rel.on}
+    equated_columns = {pair[position]: pair[1 - position] for pair in rel.on}
     tick = type_.heading.tick[:1]
-    wanted = Seal.from_column(asking_columns[tick[0]]) if tick and tick[0] in asking_columns else Seal.NEVER
-    sealed = all(ties.express_seal(seal, fixed) == wanted for seal in type_.seals.values())
-    return _is_sealed_on_arrival(type_) and not wanted.is_never and sealed
+    wanted = Seal.from_column(equated_columns[tick[0]]) if tick and tick[0] in equated_columns else Seal.NEVER
+    is_sealed = all(constraints.express_seal(seal, fixed) == wanted for seal in type_.seals.values())
+    return _is_sealed_on_arrival(type_) and not wanted.is_never and is_sealed
 
 
 def _is_sealed_on_arrival(type_: RelationType) -> bool:

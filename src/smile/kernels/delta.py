@@ -1,7 +1,8 @@
-"""Changes of a relation: of each row that is known otherwise than before, what was known of it and what is; one a key.
+"""Deltas of relations: for each row whose knowledge changed, its knowledge before and after. A key occurs only once.
 
-A row nobody had heard of has no mask before (ABSENT); one of which nothing is left, such as a group that all members
-moved away from, has none after. Rows that are hidden for good are heard of no more after the change that says so.
+A row that did not exist before has the old mask ABSENT; a row that no longer exists, such as a group that all members
+have left, has the new mask ABSENT. After the delta that hides a row permanently, no later delta contains it, unless the
+layout includes permanently hidden rows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ C = TypeVar("C", bound=KnowledgeColumn)
 
 
 class RowSelection(Mapping[str, C], Generic[C]):
-    """Some rows of all columns, each column taken when it is asked for."""
+    """Selected rows of all columns. A column is taken on first access."""
 
     def __init__(self, source: Mapping[str, C], indices: Indices) -> None:
         self.source, self.indices = source, indices
@@ -40,7 +41,7 @@ class RowSelection(Mapping[str, C], Generic[C]):
 
 
 class RowConcatenation(Mapping[str, C], Generic[C]):
-    """The rows of several mappings one after the other, each column when it is asked for."""
+    """The concatenated rows of several mappings. A column is concatenated on first access."""
 
     def __init__(self, names: Iterable[str], parts: Sequence[Mapping[str, C]]) -> None:
         self.names, self.parts = tuple(names), parts
@@ -59,7 +60,7 @@ class RowConcatenation(Mapping[str, C], Generic[C]):
 
 
 class ColumnSelection(Mapping[str, C], Generic[C]):
-    """Some columns, each by the name that it has here; none is fetched before it is asked for."""
+    """Selected columns under new names (new name → old name). A column is fetched on access."""
 
     def __init__(self, source: Mapping[str, C], names: Mapping[str, str]) -> None:
         self.source, self.names = source, names
@@ -75,7 +76,7 @@ class ColumnSelection(Mapping[str, C], Generic[C]):
 
 
 class ColumnOverlay(Mapping[str, C], Generic[C]):
-    """Columns, and others beside them or in their place."""
+    """Columns, with others that are added or replace them."""
 
     def __init__(self, source: Mapping[str, C], added: Mapping[str, C]) -> None:
         self.source, self.added = source, added
@@ -92,7 +93,7 @@ class ColumnOverlay(Mapping[str, C], Generic[C]):
 
 @dataclass(frozen=True)
 class RowKnowledge:
-    """What is known of rows at one point: their evolving columns, masks, and the events they have absorbed."""
+    """What is known of rows at one time: their evolving columns, masks, and steps (the events that they absorbed)."""
 
     columns: Mapping[str, KnowledgeColumn]
     mask: MaskCodes
@@ -107,7 +108,7 @@ class RowKnowledge:
 
 @dataclass(frozen=True)
 class Delta:
-    """`old` is None if nobody had heard of any of the rows."""
+    """`old` is None if all rows were absent."""
 
     fixed: Mapping[str, ValueColumn]
     old: RowKnowledge | None
@@ -128,8 +129,8 @@ class Delta:
 
 
 def drop_unchanged_rows(delta: Delta, includes_permanently_hidden: bool) -> Delta:
-    """Those whose rows are known otherwise than before. Rows hidden for good from the first are not worth a word,
-    unless they are `heeded`."""
+    """The rows whose knowledge changed. Rows that are permanently hidden from the start are dropped too, unless
+    `includes_permanently_hidden`."""
     new, old = delta.new, delta.old
     is_reported = masks.is_present if includes_permanently_hidden else masks.can_be_shown
     if old is None:
@@ -147,7 +148,7 @@ def drop_unchanged_rows(delta: Delta, includes_permanently_hidden: bool) -> Delt
 
 
 def concat_deltas(layout: Layout, parts: Sequence[Delta]) -> Delta:
-    """One after the other; there is at least one."""
+    """Concatenates deltas; there must be at least one."""
     if len(parts) == 1:
         return parts[0]
     fixed = RowConcatenation(layout.fixed, [p.fixed for p in parts])
@@ -163,15 +164,25 @@ def concat_knowledge(layout: Layout, parts: Sequence[RowKnowledge]) -> RowKnowle
 
 
 def absent_knowledge(knowledge: RowKnowledge) -> RowKnowledge:
-    """The same rows, of none of which anybody has heard."""
+    """The same rows, all of them absent."""
     return RowKnowledge(knowledge.columns, masks.full(masks.ABSENT, len(knowledge)), np.zeros(len(knowledge), np.int64))
 
 
+def restrict_masks(knowledge: RowKnowledge, codes: MaskCodes) -> RowKnowledge:
+    """The conjunction of the rows' masks and `codes`. Absent rows stay absent."""
+    mask = masks.all_of(knowledge.mask, codes)
+    is_absent = knowledge.mask == masks.ABSENT
+    if is_absent.any():
+        mask = np.where(is_absent, np.uint8(masks.ABSENT), mask)
+    return RowKnowledge(knowledge.columns, mask, knowledge.steps)
+
+
 class RowGroups:
-    """Rows that agree on some columns. `of` is each row's group; groups are numbered in the order of their hashes."""
+    """Groups of rows with equal keys. `group_numbers` has the group of each row; groups are numbered in the order of
+    their hashes."""
 
     def __init__(self, key: Sequence[ValueColumn], count: int, row_hashes: Array | None = None) -> None:
-        """`marks` are the hashes of the rows if they are known."""
+        """`row_hashes` are the hashes of the keys, if they are known."""
         if count == 1:
             self.order = self.starts = self.group_numbers = self.first = self.last = np.zeros(1, np.int64)
             self.count = 1
@@ -185,9 +196,9 @@ class RowGroups:
             if key and not is_injective(key):
                 order, starts = _split_hash_collisions(key, order, starts)
         self.order = order
-        """Row numbers, group by group; within a group as the rows stand."""
+        """The row numbers sorted by group; within a group in their original order."""
         self.starts = true_indices(starts)
-        """Where in `order` each group begins."""
+        """Where in `order` each group starts."""
         self.count = len(self.starts)
         self.group_numbers = np.empty(count, np.int64)
         self.group_numbers[order] = starts.cumsum() - 1
@@ -195,15 +206,15 @@ class RowGroups:
         """The first row of each group."""
         ends = np.append(self.starts[1:], count) - 1
         self.last = order[ends] if count else order
-        """And the last."""
+        """The last row of each group."""
 
     def sums(self, values: Array) -> Array:
-        """Of each group; the caller sees to it that int64 does not overflow."""
+        """The sum of each group. The caller ensures that int64 does not overflow."""
         return np.add.reduceat(values[self.order], self.starts) if self.count else values[:0]
 
 
 def _split_hash_collisions(key: Sequence[ValueColumn], order: Indices, starts: Bools) -> tuple[Indices, Bools]:
-    """Rows of one hash that differ are in different groups."""
+    """Puts rows with equal hashes but different keys into different groups."""
     inner = true_indices(~starts)
     equal = np.ones(len(inner), bool)
     for column in key:

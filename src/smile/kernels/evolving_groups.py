@@ -1,8 +1,8 @@
-"""Groups by columns that evolve: a row belongs to a group under a mask, so to any number of groups.
+"""Groups by columns that evolve. The membership of a row in a group is a mask, so a row can be in several groups.
 
-All members are kept, and a frame reads all of them: groups are found by what members have now, and each group that a
-changed member belongs or may belong to is computed anew from all members that may belong to it. The work of a frame is
-in proportion to the members, and to the members of each group that it touches.
+The state has all members, and each batch reads all of them. The present values of the members determine which groups
+exist. Each group that a changed member belongs or can belong to is computed again from all members that can belong to
+it. The cost of a batch is proportional to the number of members, for each group that the batch affects.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ from smile.kernels.aggregates.accumulator import GroupContext, MemberRows
 from smile.kernels.aggregates.contributions import MemberDelta
 from smile.kernels.aggregates.group_extremes import is_as_good
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, drop_unchanged_rows
+from smile.kernels.ordering import NEVER_NULL, ONLY_NULL
 from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
 from smile.kernels.seals import HorizonAdvance, Horizons, Seals
 from smile.kernels.summarize import AggregateGrouping
@@ -29,12 +30,11 @@ from smile.log.input_batch import END
 from smile.state.run import TableSchema
 
 ALL_MEMBERS = "all"
-_ONLY_NULL = 2
 
 
 @dataclass(frozen=True)
 class EvolvingMembers:
-    """Rows of the input, each with what it is grouped by now."""
+    """Rows of the input, with the present values of their group columns."""
 
     fixed: Mapping[str, ValueColumn]
     knowledge: RowKnowledge
@@ -45,7 +45,7 @@ class EvolvingMembers:
 
 
 class EvolvingGroups(Transform):
-    """`single`: a group has no member but the one that made it, and is sealed once that is heard of."""
+    """`is_single_member`: a group can have only one member, and is sealed as soon as it has one."""
 
     def __init__(self, grouping: AggregateGrouping, is_single_member: bool) -> None:
         self.grouping, self.layout, self.is_single_member = grouping, grouping.layout, is_single_member
@@ -98,7 +98,7 @@ class EvolvingGroups(Transform):
         return EvolvingMembers(fixed, knowledge, present_key)
 
     def _all_keys(self, before: EvolvingMembers, after: EvolvingMembers) -> list[ValueColumn]:
-        """All groups, each once."""
+        """The keys of all groups before or after the batch, each once."""
         keys = [v.concat([a, b]) for a, b in zip(before.present_key, after.present_key, strict=True)]
         groups = RowGroups(keys, len(before) + len(after))
         return [column.take(groups.first) for column in keys]
@@ -106,7 +106,7 @@ class EvolvingGroups(Transform):
     def _affected_groups(
         self, key: list[ValueColumn], count: int, delta: Delta | None, advance: HorizonAdvance
     ) -> Indices:
-        """Groups that a changed row belongs or may belong to, before or after, and those that horizons seal."""
+        """Groups that a changed row belongs or can belong to, before or after, and groups that the horizons seal."""
         key_columns = dict(zip(self.per, key, strict=True))
         sealed_before, sealed_after = (
             self.seals.is_sealed(h, key_columns, count) for h in (advance.before, advance.after)
@@ -124,21 +124,21 @@ class EvolvingGroups(Transform):
                         )
         return np.flatnonzero(is_affected)
 
-    # ── groups anew ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── aggregation ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _compute_groups(
         self, all_members: EvolvingMembers, key: Mapping[str, ValueColumn], count: int, horizons: Horizons
     ) -> RowKnowledge:
-        """The groups, from all rows that may belong to them. Rows that have moved on are hidden for good and have no
-        steps; only a nested relation tells of them."""
+        """Computes groups from all rows that can belong to them. Rows that can no longer belong to a group are
+        permanently hidden members without steps; only nested relations include them."""
         columns = [key[c] for c in self.per]
-        every = self.grouping.members is not None and self.grouping.members.includes_hidden
+        includes_all = self.grouping.members is not None and self.grouping.members.includes_hidden
         index_parts, mask_parts = [], []
         is_present = np.zeros(count, bool)
         for group in range(count):
             belongs = self._membership_masks(all_members, columns, group)
             is_present[group] = bool(masks.is_shown(belongs).any())
-            candidates = np.arange(len(all_members)) if every else np.flatnonzero(masks.can_be_shown(belongs))
+            candidates = np.arange(len(all_members)) if includes_all else np.flatnonzero(masks.can_be_shown(belongs))
             index_parts.append(candidates)
             mask_parts.append(belongs[candidates])
         indices = np.concatenate(index_parts)
@@ -158,23 +158,29 @@ class EvolvingGroups(Transform):
         return self._aggregate_members(group_numbers, fixed, group_members, key, count, is_sealed, is_present)
 
     def _aggregate_members(
-        self, group_numbers: Indices, fixed: Mapping[str, ValueColumn], members: RowKnowledge, key: Mapping[str, ValueColumn], count: int,
-        is_sealed: Bools, is_present: Bools,
-    ) -> RowKnowledge:  # fmt: skip
-        def find_members(_place: GroupContext, _numbers: Indices) -> MemberRows:
+        self,
+        group_numbers: Indices,
+        fixed: Mapping[str, ValueColumn],
+        members: RowKnowledge,
+        key: Mapping[str, ValueColumn],
+        count: int,
+        is_sealed: Bools,
+        is_present: Bools,
+    ) -> RowKnowledge:
+        def find_members(_context: GroupContext, _numbers: Indices) -> MemberRows:
             return group_numbers, fixed, members
 
         grouping = self.grouping
-        # Every group has a row of its own in the batch, so that groups are numbered as their keys are.
+        # Only groups that have members are accumulated; the others get the zero row, which is appended below.
         groups = RowGroups([ValueColumn(group_numbers)], len(group_numbers))
         key_hashes = hashes([key[c] for c in self.per], count)
-        present_groups = group_numbers[groups.first]
-        present_key = {c: column.take(present_groups) for c, column in key.items()}
-        context = GroupContext(present_key, key_hashes[present_groups], grouping.empty_tables(), find_members)
+        nonempty_groups = group_numbers[groups.first]
+        nonempty_key = {c: column.take(nonempty_groups) for c, column in key.items()}
+        context = GroupContext(nonempty_key, key_hashes[nonempty_groups], grouping.empty_tables(), find_members)
         member_delta = MemberDelta(Delta(fixed, None, members), groups)
         accumulated, tables = grouping.absorb(grouping.zero_rows(groups.count), member_delta, context)
         row_of_group = np.full(count, groups.count)
-        row_of_group[present_groups] = np.arange(groups.count)
+        row_of_group[nonempty_groups] = np.arange(groups.count)
         zero = grouping.zero_rows(1)
         rows = {name: v.concat([column, zero[name]]).take(row_of_group) for name, column in accumulated.items()}
         return grouping.group_knowledge(
@@ -185,28 +191,28 @@ class EvolvingGroups(Transform):
         mask = masks.full(masks.T, len(members))
         for name, column in zip(self.per, key, strict=True):
             wanted = column.take(np.full(len(members), group))
-            own_column: KnowledgeColumn = (
+            member_column: KnowledgeColumn = (
                 members.fixed[name] if name in self.source_layout.fixed else members.knowledge.columns[name]
             )
-            mask = masks.all_of(mask, not_distinct_masks(own_column, wanted, self.source_layout.types[name]))
+            mask = masks.all_of(mask, not_distinct_masks(member_column, wanted, self.source_layout.types[name]))
         return mask
 
 
 def not_distinct_masks(column: KnowledgeColumn, wanted: ValueColumn, data: DataType) -> MaskCodes:
-    """Row by row, whether the cell IS NOT DISTINCT FROM a value."""
+    """For each row the mask of the cell IS NOT DISTINCT FROM the wanted value."""
     if isinstance(column, ValueColumn):
         equal = column.same(wanted)
         return masks.pack_codes(equal, ~equal, equal)
     ranges = to_range_column(column, data)
     null_codes = ranges.null_codes()
-    is_value, can_have_value = wanted.is_valid(), null_codes != _ONLY_NULL
-    above = _is_inside_bound(wanted, ranges.lo, True)
-    below = _is_inside_bound(wanted, ranges.hi, False)
+    is_value, can_have_value = wanted.is_valid(), null_codes != ONLY_NULL
+    above = _is_inside_bound(wanted, ranges.lo, is_lower=True)
+    below = _is_inside_bound(wanted, ranges.hi, is_lower=False)
     is_point = np.zeros(len(wanted), bool)
     if ranges.lo is not None and ranges.hi is not None:
         is_point = ranges.lo.is_valid() & ranges.hi.is_valid() & ranges.lo.same(wanted) & ranges.hi.same(wanted)
-    can_equal = np.where(is_value, can_have_value & above & below, null_codes != 0)
-    can_differ = np.where(is_value, ~is_point | (null_codes != 0), can_have_value)
+    can_equal = np.where(is_value, can_have_value & above & below, null_codes != NEVER_NULL)
+    can_differ = np.where(is_value, ~is_point | (null_codes != NEVER_NULL), can_have_value)
     return masks.pack_codes(can_equal, can_differ, ranges.now.same(wanted))
 
 

@@ -1,7 +1,7 @@
-"""What may be forgotten upstream, because a restriction has hidden for good all that could come of it.
+"""Expiry of upstream state: removes rows after a restriction has permanently hidden everything that depends on them.
 
-A row of a history that is joined to the one row of an aggregate comes but once. When a restriction above the join hides
-it for good, neither it nor its group is ever asked for again: there is no second event of its tick.
+An append-only row that is joined to the single row of an aggregate occurs only once. When a restriction above the join
+hides it permanently, neither the row nor its group is needed again, because there is no second event with its tick.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -23,7 +23,7 @@ from smile.state.table import StateTable
 
 @dataclass(frozen=True)
 class ExpiryTarget:
-    """Rows of one table, found by columns of the restriction's input."""
+    """A table from which rows expire. `columns`: the columns of the restriction's input that give the table's key."""
 
     transform: str
     table: str
@@ -33,12 +33,13 @@ class ExpiryTarget:
 PENDING_KEYS = "keys"
 
 PENDING_ROWS_MAX = 2_000
-"""Rows to be forgotten wait for each other: to drop a few takes about as long as to drop many."""
+"""Expired keys are collected up to this number: deleting a few rows takes about as long as deleting many."""
 
 
 @dataclass(frozen=True)
 class ExpiryRule:
-    """`source` is the relation that `restrict` reads. What is spent waits under `name` until it is worth the while."""
+    """`source` is the relation that `restrict` reads. The keys of expired rows are collected in a table under `name`
+    until there are enough of them."""
 
     name: str
     restrict: RestrictTransform
@@ -47,7 +48,7 @@ class ExpiryRule:
     schema: TableSchema
 
     def expire(self, states: MutableMapping[str, State], deltas: Mapping[str, Delta]) -> None:
-        """Drops from `states` what no later frame can ask for, or has it wait."""
+        """Collects the keys of rows that no later batch needs. Deletes the rows from `states` if there are enough."""
         delta = deltas.get(self.source)
         if delta is None:
             return
@@ -63,9 +64,9 @@ class ExpiryRule:
         self._delete_rows(states, {c: concat([pending_rows[c], column]) for c, column in keys.items()})
 
     def expire_pending(self, states: MutableMapping[str, State]) -> None:
-        """Drops at once whatever waits."""
+        """Deletes all collected rows now."""
         pending = states[self.name][PENDING_KEYS].scan()
-        if len(pending):
+        if pending.row_count:
             self._delete_rows(states, pending)
 
     def _delete_rows(self, states: MutableMapping[str, State], keys: TableRows) -> None:
@@ -86,10 +87,10 @@ def _without_keys(table: StateTable, key: list[ValueColumn]) -> StateTable:
 def find_expiry_rules(
     graph: KnowledgeGraph, inputs: Mapping[str, InputRelation], transforms: Mapping[str, Transform]
 ) -> tuple[ExpiryRule, ...]:
-    """All that a graph has."""
+    """All expiry rules of a graph."""
     finder = _ExpiryRuleFinder(graph, inputs, transforms)
     rules = (finder.find_rule(t) for t in graph.transforms if isinstance(t.rel, mmpl.Restrict))
-    return tuple(f for f in rules if f is not None)
+    return tuple(rule for rule in rules if rule is not None)
 
 
 class _ExpiryRuleFinder:
@@ -116,12 +117,12 @@ class _ExpiryRuleFinder:
         if not targets:
             return None
         types = self.inputs[source].layout.fixed
-        columns = {c: arrow_type(types[c]) for s in targets for c in s.columns}
+        columns = {c: arrow_type(types[c]) for target in targets for c in target.columns}
         return ExpiryRule(f"{source} spent", restrict, source, targets, TableSchema(tuple(columns), columns))
 
     def _skip_row_wise(self, name: str, names: dict[str, str]) -> tuple[TransformObject | None, dict[str, str]]:
-        """The first transform below that is not of rows by themselves, if nobody else reads what is between; and by the
-        columns that its rows have there, those of the relation we came from."""
+        """The first transform upstream that is not row-wise, if no other transform or subscription reads the relations
+        in between; and for each of its columns, the column of the starting relation."""
         while self.reader_counts.get(name) == 1 and not self.graph.relations[name].subscribed:
             transform = self.graph.transform_by_output.get(name)
             if transform is None:
@@ -153,7 +154,7 @@ class _ExpiryRuleFinder:
         targets = self._table_targets(transform.output, "left", [names[c] for c in left.layout.key])
         right_names = {b: names[a] for a, b in rel.on if a in names}
         if set(on) != set(left.type.heading.key) or any(c not in right_names for c in right.layout.key):
-            # Others may ask for the same row.
+            # Other left rows can look up the same right row.
             return targets
         group, group_names = self._skip_row_wise(right.name, right_names)
         if group is None or not isinstance(group.rel, mmpl.Summarize):
@@ -164,7 +165,7 @@ class _ExpiryRuleFinder:
         targets += self._table_targets(transform.output, "right", [right_names[c] for c in right.layout.key])
         schemas = self.transforms[group.output].table_schemas
         tables_by_key = [n for n, schema in schemas.items() if schema.key == tuple(map(stored_column, group.rel.per))]
-        # An aggregate that remembers more than a row a group keeps it: only space is lost.
+        # If aggregates have more tables than the one row per group, the group does not expire: this only costs space.
         return targets + (
             self._table_targets(group.output, tables_by_key[0], per) if len(schemas) == len(tables_by_key) == 1 else ()
         )

@@ -1,4 +1,4 @@
-"""Which transform keeps groups: what they are grouped by, and how many members a group can have, decide it."""
+"""Chooses the transform for groups, by whether the group columns evolve and how many members a group can have."""
 
 from collections.abc import Sequence
 

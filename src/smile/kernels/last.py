@@ -1,6 +1,7 @@
-"""The rows of the last while as of the horizon: each leaves for good when the horizon is `size` beyond it.
+"""LAST windows: the rows of the last `size` ticks before the horizon. A row leaves permanently when the horizon is
+`size` ticks after it.
 
-The horizon is the least of those of the streams that rows come from, so a row may come too old to be shown at all.
+The horizon is the least one of the source's streams. A row can therefore arrive too late to be shown at all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,11 @@ import pyarrow as pa
 from smile.algebra import mmpl
 from smile.columns import masks
 from smile.columns.values import Array, ValueColumn
-from smile.kernels.delta import Delta, RowKnowledge, concat_deltas, drop_unchanged_rows
+from smile.kernels.delta import Delta, RowKnowledge, concat_deltas, drop_unchanged_rows, restrict_masks
 from smile.kernels.layout import Layout
 from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
 from smile.kernels.seals import HorizonAdvance, shift_ticks
-from smile.kernels.state_indexes import least_horizon, restrict_masks
+from smile.kernels.state_indexes import least_horizon
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.state.run import TableSchema
 
@@ -23,7 +24,7 @@ ROWS, LEAVE_TICK = "rows", "until"
 
 
 class LastTransform(Transform):
-    """Remembers the rows that may be shown, each with the tick at which it leaves."""
+    """Stores the rows that can be shown, with the tick at which each leaves."""
 
     def __init__(self, rel: mmpl.Window, source: InputRelation, output: OutputRelation) -> None:
         source_layout = source.layout
@@ -57,12 +58,12 @@ class LastTransform(Transform):
             table = table.with_rows({name: column.take(to_store) for name, column in rows.items()}, ~is_live[to_store])
             parts.append(window_delta)
         if after > before:
-            # Rows that have just come are above the horizon or not kept at all: these are the ones it has passed.
+            # A row of this delta is stored only if it leaves after the new horizon, so these are older rows.
             leaving = table.rows_between(LEAVE_TICK, before, after)
-            if len(leaving):
-                table = table.with_rows(leaving, np.ones(len(leaving), bool))
+            if leaving.row_count:
+                table = table.with_rows(leaving, np.ones(leaving.row_count, bool))
                 knowledge = decode_knowledge(self.layout, leaving)
-                hidden = RowKnowledge(knowledge.columns, masks.full(masks.F, len(leaving)), knowledge.steps)
+                hidden = RowKnowledge(knowledge.columns, masks.full(masks.F, leaving.row_count), knowledge.steps)
                 parts.append(Delta(decode_fixed(self.layout, leaving), knowledge, hidden))
         if not parts:
             return {ROWS: table}, None

@@ -1,4 +1,4 @@
-"""Layouts: how a relation's rows stand in columns. It follows from the program alone."""
+"""Layouts: the columns in which a relation's rows are represented. A layout depends only on the program."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,12 @@ class EvolvingColumnLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """`fixed` columns are exact, and the same in every version of a row; key columns are among them. `certain`: every
-    row that there is, is shown for good (rows that never will be are left out). `heeded`: rows that are hidden for good
-    from the first are told of too, since a reader tells them from rows nobody has heard of."""
+    """The columns of a relation and what its deltas contain.
+
+    `fixed`: columns whose values are exact and never change for a row; they include the key. `certain`: every row is
+    permanently shown, and permanently hidden rows are left out. `includes_permanently_hidden`: deltas contain rows that
+    are permanently hidden from the start, because a reader distinguishes them from absent rows.
+    """
 
     key: tuple[str, ...]
     fixed: Mapping[str, DataType]

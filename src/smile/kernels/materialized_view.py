@@ -1,4 +1,4 @@
-"""The rows of a view that are shown, remembered for whoever asks for all of them."""
+"""Materialized views: the state has the shown rows of a view, for snapshots."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ ROWS = "rows"
 
 
 class MaterializedView(Transform):
-    """Has no changes of its own: nobody reads it but by `rows`."""
+    """Has no output deltas; `read_rows` returns its rows."""
 
     def __init__(self, source: InputRelation) -> None:
         self.layout = source.layout
@@ -38,6 +38,6 @@ class MaterializedView(Transform):
         return False
 
     def read_rows(self, state: State) -> Delta:
-        """All rows, as if all of them were new."""
+        """All rows, as a delta of new rows."""
         rows = state[ROWS].scan()
         return Delta(decode_fixed(self.layout, rows), None, decode_knowledge(self.layout, rows))

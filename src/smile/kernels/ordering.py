@@ -1,7 +1,7 @@
-"""Places of rows in the order of values that may evolve: no two rows have one place, since keys decide ties.
+"""Ranks of rows ordered by values that can evolve. No two rows have the same rank, because keys break ties.
 
-A row surely precedes another if the last place it may come to is before the first place of the other. NULL is the
-greatest of all values, as in PostgreSQL.
+A row surely precedes another row if its last possible rank is before the other's first possible rank. NULL is greater
+than all values, as in PostgreSQL.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,16 @@ from smile.algebra.types import BOOL
 from smile.columns import values as v
 from smile.columns.knowledge import KnowledgeColumn, MaskColumn, RangeColumn
 from smile.columns.ranges import to_range_column
-from smile.columns.values import Array, ValueColumn
+from smile.columns.values import Array, Bools, Indices, ValueColumn
 
-_ONLY_NULL = 2
+NEVER_NULL, ONLY_NULL = 0, 2
+"""Codes of `RangeColumn.null_codes`: the cell cannot be NULL; the cell can only be NULL."""
 
 
 @dataclass(frozen=True)
 class RowRanks:
-    """Numbers below `size`, each its row's own; all three are the same array where nothing evolves."""
+    """For each row the first and the last rank that it can get, and its present rank. Ranks are less than `size`. If
+    nothing evolves, all three are the same array."""
 
     first: Array
     last: Array
@@ -29,7 +31,7 @@ class RowRanks:
 
 
 def rank_rows(by: Sequence[tuple[KnowledgeColumn, bool]], key: Sequence[ValueColumn], count: int) -> RowRanks:
-    """By each column in turn, descending where it says so, then by key."""
+    """Ranks rows by these columns, each ascending or descending, then by key."""
     bounds = [_rank_bounds(column, descending) for column, descending in by]
     keys = [v.ranks(column) for column in key]
     now = _unique_ranks([now for _, _, now in bounds], keys, count)
@@ -50,27 +52,39 @@ def _unique_ranks(columns: Sequence[Array], keys: Sequence[Array], count: int) -
 
 
 def _rank_bounds(column: KnowledgeColumn, descending: bool) -> tuple[Array, Array, Array]:
-    """Ranks of the least value that each row may have, of the greatest, and of the present one."""
+    """For each row the ranks of its least possible value, its greatest possible value, and its present value."""
     if isinstance(column, ValueColumn):
         ranks = v.ranks(column)
         return (~ranks, ~ranks, ~ranks) if descending else (ranks, ranks, ranks)
     assert isinstance(column, RangeColumn | MaskColumn)
     range_bounds = range_ranks(to_range_column(column, BOOL))
     null_codes = range_bounds.null_codes
-    lo = np.where(null_codes == _ONLY_NULL, range_bounds.null_rank, range_bounds.lo)
-    hi = np.where(null_codes == 0, range_bounds.hi, range_bounds.null_rank)
+    lo = np.where(null_codes == ONLY_NULL, range_bounds.null_rank, range_bounds.lo)
+    hi = np.where(null_codes == NEVER_NULL, range_bounds.hi, range_bounds.null_rank)
     return (~hi, ~lo, ~range_bounds.now) if descending else (lo, hi, range_bounds.now)
 
 
 @dataclass(frozen=True)
 class RangeRanks:
-    """Ranges as ranks: -1 is below all values, `null` above all of them and above what is above them."""
+    """Ranges with ranks as bounds. A range without a lower bound starts at -1, below all values. `null_rank` is above
+    all values, and above the upper bound of a range that has none."""
 
     lo: Array
     hi: Array
     now: Array
     null_codes: Array
     null_rank: int
+
+    def is_surely_equal(self, a: Indices | slice, b: Indices | slice) -> Bools:
+        """Whether the cells of two rows are permanently equal. NULL equals NULL."""
+        only_null = self.null_codes == ONLY_NULL
+        exact = (self.null_codes == NEVER_NULL) & (self.lo == self.hi)
+        return np.asarray((exact[a] & exact[b] & (self.lo[a] == self.lo[b])) | (only_null[a] & only_null[b]))
+
+    def can_be_equal(self, a: Indices | slice, b: Indices | slice) -> Bools:
+        can_have_value, can_be_null = self.null_codes != ONLY_NULL, self.null_codes != NEVER_NULL
+        overlap = (self.lo[a] <= self.hi[b]) & (self.lo[b] <= self.hi[a])
+        return np.asarray((can_have_value[a] & can_have_value[b] & overlap) | (can_be_null[a] & can_be_null[b]))
 
 
 def range_ranks(ranges: RangeColumn) -> RangeRanks:
@@ -91,7 +105,7 @@ def range_ranks(ranges: RangeColumn) -> RangeRanks:
 
 
 def count_preceding(ranks: Array, weights: Array, asked_ranks: Array, group_numbers: Array, size: int) -> Array:
-    """For each row, how many others of its group, by their weights, have a place before the one asked for."""
+    """For each row the total weight of the other rows of its group whose ranks are less than its asked rank."""
     sort_keys = group_numbers * size + ranks
     order = np.argsort(sort_keys)
     ranked = sort_keys[order]

@@ -1,8 +1,8 @@
-"""Aggregates over the rows before each row: a row that comes, changes or leaves affects itself and those whose windows
-it lies in, and no others.
+"""OVER: aggregates over a window of preceding rows for each row. A row that is added, changed or removed affects only
+itself and the rows whose windows contain it.
 
-Rows are kept until no row that they could affect can change any more. Without a range they are then absorbed in running
-totals of their group, if they are certain: nothing at or below them can come.
+A row is stored until no row that it can affect can change any more. Without a range, certain rows are then folded into
+the running totals of their group: no row can arrive at or below them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ ROWS, TOTALS = "rows", "totals"
 
 
 class OverTransform(Transform):
-    """Remembers rows as the source has them; what was told of them is worked out again from what was remembered."""
+    """Stores only the source rows. The previous output is computed again from them."""
 
     def __init__(self, rel: mmpl.Over, source: InputRelation, output: OutputRelation) -> None:
         source_layout, type_ = source.layout, source.type
@@ -65,9 +65,9 @@ class OverTransform(Transform):
         self.layout = _output_layout(
             source_layout, aggregate_columns, self.is_final_on_arrival, output.includes_permanently_hidden
         )
-        are_plain = all(not a.table_schemas and not a.reads_members for a in accumulators.values())
-        self.has_running_totals = rel.range is None and source_layout.is_history and are_plain
-        # Rows that come with all before them are sealed at once: no horizon changes what is known of them.
+        have_row_state_only = all(not a.table_schemas and not a.reads_members for a in accumulators.values())
+        self.has_running_totals = rel.range is None and source_layout.is_history and have_row_state_only
+        # If all preceding rows arrive before a row does, its aggregates are final: no horizon changes them.
         self.seal_index = SealIndex({} if self.is_final_on_arrival else output.type.seals, types)
         release_seals = {s: type_.constraints.express_seal(seal, [rel.by]) for s, seal in type_.seals.items()}
         if rel.range is None and not self.has_running_totals:
@@ -110,17 +110,13 @@ class OverTransform(Transform):
             self._store_rows(tables, delta, group_hashes, advance)
         if self.release_index.can_seal_rows(advance):
             released = self.release_index.find_sealed_rows(tables[ROWS], advance)
-            if len(released):
-                tables[ROWS] = tables[ROWS].with_rows(released, np.ones(len(released), bool))
-                self._fold_into_totals(
-                    tables,
-                    Delta(
-                        decode_fixed(self.stored_layout, released), None, decode_knowledge(self.stored_layout, released)
-                    ),
-                )
+            if released.row_count:
+                tables[ROWS] = tables[ROWS].with_rows(released, np.ones(released.row_count, bool))
+                knowledge = decode_knowledge(self.stored_layout, released)
+                self._fold_into_totals(tables, Delta(decode_fixed(self.stored_layout, released), None, knowledge))
         return tables, output_delta
 
-    # ── what is told ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _compute_delta(
         self, tables: State, delta: Delta | None, delta_hashes: Array | None, advance: HorizonAdvance
@@ -144,13 +140,13 @@ class OverTransform(Transform):
         row_match = _StoredRowMatch.find(rows, stored_rows, delta, self.source_layout)
         rows_after = self._rows_after(stored_delta, row_match, delta, stored_rows[GROUP_HASH].data, delta_hashes)
         is_sealed = (
-            np.zeros(len(stored_rows), bool)
+            np.zeros(stored_rows.row_count, bool)
             if sealed_rows is None
             else np.isin(row_ids(stored_rows), row_ids(sealed_rows))
         )
         affected = self._affected_rows(rows_after, len(row_match.unchanged), is_sealed[row_match.unchanged])
         parts = []
-        # Rows that were there, beside what was told of them; and those that were not.
+        # For stored rows, the previous output is computed from the stored rows. Other rows had no aggregates before.
         previously_stored = affected[row_match.stored_indices[affected] >= 0]
         if len(previously_stored):
             rows_before = _GroupedRows(stored_delta, self._group_numbers(stored_delta, stored_rows[GROUP_HASH].data))
@@ -195,7 +191,8 @@ class OverTransform(Transform):
         )
 
     def _affected_rows(self, rows_after: "_GroupedRows", unchanged_count: int, is_sealed: Array) -> Indices:
-        """Rows that have changed, or been sealed, or in whose windows a row has changed; `kept` have not changed."""
+        """Rows that have changed or been sealed, and rows whose windows contain a changed row. The first
+        `unchanged_count` rows are those that the delta does not change."""
         count = len(rows_after.rows)
         if self.is_final_on_arrival:
             return np.arange(unchanged_count, count)
@@ -205,23 +202,21 @@ class OverTransform(Transform):
             group_numbers, row_ticks = rows_after.group_numbers, rows_after.rows.fixed[self.by].data
             distinct_ticks, rank = np.unique(row_ticks, return_inverse=True)
             rank = rank.reshape(-1)
-            points = np.sort(group_numbers[unchanged_count:] * len(distinct_ticks) + rank[unchanged_count:])
+            changed_points = np.sort(group_numbers[unchanged_count:] * len(distinct_ticks) + rank[unchanged_count:])
             base = group_numbers[:unchanged_count] * len(distinct_ticks)
-            since = (
-                0
-                if self.span is None
-                else np.searchsorted(distinct_ticks, shift_ticks(row_ticks[:unchanged_count], -self.span))
-            )
-            changes_in_window = np.searchsorted(points, base + rank[:unchanged_count], side="right") - np.searchsorted(
-                points, base + since
-            )
-            is_affected[:unchanged_count] |= changes_in_window > 0
+            window_start: Array | int = 0
+            if self.span is not None:
+                start_ticks = shift_ticks(row_ticks[:unchanged_count], -self.span)
+                window_start = np.searchsorted(distinct_ticks, start_ticks)
+            changes_before_end = np.searchsorted(changed_points, base + rank[:unchanged_count], side="right")
+            changes_before_start = np.searchsorted(changed_points, base + window_start)
+            is_affected[:unchanged_count] |= changes_before_end > changes_before_start
         return np.flatnonzero(is_affected)
 
     def _with_aggregates(
         self, tables: State, grouped_rows: "_GroupedRows", target_rows: Indices, horizons: Horizons
     ) -> RowKnowledge:
-        """The rows asked for, with their aggregates over those they are among."""
+        """The knowledge of the target rows, with their aggregates over the windows in `grouped_rows`."""
         rows = grouped_rows.rows
         windows = RowWindows.for_rows(grouped_rows.group_numbers, rows.fixed[self.by].data, target_rows, self.span)
         target_delta = rows.take(target_rows)
@@ -240,7 +235,7 @@ class OverTransform(Transform):
         return RowKnowledge({**columns, **aggregates}, target_delta.new.mask, steps)
 
     def _with_fixed_aggregates(self, delta: Delta) -> Delta:
-        """Where all is known from the first, aggregates are plain values."""
+        """Turns aggregates that are final on arrival into fixed columns."""
         fixed_columns = [c for c in delta.new.columns if c in self.layout.fixed]
         if not fixed_columns:
             return delta
@@ -256,7 +251,7 @@ class OverTransform(Transform):
     def _group_hashes(self, fixed: Mapping[str, ValueColumn], count: int) -> ValueColumn:
         return compute_group_hashes([] if self.has_evolving_groups else [fixed[c] for c in self.per], count)
 
-    # ── what is kept ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _store_rows(
         self, tables: dict[str, StateTable], delta: Delta, group_hashes: Array | None, advance: HorizonAdvance
@@ -270,8 +265,8 @@ class OverTransform(Transform):
         is_released = is_live & self.release_index.is_sealed(advance.after, seal_columns, len(delta))
         if is_released.any():
             self._fold_into_totals(tables, delta.take(np.flatnonzero(is_released)))
-        is_kept = is_live & ~is_released
-        to_store = np.flatnonzero(is_kept | masks.can_be_shown(delta.old_mask()))
+        is_stored = is_live & ~is_released
+        to_store = np.flatnonzero(is_stored | masks.can_be_shown(delta.old_mask()))
         if not len(to_store):
             return
         stored_delta = delta.take(to_store)
@@ -284,10 +279,11 @@ class OverTransform(Transform):
             **self.seal_index.ticks(seal_columns, len(to_store)),
             **self.release_index.ticks(seal_columns, len(to_store)),
         }
-        tables[ROWS] = tables[ROWS].with_rows(rows, ~is_kept[to_store])
+        tables[ROWS] = tables[ROWS].with_rows(rows, ~is_stored[to_store])
 
     def _fold_into_totals(self, tables: dict[str, StateTable], rows: Delta) -> None:
-        """Into the totals of their groups, if there are any: all that comes has them in its window."""
+        """Adds released rows to the running totals of their groups, if there are totals. All later rows have them in
+        their windows."""
         if not self.has_running_totals:
             return
         groups = RowGroups([rows.fixed[c] for c in self.per], len(rows))
@@ -309,7 +305,7 @@ def _output_layout(
     is_final: bool,
     includes_permanently_hidden: bool,
 ) -> Layout:
-    """Aggregates over rows that are known for good when they come, with all before them, never change."""
+    """If rows are final on arrival, their aggregates are fixed columns, except object columns."""
     exact = {n: e.data for n, e in aggregate_columns.items() if is_final and e.kind != "object"}
     rest = {n: e for n, e in aggregate_columns.items() if n not in exact}
     return Layout(
@@ -323,7 +319,7 @@ def _output_layout(
 
 @dataclass(frozen=True)
 class _GroupedRows:
-    """`group` numbers the groups that rows are of."""
+    """Rows with the numbers of their groups."""
 
     rows: Delta
     group_numbers: Array
@@ -331,8 +327,8 @@ class _GroupedRows:
 
 @dataclass(frozen=True)
 class _StoredRowMatch:
-    """`kept` are the places of stored rows that have not changed. `was`: of each of these, and then of each that has,
-    where it is among the stored rows, or -1."""
+    """`unchanged`: the indices of the stored rows that the delta does not change. `stored_indices`: for each of these,
+    and then for each row of the delta, its index among the stored rows, or -1."""
 
     unchanged: Indices
     stored_indices: Indices
@@ -341,13 +337,13 @@ class _StoredRowMatch:
     def find(
         table: StateTable, stored_rows: RowLookup, delta: Delta | None, source_layout: Layout
     ) -> "_StoredRowMatch":
-        all_indices = np.arange(len(stored_rows))
+        all_indices = np.arange(stored_rows.row_count)
         if delta is None:
             return _StoredRowMatch(all_indices, all_indices)
         stored_indices = np.full(len(delta), -1)
         if delta.old is None:
             return _StoredRowMatch(all_indices, np.concatenate([all_indices, stored_indices]))
-        if len(stored_rows) and masks.is_present(delta.old_mask()).any():
+        if stored_rows.row_count and masks.is_present(delta.old_mask()).any():
             is_stored, matches = table.find([delta.fixed[c] for c in source_layout.key])
             stored_ids = row_ids(stored_rows)
             order = np.argsort(stored_ids)

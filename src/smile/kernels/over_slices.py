@@ -1,5 +1,5 @@
-"""Windows over rows that are certain and never change: what is absorbed in a window follows from running totals, and
-from the extremes of spans whose lengths are powers of two, so that no window is laid out member by member.
+"""Aggregates over windows of certain rows that never change. They are computed from running totals, and from extremes
+of spans whose lengths are powers of two, so no window is expanded member by member.
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ _SAFE_SUM_MAX = 2**62
 
 
 class WindowSlices:
-    """Rows in an order of which windows are slices: from `lo` up to `hi`, neither empty nor beyond the end."""
+    """Windows as slices of sorted rows: each has the rows `order[lo:hi]`, and none is empty."""
 
     def __init__(self, rows: Delta, order: Indices, lo: Indices, hi: Indices) -> None:
         self.rows, self.order, self.lo, self.hi = rows, order, lo, hi
 
     def absorb(self, accumulator: Accumulator, totals: TableRows) -> Mapping[str, ValueColumn] | None:
-        """What the accumulator has after each window, `had` being what it had before; None: no way to know."""
+        """The accumulator rows after each window, starting from `totals`; None if slices cannot compute them."""
         match accumulator:
             case AppendOnlyCount(argument=argument, count_column=n):
                 is_counted = (
@@ -58,7 +58,7 @@ class WindowSlices:
         return None
 
     def sums(self, data: Array) -> Array:
-        """Over each window; the caller sees to it that int64 does not overflow."""
+        """The sum over each window. The caller ensures that int64 does not overflow."""
         sums = np.zeros(len(data) + 1, np.int64)
         np.cumsum(data[self.order], out=sums[1:])
         return sums[self.hi] - sums[self.lo]
@@ -88,7 +88,7 @@ class WindowSlices:
         return v.ints((sums[self.hi] - sums[self.lo]).tolist())
 
     def _window_extremes(self, values: ValueColumn, greatest: bool) -> ValueColumn:
-        """Each row has a rank of its own, so that the best rank says which row it is."""
+        """Every row has a unique rank, so the best rank identifies the row."""
         count = len(values)
         rows = np.argsort(v.ranks(ValueColumn(values.data)), kind="stable")
         if not greatest:
@@ -102,14 +102,14 @@ class WindowSlices:
         return ValueColumn(extremes.data, None if values.valid is None else best_ranks >= 0)
 
     def _window_latests(self, values: ValueColumn, tick: tuple[str, ...]) -> TimedValues:
-        """The last row of each window; of those of one tick the one with the greatest source."""
+        """The last row of each window. Among rows with one tick, the one with the greatest source."""
         times = self.rows.fixed[tick[0]]
         order = self.order
         source = np.zeros(len(times), np.int64)
         if len(tick) > 1:
             source = self.rows.fixed[tick[1]].data
             ticks = times.data[order]
-            # Rows of one tick stand together in each group, and groups stand one after the other.
+            # Groups are adjacent, and so are the rows of one tick within a group.
             tick_groups = np.zeros(len(order), np.int64)
             np.cumsum(ticks[1:] != ticks[:-1], out=tick_groups[1:])
             order = order[np.lexsort((source[order], tick_groups))]
@@ -117,7 +117,7 @@ class WindowSlices:
 
 
 def _slice_maxima(ranks: Array, lo: Indices, hi: Indices) -> Array:
-    """Of each slice, from two spans that cover it, of the greatest length that fits."""
+    """The maximum of each slice, from two spans that cover it. Their length is the greatest power of two that fits."""
     level = np.frexp((hi - lo).astype(float))[1] - 1
     maxima = np.empty(len(lo), np.int64)
     spans = ranks

@@ -1,6 +1,7 @@
-"""Windows of rows, each as a group of its own: a row is a member of as many as it lies in, itself included.
+"""Aggregates over the windows of rows. Each window is a separate group, and a row is a member of every window that
+contains it, its own included.
 
-What is known of an aggregate over a window is what its accumulator makes of these members, as if all had just come.
+The knowledge of an aggregate over a window is the result of its accumulator if all members arrive at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from smile.columns.values import Array, Bools, Indices
 from smile.kernels.aggregates.accumulator import Accumulator, GroupContext, MemberRows
 from smile.kernels.aggregates.contributions import MemberDelta
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, RowSelection
-from smile.kernels.ordering import RangeRanks, range_ranks
+from smile.kernels.ordering import range_ranks
 from smile.kernels.over_slices import WindowSlices
 from smile.kernels.seals import shift_ticks
 from smile.kernels.state_indexes import find_column
@@ -25,11 +26,11 @@ from smile.state.run import TableRows, TableSchema
 from smile.state.table import StateTable
 
 MEMBERS_MAX = 1 << 20
-"""How many members of windows are laid out at once: bounds memory."""
+"""How many window members are expanded at once. Bounds memory."""
 
 
 class ContiguousGroups(RowGroups):
-    """Groups that stand one after the other, none of them empty."""
+    """Groups of adjacent rows. No group is empty."""
 
     def __init__(self, counts: Array) -> None:
         ends = np.cumsum(counts)
@@ -43,7 +44,8 @@ class ContiguousGroups(RowGroups):
 
 @dataclass(frozen=True)
 class RowWindows:
-    """Rows in the order of their groups and ticks. The window of the row `asked[i]` is `order[lo[i]:hi[i]]`."""
+    """Windows as slices of the rows sorted by group and tick. The window of row `target_rows[i]` has the rows
+    `order[lo[i]:hi[i]]`."""
 
     target_rows: Indices
     order: Indices
@@ -52,7 +54,8 @@ class RowWindows:
 
     @staticmethod
     def for_rows(group_numbers: Array, row_ticks: Array, target_rows: Indices, span: int | None) -> "RowWindows":
-        """Of rows with these groups and ticks, those asked for; without a span windows go back to the beginning."""
+        """The windows of the target rows, among rows with these groups and ticks. Without a span, a window includes all
+        earlier rows of the group."""
         ticks, rank = np.unique(row_ticks, return_inverse=True)
         sort_keys = group_numbers * len(ticks) + rank.reshape(-1)
         order = np.argsort(sort_keys, kind="stable")
@@ -67,7 +70,7 @@ class RowWindows:
         )
 
     def chunks(self) -> Iterator["RowWindows"]:
-        """The same, a bounded number of members at a time."""
+        """The windows in chunks of at most MEMBERS_MAX members; a chunk has at least one window."""
         ends = np.cumsum(self.hi - self.lo)
         start = 0
         while start < len(ends):
@@ -77,7 +80,7 @@ class RowWindows:
             start = stop
 
     def members(self) -> tuple[Indices, Indices]:
-        """Pairs of the number of a window and a row in it."""
+        """All pairs of a window number and a row in that window."""
         counts = self.hi - self.lo
         window_numbers = np.repeat(np.arange(len(counts)), counts)
         starts = np.cumsum(counts) - counts
@@ -86,8 +89,8 @@ class RowWindows:
 
 @dataclass(frozen=True)
 class WindowAggregates:
-    """Accumulators by the columns they make. `moving` are the columns of `per`, where those evolve. `certain`: all rows
-    stay, and no column of theirs evolves."""
+    """Accumulators by their output columns. `evolving_key`: the group columns, if any of them evolves. `certain`: all
+    rows are permanently shown, and none of their columns evolves."""
 
     accumulators: Mapping[str, Accumulator]
     evolving_key: Mapping[str, DataType]
@@ -96,7 +99,8 @@ class WindowAggregates:
     def compute(
         self, windows: RowWindows, rows: Delta, totals: TableRows, is_sealed: Bools
     ) -> tuple[dict[str, KnowledgeColumn], Array]:
-        """What is known of each aggregate, and the events absorbed. `had` is what windows have absorbed already."""
+        """The knowledge of each aggregate, and the steps of each window. `totals` has the accumulators of rows that the
+        windows include but that are no longer stored."""
         columns: dict[str, KnowledgeColumn] = {}
         if self.certain:
             slices = WindowSlices(rows, windows.order, windows.lo, windows.hi)
@@ -127,65 +131,51 @@ class WindowAggregates:
         totals: TableRows,
         is_sealed: Bools,
     ) -> tuple[dict[str, KnowledgeColumn], Array]:
-        """Windows as groups of members, each member as often as there are windows it lies in."""
+        """Expands windows into groups of members. A row occurs once for each window that contains it."""
         window_numbers, row_indices = windows.members()
         mask = np.where(rows.new.mask[row_indices] == masks.ABSENT, np.uint8(masks.F), rows.new.mask[row_indices])
         if self.evolving_key:
-            codes = self._same_group_masks(rows, windows.target_rows[window_numbers], row_indices)
-            possible = np.flatnonzero(codes != masks.F)
-            window_numbers, row_indices, mask = (
-                window_numbers[possible],
-                row_indices[possible],
-                masks.all_of(mask, codes)[possible],
-            )
+            group_masks = self._same_group_masks(rows, windows.target_rows[window_numbers], row_indices)
+            possible = np.flatnonzero(group_masks != masks.F)
+            window_numbers, row_indices = window_numbers[possible], row_indices[possible]
+            mask = masks.all_of(mask, group_masks)[possible]
         count = len(windows.target_rows)
-        spans = ContiguousGroups(np.bincount(window_numbers, minlength=count))
+        groups = ContiguousGroups(np.bincount(window_numbers, minlength=count))
         knowledge = RowKnowledge(RowSelection(rows.new.columns, row_indices), mask, rows.new.steps[row_indices])
         members = Delta(RowSelection(rows.fixed, row_indices), None, knowledge)
         tables = {name: StateTable(schema) for a in accumulators.values() for name, schema in a.table_schemas.items()}
         window_hashes = np.arange(count).astype(np.uint64)
 
         def find_members(_: GroupContext, numbers: Indices) -> MemberRows:
-            assert len(numbers) == count, "a window that has just been laid out has lost nothing"
+            assert len(numbers) == count, "all members of a window are new, so none has been removed"
             return window_numbers, members.fixed, members.new
 
         columns = {}
         for name, accumulator in accumulators.items():
             absorbed = accumulator.absorb(
-                totals, MemberDelta(members, spans), GroupContext({}, window_hashes, tables, find_members)
+                totals, MemberDelta(members, groups), GroupContext({}, window_hashes, tables, find_members)
             )
             context = GroupContext({}, window_hashes, {**tables, **absorbed.tables}, find_members)
             columns[name] = accumulator.render(absorbed.rows, is_sealed, context)
-        return columns, spans.sums(members.new.steps)
+        return columns, groups.sums(members.new.steps)
 
     def _same_group_masks(self, rows: Delta, target_rows: Indices, member_rows: Indices) -> Array:
-        """Whether pairs of rows are of one group, as masks; each row is of its own."""
+        """For pairs of rows, the mask of being in one group. A row is always in its own group."""
         now, may, sure = (np.ones(len(member_rows), bool) for _ in range(3))
         for name, data in self.evolving_key.items():
             ranks = range_ranks(to_range_column(find_column(name, rows.fixed, rows.new.columns), data))
             now &= ranks.now[target_rows] == ranks.now[member_rows]
-            may &= _can_be_equal(ranks, target_rows, member_rows)
-            sure &= _is_surely_equal(ranks, target_rows, member_rows)
+            may &= ranks.can_be_equal(target_rows, member_rows)
+            sure &= ranks.is_surely_equal(target_rows, member_rows)
         is_self = target_rows == member_rows
         return masks.pack_codes(may | is_self, ~(sure | is_self), now | is_self)
 
 
-def _is_surely_equal(ranks: RangeRanks, a: Indices, b: Indices) -> Bools:
-    only_null, exact = ranks.null_codes == 2, (ranks.null_codes == 0) & (ranks.lo == ranks.hi)
-    return np.asarray((exact[a] & exact[b] & (ranks.lo[a] == ranks.lo[b])) | (only_null[a] & only_null[b]))
-
-
-def _can_be_equal(ranks: RangeRanks, a: Indices, b: Indices) -> Bools:
-    can_have_value, can_be_null = ranks.null_codes != 2, ranks.null_codes != 0
-    overlap = (ranks.lo[a] <= ranks.hi[b]) & (ranks.lo[b] <= ranks.hi[a])
-    return np.asarray((can_have_value[a] & can_have_value[b] & overlap) | (can_be_null[a] & can_be_null[b]))
-
-
 def zero_rows(accumulators: Sequence[Accumulator], count: int) -> TableRows:
-    """What groups without members have absorbed."""
+    """The accumulator rows of groups without members."""
     columns = {name: kind for a in accumulators for name, kind in a.columns.items()}
     return RowLookup(StateTable(TableSchema((), columns)), np.full(count, -1), np.zeros(count, np.int64))
 
 
 def reject_member_lookup(_: GroupContext, numbers: Indices) -> MemberRows:
-    raise AssertionError(f"rows that are certain do not leave, and {numbers} have lost some")
+    raise AssertionError(f"certain rows are never removed, but groups {numbers} have lost members")

@@ -1,9 +1,9 @@
-"""Points of knowledge as bytes: what is read back equals what was written, `now` included. Nothing else can be written
-or read: a document names one of the domains below, and every value in it is plain.
+"""Encodes points of knowledge as bytes. A decoded point equals the encoded one, `now` included. Only the domains below
+can be encoded or decoded, with plain values.
 
-A point is a JSON list that begins with its domain's name. Numbers keep their type: 1 is an int, 1.0 a float; what JSON
-has no form for is a list that begins with `decimal`, `bytes` or `key`; the present rows of a nested relation are one
-that begins with `rows`, and the columns of such a row one that begins with `cells`.
+A point is a JSON list that starts with the name of its domain. Numbers keep their type: 1 is an int, 1.0 a float. A
+value that JSON cannot represent is a list that starts with `decimal`, `bytes` or `key`. The present rows of a nested
+relation are a list that starts with `rows`, and the cells of such a row a list that starts with `cells`.
 """
 
 import json
@@ -43,8 +43,8 @@ def _point_to_json(point: Any) -> list[Any]:
             possible = [truth for truth in (True, False, None) if truth in point.possible]
             return ["mask", possible, point.now]
         case LatestValue():
-            at = None if point.occurred_at is None else list(point.occurred_at)
-            return ["latest", _value_to_json(point.value), at, point.sealed, _value_to_json(point.now)]
+            occurred_at = None if point.occurred_at is None else list(point.occurred_at)
+            return ["latest", _value_to_json(point.value), occurred_at, point.sealed, _value_to_json(point.now)]
         case OnceValue():
             return [
                 "once",
@@ -94,7 +94,7 @@ def _value_from_json(value: Any) -> Any:
         case ["cells", *parts]:
             return {name: _value_from_json(cell) for name, cell in parts}
         case list() | dict():
-            raise ValueError(f"no value is stored as {value!r}")
+            raise ValueError(f"not an encoded value: {value!r}")
     return value
 
 
@@ -102,18 +102,19 @@ def _range_from_json(lo: Any, hi: Any, nulls: str, now: Any) -> Range:
     return Range(_value_from_json(lo), _value_from_json(hi), Nullability(nulls), _value_from_json(now))
 
 
-def _latest_from_json(value: Any, at: list[int] | None, sealed: bool, now: Any) -> LatestValue:
-    return LatestValue(_value_from_json(value), None if at is None else (at[0], at[1]), sealed, _value_from_json(now))
+def _latest_from_json(value: Any, occurred_at: list[int] | None, sealed: bool, now: Any) -> LatestValue:
+    tick_and_source = None if occurred_at is None else (occurred_at[0], occurred_at[1])
+    return LatestValue(_value_from_json(value), tick_and_source, sealed, _value_from_json(now))
 
 
-def _once_from_json(heard: str, value: Any, lo: Any, hi: Any) -> OnceValue:
-    return OnceValue(OnceStatus(heard), _value_from_json(value), _value_from_json(lo), _value_from_json(hi))
+def _once_from_json(status: str, value: Any, lo: Any, hi: Any) -> OnceValue:
+    return OnceValue(OnceStatus(status), _value_from_json(value), _value_from_json(lo), _value_from_json(hi))
 
 
 def _masked_from_json(mask: list[Any], inner: list[Any] | None) -> MaskedValue:
     decoded = _point_from_json(mask)
     if not isinstance(decoded, Mask):
-        raise ValueError(f"no mask is stored as {mask!r}")
+        raise ValueError(f"not an encoded mask: {mask!r}")
     return MaskedValue(decoded, None if inner is None else _point_from_json(inner))
 
 
@@ -126,13 +127,18 @@ def _nested_from_json(rows: list[list[Any]], sealed: bool) -> NestedRelation:
 
 
 _DECODERS: Final[dict[str, Callable[..., Any]]] = {
-    "range": _range_from_json, "mask": Mask.from_truths, "latest": _latest_from_json, "once": _once_from_json, "masked": _masked_from_json,
-    "row": _row_from_json, "nested": _nested_from_json,
-}  # fmt: skip
+    "range": _range_from_json,
+    "mask": Mask.from_truths,
+    "latest": _latest_from_json,
+    "once": _once_from_json,
+    "masked": _masked_from_json,
+    "row": _row_from_json,
+    "nested": _nested_from_json,
+}
 
 
 def _point_from_json(document: Any) -> Any:
     if not isinstance(document, list) or not document or document[0] not in _DECODERS:
-        raise ValueError(f"no point is stored as {document!r}")
+        raise ValueError(f"not an encoded point: {document!r}")
     name, *parts = document
     return _DECODERS[name](*parts)

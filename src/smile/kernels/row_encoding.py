@@ -1,6 +1,6 @@
-"""Rows of relations in tables: each column of knowledge is a few columns of plain values.
+"""Encodes the rows of relations for state tables: each knowledge column becomes a few columns of plain values.
 
-A row is stored with its mask and steps; what is read back is what was stored.
+A row is stored with its mask and steps. Decoding returns exactly what was encoded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,13 +16,14 @@ from smile.kernels import point_codec
 from smile.kernels.delta import RowKnowledge
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.knowledge.cells import null_cell
+from smile.state.row_lookup import RowLookup
 
 MASK, STEPS = "mask", "steps"
-"""Columns of a stored row beside its own; those of the relation have a dot before their names."""
+"""Additional columns of a stored row. The names of the relation's own columns are stored with a leading dot."""
 
 
 def table_columns(layout: Layout) -> dict[str, pa.DataType]:
-    """What a table has that stores the relation's rows."""
+    """The columns of a table that stores rows of this layout."""
     fixed = {stored_column(name): arrow_type(data) for name, data in layout.fixed.items()}
     parts = {part: kind for name, e in layout.evolving.items() for part, kind in _part_types(name, e).items()}
     return {**fixed, **parts, MASK: pa.uint8(), STEPS: pa.int64()}
@@ -52,7 +53,7 @@ def _part_types(name: str, evolving: EvolvingColumnLayout) -> dict[str, pa.DataT
 
 
 def encode_rows(layout: Layout, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge) -> dict[str, ValueColumn]:
-    """Rows as a table stores them."""
+    """The rows in the columns of `table_columns`. Parts that are None are omitted."""
     rows = {stored_column(name): fixed[name] for name in layout.fixed}
     for name in layout.evolving:
         rows.update(_encode_column(name, knowledge.columns[name]))
@@ -71,17 +72,14 @@ def _encode_column(name: str, column: KnowledgeColumn) -> dict[str, ValueColumn]
             source, sealed = ValueColumn(column.source), ValueColumn(column.sealed)
             rest = {f".{name}.tick": tick, f".{name}.source": source, f".{name}.sealed": sealed}
             return {f".{name}": now, f".{name}.value": value, **rest}
-        case ObjectColumn(points=known_points):
-            return {
-                f".{name}": ValueColumn(
-                    pa.array([b"" if p is None else point_codec.encode_point(p) for p in known_points], pa.binary())
-                )
-            }
+        case ObjectColumn(points=points):
+            encoded = [b"" if p is None else point_codec.encode_point(p) for p in points]
+            return {f".{name}": ValueColumn(pa.array(encoded, pa.binary()))}
     raise AssertionError(column)
 
 
 class StoredEvolvingColumns(Mapping[str, KnowledgeColumn]):
-    """The evolving columns of stored rows, each put together when it is asked for."""
+    """The evolving columns of stored rows, each decoded on access."""
 
     def __init__(self, layout: Layout, rows: Mapping[str, ValueColumn]) -> None:
         self.layout, self.rows = layout, rows
@@ -97,7 +95,7 @@ class StoredEvolvingColumns(Mapping[str, KnowledgeColumn]):
         now = rows[f".{name}"]
         match evolving.kind:
             case "range":
-                lo, hi, nulls = (rows.get(f".{name}.{part}") for part in ("lo", "hi", "nulls"))
+                lo, hi, nulls = (_optional_column(rows, f".{name}.{part}") for part in ("lo", "hi", "nulls"))
                 return RangeColumn(now, lo, hi, None if nulls is None else nulls.data)
             case "mask":
                 return MaskColumn(rows[f".{name}.possible"].data, now.data)
@@ -109,8 +107,13 @@ class StoredEvolvingColumns(Mapping[str, KnowledgeColumn]):
         return ObjectColumn(_decode_points(now, evolving.data), evolving.data)
 
 
+def _optional_column(rows: Mapping[str, ValueColumn], name: str) -> ValueColumn | None:
+    """A column that encoding may have omitted. A lookup would return NULLs for it."""
+    return rows.stored_column_or_none(name) if isinstance(rows, RowLookup) else rows.get(name)
+
+
 def _decode_points(column: ValueColumn, data: DataType) -> Array:
-    """Where a row is from no table nothing is stored: whoever looks nevertheless finds NULL."""
+    """The encoded points. A row that is not stored has no point: it becomes NULL."""
     decoded, null_point = np.empty(len(column), object), null_cell(data)
     decoded[:] = [point_codec.decode_point(p) if p else null_point for p in column.data.to_pylist()]
     return decoded
@@ -135,7 +138,7 @@ class StoredFixedColumns(Mapping[str, ValueColumn]):
 
 
 def decode_knowledge(layout: Layout, rows: Mapping[str, ValueColumn]) -> RowKnowledge:
-    """Of rows read from a table; where there was none the mask is ABSENT."""
+    """The knowledge of encoded rows. If a row is not stored, its mask is ABSENT."""
     mask = rows[MASK]
     codes = mask.data if mask.valid is None else np.where(mask.valid, mask.data, 0).astype(np.uint8)
     return RowKnowledge(StoredEvolvingColumns(layout, rows), codes, rows[STEPS].data)

@@ -1,4 +1,4 @@
-"""Transforms of each row by itself: none remembers anything, and none of them looks at another row."""
+"""Transforms that process each row separately. They have no state, and do not depend on other rows."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from smile.columns import masks, values as v
 from smile.columns.knowledge import KnowledgeColumn, MaskColumn, current_values, exact_column, to_object_column
 from smile.columns.masks import MaskCodes
 from smile.columns.values import Bools, ValueColumn
-from smile.kernels.delta import ColumnOverlay, ColumnSelection, Delta, RowKnowledge, concat_deltas
+from smile.kernels.delta import ColumnOverlay, ColumnSelection, Delta, RowKnowledge, concat_deltas, restrict_masks
 from smile.kernels.expressions import compile_expression
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.seals import HorizonAdvance, shift_ticks
@@ -18,7 +18,7 @@ from smile.kernels.transform import InputRelation, OutputRelation, RowWiseTransf
 
 
 class RestrictTransform(RowWiseTransform):
-    """A row's mask is its own and the predicate's, to which NULL is false."""
+    """The mask of a row becomes the conjunction of its mask and the predicate. A NULL predicate counts as false."""
 
     def __init__(self, rel: mmpl.Restrict, source: InputRelation, output: OutputRelation) -> None:
         super().__init__(source)
@@ -43,41 +43,30 @@ class RestrictTransform(RowWiseTransform):
             if not self.layout.includes_permanently_hidden:
                 return delta.take(np.flatnonzero(holds))
             codes = np.where(holds, np.uint8(masks.T), np.uint8(masks.F))
-            return Delta(delta.fixed, _restrict_masks_or_none(delta.old, codes), _restrict_masks(delta.new, codes))
+            old = None if delta.old is None else restrict_masks(delta.old, codes)
+            return Delta(delta.fixed, old, restrict_masks(delta.new, codes))
         old = None if delta.old is None else self._restrict(delta.fixed, delta.old)
         return Delta(delta.fixed, old, self._restrict(delta.fixed, delta.new))
 
     def compute_masks(self, delta: Delta) -> MaskCodes:
-        """Of the rows as they are now, those that are hidden for good among them."""
+        """The new masks of the delta's rows, which include permanently hidden ones."""
         return self._restrict(delta.fixed, delta.new).mask
 
     def _restrict(self, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge) -> RowKnowledge:
         truths = self.predicate(fixed, knowledge.columns, len(knowledge))
         assert isinstance(truths, MaskColumn)
-        return _restrict_masks(knowledge, predicate_masks(truths))
+        return restrict_masks(knowledge, predicate_masks(truths))
 
 
 def predicate_masks(truths: MaskColumn) -> MaskCodes:
-    """A Boolean as a restriction sees it: NULL is false."""
+    """The masks of a predicate. NULL counts as false."""
     possible, now = truths.possible, truths.now
-    cannot = (possible & 6) != 0
-    return masks.pack_codes((possible & 1) != 0, cannot, now == 1)
-
-
-def _restrict_masks_or_none(knowledge: RowKnowledge | None, codes: MaskCodes) -> RowKnowledge | None:
-    return None if knowledge is None else _restrict_masks(knowledge, codes)
-
-
-def _restrict_masks(knowledge: RowKnowledge, codes: MaskCodes) -> RowKnowledge:
-    mask = masks.all_of(knowledge.mask, codes)
-    is_absent = knowledge.mask == masks.ABSENT
-    if is_absent.any():
-        mask = np.where(is_absent, np.uint8(masks.ABSENT), mask)
-    return RowKnowledge(knowledge.columns, mask, knowledge.steps)
+    can_be_false_or_null = (possible & 6) != 0
+    return masks.pack_codes((possible & 1) != 0, can_be_false_or_null, now == 1)
 
 
 class ExtendTransform(RowWiseTransform):
-    """New columns: exact where all that they are made of is."""
+    """Adds computed columns. A column is exact if all columns of its expression are."""
 
     def __init__(self, rel: mmpl.Extend, source: InputRelation, output: OutputRelation) -> None:
         super().__init__(source)
@@ -133,7 +122,7 @@ class ExtendTransform(RowWiseTransform):
 
 
 class ProjectTransform(RowWiseTransform):
-    """Fewer columns; those of the key stay."""
+    """Removes columns, but never those of the key."""
 
     def __init__(self, source: InputRelation, output: OutputRelation) -> None:
         super().__init__(source)
@@ -184,7 +173,7 @@ class RenameTransform(RowWiseTransform):
 
 
 class IdentityTransform(RowWiseTransform):
-    """A view that is another relation by a name of its own."""
+    """A view that is another name for a relation."""
 
     def __init__(self, source: InputRelation, output: OutputRelation) -> None:
         super().__init__(source)
@@ -202,7 +191,8 @@ class IdentityTransform(RowWiseTransform):
 
 
 class HopTransform(RowWiseTransform):
-    """A row once for each window it is in, and in none if its time is NULL. TUMBLE is a HOP that slides by its size."""
+    """A row occurs once for each window that contains it, and never if its time is NULL. TUMBLE is a HOP whose slide is
+    its size."""
 
     def __init__(self, rel: mmpl.Window, source: InputRelation, output: OutputRelation) -> None:
         super().__init__(source)
@@ -233,17 +223,17 @@ class HopTransform(RowWiseTransform):
             inside = np.flatnonzero(moments.data - start < self.size)
             part = delta if len(inside) == len(delta) else delta.take(inside)
             starts = start[inside]
-            # A window that begins before time itself is one that no row is in, and its end cannot be beyond time's.
-            ends = {
+            # The end of a window can be greater than the greatest tick, so it is limited.
+            bounds = {
                 "window_start": ValueColumn(starts),
                 "window_end": ValueColumn(np.minimum(shift_ticks(starts, self.size), INT_MAX)),
             }
-            parts.append(Delta(ColumnOverlay(part.fixed, ends), part.old, part.new))
+            parts.append(Delta(ColumnOverlay(part.fixed, bounds), part.old, part.new))
         return concat_deltas(self.layout, parts)
 
     def _resolve_moments(self, delta: Delta) -> tuple[ValueColumn, Delta]:
-        """An aggregate of a group's one member: it has its value for good once that is shown, and is in no window until
-        then."""
+        """The window column is an aggregate over the only member of a group. It has its permanent value once the member
+        is shown; until then the row is in no window."""
         new, is_known = _without_unknown_moments(delta.new, self.on)
         if delta.old is None:
             return ValueColumn(current_values(new.columns[self.on]).data, is_known), Delta(delta.fixed, None, new)
@@ -260,7 +250,7 @@ def _without_unknown_moments(knowledge: RowKnowledge, on: str) -> tuple[RowKnowl
 
 
 class UnionTransform(Transform):
-    """MERGE and UNION ALL: all rows of all inputs, each with its input's position."""
+    """MERGE and UNION ALL: all rows of all inputs, each with the position of its input."""
 
     def __init__(
         self, rel: mmpl.Merge | mmpl.Union, sources: tuple[InputRelation, ...], output: OutputRelation
@@ -271,7 +261,7 @@ class UnionTransform(Transform):
         for source in sources:
             for name, column in source.layout.evolving.items():
                 if name in heading.columns:
-                    # Points of two domains in one column have no kind in common.
+                    # Inputs can have different kinds for one column: only an object column can hold both.
                     is_same_kind = evolving.setdefault(name, column).kind == column.kind
                     evolving[name] = column if is_same_kind else EvolvingColumnLayout("object", column.data)
         fixed = {c: t for c, t in heading.columns.items() if c not in evolving}
@@ -303,7 +293,7 @@ class UnionTransform(Transform):
 def lift_columns(
     layout: Layout, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge
 ) -> Mapping[str, KnowledgeColumn]:
-    """The evolving columns of a layout, of rows some of whose columns are exact, or missing and so NULL."""
+    """The evolving columns of a layout, for rows in which some of them are exact, or missing and therefore NULL."""
     columns: dict[str, KnowledgeColumn] = {}
     for name, evolving in layout.evolving.items():
         if name in knowledge.columns:

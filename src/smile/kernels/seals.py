@@ -1,4 +1,5 @@
-"""Seals of many rows at once: of each the tick that the horizon of a stream must reach; END is the end of time."""
+"""Seals of many rows at once: for each row, the tick that the horizon of a stream must reach to seal it. END is the end
+of time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ Horizons = Mapping[str, int]
 
 @dataclass(frozen=True)
 class HorizonAdvance:
-    """The horizons of all streams before a frame and after it."""
+    """The horizons of all streams before and after a batch."""
 
     before: Horizons
     after: Horizons
@@ -27,13 +28,13 @@ class HorizonAdvance:
 
 @dataclass(frozen=True)
 class Seals:
-    """`types` are of the columns that the seals speak of."""
+    """The seals of a relation, by stream. `types`: the types of the columns in the seals."""
 
     by_stream: Mapping[str, Seal]
     types: Mapping[str, DataType]
 
     def ticks(self, stream: str, columns: Mapping[str, ValueColumn], count: int) -> Array:
-        """When the rows are sealed against a stream."""
+        """The ticks at which the rows are sealed against a stream."""
         seal = self.by_stream[stream]
         if seal.is_never:
             return np.full(count, END)
@@ -54,7 +55,7 @@ class Seals:
         return ticks if values.valid is None else np.where(values.valid, ticks, END)
 
     def is_sealed(self, horizons: Horizons, columns: Mapping[str, ValueColumn], count: int) -> Bools:
-        """Whether no event that is still possible can affect the rows."""
+        """Which rows no future event can affect."""
         is_sealed = np.ones(count, bool)
         for stream in self.by_stream:
             if horizons[stream] < END:
@@ -62,8 +63,8 @@ class Seals:
         return is_sealed
 
 
-def shift_ticks(ticks: Array, by: int) -> Array:
-    """Ticks moved, and kept within what a tick can be."""
-    if by >= 0:
-        return np.where(ticks > END - by, END, ticks + np.int64(min(by, END)))
-    return np.where(ticks < INT_MIN - by, INT_MIN, ticks + np.int64(max(by, INT_MIN)))
+def shift_ticks(ticks: Array, offset: int) -> Array:
+    """Adds an offset to ticks and limits the results to the range of ticks."""
+    if offset >= 0:
+        return np.where(ticks > END - offset, END, ticks + np.int64(min(offset, END)))
+    return np.where(ticks < INT_MIN - offset, INT_MIN, ticks + np.int64(max(offset, INT_MIN)))

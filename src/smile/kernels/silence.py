@@ -1,7 +1,8 @@
-"""Silence after each row: false for good once a row that stays breaks it, true for good once the horizon is past it.
+"""SILENCE: whether a row is followed by silence, which means that no row of its group follows within a time span. It is
+permanently false when a permanently shown row breaks it, and permanently true when the horizon has passed its end.
 
-A row is open until that is decided. Rows that stay may break one yet to come as long as they lie above the horizon,
-which is the least of those of the streams that rows come from: no row comes at or below it.
+A row is open until its silence is decided. A permanently shown row above the horizon can still break the silence of a
+row that arrives later. The horizon is the least one of the source's streams: no row arrives at or below it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,12 +41,13 @@ SILENT_UNTIL = "until"
 _QUIET: Final = 1
 _BROKEN: Final = 2
 _UNDECIDED: Final = 3
-"""What is possible of a silence, as `Masks` has it: true, false, either. One that is undecided is false for now."""
+"""The possible values of a silence, as in `MaskColumn.possible`: only true, only false, both. An undecided silence is
+false at present."""
 
 
 class SilenceTransform(Transform):
-    """`open` has the rows whose silence is not decided, and those that may break that of rows to come. `decided` has
-    what became of others, where a row may change in other columns afterwards."""
+    """The table `open` has the rows whose silence is undecided, and the rows that can break silences of later rows. The
+    table `decided` has the decided silences of rows that can still change in other columns."""
 
     def __init__(self, rel: mmpl.Silence, source: InputRelation, output: OutputRelation) -> None:
         source_layout = source.layout
@@ -63,7 +65,7 @@ class SilenceTransform(Transform):
         self.seal_index = SealIndex(source.type.seals, source.type.heading.columns)
         self.fixed_per = tuple(c for c in rel.per if c in source_layout.fixed)
         if not source_layout.is_history:
-            # Rows are read by what is fixed of their group, so that has to be here too.
+            # Rows are partitioned by the fixed columns of their group, so this table needs these columns too.
             routing_columns = {stored_column(c): arrow_type(source_layout.fixed[c]) for c in self.fixed_per}
             decided_columns = {
                 **routing_columns,
@@ -88,7 +90,7 @@ class SilenceTransform(Transform):
             parts += self._complete_silences(tables, before, after, advance)
         if DECIDED in self.table_schemas and self.seal_index.can_seal_rows(advance):
             sealed_rows = self.seal_index.find_sealed_rows(tables[DECIDED], advance)
-            tables[DECIDED] = tables[DECIDED].with_rows(sealed_rows, np.ones(len(sealed_rows), bool))
+            tables[DECIDED] = tables[DECIDED].with_rows(sealed_rows, np.ones(sealed_rows.row_count, bool))
         return tables, drop_unchanged_rows(
             concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden
         ) if parts else None
@@ -98,7 +100,7 @@ class SilenceTransform(Transform):
     def _apply_delta(
         self, tables: dict[str, StateTable], delta: Delta, advance: HorizonAdvance, horizon: int
     ) -> list[Delta]:
-        """Changed rows beside the open ones of their groups."""
+        """Decides the silences of changed rows and of the open rows of their groups."""
         count = len(delta)
         per = [unchanging_values(c, delta.fixed, delta.new.columns) for c in self.per]
         delta_hashes = compute_group_hashes(per, count)
@@ -108,7 +110,7 @@ class SilenceTransform(Transform):
         if delta.old is not None:
             silences_before = self._previous_silences(tables, delta.fixed[self.tick], delta.old.mask)
             open_rows = open_rows.take(np.flatnonzero(~np.isin(open_rows[stored_column(self.tick)].data, ticks)))
-        open_count = len(open_rows)
+        open_count = open_rows.row_count
         group_rows = _GroupRows(
             [v.concat([open_rows[_per_column(n)], column]) for n, column in enumerate(per)],
             np.concatenate([open_rows[GROUP_HASH].data, delta_hashes.data]).view(np.uint64),
@@ -144,7 +146,7 @@ class SilenceTransform(Transform):
         return parts
 
     def _previous_silences(self, tables: dict[str, StateTable], ticks: ValueColumn, old_mask: MaskCodes) -> Array:
-        """What was known of the silence after rows, some of which have been heard of."""
+        """The previous silences of rows. They are undecided for rows that were absent."""
         is_found, rows = tables[OPEN].find([ticks])
         silences = np.where(is_found, rows[self._possible_column].data, np.uint8(_UNDECIDED))
         if DECIDED in tables and (masks.can_be_shown(old_mask) & ~is_found).any():
@@ -160,35 +162,37 @@ class SilenceTransform(Transform):
         advance: HorizonAdvance,
         horizon: int,
     ) -> None:
-        """The rows that are still open, or may break rows to come."""
+        """Stores the rows that are still open or can break silences of later rows, and the decided silences."""
         new = delta.new
         silences = new.columns[self.column_name]
         assert isinstance(silences, MaskColumn)
         is_live, is_undecided = masks.can_be_shown(new.mask), silences.possible == _UNDECIDED
-        is_kept = is_live & (is_undecided | (delta.fixed[self.tick].data > horizon))
-        to_store = np.flatnonzero(is_kept | masks.can_be_shown(delta.old_mask()))
+        is_open = is_live & (is_undecided | (delta.fixed[self.tick].data > horizon))
+        to_store = np.flatnonzero(is_open | masks.can_be_shown(delta.old_mask()))
         if len(to_store):
             rows = {**encode_rows(self.layout, delta.fixed, new), **extra_columns}
             taken = {name: column.take(to_store) for name, column in rows.items()}
-            tables[OPEN] = tables[OPEN].with_rows(taken, ~is_kept[to_store])
+            tables[OPEN] = tables[OPEN].with_rows(taken, ~is_open[to_store])
         if DECIDED in tables:
             self._store_decided(tables, delta.fixed, new, ~is_undecided, advance)
 
     def _complete_silences(
         self, tables: dict[str, StateTable], before: int, after: int, advance: HorizonAdvance
     ) -> list[Delta]:
-        """The rows after which it was silent as long as was asked for, and others that break nothing any more."""
+        """Removes the rows whose time span has ended, and reports the silences that became true."""
         ended_rows = tables[OPEN].rows_between(SILENT_UNTIL, before, after)
-        if not len(ended_rows):
+        if not ended_rows.row_count:
             return []
-        tables[OPEN] = tables[OPEN].with_rows(ended_rows, np.ones(len(ended_rows), bool))
+        tables[OPEN] = tables[OPEN].with_rows(ended_rows, np.ones(ended_rows.row_count, bool))
         ended_rows = ended_rows.take(np.flatnonzero(ended_rows[self._possible_column].data == _UNDECIDED))
         old = decode_knowledge(self.layout, ended_rows)
         delta = Delta(
-            decode_fixed(self.layout, ended_rows), old, self._with_silences(old, masks.full(_QUIET, len(ended_rows)))
+            decode_fixed(self.layout, ended_rows),
+            old,
+            self._with_silences(old, masks.full(_QUIET, ended_rows.row_count)),
         )
         if DECIDED in tables:
-            self._store_decided(tables, delta.fixed, delta.new, np.ones(len(ended_rows), bool), advance)
+            self._store_decided(tables, delta.fixed, delta.new, np.ones(ended_rows.row_count, bool), advance)
         return [delta]
 
     def _store_decided(
@@ -199,7 +203,7 @@ class SilenceTransform(Transform):
         is_decided: Bools,
         advance: HorizonAdvance,
     ) -> None:
-        """Remembered until nothing of the row can change any more."""
+        """Stores decided silences until the row is sealed."""
         columns = {c: unchanging_values(c, fixed, new.columns) for c in self.seal_index.seal_columns}
         is_live = masks.can_be_shown(new.mask) & ~self.seal_index.is_sealed(advance.after, columns, len(new))
         silences = new.columns[self.column_name]
@@ -218,7 +222,7 @@ class SilenceTransform(Transform):
         return f"{stored_column(self.column_name)}.possible"
 
     def _with_silences(self, knowledge: RowKnowledge, silences: Array) -> RowKnowledge:
-        """Rows with what is known of the silence after them."""
+        """The knowledge of rows with the column of their silences."""
         now = np.where(silences == _QUIET, np.uint8(1), np.uint8(2))
         columns: dict[str, KnowledgeColumn] = {c: knowledge.columns[c] for c in self.source_layout.evolving}
         return RowKnowledge(
@@ -228,7 +232,7 @@ class SilenceTransform(Transform):
 
 @dataclass(frozen=True)
 class _GroupRows:
-    """Rows of some groups; `stays` are those that break silences."""
+    """Rows of some groups. `stays`: the permanently shown rows, which break silences."""
 
     per: Sequence[ValueColumn]
     group_hashes: Array
@@ -237,13 +241,13 @@ class _GroupRows:
     silences: Array
 
     def decide(self, span: int, horizon: int) -> Array:
-        """What is known of each silence: the next row that stays decides, since no two have one tick."""
+        """The new silence of each row. The next permanently shown row decides it; ticks are unique."""
         count = len(self.tick)
         group_numbers = RowGroups(self.per, count, self.group_hashes).group_numbers
         order = np.lexsort((self.tick, group_numbers))
         staying_positions = np.where(self.stays[order], np.arange(count), count)
         following = np.append(np.minimum.accumulate(staying_positions[::-1])[::-1][1:], count)
-        # Beyond the last row stands one of no group.
+        # A sentinel without a group follows the last row.
         ranked, tick = np.append(group_numbers[order], -1), np.append(self.tick[order], 0)
         silent_until = shift_ticks(self.tick, span)
         broken = np.empty(count, bool)

@@ -1,6 +1,6 @@
-"""Groups whose key says which row is in them: a group has no other member, so its row follows from that row alone.
+"""Groups whose key determines their only member, so that the row of a group depends only on that member.
 
-Nothing is remembered. A group is sealed as soon as its member is heard of.
+There is no state. A group is sealed as soon as its member is present.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class SingleMemberGroups(Transform):
     def _compute_groups(
         self, delta: Delta, knowledge: RowKnowledge, groups: RowGroups, key: Mapping[str, ValueColumn]
     ) -> RowKnowledge:
-        """The groups as they are if their members are as in this version, and none had been heard of before."""
+        """The knowledge of the groups if their members have this knowledge and were absent before."""
         grouping, count = self.grouping, groups.count
         is_present: Bools | None = masks.is_present(knowledge.mask)[groups.first]
         context = grouping.make_context(key, hashes([key[c] for c in grouping.per], count), grouping.empty_tables())

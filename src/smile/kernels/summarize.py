@@ -1,7 +1,8 @@
-"""SUMMARIZE and DISTINCT: of each group a row that follows from its accumulators and from whether it is sealed.
+"""SUMMARIZE and DISTINCT: one row per group, which depends on the group's accumulators and on whether it is sealed.
 
-What old members contributed is taken out, what new ones do is put in; a batch looks each of its groups up once. A group
-is told of when its members change or a horizon seals it, and forgotten once it is sealed: nothing can affect it then.
+A batch looks up each of its groups once, subtracts the contributions of old members and adds those of new ones. A group
+is in the output delta if its members change or a horizon seals it. A sealed group expires, because nothing can affect
+it any more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, d
 from smile.kernels.layout import Layout
 from smile.kernels.row_encoding import stored_column
 from smile.kernels.seals import HorizonAdvance, Horizons, Seals
+from smile.kernels.state_indexes import row_ids
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.log.input_batch import END
 from smile.state.row_lookup import RowLookup
@@ -39,17 +41,21 @@ _COUNTS = {
     "stays": masks.is_permanently_shown,
     "shown": masks.is_shown,
 }
-"""How many members there are, may be shown in the end, are shown for good, and are shown."""
+"""How many members of a group are present, can be shown, are permanently shown, and are shown."""
 
 
 class AggregateGrouping:
-    """Groups by columns that never change, and how they are shown: what every way of keeping them has in common."""
+    """The accumulators of a grouping, and the knowledge of its group rows. All transforms that group rows use it."""
 
     def __init__(
-        self, per: tuple[str, ...], aggregates: Sequence[tuple[str, mmpl.Aggregate]], source: InputRelation, output: OutputRelation,
+        self,
+        per: tuple[str, ...],
+        aggregates: Sequence[tuple[str, mmpl.Aggregate]],
+        source: InputRelation,
+        output: OutputRelation,
         is_evolving: bool,
-    ) -> None:  # fmt: skip
-        """`moving`: members may leave for another group, whatever their masks are."""
+    ) -> None:
+        """`is_evolving`: members can move to another group, whatever their masks are."""
         self.per, self.source, self.output = per, source, output
         heading = output.type.heading
         if is_evolving:
@@ -79,7 +85,7 @@ class AggregateGrouping:
             {} if self.members is None else {MEMBERS: self.members.table_schema}
         )
 
-    # ── absorbing ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── accumulation ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def make_context(self, key: Mapping[str, ValueColumn], key_hashes: Array, tables: State) -> GroupContext:
         return GroupContext(key, key_hashes, tables, self._find_members)
@@ -91,7 +97,8 @@ class AggregateGrouping:
     def absorb(
         self, rows: TableRows, member_delta: MemberDelta, context: GroupContext
     ) -> tuple[dict[str, ValueColumn], State]:
-        """The groups' rows, but for what tells them apart, and the tables beside them, once a batch is known."""
+        """Adds a batch of member changes. Returns the new rows of the groups, without their keys, and the new tables of
+        the accumulators."""
         tables = dict(context.tables)
         delta, groups = member_delta.delta, member_delta.groups
         if self.members is not None:
@@ -113,27 +120,27 @@ class AggregateGrouping:
             tables.update(absorbed.tables)
         return accumulated, tables
 
-    # ── showing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def group_knowledge(
         self, rows: TableRows, is_sealed: Bools | None, context: GroupContext, is_present: Bools | None
     ) -> RowKnowledge:
-        """`there` are the groups that anybody has heard of, None for all."""
+        """The knowledge of group rows. `is_present`: which groups are present, None for all."""
         mask = self._group_masks(rows, is_sealed, len(context))
         if is_present is not None:
             mask[~is_present] = masks.ABSENT
         return RowKnowledge(_AggregateColumns(self, rows, is_sealed, context), mask, rows[_STEPS].data)
 
     def _group_masks(self, rows: TableRows, is_sealed: Bools | None, count: int) -> MaskCodes:
-        """A group is shown while one of its members is; members may come until it is sealed."""
+        """A group is shown while any of its members is. It can get new members until it is sealed."""
         if self.certain:
             return masks.full(masks.T, count)
-        heard, live, stays, shown = (rows[name].data > 0 for name in _COUNTS)
-        can_be_shown = live | (np.ones(count, bool) if is_sealed is None else ~is_sealed)
-        return np.where(heard, masks.pack_codes(can_be_shown, ~stays, shown), np.uint8(masks.ABSENT))
+        is_present, is_live, is_permanent, is_shown = (rows[name].data > 0 for name in _COUNTS)
+        can_be_shown = is_live | (np.ones(count, bool) if is_sealed is None else ~is_sealed)
+        return np.where(is_present, masks.pack_codes(can_be_shown, ~is_permanent, is_shown), np.uint8(masks.ABSENT))
 
     def default_knowledge(self, key: Mapping[str, ValueColumn], count: int, is_sealed: Bools | None) -> RowKnowledge:
-        """Of groups nobody has heard of: all accumulators are at zero."""
+        """The knowledge of absent groups: all accumulators are zero."""
         rows = self.zero_rows(count)
         context = self.make_context(key, hashes([key[c] for c in self.per], count), self.empty_tables())
         mask = masks.full(masks.HIDDEN if self.per else masks.T, count)
@@ -142,7 +149,7 @@ class AggregateGrouping:
         return RowKnowledge(_AggregateColumns(self, rows, is_sealed, context), mask, np.zeros(count, np.int64))
 
     def zero_rows(self, count: int) -> TableRows:
-        """The rows of groups without members."""
+        """The accumulator rows of groups without members."""
         empty_table = StateTable(TableSchema(tuple(map(stored_column, self.per)), self.columns))
         return RowLookup(empty_table, np.full(count, -1), np.zeros(count, np.int64))
 
@@ -156,12 +163,12 @@ def _present_steps(knowledge: RowKnowledge) -> Array:
 
 
 class _AggregateColumns(Mapping[str, KnowledgeColumn]):
-    """The aggregates of groups, each when it is asked for."""
+    """The aggregates of groups. Each column is computed on first access."""
 
     def __init__(
         self, grouping: AggregateGrouping, rows: TableRows, is_sealed: Bools | None, context: GroupContext
     ) -> None:
-        self.grouping, self.rows, self.sealed, self.context = grouping, rows, is_sealed, context
+        self.grouping, self.rows, self.is_sealed, self.context = grouping, rows, is_sealed, context
         self._columns: dict[str, KnowledgeColumn] = {}
 
     def __len__(self) -> int:
@@ -173,12 +180,12 @@ class _AggregateColumns(Mapping[str, KnowledgeColumn]):
     def __getitem__(self, name: str) -> KnowledgeColumn:
         if name not in self._columns:
             accumulator = self.grouping.accumulators[name]
-            self._columns[name] = accumulator.render(self.rows, self.sealed, self.context)
+            self._columns[name] = accumulator.render(self.rows, self.is_sealed, self.context)
         return self._columns[name]
 
 
 class MultiMemberGroups(Transform):
-    """Groups of any number of members, by columns that never change."""
+    """Groups by columns that never change, with any number of members."""
 
     def __init__(self, grouping: AggregateGrouping) -> None:
         self.grouping, self.layout = grouping, grouping.layout
@@ -219,7 +226,7 @@ class MultiMemberGroups(Transform):
             return tables, None
         return tables, drop_unchanged_rows(concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden)
 
-    # ── members change ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── member changes ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _apply_delta(
         self, state: State, delta: Delta, advance: HorizonAdvance
@@ -260,15 +267,15 @@ class MultiMemberGroups(Transform):
         return Delta(key, old_knowledge, new_knowledge), new_tables, old_rows if was_present.any() else None
 
     def _present_groups(self, rows: Mapping[str, ValueColumn]) -> Bools | None:
-        """Groups that anybody has heard of; those that every member has left are as if there had never been one. If all
-        that is left are members that are hidden for good, only who heeds them tells the difference."""
+        """Which groups are present; None if all are. A group that all members have left is absent again. A group with
+        only permanently hidden members is present only if the layout includes permanently hidden rows."""
         if self.grouping.certain:
             return None
         is_present: Bools = rows["heard" if self.layout.includes_permanently_hidden else "live"].data > 0
         return None if is_present.all() else is_present
 
     def _expired_groups(self, is_present: Bools | None, is_sealed: Bools | None) -> Bools | None:
-        """Groups of which nothing need be remembered. The one row without grouping is always there."""
+        """Which groups expire; None if none does. The single row without grouping never expires."""
         if not self.per or (is_present is None and is_sealed is None):
             return None
         if is_sealed is None:
@@ -284,7 +291,7 @@ class MultiMemberGroups(Transform):
             tables[name] = remove_groups(tables[name], group_hashes[indices], expired_key)
 
     def _create_total_row(self, tables: dict[str, StateTable], advance: HorizonAdvance) -> Delta:
-        """The one row that is there before anything happens."""
+        """The single row without grouping, which exists before the first event."""
         is_sealed = self._sealed_groups(advance.after, {}, 1)
         knowledge = self.grouping.default_knowledge({}, 1, is_sealed)
         assert isinstance(knowledge.columns, _AggregateColumns)
@@ -296,7 +303,7 @@ class MultiMemberGroups(Transform):
     def _seal_ticks(self, key: Mapping[str, ValueColumn], count: int) -> dict[str, ValueColumn]:
         return {name: ValueColumn(self.seals.ticks(s, key, count)) for s, name in self.tick_columns.items()}
 
-    # ── horizons move ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── horizon advances ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sealed_groups(self, horizons: Horizons, key: Mapping[str, ValueColumn], count: int) -> Bools | None:
         if any(horizons[s] < END for s in self.never_sealing_streams):
@@ -307,7 +314,7 @@ class MultiMemberGroups(Transform):
     def _find_sealing_groups(
         self, table: StateTable, touched_rows: RowLookup | None, advance: HorizonAdvance
     ) -> RowLookup | None:
-        """Groups that horizons seal, but for those whose members have changed."""
+        """Groups that the horizon advance seals, except those whose members have changed."""
         if not table.runs or any(advance.after[s] < END for s in self.never_sealing_streams):
             return None
         if any(advance.before[s] < END for s in self.never_sealing_streams):
@@ -318,18 +325,17 @@ class MultiMemberGroups(Transform):
                 for s, name in self.tick_columns.items()
                 if advance.after[s] > advance.before[s]
             ]
-            parts = [p for p in parts if len(p.row_numbers)]
+            parts = [p for p in parts if p.row_count]
             if not parts:
                 return None
-            ids = np.concatenate([_row_ids(p) for p in parts])
+            ids = np.concatenate([row_ids(p) for p in parts])
             _, first = np.unique(ids, return_index=True)
-            run_numbers, row_numbers = (
-                np.concatenate([getattr(p, a) for p in parts])[first] for a in ("run_numbers", "row_numbers")
-            )
-            rows = RowLookup(table, run_numbers, row_numbers)
+            run_numbers = np.concatenate([p.run_numbers for p in parts])
+            row_numbers = np.concatenate([p.row_numbers for p in parts])
+            rows = RowLookup(table, run_numbers[first], row_numbers[first])
         if touched_rows is not None:
-            rows = rows.take(true_indices(~np.isin(_row_ids(rows), _row_ids(touched_rows))))
-        count = len(rows.row_numbers)
+            rows = rows.take(true_indices(~np.isin(row_ids(rows), row_ids(touched_rows))))
+        count = rows.row_count
         key = {c: rows[stored_column(c)] for c in self.per}
         sealed_after, sealed_before = (self._sealed_groups(h, key, count) for h in (advance.after, advance.before))
         if sealed_after is None:
@@ -340,7 +346,7 @@ class MultiMemberGroups(Transform):
     def _seal_groups(
         self, tables: dict[str, StateTable], rows: RowLookup, advance: HorizonAdvance, state: State
     ) -> Delta:
-        count = len(rows.row_numbers)
+        count = rows.row_count
         key = {c: rows[stored_column(c)] for c in self.per}
         context = self.grouping.make_context(key, hashes([key[c] for c in self.per], count), state)
         sealed_before, sealed_after = (self._sealed_groups(h, key, count) for h in (advance.before, advance.after))
@@ -355,8 +361,3 @@ class MultiMemberGroups(Transform):
 
 def _without_nulls(values: ValueColumn) -> ValueColumn:
     return ValueColumn(values.data)
-
-
-def _row_ids(rows: RowLookup) -> Array:
-    """Rows of one table by numbers of their own; below zero where there is none."""
-    return (rows.run_numbers << 40) | rows.row_numbers

@@ -1,7 +1,7 @@
-"""Transforms: pure functions of what is remembered, of changes and of horizons. None reads a clock or a file.
+"""Transforms: pure functions of state, input deltas and horizons. They read no clock and no files.
 
-`step` gives what is to be remembered from now on, and the changes of its own relation. From the same state and the same
-changes it gives the same, however often it is asked.
+`step` returns the new state and the delta of the output relation. It is deterministic: equal arguments give equal
+results, however often it is called.
 """
 
 from abc import ABC, abstractmethod
@@ -23,13 +23,13 @@ from smile.state.table import StateTable
 X = TypeVar("X")
 
 State = Mapping[str, StateTable]
-"""What a transform remembers, by the names it has for it."""
+"""The state of a transform: its tables by name."""
 
 
 @dataclass(frozen=True)
 class TableSource:
-    """Where the rows of a table come from: the number of the input, and what its columns are called in the table, if
-    that is not what they are `stored` as. Those by which the transform reads the input are all there."""
+    """The input that the rows of a table come from. `names`: the names of the input's columns in the table, where they
+    differ from `stored_column`. The table has all columns that the transform partitions this input by."""
 
     input_number: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
@@ -39,38 +39,38 @@ class TableSource:
 
 
 class Transform(ABC):
-    """Compiled once from an operator and the layouts of its inputs."""
+    """An operator, compiled for the layouts of its inputs."""
 
     layout: Layout
     table_schemas: Mapping[str, TableSchema] = {}
-    """Of the tables it remembers."""
+    """The schemas of its state tables."""
     table_sources: Mapping[str, TableSource] = {}
-    """Of the rows of those tables that are not of the first input, or have its columns by other names."""
+    """Only for tables whose rows are not from the first input, or have other names for its columns."""
 
     def empty_state(self) -> State:
         return {name: StateTable(schema) for name, schema in self.table_schemas.items()}
 
     @abstractmethod
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
-        """`inputs` are the changes of its inputs, None where there are none."""
+        """Processes one batch. `inputs` are the deltas of its inputs, None for an input without changes."""
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
-        """Whether horizons alone may change something."""
+        """Whether the horizon advance can change the state or the output without input deltas."""
         return bool(self.table_schemas)
 
     def default_rows(self, key: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Delta:
-        """Of a total relation: the rows of keys nobody has heard of, as `new`."""
+        """For a total relation: the rows of absent keys, as `new`."""
         raise AssertionError(f"{type(self).__name__} is never total")
 
     def default_seals(self, seals: Mapping[str, Seal]) -> Sequence[Mapping[str, Seal]]:
-        """Of a total relation that has these seals: when its default rows change, in the terms of its key."""
+        """For a total relation with these seals: when its default rows change, as seals on its key columns."""
         return [seals]
 
 
 @dataclass(frozen=True)
 class InputRelation:
-    """A relation that a transform reads. `bottoms` are the cells of a row nobody has heard of: the domains of its
-    columns. `transform` is what makes it, None for a stream."""
+    """A relation that a transform reads. `bottoms`: the cells of an absent row, which are the domains of the columns.
+    `transform` computes the relation; it is None for a stream."""
 
     name: str
     layout: Layout
@@ -81,7 +81,7 @@ class InputRelation:
 
 @dataclass(frozen=True)
 class OutputRelation:
-    """The relation that a transform makes."""
+    """The relation that a transform computes."""
 
     name: str
     type: RelationType
@@ -90,7 +90,7 @@ class OutputRelation:
 
 
 class RowWiseTransform(Transform):
-    """A transform of each row by itself, which remembers nothing."""
+    """A transform that processes each row separately and has no state."""
 
     def __init__(self, source: InputRelation) -> None:
         self.source_transform = source.transform

@@ -1,8 +1,9 @@
-"""State files: the columns of runs, packed. A file is written aside and renamed when it is whole; after that it never
-changes.
+"""State files: the packed columns of runs. A file is written under a temporary name and renamed when it is complete;
+after that it never changes.
 
-A run is told of by the number of its rows, and its parts in an order that follows from the table's shape: hashes, what
-is gone, each column, and of a large run each index and each order (marks, places).
+The footer describes a run by its number of rows and by the locations of its parts. The table's schema determines their
+order: hashes, tombstones, each column, then each hash index and each tick index (sorted keys, row numbers). Only large
+runs have stored indexes.
 """
 
 import json
@@ -18,14 +19,14 @@ from smile.state.run import Run, RunIndex, TableSchema, make_run
 
 FORMAT = 2
 INDEXED_ROWS_MIN = 50_000
-"""Of a run with fewer rows, indexes are sooner made again than written."""
+"""For a run with fewer rows, building the indexes again is faster than storing them."""
 
 
 class StateFileWriter(ColumnPacker):
-    """Gathers runs, then writes them at once."""
+    """Collects runs, then writes all of them to one file."""
 
     def add_run(self, schema: TableSchema, run: Run) -> list[Any]:
-        """Where the parts of the run will be."""
+        """Adds a run. Returns its description for the footer."""
         parts: list[PartLocation] = [self.add_numbers(run.hashes), self.add_bits(run.tombstones)]
         packed = self.add_columns(run.rows)
         for name in schema.columns:
@@ -41,7 +42,7 @@ class StateFileWriter(ColumnPacker):
         return [len(run), parts]
 
     def write(self, filesystem: fs.FileSystem, path: str, footer: Json) -> int:
-        """Writes the file, and says how many bytes it has."""
+        """Writes the file. Returns its size in bytes."""
         content = self.finish({"format": FORMAT, **footer})
         temp_path = path + ".new"
         with filesystem.open_output_stream(temp_path) as sink:
@@ -51,7 +52,7 @@ class StateFileWriter(ColumnPacker):
 
 
 def flush_to_disk(filesystem: fs.FileSystem, path: str) -> None:
-    """Returns once a file or a directory is on the disk; file systems of other machines see to that themselves."""
+    """Returns when a file or directory is on the disk. Remote file systems are responsible for their own durability."""
     if isinstance(filesystem, fs.LocalFileSystem):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -61,7 +62,7 @@ def flush_to_disk(filesystem: fs.FileSystem, path: str) -> None:
 
 
 def write_json(filesystem: fs.FileSystem, path: str, value: Any, is_durable: bool) -> None:
-    """Wholly or not at all. If it is `hard`, it is on the disk when this returns."""
+    """Writes a JSON file atomically. If `is_durable`, the file is on the disk when this function returns."""
     temp_path = path + ".new"
     try:
         with filesystem.open_output_stream(temp_path) as sink:
@@ -80,7 +81,7 @@ def damage_error(path: str, reason: str) -> SmileError:
 
 
 class StateFile(PackedColumns):
-    """One file, opened."""
+    """An open state file."""
 
     def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
         self.path = path
@@ -89,7 +90,7 @@ class StateFile(PackedColumns):
         except FileNotFoundError as problem:
             raise damage_error(path, f"it cannot be read ({problem})") from None
         except OSError as problem:
-            # It may be whole: nobody is to take it for lost.
+            # The file may be intact: it must not count as damaged, because damaged versions are deleted.
             raise error("E063", f"{path} cannot be read: {problem}") from None
         except DamagedColumnsError as problem:
             raise damage_error(path, str(problem)) from None
@@ -130,7 +131,7 @@ class StateFile(PackedColumns):
 
 
 def read_whole_run(run: Run) -> None:
-    """Every byte of a run, so that damage is found now."""
+    """Reads every byte of a run, so that damage is detected now."""
     parts: tuple[Mapping[Any, Any], ...] = (run.rows, run.indexes, run.tick_indexes)
     for part in parts:
         for name in part:

@@ -1,8 +1,8 @@
-"""Rows gathered from the runs of a table: where each row is is known, and a column is fetched when it is asked for."""
+"""Rows selected from the runs of a table. The location of each row is known; columns are fetched on first access."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 _NO_ROWS = np.zeros(0, np.int64)
 
 RunRows = tuple[int, Indices]
-"""The number of a run, and places in it."""
+"""The number of a run, and row numbers in it."""
 
 
 class RowLookup(Mapping[str, ValueColumn]):
-    """Rows from several runs, a column fetched when it is asked for; NULL where a row is from no run."""
+    """The columns of rows from several runs, in the order of the row locations.
+
+    It has every column of the table's schema. A cell is NULL if its row is in no run (negative run number), or if its
+    run lacks the column.
+    """
 
     def __init__(self, table: "StateTable", run_numbers: Array, row_numbers: Indices) -> None:
         self.table, self.run_numbers, self.row_numbers = table, run_numbers, row_numbers
@@ -29,11 +33,11 @@ class RowLookup(Mapping[str, ValueColumn]):
         self._fetched_by_source: dict[tuple[int, ...], ValueColumn] = {}
         self._parts_by_run: list[tuple[Run, Indices, Indices]] | None = None
         self._parts_in_order: list[tuple[Run, Indices]] | None = None
-        """Places run by run, if the rows stand so."""
+        """Each run with the numbers of its rows, if the rows are ordered by run."""
 
     @staticmethod
     def from_parts(table: "StateTable", parts: Sequence[RunRows]) -> "RowLookup":
-        """Rows that stand run by run."""
+        """A lookup whose rows are ordered by run."""
         if len(parts) == 1:
             number, row_numbers = parts[0]
             lookup = RowLookup(table, np.full(len(row_numbers), number), row_numbers)
@@ -43,9 +47,13 @@ class RowLookup(Mapping[str, ValueColumn]):
         lookup._parts_in_order = [(table.runs[number], row_numbers) for number, row_numbers in parts]
         return lookup
 
-    def __len__(self) -> int:
-        """How many rows; a mapping of columns though it is."""
+    @property
+    def row_count(self) -> int:
         return len(self.row_numbers)
+
+    def __len__(self) -> int:
+        """The number of columns."""
+        return len(self.table.schema.columns)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.table.schema.columns)
@@ -55,16 +63,16 @@ class RowLookup(Mapping[str, ValueColumn]):
             self._fetched[name] = self._fetch(name)
         return self._fetched[name]
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """The column, or `default` if no run that rows are from has it."""
+    def stored_column_or_none(self, name: str) -> ValueColumn | None:
+        """The column, or None if all runs of these rows lack it."""
         runs = [part[0] for part in self._parts_in_order or self._split_by_run()]
-        return self[name] if any(name in run.rows for run in runs) else default
+        return self[name] if any(name in run.rows for run in runs) else None
 
     def take(self, indices: Indices) -> "RowLookup":
         return RowLookup(self.table, self.run_numbers[indices], self.row_numbers[indices])
 
     def _split_by_run(self) -> list[tuple[Run, Indices, Indices]]:
-        """The runs that rows are from, where those rows stand here, and where there."""
+        """For each run that has rows of this lookup: the run, the indices of its rows here, and their row numbers."""
         if self._parts_by_run is None:
             self._parts_by_run = []
             for number, run in enumerate(self.table.runs):
@@ -78,8 +86,8 @@ class RowLookup(Mapping[str, ValueColumn]):
         columns = [part[0].rows.get(name) for part in parts]
         sample = next((c for c in columns if c is not None), None)
         if sample is None:
-            return null_column(self.table.schema, name, len(self.row_numbers))
-        # A column by two names is fetched once.
+            return null_column(self.table.schema, name, self.row_count)
+        # Two names can refer to one column: fetch it once.
         source_ids = tuple(map(id, columns))
         if source_ids not in self._fetched_by_source:
             if self._parts_in_order:
@@ -92,16 +100,14 @@ class RowLookup(Mapping[str, ValueColumn]):
 
     def _fetch_in_order(self, columns: Sequence[ValueColumn | None], sample: ValueColumn) -> ValueColumn:
         assert self._parts_in_order is not None
-        ranged = zip(columns, self._parts_in_order, strict=True)
-        return v.concat(
-            [
-                v.nulls_like(sample, len(row_numbers)) if c is None else c.take(row_numbers)
-                for c, (_, row_numbers) in ranged
-            ]
-        )
+        pieces = [
+            v.nulls_like(sample, len(row_numbers)) if c is None else c.take(row_numbers)
+            for c, (_, row_numbers) in zip(columns, self._parts_in_order, strict=True)
+        ]
+        return v.concat(pieces)
 
     def _fetch_scattered(self, columns: Sequence[ValueColumn | None]) -> ValueColumn:
-        parts, count = self._split_by_run(), len(self.row_numbers)
+        parts, count = self._split_by_run(), self.row_count
         present_columns = [c for c in columns if c is not None]
         if len(parts) == 1 and len(parts[0][1]) == count:
             return present_columns[0].take(self.row_numbers)
@@ -127,16 +133,16 @@ class RowLookup(Mapping[str, ValueColumn]):
         if len(missing):
             pieces.append(v.nulls_like(sample, len(missing)))
             index_parts.append(missing)
-        order = np.empty(len(self.row_numbers), np.int64)
-        order[np.concatenate(index_parts)] = np.arange(len(self.row_numbers))
+        order = np.empty(self.row_count, np.int64)
+        order[np.concatenate(index_parts)] = np.arange(self.row_count)
         return v.concat(pieces).take(order)
 
 
 def null_column(schema: TableSchema, name: str, count: int) -> ValueColumn:
-    """NULLs of a column."""
-    return v.nulls_like(_empty_values(schema.columns[name]), count)
+    """`count` NULLs of the column's type."""
+    return v.nulls_like(_empty_column(schema.columns[name]), count)
 
 
 @cache
-def _empty_values(kind: pa.DataType) -> ValueColumn:
-    return v.from_arrow(pa.array([], kind))
+def _empty_column(arrow_type: pa.DataType) -> ValueColumn:
+    return v.from_arrow(pa.array([], arrow_type))

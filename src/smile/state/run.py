@@ -1,7 +1,8 @@
-"""Runs: immutable rows in the order of their keys' hashes, at most one of each key; some say that a key is gone.
+"""Runs: immutable sets of rows, sorted by the hashes of their keys, with at most one row per key. A row can be a
+tombstone, which says that its key was deleted.
 
-Beside the rows stand indexes, each a sorted column of hashes or ticks with the places of the rows that have them, so
-that a few rows are found without reading the rest.
+A run also has indexes. An index is a sorted column of hashes or ticks with the row numbers that they belong to, so that
+a few rows are found without reading the others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +21,18 @@ from smile.log.input_batch import END
 
 TableRows = Mapping[str, ValueColumn]
 
+_COLLISION_FREE = "_collision_free"
+"""The attribute in which an index caches whether it is free of collisions."""
+
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What a table's rows are. A column that says nothing of any row of a run may be left out of it: there it is NULL.
-    `indexes` are sets of columns that rows are found by, beside the key; `orders` are columns of ticks that they are
-    found by in order, those at END excepted. Neither ever changes for a key."""
+    """The columns of a table and how its rows are found.
+
+    A run may omit a column that is NULL in all of its rows. `indexes`: sets of columns, besides the key, that have a
+    hash index. `tick_indexes`: tick columns that have a sorted index, which omits rows at END. The indexed values of a
+    key never change.
+    """
 
     key: tuple[str, ...]
     columns: Mapping[str, pa.DataType]
@@ -35,32 +42,32 @@ class TableSchema:
 
 @dataclass(frozen=True)
 class RunIndex:
-    """`marks` in order, and where in the run the row of each stands."""
+    """Sorted hashes or ticks, and the number of the row that each belongs to."""
 
     sorted_keys: Array
     row_numbers: Indices
 
     @cached_property
     def distinct_keys(self) -> tuple[Array, Indices]:
-        """Each mark once, and where in `marks` those that equal it begin; one more says where the last of them end."""
+        """The distinct keys, and where in `sorted_keys` each of them starts, followed by the end of the last one."""
         starts = np.ones(len(self.sorted_keys), bool)
         np.not_equal(self.sorted_keys[1:], self.sorted_keys[:-1], out=starts[1:])
         firsts = true_indices(starts)
         return self.sorted_keys[firsts], np.append(firsts, len(self.sorted_keys))
 
     def is_collision_free(self, columns: Sequence[ValueColumn]) -> bool:
-        """Whether rows of equal marks are equal in the columns that the index is of; they are but by a rare chance."""
-        is_free: bool | None = self.__dict__.get("_pure")
+        """Whether rows with equal hashes have equal values in the indexed columns. Collisions are rare."""
+        is_free: bool | None = self.__dict__.get(_COLLISION_FREE)
         if is_free is None:
             equal_neighbours = true_indices(self.sorted_keys[1:] == self.sorted_keys[:-1])
             a, b = self.row_numbers[equal_neighbours], self.row_numbers[equal_neighbours + 1]
-            is_free = self.__dict__["_pure"] = all(bool(c.take(a).same(c.take(b)).all()) for c in columns)
+            is_free = self.__dict__[_COLLISION_FREE] = all(bool(c.take(a).same(c.take(b)).all()) for c in columns)
         return is_free
 
 
 @dataclass(frozen=True)
 class Run:
-    """`gone` is None where no row is."""
+    """`tombstones` says which rows are tombstones; it is None if no row is."""
 
     rows: TableRows
     hashes: Array
@@ -73,7 +80,7 @@ class Run:
 
     @cached_property
     def nbytes(self) -> int:
-        """What it takes, without reading what has not been read yet."""
+        """Its size in bytes. Does not read columns that have not been read yet."""
         indexes = sum(_bytes_of(i, _index_bytes) for i in (self.indexes, self.tick_indexes))
         return int(self.hashes.nbytes + indexes + _bytes_of(self.rows, lambda column: column.nbytes))
 
@@ -90,7 +97,7 @@ _EMPTY_HASH_INDEX = RunIndex(np.zeros(0, np.uint64), np.zeros(0, np.int64))
 _EMPTY_TICK_INDEX = RunIndex(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 HashesByColumns = Mapping[tuple[str, ...], Array]
-"""Hashes of rows by the columns that they are of, where they are known already."""
+"""Hashes of rows that are already known, by the columns that were hashed."""
 
 
 def make_run(
@@ -100,9 +107,10 @@ def make_run(
     given_hashes: Array | None = None,
     known_hashes: HashesByColumns | None = None,
 ) -> Run:
-    """From rows in any order, one a key; `found` are the hashes of their keys if they are known, `known` others."""
+    """A run of rows in any order, one per key. `given_hashes` are the hashes of the keys, if they are known;
+    `known_hashes` are hashes for the indexes."""
     key = [rows[c] for c in schema.key]
-    # A relation with but one row has no key: of that row, when it is gone, there is nothing.
+    # A relation with a single row has an empty key, so the tombstone of that row has no columns.
     size = len(next(iter(rows.values()))) if tombstones is None else len(tombstones)
     key_hashes = hashes(key, size) if given_hashes is None else given_hashes
     known_hashes = known_hashes or {}
@@ -116,7 +124,7 @@ def make_run(
         tombstones = None
     present_rows = None if tombstones is None else true_indices(~tombstones)
     if present_rows is not None and not len(present_rows):
-        # Of rows that are gone there may be no more than the keys.
+        # Tombstones may lack all columns except the key, so there is nothing to index.
         return Run(
             rows,
             key_hashes,
@@ -128,20 +136,20 @@ def make_run(
     for on in schema.indexes:
         column_hashes = known_hashes[on] if on in known_hashes else hashes([rows[c] for c in on], len(key_hashes))
         indexes[on] = build_hash_index(column_hashes, present_rows)
-    orders = {name: _build_tick_index(rows[name].data, present_rows) for name in schema.tick_indexes}
-    return Run(rows, key_hashes, tombstones, indexes, orders)
+    tick_indexes = {name: _build_tick_index(rows[name].data, present_rows) for name in schema.tick_indexes}
+    return Run(rows, key_hashes, tombstones, indexes, tick_indexes)
 
 
 def _build_tick_index(ticks: Array, present_rows: Indices | None) -> RunIndex:
-    """Rows at END are reached only when all are."""
+    """Omits rows at END: they are reached only at the end of time, when all rows are."""
     row_numbers = true_indices(ticks < END) if present_rows is None else present_rows[ticks[present_rows] < END]
     order = row_numbers[ticks[row_numbers].argsort(kind="stable")]
     return RunIndex(ticks[order], order)
 
 
 def merge_runs(schema: TableSchema, runs: Sequence[Run], visible: Sequence[Bools | None], is_oldest: bool) -> Run:
-    """One run of all rows that no newer run hides: `live`, None where that is all. What is gone is left out if nothing
-    older lies below."""
+    """Merges runs into one. `visible`: for each run the rows that no newer run hides, None for all. If the runs are the
+    oldest of the table, tombstones are dropped: they have nothing to hide."""
     row_parts = [_rows_to_merge(run, is_visible, is_oldest) for run, is_visible in zip(runs, visible, strict=True)]
     nonempty = [
         (run, row_numbers)
@@ -168,7 +176,7 @@ def merge_runs(schema: TableSchema, runs: Sequence[Run], visible: Sequence[Bools
 
 
 def map_distinct_columns(rows: TableRows, convert: Callable[[ValueColumn], ValueColumn]) -> dict[str, ValueColumn]:
-    """Of each column another; of one that has several names, one that has them too."""
+    """Converts each column. A column with several names is converted once and keeps its names."""
     converted: dict[int, ValueColumn] = {}
     result = {}
     for name, column in rows.items():
@@ -181,7 +189,7 @@ def map_distinct_columns(rows: TableRows, convert: Callable[[ValueColumn], Value
 def _merge_columns(
     schema: TableSchema, runs_with_rows: Sequence[tuple[Run, Indices | None]], order: Indices
 ) -> dict[str, ValueColumn]:
-    """The columns of several runs one after the other, and then in order."""
+    """Concatenates the columns of several runs, then puts the rows in this order."""
     merged: dict[tuple[int, ...], ValueColumn] = {}
     rows = {}
     for name in schema.columns:
@@ -218,7 +226,7 @@ def _tombstones(run: Run, row_numbers: Indices | None) -> Bools:
 
 
 def find_keys(run: Run, key_hashes: Array, key: Sequence[ValueColumn], schema: TableSchema) -> tuple[Bools, Indices]:
-    """For each hash, whether the run has the key, and where. It is quick if the hashes are in order."""
+    """For each key, whether the run has a row with it, and its row number. Sorted hashes are faster."""
     row_numbers: Indices = run.hashes.searchsorted(key_hashes)
     row_numbers[row_numbers == len(run)] = 0
     has_equal_hash = run.hashes[row_numbers] == key_hashes
@@ -227,7 +235,7 @@ def find_keys(run: Run, key_hashes: Array, key: Sequence[ValueColumn], schema: T
         return has_equal_hash, row_numbers
     is_found = has_equal_hash & _is_equal(stored_key, row_numbers, key)
     for asked_index in true_indices(has_equal_hash & ~is_found):
-        # Another key has the same hash: look at those that follow.
+        # Another key has the same hash: check the rows after it.
         single_index = np.array([asked_index])
         candidate = row_numbers[asked_index] + 1
         while candidate < len(run) and run.hashes[candidate] == key_hashes[asked_index]:
@@ -239,14 +247,14 @@ def find_keys(run: Run, key_hashes: Array, key: Sequence[ValueColumn], schema: T
 
 
 def _is_equal(stored_columns: Sequence[ValueColumn], row_numbers: Indices, key: Sequence[ValueColumn]) -> Bools:
-    equal = np.ones(len(row_numbers), bool)
+    is_equal = np.ones(len(row_numbers), bool)
     for stored, column in zip(stored_columns, key, strict=True):
-        equal &= stored.take(row_numbers).same(column)
-    return equal
+        is_equal &= stored.take(row_numbers).same(column)
+    return is_equal
 
 
 def build_hash_index(row_hashes: Array, present_rows: Indices | None = None) -> RunIndex:
-    """Of all rows, or of those that are `there`."""
+    """An index of all rows, or of `present_rows` only."""
     if present_rows is not None:
         row_hashes = row_hashes[present_rows]
     order = row_hashes.argsort(kind="stable")
@@ -256,9 +264,11 @@ def build_hash_index(row_hashes: Array, present_rows: Indices | None = None) -> 
 def find_matches(
     index: RunIndex, stored_columns: Sequence[ValueColumn], asked_hashes: Array, asked: Sequence[ValueColumn]
 ) -> tuple[Indices, Indices]:
-    """Pairs of a number of what is asked and the place of a row that equals it, by the numbers. `own` are the columns
-    that the index is of, `marks` the hashes of what is `asked`; no NULL is asked for. It is quick if they are in
-    order."""
+    """All pairs of an index into `asked` and the number of a row with equal values, sorted by the former.
+
+    `stored_columns` are the columns of the index, `asked_hashes` the hashes of `asked`, which must not have NULLs.
+    Sorted hashes are faster.
+    """
     no_rows = np.zeros(0, np.int64)
     if len(asked_hashes) == 1:
         row_numbers = _find_one_match(index, stored_columns, asked_hashes[0], asked)
@@ -275,13 +285,13 @@ def find_matches(
     first = starts[group_numbers]
     counts = starts[group_numbers + 1] - first
     is_exact = is_injective(asked) and is_injective(stored_columns)
-    # To know that an index is pure takes as long as to compare all its rows.
+    # A check for collisions compares all rows of the index, so it pays off only if that many rows match.
     is_collision_free = is_exact or (
-        (int(counts.sum()) > len(index.sorted_keys) or "_pure" in index.__dict__)
+        (int(counts.sum()) > len(index.sorted_keys) or _COLLISION_FREE in index.__dict__)
         and index.is_collision_free(stored_columns)
     )
     if is_collision_free and not is_exact:
-        # One row speaks for all that have its mark.
+        # All rows with one hash are equal: compare only the first.
         equal = _is_equal(stored_columns, index.row_numbers[first], [column.take(hits) for column in asked])
         if not equal.all():
             hits, first, counts = hits[equal], first[equal], counts[equal]
@@ -297,7 +307,7 @@ def find_matches(
 def _find_one_match(
     index: RunIndex, stored_columns: Sequence[ValueColumn], asked_hash: Any, asked: Sequence[ValueColumn]
 ) -> Indices | None:
-    """The places of rows that equal what is asked for once; None if there are none."""
+    """The numbers of the rows that equal a single asked row; None if its hash is not in the index."""
     first = int(index.sorted_keys.searchsorted(asked_hash))
     if first == len(index.sorted_keys) or index.sorted_keys[first] != asked_hash:
         return None
@@ -307,7 +317,7 @@ def _find_one_match(
 
 
 def is_row_equal(stored_columns: Sequence[ValueColumn], row_number: int, asked: Sequence[ValueColumn]) -> bool:
-    """Whether a row is the one that is asked for; NULL is NULL."""
+    """Whether a stored row equals the first asked row; NULL equals NULL."""
     for stored, column in zip(stored_columns, asked, strict=True):
         is_present = stored.valid is None or stored.valid[row_number]
         if is_present != (column.valid is None or column.valid[0]) or (

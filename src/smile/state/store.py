@@ -1,9 +1,9 @@
-"""The store: versions of the state of one partition, each one file that holds what is new in it and names the older
-files it builds on.
+"""The state store: versions of the state of one partition. A version is one file, which contains the runs that are new
+in it and names the older files that have its other runs.
 
-Writing a version is a soft checkpoint: nothing waits for it, and losing it costs replay, never correctness. No file is
-ever changed or written twice: whoever repeats a batch writes the same version once more under a name of its own, so any
-number of tasks may do so at the same time.
+A written version is a soft checkpoint: nothing waits for it, and its loss costs replay, never correctness. No file is
+changed or written twice. A task that repeats a batch writes the same version again under a unique file name, so several
+tasks can write it at the same time.
 """
 
 import hashlib
@@ -26,25 +26,26 @@ from smile.state.run import Run, TableSchema
 from smile.state.table import StateTable
 
 Tables = Mapping[str, StateTable]
-"""All tables of a partition, by the names of their transforms and their own."""
+"""All tables of a partition, by name: the name of the transform and that of its table."""
 
 CLEANUP_INTERVAL = 4
-"""Versions: to look for files that nobody needs takes about as long for one as for a few."""
+"""Old versions are deleted each time this many versions have been saved. A search for unneeded files takes about as
+long for one file as for a few."""
 HARD_SUFFIX = ".hard"
-"""A version beside which lies an empty file of its mark with this ending is a hard checkpoint, and is not deleted."""
+"""An empty file, named by a version id and this suffix, marks the version as a hard checkpoint: it is not deleted."""
 
 
 @dataclass(frozen=True, order=True)
 class VersionId:
-    """Names a version: the number of frames before it, and a digest of how far each stream had been taken in, so that
-    runs that cut their frames otherwise are told apart."""
+    """Identifies a version: the number of batches before it, and a digest of the horizons of its streams. The digest
+    distinguishes executions that split the same events into other batches."""
 
     number: int
     digest: str
 
     @staticmethod
     def from_horizons(number: int, horizons: Mapping[str, int]) -> "VersionId":
-        # A stream that was added since is one of which nothing had been taken in.
+        # A stream that was added later had no events then. Without it, the digest stays the same.
         known_horizons = {stream: horizon for stream, horizon in horizons.items() if horizon > HORIZON_MIN}
         text = json.dumps(known_horizons, sort_keys=True).encode()
         return VersionId(number, hashlib.blake2b(text, digest_size=6).hexdigest())
@@ -55,7 +56,7 @@ class VersionId:
 
 @dataclass(frozen=True)
 class StoredVersion:
-    """A version as it was written. `horizons` say how far each stream had been taken in."""
+    """A version that was read from the store. `horizons`: how far each stream had been processed."""
 
     number: int
     horizons: Mapping[str, int]
@@ -64,29 +65,29 @@ class StoredVersion:
 
 @dataclass
 class StateStore:
-    """`program` tells the state of one program from another's."""
+    """`program` is the digest of the program that the state belongs to."""
 
     filesystem: fs.FileSystem
     root: str
     program: str
     _run_locations: dict[int, tuple[Run, str, int]] = field(default_factory=dict)
-    """By the identity of a run: the run, and the file and number it has there."""
+    """By the `id` of a run: the run, its file, and its number in that file."""
     _runs_by_location: dict[tuple[str, int], Run] = field(default_factory=dict)
-    """The same the other way round, so that a run is read once."""
+    """The inverse of `_run_locations`, so that each run is read only once."""
     _required_files: dict[str, set[str]] = field(default_factory=dict)
-    """Of files that were written or read, those that their version needs."""
+    """For each version file that was written or read: all files that the version needs."""
     _saved_count: int = 0
 
     @staticmethod
     def open(uri: str, program: str) -> "StateStore":
-        """A directory of this machine, or the address of one on any file system that Arrow reaches."""
+        """Opens a local directory, or the URI of a directory on any file system that Arrow supports."""
         filesystem, root = open_directory(uri)
         return StateStore(filesystem, root, program)
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def save(self, number: int, horizons: Mapping[str, int], tables: Tables) -> int:
-        """Writes what no earlier version has. Gives the number of bytes written."""
+        """Writes a version: the runs that no earlier version contains. Returns the number of bytes written."""
         name = f"{VersionId.from_horizons(number, horizons)}-{uuid4().hex[:12]}.state"
         writer, runs = StateFileWriter(), list[Any]()
         table_locations: dict[str, list[list[str | int]]] = {}
@@ -107,7 +108,7 @@ class StateStore:
         try:
             size = writer.write(self.filesystem, self._path(name), footer)
         except OSError as problem:
-            # The file that was not finished is no version, and those before it are as they were.
+            # The incomplete file is not a version, and earlier versions are unchanged: only remove its traces.
             self._run_locations = {i: p for i, p in self._run_locations.items() if p[1] != name}
             self._delete(f"{name}.new")
             raise error("E064", f"version {number} of the state cannot be written: {problem}") from None
@@ -124,20 +125,20 @@ class StateStore:
         self._runs_by_location = {(file, number): run for run, file, number in self._run_locations.values()}
 
     def _delete_old_versions(self, number: int) -> None:
-        """Deletes versions older than those that are kept, but for files that one of those needs."""
+        """Deletes old versions, except hard checkpoints and files that a retained version needs."""
         files, hard = self._files(), self.hard_checkpoints()
         newest = sorted({version_id.number for version_id, _ in files if version_id.number <= number})[
             -limits.state_versions_kept :
         ]
-        kept = [name for version_id, name in files if version_id.number >= newest[0] or version_id in hard]
+        retained = [name for version_id, name in files if version_id.number >= newest[0] or version_id in hard]
         try:
-            required_files = set().union(*(self._files_required_by(name) for name in kept))
+            required_files = set().union(*(self._files_required_by(name) for name in retained))
         except SmileError:
-            return  # another time
+            return  # A file is unreadable, so its needs are unknown. The next cleanup tries again.
         for _, name in files:
-            if name not in required_files and name not in kept:
+            if name not in required_files and name not in retained:
                 self._delete(name)
-        self._required_files = {name: self._required_files[name] for name in kept}
+        self._required_files = {name: self._required_files[name] for name in retained}
 
     def _files_required_by(self, name: str) -> set[str]:
         if name not in self._required_files:
@@ -148,31 +149,28 @@ class StateStore:
         try:
             self.filesystem.delete_file(self._path(name))
         except OSError:
-            return  # it is only space that is not won back
+            return  # A file that is not deleted only wastes space.
 
     # ── hard checkpoints ────────────────────────────────────────────────────────────────────────────────────────────
 
     def pin(self, version_id: VersionId) -> None:
-        """From now on the version is not deleted."""
+        """Protects a version from deletion, from now on."""
         path = self._path(f"{version_id}{HARD_SUFFIX}")
         with _reporting_write_errors(path):
             self.filesystem.open_output_stream(path).close()
 
     def harden(self, version_id: VersionId, schemas: Mapping[str, TableSchema]) -> None:
-        """All of a version that is held is on the disk when this returns, and was read back."""
+        """Flushes all files of a pinned version to the disk, then reads the version back to check it."""
         with _reporting_write_errors(self._path(str(version_id))):
-            for file_name in sorted(
-                set().union(
-                    *(self._files_required_by(name) for other_id, name in self._files() if other_id == version_id)
-                )
-            ):
+            names = [name for other_id, name in self._files() if other_id == version_id]
+            for file_name in sorted(set().union(*map(self._files_required_by, names))):
                 flush_to_disk(self.filesystem, self._path(file_name))
             flush_to_disk(self.filesystem, self._path(f"{version_id}{HARD_SUFFIX}"))
             flush_to_disk(self.filesystem, self.root)
         self.read(version_id, schemas)
 
     def unpin_before(self, below: VersionId) -> None:
-        """Hard checkpoints before this one need not be held any more."""
+        """Allows deletion of all hard checkpoints before this one."""
         for version_id in self.hard_checkpoints():
             if version_id < below:
                 self._delete(f"{version_id}{HARD_SUFFIX}")
@@ -186,7 +184,7 @@ class StateStore:
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def read_newest(self, schemas: Mapping[str, TableSchema]) -> tuple[StoredVersion | None, list[SmileError]]:
-        """The newest version that is whole, and what is wrong with those after it, which are deleted."""
+        """The newest undamaged version, and the errors of the damaged ones after it, which are deleted."""
         problems: list[SmileError] = []
         version = None
         for version_id in sorted(self.versions(), reverse=True):
@@ -201,7 +199,7 @@ class StateStore:
         return version, problems
 
     def delete_after(self, number: int) -> None:
-        """What lies above the version that a run goes on from is of no use to anybody."""
+        """Deletes the versions after the one that execution continues from."""
         for version_id, name in self._files():
             if version_id.number > number:
                 self._delete(name)
@@ -210,7 +208,7 @@ class StateStore:
         return {version_id for version_id, _ in self._files()}
 
     def horizons(self, version_id: VersionId) -> Mapping[str, int]:
-        """How far a version had come."""
+        """How far each stream had been processed at a version."""
         name = next((name for other_id, name in self._files() if other_id == version_id), f"{version_id}.state")
         horizons: Mapping[str, int] = StateFile(self.filesystem, self._path(name)).footer["horizons"]
         return horizons
@@ -233,8 +231,8 @@ class StateStore:
         whole: bool = True,
         known_tables: Tables | None = None,
     ) -> StoredVersion:
-        """A version; with `whole` every byte of it is read and checked now, else each when it is first needed. `known`
-        are tables of a version read before, of which as much as possible is used again."""
+        """Reads a version. If `whole`, every byte is read and checked now, otherwise when it is first needed.
+        `known_tables` are the tables of a version that was read before; as much of them as possible is reused."""
         problem = damage_error(self._path(str(version_id)), "there is no such version")
         for other_id, name in self._files():
             if other_id == version_id:
@@ -286,7 +284,7 @@ def _reporting_write_errors(path: str) -> Iterator[None]:
 
 
 def open_directory(uri: str) -> tuple[fs.FileSystem, str]:
-    """A directory where state can be kept; it is made if there is none."""
+    """A directory for state; it is created if it does not exist."""
     try:
         if "://" in uri:
             filesystem, root = fs.FileSystem.from_uri(uri)
@@ -294,5 +292,5 @@ def open_directory(uri: str) -> tuple[fs.FileSystem, str]:
             filesystem, root = fs.LocalFileSystem(use_mmap=True), uri
         filesystem.create_dir(root, recursive=True)
     except (OSError, pa.ArrowInvalid) as problem:
-        raise error("E063", f"no state can be kept in {uri}: {problem}") from None
+        raise error("E063", f"state cannot be stored in {uri}: {problem}") from None
     return filesystem, root

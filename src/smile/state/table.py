@@ -1,6 +1,7 @@
-"""Tables: immutable relations of rows by key, as runs of which a newer one hides what older ones say of its keys.
+"""State tables: immutable sets of rows by key, stored in runs. A row of a newer run hides rows of older runs with the
+same key.
 
-A table with changes is a new table that shares the old one's runs, so any number of versions stand side by side.
+An update creates a new table that shares the runs of the old one, so any number of versions can exist at the same time.
 """
 
 from collections.abc import Sequence
@@ -30,31 +31,32 @@ from smile.state.visibility import RowVisibility
 _NO_ROWS = np.zeros(0, np.int64)
 
 RUNS_MAX = 4
-"""Runs of about one size before they are merged: more make finding slower, fewer make changing so."""
+"""Runs of similar size before they are merged: more make lookups slower, fewer make updates slower."""
 
 RUNS_LIMIT = 3 * RUNS_MAX
-"""So many runs are merged on the spot, if nobody else has come to do it."""
+"""With this many runs, even a large merge runs immediately, because no background merge has done it."""
 
 SMALL_MERGE_ROWS_MAX = 20_000
-"""Rows that are merged on the spot, in a few milliseconds."""
+"""A merge of up to this many rows runs immediately: it takes a few milliseconds."""
 
 MERGE_SIZE_RATIO = 4
-"""A run is merged with the next older one unless that is so many times its size."""
+"""Newer runs are merged with the next older one if its size is at most this many times theirs."""
 
 
 @dataclass(frozen=True)
 class StateTable:
-    """`runs` are newest first. `hiding` says of each what newer ones hide of it; it follows from the runs."""
+    """`runs` are ordered newest first. `known_visibility` has the visibility of the rows of each run. It follows from
+    the runs; if it is None, `visibility` computes it when it is first needed."""
 
     schema: TableSchema
     runs: tuple[Run, ...] = ()
-    hiding: tuple[RowVisibility, ...] | None = field(default=None, compare=False, repr=False)
+    known_visibility: tuple[RowVisibility, ...] | None = field(default=None, compare=False, repr=False)
     version: int = field(default=0, compare=False)
 
-    # ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lookups ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def find(self, key: Sequence[ValueColumn]) -> tuple[Bools, RowLookup]:
-        """For each of these keys, whether there is a row, and the row; where there is none its columns are NULL."""
+        """For each key, whether the table has its row, and the row. The columns of a missing row are NULL."""
         count = len(key[0]) if key else 1
         key_hashes = hashes(key, count)
         if count == 1 or bool((key_hashes[:-1] <= key_hashes[1:]).all()):
@@ -66,6 +68,8 @@ class StateTable:
         return run_numbers >= 0, RowLookup(self, run_numbers, row_numbers)
 
     def _find_hashed(self, key_hashes: Array, key: Sequence[ValueColumn]) -> tuple[Array, Indices]:
+        """The run number and row number of each key. The run number is -1 if no run has the key, and -2 if it was
+        deleted."""
         count = len(key_hashes)
         run_numbers, row_numbers = np.full(count, -1), np.zeros(count, np.int64)
         if count == 1:
@@ -110,15 +114,17 @@ class StateTable:
     def match(
         self, on: tuple[str, ...], asked: Sequence[ValueColumn], ordered: bool = True, asked_hashes: Array | None = None
     ) -> tuple[Indices, RowLookup]:
-        """All rows whose columns `on` equal these values (NULL equals nothing): pairs of the number of the values and
-        the row; if `ordered`, in the order of the numbers. `marks` are the hashes of the values, if they are known."""
+        """All pairs of an index into `asked` and a row whose columns `on` equal the asked values. NULL equals nothing.
+
+        If `ordered`, pairs are sorted by the index. `asked_hashes` are the hashes of the values, if they are known.
+        """
         usable: Indices | None = None
         if any(c.valid is not None for c in asked):
             usable = true_indices(np.logical_and.reduce([c.is_valid() for c in asked]))
             asked, asked_hashes = [c.take(usable) for c in asked], None
         if asked_hashes is None:
             asked_hashes = hashes(asked, len(asked[0]) if asked else 1)
-        # Hashes in order are looked for side by side, which memory likes better.
+        # Sorted hashes access memory in order, which is faster.
         order = asked_hashes.argsort(kind="stable") if len(asked_hashes) > 16 else None
         if order is not None:
             asked_hashes, asked = asked_hashes[order], [c.take(order) for c in asked]
@@ -147,7 +153,7 @@ class StateTable:
         return asked_indices, lookup
 
     def rows_between(self, tick_column: str, after: int, upto: int) -> RowLookup:
-        """All rows whose tick in the column `order` is above `after` and not above `upto`."""
+        """All rows whose tick in a column is greater than `after` and not greater than `upto`."""
         if upto >= END:
             lookup = self.scan()
             return lookup.take(true_indices(lookup[tick_column].data > after))
@@ -164,7 +170,7 @@ class StateTable:
         return self._visible_rows([(number, np.arange(len(run))) for number, run in enumerate(self.runs)])
 
     def _visible_rows(self, parts: Sequence[RunRows]) -> RowLookup:
-        """Of places in runs those that are not hidden and not gone."""
+        """Those of the given rows that are neither hidden nor tombstones."""
         visible_parts = []
         for number, row_numbers in parts:
             is_visible = self._is_visible(number, row_numbers)
@@ -174,7 +180,7 @@ class StateTable:
         )
 
     def _is_visible(self, number: int, row_numbers: Indices) -> Bools | None:
-        """None if all are."""
+        """Which of these rows of a run are neither hidden nor tombstones; None if all are."""
         is_hidden = self.visibility[number].is_hidden(self.version, row_numbers)
         tombstones = self.runs[number].tombstones
         if tombstones is not None:
@@ -183,17 +189,17 @@ class StateTable:
 
     @property
     def visibility(self) -> tuple[RowVisibility, ...]:
-        if self.hiding is None:
-            # Its runs were read from somewhere: each hides its keys in those that are older.
+        if self.known_visibility is None:
+            # The runs were read from files. Add them again from old to new: each hides its keys in older runs.
             table = StateTable(self.schema, (), (), 0).with_runs(self.runs)
-            object.__setattr__(self, "hiding", table.hiding)
+            object.__setattr__(self, "known_visibility", table.known_visibility)
             object.__setattr__(self, "version", table.version)
-        assert self.hiding is not None
-        return self.hiding
+        assert self.known_visibility is not None
+        return self.known_visibility
 
     def with_runs(self, runs: tuple[Run, ...]) -> "StateTable":
-        """The table that has these runs, of which the older ones may be the same as here: what is hidden in those is
-        known but for what newer runs hide."""
+        """A table with these runs. For the oldest runs that both tables share, the known visibility is reused; only the
+        newer runs are looked up in them."""
         same_count = 0
         while same_count < min(len(runs), len(self.runs)) and runs[-1 - same_count] is self.runs[-1 - same_count]:
             same_count += 1
@@ -210,16 +216,16 @@ class StateTable:
         return table
 
     def no_rows(self) -> RowLookup:
-        """No rows."""
+        """An empty lookup."""
         return RowLookup(self, _NO_ROWS, _NO_ROWS)
 
-    # ── changing ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── updates ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def with_rows(
         self, rows: TableRows, deleted: Bools | None = None, old_rows: RowLookup | None = None
     ) -> "StateTable":
-        """With these rows in the place of those that have their keys; those that are `gone` are no more. `had` are all
-        that the table has of these keys, where that is known."""
+        """The table after an update: these rows replace the rows with their keys, and `deleted` ones are removed.
+        `old_rows` are all rows that the table has with these keys, if the caller knows them."""
         return self.split_and_update(rows, deleted, None, old_rows)[1]
 
     def split_and_update(
@@ -229,7 +235,8 @@ class StateTable:
         known_hashes: HashesByColumns | None = None,
         old_rows: RowLookup | None = None,
     ) -> tuple["StateTable", "StateTable"]:
-        """The rows that stay as they are, and all rows when it is updated. `marks` are hashes that are known."""
+        """The table without the rows that the update replaces or deletes, and the updated table. `known_hashes` are
+        hashes for the indexes."""
         if not len(next(iter(rows.values()))):
             return self, self
         run = make_run(self.schema, {n: rows[n] for n in self.schema.columns if n in rows}, deleted, None, known_hashes)
@@ -240,19 +247,19 @@ class StateTable:
         else:
             run_numbers, row_numbers = _NO_ROWS, _NO_ROWS
         table = self._with_run(run, run_numbers, row_numbers)
-        assert table.hiding is not None
-        return StateTable(self.schema, table.runs[1:], table.hiding[1:], table.version), table.compact()
+        assert table.known_visibility is not None
+        return StateTable(self.schema, table.runs[1:], table.known_visibility[1:], table.version), table.compact()
 
     def without_rows(self, lookup: RowLookup) -> "StateTable":
-        """Without these of its rows."""
-        if not len(lookup):
+        """The table after these of its rows are deleted."""
+        if not lookup.row_count:
             return self
         rows = {name: lookup[name] for name in self.schema.key}
-        run = make_run(self.schema, rows, np.ones(len(lookup), bool))
+        run = make_run(self.schema, rows, np.ones(lookup.row_count, bool))
         return self._with_run(run, lookup.run_numbers, lookup.row_numbers).compact()
 
     def _with_run(self, run: Run, run_numbers: Array, row_numbers: Indices) -> "StateTable":
-        """With a newer run, which hides these places."""
+        """The table with a new run, which hides the rows at these run and row numbers."""
         old_visibility = self.visibility
         visibility = [RowVisibility.all_visible(len(run), self.version + 1)]
         hides_any = bool((run_numbers >= 0).any())
@@ -263,8 +270,8 @@ class StateTable:
         return StateTable(self.schema, (run, *self.runs), tuple(visibility), self.version + 1)
 
     def compact(self) -> "StateTable":
-        """The same rows in fewer runs, once there are many of about one size. A large merge is left to whoever asks for
-        `merging`, unless nobody does."""
+        """The same rows in fewer runs, if many runs have similar sizes. A large merge is left to the caller of
+        `pending_merge`, unless there are RUNS_LIMIT runs."""
         count, size = self._due_runs()
         if not count or (size > SMALL_MERGE_ROWS_MAX and len(self.runs) < RUNS_LIMIT):
             return self
@@ -272,12 +279,12 @@ class StateTable:
         return self.with_merged_run(run_merge, run_merge.execute())
 
     def pending_merge(self) -> "RunMerge | None":
-        """The large merge that is due, if one is."""
+        """The large merge that is due, or None."""
         count, size = self._due_runs()
         return self._make_merge(count) if count and size > SMALL_MERGE_ROWS_MAX else None
 
     def _due_runs(self) -> tuple[int, int]:
-        """How many of the newest runs are to be one, and how many rows that takes."""
+        """How many of the newest runs should be merged, and how many rows they have."""
         runs = self.runs
         if len(runs) <= RUNS_MAX:
             return 0, 0
@@ -288,11 +295,11 @@ class StateTable:
         return (count, size) if count > RUNS_MAX else (0, 0)
 
     def _make_merge(self, count: int) -> "RunMerge":
-        visible = tuple(h.is_visible(self.version) for h in self.visibility[:count])
+        visible = tuple(run_visibility.is_visible(self.version) for run_visibility in self.visibility[:count])
         return RunMerge(self.schema, self.runs[:count], visible, count == len(self.runs))
 
     def with_merged_run(self, run_merge: "RunMerge", merged_run: Run) -> "StateTable":
-        """With one run in the place of those it was merged from; the same table if they are no longer there."""
+        """The table with a merged run in place of its source runs; the same table if it no longer has them."""
         old_runs, count = self.runs, len(run_merge.runs)
         first = next((n for n, run in enumerate(old_runs) if run is run_merge.runs[0]), len(old_runs))
         if first + count > len(old_runs) or any(
@@ -315,23 +322,24 @@ class StateTable:
 
     @property
     def nbytes(self) -> int:
-        """What its runs take, indexes and all."""
+        """The size of its runs in bytes, indexes included."""
         return sum(run.nbytes for run in self.runs)
 
     @cached_property
     def row_count(self) -> int:
-        """How many rows there are."""
-        return len(self.scan())
+        return self.scan().row_count
 
 
 def _can_have(run: Run, key_hashes: Array) -> bool:
-    """Ticks that only grow are beyond all that came before."""
+    """Whether the range of the sorted key hashes overlaps that of the run. Ticks hash in order, so runs of older ticks
+    are skipped."""
     return bool(len(run) and len(key_hashes) and run.hashes[0] <= key_hashes[-1] and key_hashes[0] <= run.hashes[-1])
 
 
 @dataclass(frozen=True)
 class RunMerge:
-    """Runs of a table that follow one another, newest first, and which of their rows newer ones did not hide."""
+    """A merge of adjacent runs of a table. `runs` are ordered newest first; `visible` says which of their rows newer
+    runs did not hide. `is_oldest`: they include the oldest run of the table."""
 
     schema: TableSchema
     runs: tuple[Run, ...]
@@ -339,5 +347,5 @@ class RunMerge:
     is_oldest: bool
 
     def execute(self) -> Run:
-        """All of them in one. It takes its time, and may do so beside everything else."""
+        """Merges the runs into one. It can be slow, and is safe to run in another thread."""
         return merge_runs(self.schema, self.runs, self.visible, self.is_oldest)

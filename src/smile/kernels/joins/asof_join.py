@@ -123,7 +123,7 @@ class AsofJoin(Transform):
                 part, left_table, removed = self._update_left_rows(left_table, left_delta, stored, right_rows, advance)
                 parts.append(part)
                 removed_parts.append(removed)
-        if len(other_rows):
+        if other_rows.row_count:
             rows = self.left.decode_rows(other_rows)
             unchanged = Delta(rows.fixed, rows.knowledge, rows.knowledge)
             part, left_table, removed = self._update_left_rows(left_table, unchanged, other_rows, right_rows, advance)
@@ -349,12 +349,12 @@ class AsofJoin(Transform):
             if frontier_before < frontier_after
             else []
         )
-        key_parts = [[p[stored_column(c)] for c in self.right.on] for p in parts if len(p)]
+        key_parts = [[p[stored_column(c)] for c in self.right.on] for p in parts if p.row_count]
         if right_delta is not None:
             # A late right row may be behind the frontier already.
             late = np.flatnonzero(right_delta.fixed[self.rel.ticks[1]].data <= frontier_before)
             key_parts += [[right_delta.fixed[c].take(late) for c in self.right.on]] if len(late) else []
-        if len(removed_left_rows):
+        if removed_left_rows.row_count:
             key_parts.append([removed_left_rows[stored_column(c)] for c in self.left.on])
         if not key_parts:
             return right_rows

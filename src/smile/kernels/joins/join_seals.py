@@ -71,7 +71,7 @@ class JoinSeals:
         self, lookup: RowLookup, earlier_streams: Sequence[str], advance: HorizonAdvance
     ) -> RowLookup:
         """The rows that are sealed against all streams, without those that were found by an earlier stream."""
-        keep: Array = np.ones(len(lookup), bool)
+        keep: Array = np.ones(lookup.row_count, bool)
         for stream, tick_column in self.tick_columns.items():
             if advance.after[stream] < END:
                 keep &= lookup[tick_column].data <= advance.after[stream]
@@ -87,7 +87,7 @@ def empty_lookup(table: StateTable) -> RowLookup:
 
 def concat_lookups(table: StateTable, parts: Sequence[RowLookup]) -> RowLookup:
     """All rows of several disjoint lookups in one table."""
-    parts = [p for p in parts if len(p)]
+    parts = [p for p in parts if p.row_count]
     if len(parts) == 1:
         return parts[0]
     no_rows = np.zeros(0, np.int64)

@@ -235,8 +235,8 @@ class JoinSide:
                 row_numbers, lookup = row_numbers[equal_rows], lookup.take(equal_rows)
             return row_numbers, lookup
         all_rows = table.scan()
-        row_numbers = np.repeat(np.arange(count), len(all_rows))
-        return row_numbers, all_rows.take(np.tile(np.arange(len(all_rows)), count))
+        row_numbers = np.repeat(np.arange(count), all_rows.row_count)
+        return row_numbers, all_rows.take(np.tile(np.arange(all_rows.row_count), count))
 
 
 class JoinSides:

@@ -98,8 +98,8 @@ class KeyedJoin(Transform):
             for side in self.both_sides:
                 for seals in self.absent_row_seals[side.name]:
                     sealed = seals.find_sealed_rows(tables[side.name], advance)
-                    if len(sealed):
-                        keys.append((self._left_key(side, side.decode_rows(sealed).fixed), len(sealed)))
+                    if sealed.row_count:
+                        keys.append((self._left_key(side, side.decode_rows(sealed).fixed), sealed.row_count))
         return self._expire(tables, advance), self._output_delta(keys, state, tables, advance) if keys else None
 
     def _output_delta(
@@ -155,10 +155,12 @@ class KeyedJoin(Transform):
             return tables
         for side in self.both_sides:
             sealed = self.expiry_seals[side.name].find_sealed_rows(tables[side.name], advance)
-            if len(sealed):
+            if sealed.row_count:
                 # Removes the rows of both sides together: else the row of one side would be taken for absent.
                 key = self._left_key(side, side.decode_rows(sealed).fixed)
-                lookups = {other.name: self._find_rows(other, tables, key, len(sealed)) for other in self.both_sides}
+                lookups = {
+                    other.name: self._find_rows(other, tables, key, sealed.row_count) for other in self.both_sides
+                }
                 tables = {
                     name: tables[name].without_rows(lookup.take(np.flatnonzero(lookup.run_numbers >= 0)))
                     for name, lookup in lookups.items()

@@ -152,7 +152,7 @@ class LookupJoin(Transform):
             build_numbers, probe_lookup = unchanged_probe.match(self.probe_index, key, ordered=False)
         else:
             probe_lookup = unchanged_probe.scan()
-            build_numbers = np.zeros(len(probe_lookup), np.int64)
+            build_numbers = np.zeros(probe_lookup.row_count, np.int64)
         if not len(build_numbers):
             return []
         rows = self.probe.decode_rows(probe_lookup)
@@ -171,19 +171,19 @@ class LookupJoin(Transform):
     ) -> list[Delta]:
         """The output of unchanged probe rows whose match is absent, but the horizons changed the knowledge of it."""
         sealed = self._find_sealed_rows(unchanged_probe, advance)
-        if not len(sealed):
+        if not sealed.row_count:
             return []
         lookup_key = [sealed[c] for c in self.probe_index]
-        is_present = find_by_key(build_table, lookup_key, len(sealed)).run_numbers >= 0
+        is_present = find_by_key(build_table, lookup_key, sealed.row_count).run_numbers >= 0
         if build_delta is not None:
             # `_build_rows_changed` has output these rows, even if their match is absent now.
             changed_rows, _ = equal_pairs(
-                lookup_key, [build_delta.fixed[b] for b in self.lookup_columns], len(sealed), len(build_delta)
+                lookup_key, [build_delta.fixed[b] for b in self.lookup_columns], sealed.row_count, len(build_delta)
             )
             is_present[changed_rows] = True
         if is_present.any():
             sealed = sealed.take(true_indices(~is_present))
-        if not len(sealed):
+        if not sealed.row_count:
             return []
         rows = self.probe.decode_rows(sealed)
         absent = self._absent_build_rows(rows)
@@ -195,7 +195,7 @@ class LookupJoin(Transform):
         parts: list[RowLookup] = []
         for seals in self.absent_row_seals:
             sealed = seals.find_sealed_rows(unchanged_probe, advance)
-            if parts and len(sealed):
+            if parts and sealed.row_count:
                 both = concat_lookups(unchanged_probe, [*parts, sealed])
                 _, first = np.unique((both.run_numbers << 40) | both.row_numbers, return_index=True)
                 sealed, parts = both.take(first), []
@@ -362,7 +362,7 @@ class LookupJoin(Transform):
         if advance.has_moved:
             probe = probe.without_rows(self.probe.match_seals.find_sealed_rows(probe, advance))
             sealed = self.expiry_seals.find_sealed_rows(build, advance)
-            if len(sealed):
+            if sealed.row_count:
                 # The probe rows of a final build row are final too, and would take it for absent.
                 build_key = [sealed[stored_column(b)] for b in self.lookup_columns]
                 probe = probe.without_rows(

@@ -121,7 +121,7 @@ class MatchCounter(ABC):
 
 def union_lookups(table: StateTable, parts: Sequence[RowLookup]) -> RowLookup:
     """The union of several lookups in one table: each row once."""
-    parts = [p for p in parts if len(p)]
+    parts = [p for p in parts if p.row_count]
     if not parts:
         return empty_lookup(table)
     run_numbers = np.concatenate([p.run_numbers for p in parts])
@@ -139,7 +139,7 @@ def keep_sealed(seals: JoinSeals, lookup: RowLookup, horizons: Horizons) -> RowL
     """The rows that are sealed against all streams."""
     if not seals.tick_columns and not seals.is_finished(horizons):
         return lookup.take(np.zeros(0, np.int64))
-    is_sealed = np.ones(len(lookup), bool)
+    is_sealed = np.ones(lookup.row_count, bool)
     for stream, tick_column in seals.tick_columns.items():
         if horizons[stream] < END:
             is_sealed &= lookup[tick_column].data <= horizons[stream]
@@ -243,18 +243,18 @@ class ValueMatchCounter(MatchCounter):
         parts = [self.probe_seals.find_sealed_rows(values, advance)]
         for key in (
             update.changed_keys,
-            [removed_rows[stored_column(c)] for c in self.probe.on] if len(removed_rows) else (),
+            [removed_rows[stored_column(c)] for c in self.probe.on] if removed_rows.row_count else (),
         ):
             if key:
                 is_stored, rows = values.find(key)
                 parts.append(rows.take(np.flatnonzero(is_stored)))
         candidates = keep_sealed(self.probe_seals, union_lookups(values, parts), advance.after)
-        if not len(candidates):
+        if not candidates.row_count:
             return update.tables
         candidate_numbers, _ = self.probe.match_lookup(
-            probe_rows, [candidates[c] for c in self.key_columns], len(candidates)
+            probe_rows, [candidates[c] for c in self.key_columns], candidates.row_count
         )
-        is_unused = np.ones(len(candidates), bool)
+        is_unused = np.ones(candidates.row_count, bool)
         is_unused[candidate_numbers] = False
         return {VALUES: values.without_rows(candidates.take(np.flatnonzero(is_unused)))}
 

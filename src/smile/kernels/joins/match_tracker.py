@@ -109,7 +109,7 @@ class MatchTracker:
                 parts.append(match_delta)
                 probe_rows, removed = self._store_rows(probe_rows, match_delta, counts, stored)
                 removed_parts.append(removed)
-        if len(other_rows):
+        if other_rows.row_count:
             rows = self.probe.decode_rows(other_rows)
             match_delta, counts = self._test_matches(
                 Delta(rows.fixed, rows.knowledge, rows.knowledge), other_rows, update, advance
@@ -214,7 +214,7 @@ class MatchTracker:
 
 
 def subtract_lookup(lookup: RowLookup, removed: RowLookup | None) -> RowLookup:
-    if removed is None or not len(lookup):
+    if removed is None or not lookup.row_count:
         return lookup
     same = np.isin(row_ids(lookup.run_numbers, lookup.row_numbers), row_ids(removed.run_numbers, removed.row_numbers))
     return lookup.take(np.flatnonzero(~same))

@@ -284,18 +284,18 @@ class PairMatchCounter(MatchCounter):
             # A build row that comes late may be sealed already.
             is_stored, stored = rows.find(update.changed_keys)
             parts.append(stored.take(np.flatnonzero(is_stored)))
-        if self.must_recount and len(removed_rows):
+        if self.must_recount and removed_rows.row_count:
             parts.append(self._candidates(rows, self.build, self.probe.decode_rows(removed_rows))[1])
         candidates = keep_sealed(self.probe_seals, union_lookups(rows, parts), advance.after)
-        if self.must_recount and len(candidates):
+        if self.must_recount and candidates.row_count:
             needed, _ = self._candidates(probe_rows, self.probe, self.build.decode_rows(candidates))
-            is_unused = np.ones(len(candidates), bool)
+            is_unused = np.ones(candidates.row_count, bool)
             is_unused[needed] = False
             candidates = candidates.take(np.flatnonzero(is_unused))
-        return {self.build_table: rows.without_rows(candidates)} if len(candidates) else update.tables
+        return {self.build_table: rows.without_rows(candidates)} if candidates.row_count else update.tables
 
 
 def cross_rows(numbers: Array, lookup: RowLookup) -> tuple[Indices, RowLookup]:
     """All combinations of a number and a row."""
-    repeated_numbers = np.repeat(numbers, len(lookup))
-    return repeated_numbers, lookup.take(np.tile(np.arange(len(lookup)), len(numbers)))
+    repeated_numbers = np.repeat(numbers, lookup.row_count)
+    return repeated_numbers, lookup.take(np.tile(np.arange(lookup.row_count), len(numbers)))
