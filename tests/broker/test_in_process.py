@@ -336,7 +336,7 @@ def test_nothing_is_told_once_it_is_stopped(kept: Kept) -> None:
 
 def test_views_that_cannot_be_added_leave_the_others_alone(kept: Kept) -> None:
     kept.publish(5)
-    with pytest.raises(SmileError, match="Sums is kept already"):
+    with pytest.raises(SmileError, match="Sums exists already"):
         kept.keeper.add(generation("1", kept.program, ("Sums",)), kept.log)
     with pytest.raises(SmileError, match="no view Nothing"):
         kept.keeper.drop(["Nothing"])

@@ -154,7 +154,7 @@ def test_a_publishers_own_ticks_ascend(tmp_path: Path) -> None:
                 assert answer(publisher.submit(Publication("T", given))) in (expected, ([9, 21], 2))
         taken(publisher, SilencePublication("T", END))
         assert answer(publisher.submit(Publication("T", [(4, 1, "a"), (21, 3, "c")]))) == ([4, 21], 2)
-        with pytest.raises(SmileError, match="T is finished: nothing happens on it any more") as failure:
+        with pytest.raises(SmileError, match="T is finished: it takes no more events") as failure:
             taken(publisher, Publication("T", [(21, 3, "c"), (40, 1, "a")]))
         assert code(failure) == "E081"
     assert list(content(tmp_path / "log", "T")) == [4, 9, 21]

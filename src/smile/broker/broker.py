@@ -1,7 +1,7 @@
-"""The broker: takes events into the log, has the views kept, and tells subscribers of them.
+"""The broker: logs published events, has a maintainer compute the views, and sends changes to subscribers.
 
-The program that runs is the one that was named last, by `smile serve` or by `smile apply`. What is acknowledged is in
-the log; what views show was computed from the log; so a broker that was killed goes on where it was.
+The current program is the one that `smile serve` or `smile apply` named last. Every acknowledged event is in the log,
+and views are computed only from the log. So a broker that was killed resumes where it stopped.
 """
 
 import logging
@@ -39,21 +39,20 @@ from smile.settings import TOKEN_PREFIX, Settings, parse_address
 from smile.source import Source
 
 PULSE_INTERVAL_S = 0.25
-"""How often subscribers are looked at to whom nothing has happened."""
+"""How often the broker looks for idle subscribers that are due for a progress message."""
 RETENTION_INTERVAL_S = 60.0
 
 _log = logging.getLogger("smile.broker")
 
 
 class Broker:
-    """May be used from any thread. `views` and `shapes` are replaced when the program changes: they are to be looked up
-    each time."""
+    """Thread-safe. `views` and `schemas` are replaced when the program changes: look them up for each use."""
 
     def __init__(self, directory: BrokerDirectory, metadata: BrokerMetadata, settings: Settings, clock: Clock) -> None:
         self.settings, self._directory, self._clock = settings, directory, clock
         self.compiled = compile_program(metadata.program)
         self.log_token = TOKEN_PREFIX + secrets.token_urlsafe(32)
-        """With it Spark's tasks may read the log over the network, and do nothing else."""
+        """Allows Spark's tasks to read the log over the network, and nothing else."""
         self.failure: SmileError | None = None
         self.warnings: list[dict[str, Any]] = []
         self._started_at = time.time()
@@ -73,7 +72,8 @@ class Broker:
 
     @staticmethod
     def open(data: Path, source: Source | None, settings: Settings, clock: Clock = wall_clock) -> "Broker":
-        """What is wrong with the program, the directory or the settings is raised; what takes long is done later."""
+        """Opens the directory and starts all threads. Raises errors of the program, the directory and the settings.
+        Slow work, such as starting Spark, continues in the background."""
         directory = BrokerDirectory(data)
         try:
             broker = Broker(directory, _select_program(directory, source), settings, clock)
@@ -87,7 +87,7 @@ class Broker:
         return broker
 
     def stop(self) -> None:
-        """Everything that was handed in is in the log then."""
+        """Returns when all submitted publications are in the log."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -101,7 +101,7 @@ class Broker:
 
     @property
     def schemas(self) -> Mapping[str, StreamSchema]:
-        """Of the streams that can be published to."""
+        """The schemas of the streams that can be published to."""
         return self._publisher.schemas
 
     def schema(self, stream: str) -> StreamSchema:
@@ -128,25 +128,25 @@ class Broker:
     # ── the program ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def difference(self, source: Source) -> ProgramDifference:
-        """What `apply` would do."""
+        """Returns what `apply` would change."""
         return self._check_difference(compile_program(source))
 
     def _check_difference(self, compiled: CompiledProgram) -> ProgramDifference:
-        # A stream that was dropped is still in the log: it may come back as it was.
+        # Dropped streams are still in the log: they may be added again only with the same definition.
         logged = {s.name: s for s in DurableLog.read_definitions(self.log.path)}
         refuse_changed_streams(logged, compiled.rewritten.streams)
         return compare_programs(self.compiled, compiled)
 
     def apply(self, source: Source) -> ProgramDifference:
-        """Returns once views that are new, or others now, have caught up with the log."""
+        """Switches to this program. Returns when new and changed views have caught up with the log."""
         compiled = compile_program(source)
         if not self._program_lock.acquire(blocking=False):
-            raise error("E102", "the program is being changed already", hint="Try again when that is done.")
+            raise error("E102", "another change of the program is in progress", hint="Try again later.")
         try:
             difference = self._check_difference(compiled)
             unchanged, new_generation = plan_generations(compiled, self._metadata.generations)
             if new_generation is not None:
-                new_generation.generation.plan(1)  # what cannot be run is refused
+                new_generation.generation.plan(1)  # raises an error if the program cannot run
                 self._refuse_truncated_log(compiled, tuple(new_generation.digests))
             previous = self.compiled, self._metadata
             self._switch_program(
@@ -203,8 +203,8 @@ class Broker:
             raise
 
     def _roll_back(self, compiled: CompiledProgram, metadata: BrokerMetadata) -> None:
-        """To the program before, whose views may have to be filled anew. A broker that is stopping goes on with the new
-        one when it is started again."""
+        """Restores the previous program; its dropped views may have to be computed again. Not used while the broker is
+        stopping: then the next start continues with the new program."""
         names = {record.generation.name for record in metadata.generations}
         unchanged, missing = plan_generations(
             compiled, [record for record in self._metadata.generations if record.generation.name in names]
@@ -218,32 +218,32 @@ class Broker:
         for record in records:
             inputs = record.generation.plan(1).kernels.inputs
             for name, digest in record.digests.items():
-                # Before anything is known, that is known: tokens of those who knew more are waited for.
+                # A new view has reached no horizon, so subscribers with resume tokens wait until it catches up.
                 horizons = dict.fromkeys(self.log.streams, HORIZON_MIN)
                 views[name] = View(name, inputs[name], digest, self._log_horizons, horizons=horizons)
         return views
 
     def _refuse_truncated_log(self, compiled: CompiledProgram, views: Iterable[str]) -> None:
-        """Views are of whole histories: none can be begun where some of it is gone."""
+        """Refuses new views whose streams were truncated: a view is computed from all events."""
         for view in views:
             for stream in compiled.analysis.relations[view].seals:
                 tick = self.log.truncated_to(stream)
                 if tick is not None:
-                    message = f"{view} needs all of {stream}, and the log was cut at tick {tick}"
-                    hint = "Views can be added while the log has all events; the setting `keep` says how long that is."
+                    message = f"{view} needs all events of {stream}, but the log was truncated at tick {tick}"
+                    hint = "Views can be added only while the log has all events. The setting `keep` says how long."
                     raise error("E097", message, hint=hint)
 
     def _refuse_lost_log(self) -> None:
-        """What views were computed from is in the log, or its end was lost."""
+        """Refuses a log that ends before the horizons of a view: the log has lost its end."""
         log_horizons = self._log_horizons()
         for view in self.views.values():
             for stream, tick in view.horizons.items():
                 if tick > log_horizons.get(stream, HORIZON_MIN):
                     self._maintainer.stop()
                     message = (
-                        f"{view.name} knows {stream} up to tick {tick}, and the log ends at {log_horizons.get(stream)}"
+                        f"{view.name} has {stream} up to tick {tick}, but the log ends at {log_horizons.get(stream)}"
                     )
-                    hint = "The log's end was lost: put a copy in its place, or delete state/ to do without."
+                    hint = "The log has lost its end: restore a backup, or delete state/ to continue without it."
                     raise error("E089", message, hint=hint)
 
     def _write_metadata(self, metadata: BrokerMetadata) -> None:
@@ -251,10 +251,10 @@ class Broker:
         self._metadata = metadata
 
     def _log_horizons(self) -> Horizons:
-        """Of the log: nobody was told of more."""
+        """The horizons of the log. No subscriber has seen higher ones."""
         return self._publisher.horizons
 
-    # ── the keeper, and what it tells ───────────────────────────────────────────────────────────────────────────────
+    # ── the maintainer and its listener ─────────────────────────────────────────────────────────────────────────────
 
     def _create_maintainer(self) -> Maintainer:
         settings, log, generations = (
@@ -263,7 +263,7 @@ class Broker:
             [record.generation for record in self._metadata.generations],
         )
         if settings.engine == "local":
-            from smile.broker.local_maintainer import LocalMaintainer  # noqa: PLC0415  # the other one needs Spark
+            from smile.broker.local_maintainer import LocalMaintainer  # noqa: PLC0415  # only one of them is needed
 
             return LocalMaintainer(self._directory.state_path, log, generations, self)
         from smile.broker.spark_maintainer import SparkMaintainer  # noqa: PLC0415
@@ -272,13 +272,14 @@ class Broker:
         return SparkMaintainer(self._directory.state_path, log, generations, self, *spark_options, token=self.log_token)
 
     def _maintainer_log(self) -> DurableLog:
-        """As the keeper reads it. Spark's tasks on this machine read the file, those on others ask this broker."""
+        """The log for the maintainer. Spark's tasks on this machine read the file; tasks on other machines ask this
+        broker."""
         settings, definitions = self.settings, [schema.stream for schema in self.log.schemas.values()]
         if settings.engine == "local" or settings.master.startswith("local") or not settings.flight:
             return self.log
         host, port = parse_address(settings.flight)
         if not port:
-            raise error("E100", "on a cluster, flight needs a port that is known before: tasks read the log there")
+            raise error("E100", "on a cluster, flight needs a fixed port: tasks read the log there")
         name = next(iter(settings.hosts), socket.getfqdn() if host in ("0.0.0.0", "::") else host)
         location = f"{'grpc+tls' if settings.tls else 'grpc'}://{f'[{name}]' if ':' in name else name}:{port}"
         certificate = Path(settings.tls_cert).read_bytes() if settings.tls else None
@@ -297,15 +298,15 @@ class Broker:
             view.restore(snapshot)
 
     def warn(self, message: str) -> None:
-        _log.warning("trouble", extra={"what": message})
+        _log.warning("the broker recovers from an error", extra={"what": message})
         self.warnings = [*self.warnings[-9:], {"at": time.time(), "what": message}]
 
     def fail(self, problem: SmileError) -> None:
-        _log.error("failed", extra={"code": problem.diagnostics[0].code, "what": str(problem)})
+        _log.error("the views have failed", extra={"code": problem.diagnostics[0].code, "what": str(problem)})
         self.failure = problem
 
     def _run_pulse(self) -> None:
-        """After subscribers to whom nothing has happened, and after the log."""
+        """Wakes idle subscribers for progress messages, and truncates the log, at intervals."""
         truncated_at = time.monotonic()
         while not self._stopping.wait(PULSE_INTERVAL_S):
             for view in self.views.values():
@@ -315,7 +316,7 @@ class Broker:
                 self.truncate_log()
 
     def truncate_log(self) -> None:
-        """Cuts the log where no view needs it any more, and the setting lets it."""
+        """Removes events that no view needs and that are older than the setting `keep`."""
         retention_us = self.settings.retention_us
         if retention_us is None:
             return
@@ -324,9 +325,9 @@ class Broker:
             if needed_horizons is not None:
                 self.log.truncate(needed_horizons, before=self._clock() - retention_us)
         except SmileError as problem:
-            self.warn(f"the log was not cut: {problem}")
+            self.warn(f"the log was not truncated: {problem}")
 
-    # ── how it fares ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def health(self) -> str:
@@ -361,7 +362,7 @@ class Broker:
 
 
 def _select_program(directory: BrokerDirectory, source: Source | None) -> BrokerMetadata:
-    """The program that goes on: what was applied, unless another file is served now."""
+    """The program to run: the stored one, unless another file is served now."""
     metadata = directory.read_metadata()
     if source is None:
         if metadata is None:
@@ -376,7 +377,7 @@ def _select_program(directory: BrokerDirectory, source: Source | None) -> Broker
 
 
 def _open_log(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) -> DurableLog:
-    """The log with the streams of the program, and those it has of earlier ones."""
+    """Opens the log with the streams of the program and those that the log already has."""
     if not Path(path).exists():
         return DurableLog.open_or_create(path, streams, flush)
     logged = {s.name: s for s in DurableLog.read_definitions(path)}

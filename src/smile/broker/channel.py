@@ -1,4 +1,6 @@
-"""Channels: the changes of a view that meet one condition, in their order. All who subscribe to the same share one."""
+"""Channels: the changes of a view that match one condition, in order. Subscriptions with equal conditions share a
+channel.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,11 +18,12 @@ if TYPE_CHECKING:
 
 
 FrameRequest = tuple[int, int, int, bool]
-"""After which change, how many, up to which one rows that are gone are left out, and whether all is told anew."""
+"""The change to start after, the maximum number of rows, the change up to which hidden rows are left out, and whether
+the frame is a reset."""
 
 
 class Channel:
-    """Of a row that changed again, the earlier change is passed over, and forgotten now and then."""
+    """When a row changes again, its earlier entry is outdated: readers skip it, and compaction removes it."""
 
     __slots__ = ("_compact_at", "change_numbers", "last_frame", "slots", "subscriber_count", "waiting")
 
@@ -28,25 +31,25 @@ class Channel:
         self.change_numbers = GrowableArray("i8")
         self.slots = GrowableArray("i8")
         self.waiting: set[ViewSubscription] = set()
-        """Those who have been told everything, and are to be woken."""
+        """Subscriptions that are up to date; the next change wakes them."""
         self.subscriber_count = 0
         self.last_frame: tuple[FrameRequest, ViewFrame] | None = None
-        """What was told last, for others who are as far."""
+        """The last frame that ended with progress, for other subscriptions at the same position."""
         self._compact_at = 256
 
     def extend(self, numbers: Array, slots: Indices, store: ViewStore) -> None:
         self.change_numbers.extend(numbers)
         self.slots.extend(slots)
         if len(self.change_numbers) > self._compact_at:
-            self.keep(np.flatnonzero(store.change_numbers.values[self.slots.values] == self.change_numbers.values))
+            self.retain(np.flatnonzero(store.change_numbers.values[self.slots.values] == self.change_numbers.values))
             self._compact_at = 2 * len(self.change_numbers) + 256
 
-    def keep(self, indices: Indices) -> None:
-        self.change_numbers.keep(indices)
-        self.slots.keep(indices)
+    def retain(self, indices: Indices) -> None:
+        self.change_numbers.retain(indices)
+        self.slots.retain(indices)
 
     def changes_after(self, number: int, changes_max: int, store: ViewStore) -> tuple[Array, Indices, bool]:
-        """The numbers and places of the next changes, not more than that; and whether they are all there are."""
+        """The numbers and slots of the next changes, at most `changes_max`, and whether these are all."""
         begin = int(np.searchsorted(self.change_numbers.values, number, side="right"))
         live_numbers, live_slots, count = [], [], 0
         while begin < len(self.change_numbers) and count < changes_max:
@@ -66,8 +69,8 @@ class Channel:
 
 
 class ChannelIndex:
-    """By the values of some columns, a channel for each that somebody asks for. Of every row it knows the hash of these
-    columns, so that those with some values are found without looking at the others."""
+    """The channels for conditions on the same columns, by the values of these columns. It stores the hash of these
+    columns for every slot, so that it finds matching rows without reading the others."""
 
     def __init__(self, columns: Sequence[str], store: ViewStore) -> None:
         self.columns = tuple(columns)
@@ -76,18 +79,18 @@ class ChannelIndex:
         self._channels: dict[Key, Channel] = {}
         self._channels_by_hash: dict[int, list[tuple[Key, Channel]]] = {}
         self._hashes = np.zeros(0, np.uint64)
-        """By place."""
+        """By slot."""
         self._set_hashes(*store.column_hashes(self.columns))
 
-    def _set_hashes(self, slots: Indices, hashes_of_slots: Array) -> None:
+    def _set_hashes(self, slots: Indices, slot_hashes: Array) -> None:
         if len(self._store.change_numbers) > len(self._hashes):
             grown = np.zeros(2 * len(self._store.change_numbers), np.uint64)
             grown[: len(self._hashes)] = self._hashes
             self._hashes = grown
-        self._hashes[slots] = hashes_of_slots
+        self._hashes[slots] = slot_hashes
 
     def extend(self, delta: Delta, numbers: Array, slots: Indices) -> Sequence[Channel]:
-        """The channels that have something new."""
+        """Adds changes to the channels that they match. Returns these channels."""
         if not self.columns:
             channels = list(self._channels.values())
             for channel in channels:
@@ -111,7 +114,7 @@ class ChannelIndex:
         return extended
 
     def open(self, values: Key, key_hash: int) -> Channel:
-        """For one subscriber more; `mark` is the hash of the values."""
+        """Returns the channel for one more subscriber. `key_hash` is the hash of the values."""
         self.subscriber_count += 1
         channel = self._channels.get(values)
         if channel is None:
@@ -121,7 +124,7 @@ class ChannelIndex:
         return channel
 
     def build_channel(self, values: Key, key_hash: int) -> Channel:
-        """As it is now, for somebody who does not stay."""
+        """A channel with the current rows, which receives no later changes by itself."""
         store = self._store
         live = store.change_numbers.values >= 0
         if self.columns:
@@ -136,7 +139,7 @@ class ChannelIndex:
         return channel
 
     def close(self, values: Key, key_hash: int) -> None:
-        """For one subscriber less."""
+        """Releases the channel for one subscriber."""
         self.subscriber_count -= 1
         channel = self._channels[values]
         channel.subscriber_count -= 1

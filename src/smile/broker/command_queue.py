@@ -1,4 +1,4 @@
-"""Orders: what other threads ask of a keeper's own, which does it when it comes to it, one after the other."""
+"""Commands from other threads to a maintainer's thread, which runs them one after the other."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from smile.errors import SmileError
 T = TypeVar("T")
 
 _PERMANENT_CODES = {"E051", "E060", "E062", "E065", "E067", "E085", "E086", "E087", "E089", "E097"}
-"""What does not go away by itself: state or a log that is damaged, newer, of something else, or cut;
-no Java; events of which a view cannot be made."""
+"""Errors that do not go away by themselves: state or a log that is damaged, newer, truncated or of another program; no
+Java; events from which a view cannot be computed."""
 
 
 def is_permanent(problem: BaseException) -> TypeGuard[SmileError]:
@@ -24,7 +24,7 @@ def is_permanent(problem: BaseException) -> TypeGuard[SmileError]:
 
 @dataclass
 class CommandQueue:
-    """`wake` tells the keeper's thread that there is one. Once it is closed, no more are taken."""
+    """`wake` notifies the maintainer's thread of a command. A closed queue accepts no more commands."""
 
     wake: Callable[[], None]
     _pending: "deque[tuple[Callable[[], Any], Future[Any]]]" = field(default_factory=deque)
@@ -37,11 +37,11 @@ class CommandQueue:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is something to do."""
+        """Whether a command is pending, or the queue is closed."""
         return bool(self._pending) or self.is_closed
 
     def call(self, command: Callable[[], T]) -> T:
-        """Returns when it is done, with what came of it."""
+        """Waits until the maintainer's thread has run the command. Returns its result, or raises its error."""
         future: Future[T] = Future()
         with self._lock:
             if self._refusal is not None:
@@ -51,7 +51,7 @@ class CommandQueue:
         return future.result()
 
     def run_pending(self) -> None:
-        """In the keeper's thread. What goes wrong is for whoever gave the order."""
+        """Called in the maintainer's thread. An error goes to the caller of the command."""
         while self._pending:
             command, future = self._pending.popleft()
             try:
@@ -64,7 +64,7 @@ class CommandQueue:
             self._refusal = self._refusal or refusal
 
     def refuse_pending(self, problem: SmileError, waiting: "dict[str, Future[None]]") -> None:
-        """What was asked for before it was closed, and was not done; and those who wait for what was begun."""
+        """Fails the commands that were not run, and the futures in `waiting`, whose work was begun but not finished."""
         while self._pending:
             self._pending.popleft()[1].set_exception(self._refusal)
         for future in waiting.values():

@@ -1,5 +1,7 @@
-"""A group of publications on its way into the log as one commit: every event has its tick, each number of a producer
-stands for one event, and nothing of it is acknowledged before all of it is on the disk.
+"""A group of publications that is written to the log as one commit.
+
+Every event has its tick, each sequence number of a producer belongs to one event, and no publication is acknowledged
+before the whole group is on the disk.
 """
 
 from collections.abc import Sequence
@@ -21,17 +23,17 @@ from smile.log.stream_schema import StreamSchema
 
 @dataclass
 class _StreamEvents:
-    """Of one stream, in order of ticks: batches, and after them rows, one after the other."""
+    """New events of one stream in the order of ticks: batches, then the cells of single rows."""
 
     schema: StreamSchema
     batches: list[pa.RecordBatch] = field(default_factory=list)
     cells: list[Value] = field(default_factory=list)
 
-    def add(self, rows: EventRows, ticks: Sequence[int], timed: bool) -> None:
+    def add(self, rows: EventRows, ticks: Sequence[int], is_publisher_timed: bool) -> None:
         if isinstance(rows, pa.RecordBatch):
             self._flush_cells()
-            self.batches.append(rows if timed else with_ticks(self.schema, rows, ticks))
-        elif timed:
+            self.batches.append(rows if is_publisher_timed else with_ticks(self.schema, rows, ticks))
+        elif is_publisher_timed:
             for row in rows:
                 self.cells.extend(row)
         else:
@@ -56,13 +58,13 @@ class CommitGroup:
         self.answers: list[tuple[Future[PublishResult], PublishResult]] = []
         self.events = self.repeated = 0
         self.last_numbers: dict[str, int] = {}
-        """The last of each producer that has any in the group."""
+        """The last sequence number of each producer in the group."""
         self.horizons: dict[str, int] = {}
-        """Of each stream that the group tells of, the last tick."""
+        """The last tick of each stream in the group."""
         self._events_by_stream: dict[str, _StreamEvents] = {}
 
     def add(self, publication: Publication | SilencePublication, future: Future[PublishResult]) -> bool:
-        """False if it can be answered only after the group was committed: it may repeat what is in it."""
+        """Returns False if the publication may repeat events of this group: then commit the group first."""
         if isinstance(publication, SilencePublication):
             if publication.to > self._horizon(publication.stream):
                 self.horizons[publication.stream] = publication.to
@@ -83,8 +85,8 @@ class CommitGroup:
         return True
 
     def log_pieces(self, now: int, advance_all: bool) -> list[StreamPiece]:
-        """What the log is told. Broker-timed streams are known up to `now`: those that something happened on, or if
-        the streams are levelled, all of them."""
+        """The pieces that the commit writes. Broker-timed streams advance to `now`: those in the group, or all of them
+        if `advance_all`."""
         published, origin = self.published, self.published.ticks.origin
         horizons = dict(self.horizons)
         for stream in published.log.streams if advance_all else self.horizons:
@@ -101,7 +103,7 @@ class CommitGroup:
         return self.horizons.get(stream, self.published.horizon(stream))
 
     def _add_broker_timed(self, publication: Publication) -> PublishResult:
-        """The broker gives the ticks."""
+        """Adds events to which the broker assigns ticks."""
         published, rows = self.published, publication.rows
         repeated_ticks = () if publication.sequence is None else published.find_repeats(publication)
         if repeated_ticks:
@@ -117,7 +119,8 @@ class CommitGroup:
         return PublishResult([*repeated_ticks, *ticks], len(repeated_ticks)) if repeated_ticks else PublishResult(ticks)
 
     def _add_publisher_timed(self, publication: Publication) -> PublishResult | None:
-        """The publisher gives them. What lies at or below the horizon is known, or it is refused."""
+        """Adds events with ticks of their publisher. Events at or below the horizon must be repeats, or they are
+        refused. Returns None if the group must be committed first."""
         ticks = publisher_ticks(publication.rows)
         check_tick_order(publication.stream, ticks)
         repeated_count = len(self.published.find_repeats(publication))
@@ -136,7 +139,7 @@ class CommitGroup:
         return PublishResult(ticks, first_new)
 
     def _check_rows(self, stream: str, rows: EventRows, ticks: Sequence[int]) -> None:
-        """What could not be checked before the events had ticks."""
+        """Evaluates the CHECKs that need the events' ticks."""
         schema, checks = self.published.log.schemas[stream], self.published.checks[stream]
         tuples = zip(*(c.to_pylist() for c in rows.columns), strict=True) if isinstance(rows, pa.RecordBatch) else rows
         for number, (tick, row) in enumerate(zip(ticks, tuples, strict=True), 1):
@@ -144,7 +147,7 @@ class CommitGroup:
                 raise error("E080", f"event {number}: {schema.describe_violation((tick, *row))}")
 
     def _add_events(self, publication: Publication, rows: EventRows, ticks: Sequence[int], offset: int) -> None:
-        """New events, of which there were so many before in the publication."""
+        """Adds new events. `offset` is the number of earlier events in the publication."""
         stream = publication.stream
         stream_events = self._events_by_stream.get(stream)
         if stream_events is None:

@@ -1,7 +1,7 @@
-"""A broker's directory: one broker uses it at a time, and what it says of the program is whole at any moment.
+"""A broker's data directory. Only one broker uses it at a time, and its metadata is replaced atomically.
 
-It has the `log`, the views' `state`, and `broker.json`: the program that runs, what was served last, and which
-generations of views are kept.
+It contains the `log`, the views' `state`, and `broker.json`: the current program, the digest of the file that was
+served last, and the generations of views.
 """
 
 import fcntl
@@ -24,7 +24,8 @@ _METADATA_FILE: Final = "broker.json"
 
 @dataclass(frozen=True)
 class BrokerMetadata:
-    """`served` is the digest of the file that was served last. A program that was applied since goes before it."""
+    """`served` is the digest of the file that was served last. As long as this file is unchanged, a program that was
+    applied later takes precedence over it."""
 
     program: Source
     served: str
@@ -36,13 +37,13 @@ def source_digest(source: Source) -> str:
 
 
 def _checksum(fields: dict[str, Any]) -> int:
-    """A program that is damaged may still be one, and show what is not so."""
+    """Detects damage: a damaged program may still compile, and would then show wrong rows."""
     return zlib.crc32(json.dumps({name: fields[name] for name in sorted(fields) if name != "crc"}).encode())
 
 
 class BrokerDirectory:
     def __init__(self, path: Path) -> None:
-        """Makes it if there is none; nobody else may use it until it is closed."""
+        """Creates the directory if it is missing, and locks it until `close`."""
         self.path = path
         self._lock: IO[bytes] | None = None
         try:
@@ -75,14 +76,14 @@ class BrokerDirectory:
         return self.path / "spark.log"
 
     def read_metadata(self) -> BrokerMetadata | None:
-        """None if nothing was served from here yet."""
+        """Returns None if no program was served from this directory yet."""
         path = self.path / _METADATA_FILE
         try:
             fields: Any = json.loads(path.read_text())
             if fields["format"] > FORMAT:
                 raise error("E062", f"{path} was written by a newer SMILE (format {fields['format']}, not {FORMAT})")
             if fields["crc"] != _checksum(fields):
-                raise ValueError("it does not have the checksum it was written with")
+                raise ValueError("its checksum is wrong")
             generations = tuple(
                 GenerationRecord(Generation.from_json(record["generation"]), record["digests"])
                 for record in fields["kept"]
@@ -95,11 +96,11 @@ class BrokerDirectory:
         except (ValueError, KeyError, TypeError, AttributeError, SmileError) as problem:
             if isinstance(problem, SmileError) and problem.diagnostics[0].code == "E062":
                 raise
-            hint = "Delete it, and name the program again: its views are then begun anew from the log."
+            hint = "Delete it, and serve the program again: its views are then computed again from the log."
             raise error("E105", f"{path} is damaged: {problem}", hint=hint) from None
 
     def write_metadata(self, metadata: BrokerMetadata) -> None:
-        """On the disk, wholly or not at all."""
+        """Replaces the file atomically and flushes it to the disk."""
         fields = {
             "format": FORMAT,
             "name": metadata.program.name,

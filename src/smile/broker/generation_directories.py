@@ -1,5 +1,5 @@
-"""The folders of what is kept in this process, one for each generation. A folder's name follows from its generation,
-and its file `generation.json` says what that is.
+"""The state directories of a local maintainer, one for each generation. A directory is named by the digest of its
+generation, and its file `generation.json` describes the generation.
 """
 
 import hashlib
@@ -25,16 +25,16 @@ class GenerationDirectories:
         self._filesystem, _ = open_directory(str(self.root))
 
     def open_generation(self, generation: Generation, log: Log, on_warning: Callable[[str], None]) -> LocalGeneration:
-        """What was kept of a generation; of one that is wanted less now than when it was written, what is needed of it.
-        Else it begins."""
+        """Opens the state of a generation. If it has none, takes it from the state of a larger generation that contains
+        all its views; otherwise starts with empty state."""
         larger = None if self._directory(generation).exists() else self._find_larger(generation)
         local, problems = LocalGeneration.open(larger or generation, self._open_store(larger or generation), log)
         for problem in problems:
-            on_warning(f"{problem}; it is passed over")
+            on_warning(f"{problem}; this checkpoint is skipped")
         return local if larger is None else self.with_fewer_views(local, generation)
 
     def with_fewer_views(self, local: LocalGeneration, generation: Generation) -> LocalGeneration:
-        """The same with fewer views, on the disk too: only then may what it was made from be deleted."""
+        """Copies a generation with fewer views, and writes it to the disk. Only then may the original be deleted."""
         reduced = local.with_fewer_views(generation, self._open_store(generation))
         if reduced.version:
             reduced.save_checkpoint(0.0)
@@ -44,7 +44,7 @@ class GenerationDirectories:
         return reduced
 
     def begin_hard_checkpoint(self, local: LocalGeneration) -> VersionId:
-        """What is kept now stays, to be a hard checkpoint."""
+        """Pins the current version, so that it can become a hard checkpoint."""
         if local.has_unsaved_changes:
             local.save_checkpoint(0.0)
         assert local.engine.store is not None
@@ -52,8 +52,9 @@ class GenerationDirectories:
         return local.version_id
 
     def finish_hard_checkpoint(self, generation: Generation, version_id: VersionId) -> Horizons:
-        """Once this version is on the disk, the horizons of the hard checkpoint before it, which stays in case that
-        something becomes of this one; without it, of the oldest version. It may be done beside everything else."""
+        """Flushes this version to the disk. Returns the horizons of the previous hard checkpoint, which is retained in
+        case this one is damaged later; without one, those of the oldest version. May run concurrently with everything
+        else."""
         store = self._open_store(generation)
         stage = generation.plan(1).stages[0]
         schemas = {
@@ -73,10 +74,10 @@ class GenerationDirectories:
         shutil.rmtree(self._directory(generation), ignore_errors=True)
 
     def delete_others(self, generations: Sequence[Generation]) -> None:
-        """What is there of others."""
-        kept_paths = {self._directory(generation) for generation in generations}
+        """Deletes the state of all other generations."""
+        retained_paths = {self._directory(generation) for generation in generations}
         for path in self._list_directories():
-            if path not in kept_paths:
+            if path not in retained_paths:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _list_directories(self) -> list[Path]:
@@ -102,7 +103,7 @@ class GenerationDirectories:
             try:
                 candidate = Generation.from_json(json.loads((path / GENERATION_FILE).read_text()))
             except (OSError, ValueError, KeyError, TypeError, SmileError):
-                continue  # it is of no use
+                continue  # not a readable generation
             if candidate.find_reduced([generation]) is not None:
                 return candidate
         return None

@@ -1,5 +1,5 @@
-"""A generation of views that is kept in this process: its engine, how far it has read the log, and what its last batch
-changed. Between two checkpoints there is a bounded time, and a bounded number of events.
+"""A generation of views that is maintained in this process: its engine, its position in the log, and the deltas of its
+last batch. The time and the number of events between two checkpoints are bounded.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,14 @@ class LocalGeneration:
     position: Position
     deltas: Mapping[str, Delta] = field(default_factory=dict)
     _unsaved_events: int = 0
-    """Since the last checkpoint."""
+    """Events since the last checkpoint."""
     _saved_version: int = 0
     _saved_at: float | None = None
 
     @staticmethod
     def open(generation: Generation, store: StateStore, log: Log) -> tuple["LocalGeneration", list[str]]:
-        """From the newest checkpoint that is whole, and what is wrong with newer ones; or from nothing."""
+        """Resumes from the newest complete checkpoint, or starts empty. Also returns what is wrong with newer
+        checkpoints."""
         plan = generation.plan(1)
         engine = LocalEngine(plan.kernels, store, plan.stages[0])
         engine.state = replace(engine.state, horizons={})
@@ -45,18 +46,18 @@ class LocalGeneration:
         return local, problems
 
     def replace_log(self, log: Log) -> None:
-        """Goes on from this log, which may have more streams."""
+        """Continues with this log, which may have more streams."""
         horizons = {s: horizon for s, horizon in self.horizons.items() if s in self.position.horizons}
         self.position = log.resume_position(horizons) if self.version else log.start()
         self._add_missing_horizons(log)
 
     def _add_missing_horizons(self, log: Log) -> None:
-        """Horizons are of all streams, used or not: what was read of one that is not used is not read again."""
+        """Horizons include all streams of the log, also unused ones, so that these are not read again."""
         horizons = {**dict.fromkeys(log.streams, HORIZON_MIN), **self.horizons}
         self.engine.state = replace(self.engine.state, horizons=horizons)
 
     def with_fewer_views(self, generation: Generation, store: StateStore) -> "LocalGeneration":
-        """The same with fewer views, from where it is."""
+        """The same generation with fewer views, at the same position."""
         plan, state = generation.plan(1), self.engine.state
         stage = plan.stages[0]
         engine = LocalEngine(plan.kernels, store, stage)
@@ -81,11 +82,11 @@ class LocalGeneration:
 
     @cached_property
     def streams(self) -> tuple[str, ...]:
-        """Those whose events it needs."""
+        """The streams whose events it needs."""
         return self.stage.streams
 
     def advance(self, input_batch: InputBatch, position: Position) -> Horizons:
-        """Takes a frame in that ends at this position; gives the horizons before."""
+        """Processes a batch that ends at this position. Returns the previous horizons."""
         previous = self.horizons
         own_events = {stream: batch for stream, batch in input_batch.events.items() if stream in self.streams}
         batch = self.engine.advance(InputBatch(own_events, input_batch.horizons))
@@ -96,7 +97,7 @@ class LocalGeneration:
 
     @property
     def inputs(self) -> dict[str, InputRelation]:
-        """What its views look like."""
+        """The type and layout of each view."""
         return {view: self.plan.kernels.inputs[view] for view in self.generation.views}
 
     def rows(self, view: str) -> Delta:
@@ -110,7 +111,7 @@ class LocalGeneration:
 
     @property
     def has_unsaved_changes(self) -> bool:
-        """Whether there is anything that the last checkpoint has not."""
+        """Whether the state has changed since the last checkpoint."""
         return self.version != self._saved_version
 
     @property
@@ -124,7 +125,7 @@ class LocalGeneration:
         return self.has_unsaved_changes and (is_late or self._unsaved_events >= limits.checkpoint_events_max)
 
     def save_checkpoint(self, now: float) -> int:
-        """A soft checkpoint; gives the bytes it took. Should it fail, it is not tried again at once."""
+        """Writes a soft checkpoint and returns its size in bytes. If it fails, it is not retried at once."""
         self._saved_at, self._unsaved_events = now, 0
         written = self.engine.checkpoint()
         self._saved_version = self.version

@@ -1,7 +1,7 @@
-"""The keeper that needs no Spark: all views in this process, one engine for each generation, advanced by one thread.
+"""The maintainer that needs no Spark: all views in this process, one engine for each generation, one thread for all.
 
-The directory has a folder for each generation, named by what it is, with its text and the soft checkpoints of its
-state. Whatever else is there is left of something that was given up, and is deleted.
+The directory has a folder for each generation, with its definition and the soft checkpoints of its state. Other folders
+are left over from abandoned changes, and are deleted.
 """
 
 import time
@@ -28,7 +28,8 @@ from smile.state.store import VersionId
 
 
 class LocalMaintainer:
-    """A `Keeper`. What is asked of it from other threads is done by its own."""
+    """Implements `Maintainer`. Commands of other threads run in its own thread; only `checkpoint` flushes state in the
+    caller's thread."""
 
     def __init__(
         self, directory: Path, log: Log, generations: Sequence[Generation], listener: MaintainerListener
@@ -44,15 +45,15 @@ class LocalMaintainer:
         self._wakeup = Condition()
         self._wake_requested = False
         self._commands = CommandQueue(self.wake)
-        self._thread = Thread(target=self._run, name="keeper", daemon=True)
+        self._thread = Thread(target=self._run, name="maintainer", daemon=True)
         self.state = "starting"
         self._written_bytes = 0
 
-    # ── a keeper ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the Maintainer protocol ─────────────────────────────────────────────────────────────────────────────────────
 
     def view_input(self, view: str) -> InputRelation:
         if view not in self._inputs:
-            raise error("E021", f"no view {view} is kept")
+            raise error("E021", f"there is no view {view}")
         return self._inputs[view]
 
     def start(self) -> None:
@@ -106,7 +107,7 @@ class LocalMaintainer:
         }
 
     def stop(self) -> None:
-        self._commands.close(error("E098", "the keeper is stopping"))
+        self._commands.close(error("E098", "the maintainer is stopping"))
         self.wake()
         if self._thread.is_alive():
             self._thread.join()
@@ -114,7 +115,7 @@ class LocalMaintainer:
         if self.state != "failed":
             self.state = "stopped"
 
-    # ── its thread ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the maintainer's thread ─────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
         pause_s = 0.0
@@ -126,7 +127,7 @@ class LocalMaintainer:
                 advanced = self._advance_all()
                 self._save_checkpoints(save_all=False)
                 pause_s, self.state = 0.0, "running"
-            except Exception as problem:  # noqa: BLE001  # whatever it is, the next try may do better
+            except Exception as problem:  # noqa: BLE001  # any error: the next attempt may succeed
                 if is_permanent(problem):
                     self._fail(problem)
                     return
@@ -135,18 +136,18 @@ class LocalMaintainer:
                 advanced, self.state = False, "recovering"
             if not advanced:
                 self._wait(pause_s)
-        self._commands.refuse_pending(error("E098", "the keeper is stopping"), self._backfills)
+        self._commands.refuse_pending(error("E098", "the maintainer is stopping"), self._backfills)
         self._save_checkpoints(save_all=True)
 
     def _restore_views(self) -> None:
-        """What is known and has not been told, as at first, or when something went wrong."""
+        """Delivers the current rows of all views that were not delivered yet: at the start, and after an error."""
         for local in self._active:
             if local.version:
                 self._delivery.restore(local.generation.views, local.horizons, local.rows)
 
-    def _wait(self, pause: float) -> None:
-        """Until there may be news; after something went wrong, at least for the pause."""
-        until = time.monotonic() + pause
+    def _wait(self, pause_s: float) -> None:
+        """Waits for news in the log; after an error, at least for the pause."""
+        until = time.monotonic() + pause_s
         with self._wakeup:
             while not self._commands.is_closed and (remaining_s := until - time.monotonic()) > 0:
                 self._wakeup.wait(remaining_s)
@@ -161,7 +162,8 @@ class LocalMaintainer:
         self._delivery.fail(problem)
 
     def _advance_all(self) -> bool:
-        """A batch of every generation that has news; whether any had. Those that are filled take turns with it."""
+        """Advances each generation by at most one batch, and returns whether any advanced. Backfills take turns with
+        the others."""
         advanced = False
         caught_up = [local for local in self._active if local.generation.name not in self._backfills]
         for position in _distinct_positions([local.position for local in caught_up]):
@@ -173,11 +175,11 @@ class LocalMaintainer:
         return advanced
 
     def _advance_generations(self, generations: Sequence[LocalGeneration], position: Position) -> bool:
-        """Generations that are equally far."""
+        """Advances generations at the same position by one batch."""
         start_s = time.perf_counter()
         new = [local for local in generations if not local.version]
         for local in new:
-            # What is shown before anything has happened comes first.
+            # The first delivery has the rows that exist before any event.
             self._deliver(local, local.advance(InputBatch({}, {}), position))
         end = self._log.after(position, BatchLimit(limits.batch_rows_max, limits.batch_bytes_max))
         if end == position:
@@ -195,9 +197,9 @@ class LocalMaintainer:
         self._record_metrics(sum(batch.num_rows for batch in events.values()), changed_rows, start_s, read_s)
         return True
 
-    def _deliver(self, local: LocalGeneration, before: Horizons) -> int:
+    def _deliver(self, local: LocalGeneration, start: Horizons) -> int:
         views = local.generation.views
-        self._delivery.deliver(views, before, local.horizons, local.deltas, local.rows)
+        self._delivery.deliver(views, start, local.horizons, local.deltas, local.rows)
         return sum(map(len, local.deltas.values()))
 
     def _record_metrics(self, events: int, changed_rows: int, start_s: float, read_s: float) -> None:
@@ -208,7 +210,7 @@ class LocalMaintainer:
         self._written_bytes = 0
 
     def _save_checkpoints(self, save_all: bool) -> None:
-        """Soft checkpoints that are due, or all."""
+        """Writes the soft checkpoints that are due, or all."""
         now = time.monotonic()
         for local in self._active:
             if local.is_checkpoint_due(now) or (save_all and local.has_unsaved_changes):
@@ -217,13 +219,13 @@ class LocalMaintainer:
                 except SmileError as problem:
                     self._delivery.warn(str(problem))
 
-    # ── views come and go ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── adding and dropping views ───────────────────────────────────────────────────────────────────────────────────
 
     def _add_generation(self, generation: Generation, log: Log) -> "Future[None]":
         maintained = {view for local in self._active for view in local.generation.views}
         duplicates = sorted(maintained & set(generation.views))
         if duplicates or any(local.generation.name == generation.name for local in self._active):
-            raise error("E020", f"{', '.join(duplicates) or generation.name} is kept already")
+            raise error("E020", f"{', '.join(duplicates) or generation.name} exists already")
         new = self._directories.open_generation(generation, log, self._delivery.warn)
         self._log = log
         for local in self._active:
@@ -237,7 +239,8 @@ class LocalMaintainer:
         return future
 
     def _advance_backfill(self, local: LocalGeneration, target_commit: int) -> bool:
-        """One batch of what is filled. It has caught up once it is where the others were, or where the log ends."""
+        """Advances a backfill by one batch. It is finished when it reaches the position of the others, or the log's
+        end."""
         name = local.generation.name
         try:
             advanced = self._advance_generations([local], local.position)
@@ -255,7 +258,7 @@ class LocalMaintainer:
     def _drop_views(self, views: Sequence[str]) -> None:
         for view in views:
             self.view_input(view)
-        # Nothing is let go before all that stays is on the disk.
+        # Delete nothing before everything that remains is on the disk.
         replacements = [
             (local, self._with_fewer_views(local, views))
             for local in self._active
@@ -274,7 +277,7 @@ class LocalMaintainer:
         self._inputs = {view: source for view, source in self._inputs.items() if view not in views}
 
     def _with_fewer_views(self, local: LocalGeneration, views: Sequence[str]) -> LocalGeneration | None:
-        """The same without these views; None if nothing is left."""
+        """The generation without these views; None if no view remains."""
         generation = local.generation
         wanted, stored = (
             tuple(v for v in names if v not in views) for names in (generation.views, generation.stored_views)
@@ -289,12 +292,12 @@ class LocalMaintainer:
         self._delivery.remove_views(generation.views)
         self._inputs = {view: source for view, source in self._inputs.items() if view not in generation.views}
         self._directories.delete(generation)
-        waiting = self._backfills.pop(generation.name, None)
-        if waiting is not None:
-            waiting.set_exception(reason)
+        future = self._backfills.pop(generation.name, None)
+        if future is not None:
+            future.set_exception(reason)
 
     def _begin_hard_checkpoints(self) -> list[tuple[Generation, VersionId]] | None:
-        """Of every generation a version that stays. None if one has not begun."""
+        """Pins a version of every generation. Returns None if one has no state yet."""
         if not all(local.version for local in self._active):
             return None
         return [(local.generation, self._directories.begin_hard_checkpoint(local)) for local in self._active]

@@ -1,7 +1,7 @@
-"""Keepers: what keeps views up to date from the log, in this process or on Spark.
+"""Maintainers keep views up to date from the log, in this process or on Spark.
 
-A keeper delivers batches in order, each view's horizons never falling. A batch may come again after a failure, and then
-tells the same. Where it had to go back, it says what a view shows as a whole instead.
+A maintainer delivers batches in order, and the horizons of a view never decrease. After a failure it may deliver a
+batch again, with the same content. If it had to go back to earlier state, it delivers the whole view instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,7 @@ Horizons = Mapping[str, int]
 
 @dataclass(frozen=True)
 class BatchDelivery:
-    """What a batch tells of `views`: how far everything is known that they are made from, and the rows of those that
-    changed."""
+    """The result of a batch for `views`: the horizons that they have reached, and the deltas of those that changed."""
 
     views: Sequence[str]
     deltas: Mapping[str, Delta]
@@ -29,7 +28,7 @@ class BatchDelivery:
 
 @dataclass(frozen=True)
 class ViewSnapshot:
-    """All rows that a view shows at these horizons, as if all of them were new."""
+    """All rows that a view shows at these horizons, as a delta in which every row is new."""
 
     view: str
     rows: Delta
@@ -37,54 +36,54 @@ class ViewSnapshot:
 
 
 class MaintainerListener(Protocol):
-    """Whom a keeper tells. It is called in the keeper's own threads, never in two at once; the keeper waits for it."""
+    """Receives the results of a maintainer. It is called in the maintainer's threads, during `start` also in the
+    caller's thread, but never in two threads at once. The maintainer waits for it."""
 
     def deliver(self, delivery: BatchDelivery) -> None: ...
 
     def restore(self, snapshot: ViewSnapshot) -> None:
-        """The view is this now: what was told of it before goes on from here, or is told anew."""
+        """Replaces the rows of the view. Subscribers receive the difference, or a reset."""
 
     def warn(self, message: str) -> None:
-        """Something went wrong that the keeper gets over by itself."""
+        """An error has occurred from which the maintainer recovers by itself."""
 
     def fail(self, problem: SmileError) -> None:
-        """The keeper has given up."""
+        """The maintainer has stopped because of a permanent error."""
 
 
 class Maintainer(Protocol):
-    """Made for a directory, a log, generations of views and a listener. All of their views are kept (their rows are
-    remembered), so that it can tell at once what they showed when it was last stopped. Of generations, or of views of
-    them, that its directory has besides, it lets go; those that it lacks, after a change that was cut short, it fills
-    as `add` does."""
+    """Created for a directory, a log, generations of views and a listener. It stores the rows of all views, so that a
+    restart shows them at once. It deletes generations and views in its directory that are no longer wanted. Generations
+    that are missing, because a program change was interrupted, are added as `add` does."""
 
     def view_input(self, view: str) -> InputRelation:
-        """What a view looks like: its type and its layout."""
+        """The type and layout of a view."""
 
     def start(self) -> None:
-        """First tells of each view what it showed last (`restore`), then goes on from there. Returns once all is
-        restored; what takes longer, such as Spark, starts in a thread of its own."""
+        """Restores each view from its last state (`restore`), then continues from there. Returns when all views are
+        restored; slow work, such as starting Spark, continues in another thread."""
 
     def add(self, generation: Generation, log: Log) -> None:
-        """Goes on with these views too, from a log that may have more streams now. Returns once they have caught up.
-        What they come to is delivered meanwhile."""
+        """Adds these views, and reads from this log, which may have more streams. Returns when the views have caught
+        up; their batches are delivered meanwhile."""
 
     def drop(self, views: Sequence[str]) -> None:
-        """Goes on without these views."""
+        """Removes these views."""
 
     def checkpoint(self) -> Horizons | None:
-        """A hard checkpoint: of all views the state at these horizons is flushed to the disk and was read back. The
-        log may be cut up to there. None if there is no such state yet."""
+        """Takes a hard checkpoint: the state of all views at the returned horizons is flushed to the disk and was read
+        back. The log may be truncated up to there. Returns None if there is no such state yet."""
 
     def wake(self) -> None:
-        """There may be news in the log."""
+        """Called when there may be news in the log."""
 
     @property
     def state(self) -> str:
         """starting, running, recovering, failed or stopped"""
 
     def status(self) -> Mapping[str, Any]:
-        """How it fares, for `/status` and `/metrics`: what `engine.spark.pipeline.Pipeline.status` has, as far as it
-        applies, and its state."""
+        """Values for `/status` and `/metrics`: its state, and those of `engine.spark.pipeline.pipeline_status` that
+        apply."""
 
     def stop(self) -> None:
-        """After the batch under way. Nothing is told of afterwards."""
+        """Stops after the current batch. The listener is not called afterwards."""

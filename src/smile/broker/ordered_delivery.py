@@ -1,8 +1,8 @@
-"""What a keeper tells, in order: of each view the horizons never fall, and nothing is left out.
+"""Delivers a maintainer's batches in order: the horizons of a view never decrease, and no change is left out.
 
-A batch that goes on from what was told last is told as changes. One that does not, since the keeper went back or could
-not tell the one before, is passed over until it has come as far as what was told; then the view is told as a whole,
-because a row that came and went in between is in no change.
+A batch that starts at the delivered horizons is delivered as deltas. Any other batch, after the maintainer went back or
+could not deliver the one before, is skipped until it reaches the delivered horizons. Then the whole view is delivered,
+because a row that came and went in between is in no delta.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +14,11 @@ from smile.kernels.delta import Delta
 from smile.log.input_batch import HORIZON_MIN
 
 ViewRowsReader = Callable[[str], Delta]
-"""All rows of a view, as they are at the end of the batch that is told."""
+"""Reads all rows of a view: at the end of the batch that is delivered, or at the horizons that are restored."""
 
 
 class OrderedDelivery:
-    """May be used from any thread; the listener is called in one at a time, and not at all once this is closed."""
+    """Thread-safe. The listener is called by one thread at a time, and not at all after `close`."""
 
     def __init__(self, listener: MaintainerListener) -> None:
         self._listener = listener
@@ -34,7 +34,7 @@ class OrderedDelivery:
         deltas: Mapping[str, Delta],
         read_rows: ViewRowsReader,
     ) -> None:
-        """What a batch between these horizons changed."""
+        """Delivers what a batch between these horizons changed."""
         with self._lock:
             if self._closed:
                 return
@@ -50,7 +50,7 @@ class OrderedDelivery:
                     self._restore(view, end, read_rows)
 
     def restore(self, views: Sequence[str], horizons: Horizons, read_rows: ViewRowsReader) -> None:
-        """What views show where a keeper goes on, unless more was told of them before."""
+        """Delivers the rows of views where a maintainer resumes, unless these or newer ones were delivered before."""
         with self._lock:
             for view in views if not self._closed else ():
                 if view not in self._delivered or _is_beyond(horizons, self._delivered[view]):
@@ -61,7 +61,7 @@ class OrderedDelivery:
         self._delivered[view] = horizons
 
     def remove_views(self, views: Sequence[str]) -> None:
-        """A view of the same name is another one."""
+        """Forgets these views: a later view of the same name is another one."""
         with self._lock:
             for view in views:
                 self._delivered.pop(view, None)
@@ -77,13 +77,13 @@ class OrderedDelivery:
                 self._listener.fail(problem)
 
     def close(self) -> None:
-        """When this returns, the last thing was told."""
+        """After this returns, the listener is not called any more."""
         with self._lock:
             self._closed = True
 
 
 def _known_horizons(horizons: Horizons) -> Horizons:
-    """A stream of which nothing is known is as one that is not there."""
+    """Leaves out streams without any progress: they are equivalent to missing ones."""
     return {stream: tick for stream, tick in horizons.items() if tick > HORIZON_MIN}
 
 

@@ -1,6 +1,7 @@
-"""From one program to the next: what of it goes on untouched, and what does not.
+"""The difference between two programs, and the generations of views that remain or must be computed.
 
-A view is unchanged if it and everything it is made from are written as before; how it runs is no matter.
+A view is unchanged if its definition and the definitions of everything it reads are unchanged. How it is executed does
+not matter.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from smile.program import CompiledProgram
 
 @dataclass(frozen=True)
 class ProgramDifference:
-    """Of views that subscribers are told of, and of streams."""
+    """Names of subscribed views, and of streams."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -33,12 +34,12 @@ class ProgramDifference:
 
 
 def subscribed_views(program: mmpl.Program) -> tuple[str, ...]:
-    """The views that subscribers are told of: those that the program subscribes to, or all if it names none."""
+    """The views that subscribers can receive: those in SUBSCRIBE statements, or all if there are none."""
     return tuple(dict.fromkeys(program.subscriptions)) or tuple(view.name for view in program.views)
 
 
 def view_digests(program: mmpl.Program) -> dict[str, str]:
-    """Of each view that is subscribed to: what it is, and all it is made from."""
+    """A digest of each subscribed view: of its definition and all definitions that it depends on."""
     return {view: _view_digest(program, view) for view in subscribed_views(program)}
 
 
@@ -57,11 +58,11 @@ def _view_digest(program: mmpl.Program, view: str) -> str:
 
 
 def refuse_changed_streams(logged: Mapping[str, mmpl.StreamDef], streams: Sequence[mmpl.StreamDef]) -> None:
-    """A stream that has events cannot become another."""
+    """Refuses a changed definition of a stream that is in the log."""
     for stream in streams:
         if stream.name in logged and logged[stream.name] != stream:
-            hint = "Give the stream another name, and publish to that; views may read both with UNION ALL."
-            raise error("E102", f"the stream {stream.name} is in the log, and cannot become another", hint=hint)
+            hint = "Define a stream with another name, and publish to it; views can read both with UNION ALL."
+            raise error("E102", f"the stream {stream.name} is in the log, and its definition cannot change", hint=hint)
 
 
 def compare_programs(old: CompiledProgram, new: CompiledProgram) -> ProgramDifference:
@@ -79,7 +80,7 @@ def compare_programs(old: CompiledProgram, new: CompiledProgram) -> ProgramDiffe
 
 @dataclass(frozen=True)
 class GenerationRecord:
-    """Views that are kept together, and their digests."""
+    """Views that are maintained together, and their digests."""
 
     generation: Generation
     digests: Mapping[str, str]
@@ -88,7 +89,8 @@ class GenerationRecord:
 def plan_generations(
     program: CompiledProgram, records: Sequence[GenerationRecord]
 ) -> tuple[tuple[GenerationRecord, ...], GenerationRecord | None]:
-    """What of this is kept for a program, and what has to be begun. A view that is unchanged stays where it is."""
+    """Returns the generations that remain for a program, and one with the views that must be computed from the log. An
+    unchanged view stays in its generation."""
     digests_wanted = view_digests(program.original)
     unchanged = []
     for record in records:
@@ -100,7 +102,7 @@ def plan_generations(
     missing = {view: digest for view, digest in digests_wanted.items() if view not in known_views}
     if not missing:
         return tuple(unchanged), None
-    # A change that was cut short goes on under the same name.
+    # The name depends on the views only, so that an interrupted change continues under the same name.
     name = hashlib.sha256(repr(sorted(missing.items())).encode()).hexdigest()[:12]
     names = tuple(missing)
     return tuple(unchanged), GenerationRecord(Generation(name, program.rewritten, names, names, names), missing)

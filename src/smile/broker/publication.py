@@ -1,4 +1,4 @@
-"""Publications: what a publisher hands in, and what becomes of it."""
+"""Publications: what a publisher submits, and its result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,13 @@ import pyarrow as pa
 from smile.log.checks import EventRow
 
 EventRows: TypeAlias = Sequence[EventRow] | pa.RecordBatch
-"""Events of one stream, as its columns stand, without the tick; of a publisher-timed stream with the tick in front."""
+"""Events of one stream, in the order of its columns, without the tick; in a publisher-timed stream, the tick comes
+first."""
 
 
 @dataclass(frozen=True)
 class ProducerSequence:
-    """Who publishes, and the sequence number of the first event; the others follow it without a gap."""
+    """The producer's name and the sequence number of the first event; the other events have consecutive numbers."""
 
     producer: str
     seq: int
@@ -22,7 +23,8 @@ class ProducerSequence:
 
 @dataclass(frozen=True)
 class Publication:
-    """Checked already: its values are of the columns' types, and no CHECK is broken."""
+    """Validated events: the values have the columns' types, and no CHECK fails, except that CHECKs on a tick of the
+    broker are evaluated later."""
 
     stream: str
     rows: EventRows
@@ -31,7 +33,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class SilencePublication:
-    """Of a publisher-timed stream: nothing happens up to this tick but what was published."""
+    """Declares that a publisher-timed stream has no more events up to this tick."""
 
     stream: str
     to: int
@@ -39,8 +41,8 @@ class SilencePublication:
 
 @dataclass(frozen=True)
 class PublishResult:
-    """The ticks of the events, in their order; they are on the disk. `repeated` of them, the first ones, were there
-    before."""
+    """The ticks of the events, in their order. The events are on the disk; the first `repeated` of them were
+    already."""
 
     ticks: Sequence[int]
     repeated: int = 0

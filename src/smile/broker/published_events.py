@@ -1,7 +1,7 @@
-"""What is in the log already: how far each stream is known, and which events are there when they are published again.
+"""What is already in the log: the horizon of each stream, and events that are published again.
 
-A repeat is compared with what the log has, as long as it has it. So a producer's number, or a tick that its publisher
-gave, never stands for two different events.
+A repeated event is compared with the log, as long as it is still there. So a producer's sequence number, or a
+publisher's tick, never stands for two different events.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from smile.log.stream_schema import StreamSchema
 
 
 def publisher_ticks(rows: EventRows) -> list[int]:
-    """Of events that have their ticks in front."""
+    """The ticks of events that have them in front."""
     if isinstance(rows, pa.RecordBatch):
         return list(rows.column(0).to_pylist())
     return [row[0] for row in rows]  # type: ignore[misc]  # a tick is an int
@@ -35,33 +35,33 @@ def publisher_ticks(rows: EventRows) -> list[int]:
 def check_tick_order(stream: str, ticks: Sequence[int]) -> None:
     for number, (tick, next_tick) in enumerate(pairwise(ticks), 2):
         if next_tick <= tick:
-            hint = "Publish events in order of ticks, no two at the same."
+            hint = "Publish events in the order of their ticks, each with a tick of its own."
             raise error("E079", f"event {number}: {stream} has tick {next_tick} after tick {tick}", hint=hint)
 
 
 def finished_error(stream: str) -> SmileError:
-    return error("E081", f"{stream} is finished: nothing happens on it any more")
+    return error("E081", f"{stream} is finished: it takes no more events")
 
 
 class PublishedEvents:
-    """What the log has, as far as one origin's publishing goes. For one thread; no other writes to the log as this
+    """What the log contains, for the publisher of one origin. Not thread-safe. Nobody else writes to the log as this
     origin."""
 
     def __init__(self, log: DurableLog, ticks: TickGenerator) -> None:
         self.log = log
         self.ticks = ticks
         self.horizons: dict[str, int] = {}
-        """Their horizons: what all origins know."""
+        """The horizon of each stream: the lowest of all origins."""
         self._own_horizons: dict[str, int] = {}
         self._other_horizons: dict[str, int] = {}
         self._last_numbers: dict[str, int] = {}
         self.publisher_timed: frozenset[str] = frozenset()
         """Streams whose ticks come from their publishers."""
         self.checks: dict[str, list[Evaluator]] = {}
-        """Of the others, those that need the tick."""
+        """The CHECKs of each broker-timed stream that need the tick."""
 
     def load(self) -> None:
-        """From the log, as it is now."""
+        """Reads the present horizons and definitions from the log."""
         newest, origin = self.log.newest(), self.ticks.origin
         schemas = self.log.schemas
         self.publisher_timed = frozenset(name for name, schema in schemas.items() if schema.stream.publisher_timed)
@@ -70,7 +70,7 @@ class PublishedEvents:
         }
         self.horizons = newest.stream_horizons()
         for stream, horizons in newest.horizons.items():
-            # An origin that joins a stream begins where the stream is.
+            # An origin that is new to a stream starts at the stream's horizon.
             self._own_horizons[stream] = horizons.get(origin, self.horizons[stream])
             self._other_horizons[stream] = min((tick for o, tick in horizons.items() if o != origin), default=END)
         self._last_numbers.clear()
@@ -80,7 +80,7 @@ class PublishedEvents:
         self.ticks.advance_past(max(own_ticks, default=HORIZON_MIN))
 
     def horizon(self, stream: str) -> int:
-        """What this origin has told of it."""
+        """The horizon that this origin has given to the stream."""
         return self._own_horizons[stream]
 
     def record_commit(self, horizons: dict[str, int], numbers: dict[str, int]) -> None:
@@ -92,7 +92,7 @@ class PublishedEvents:
     # ── repeats ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def find_repeats(self, publication: Publication) -> list[int]:
-        """The ticks of the events that were published before, which are the first ones."""
+        """The ticks of those events that were published before; these are the first ones."""
         if publication.sequence is None:
             return []
         producer, first = publication.sequence.producer, publication.sequence.seq
@@ -107,15 +107,14 @@ class PublishedEvents:
             ticks += self._matching_ticks(publication, records, len(ticks), min(end, records[-1].last) - first + 1)
         if len(ticks) < end - first + 1:
             unknown_number = first + len(ticks)
-            hint = "Numbers go up. One that was left out cannot be used later, and one of long ago is forgotten."
-            raise error(
-                "E096", f"{producer} has used number {last}, and nothing is known of {unknown_number}", hint=hint
-            )
+            hint = "Numbers must increase. A skipped number cannot be used later, and old numbers are forgotten."
+            message = f"{producer} has used number {last}, and the log has no number {unknown_number}"
+            raise error("E096", message, hint=hint)
         return ticks
 
     def check_repeats(self, stream: str, rows: EventRows) -> list[int]:
-        """Events at or below the horizon of a stream whose publishers give the ticks: they are there, or refused. Gives
-        the places at which a run of them begins: between events of a run nothing happened."""
+        """Checks that events at or below the horizon of a publisher-timed stream equal those in the log. Returns the
+        indices at which runs begin: the log has no other events between those of a run."""
         ticks = publisher_ticks(rows)
         tick_array = np.array(ticks, np.int64)
         logged, run_starts = self.log.read_ranges(stream, self.ticks.origin, tick_array - 1, tick_array)
@@ -123,8 +122,8 @@ class PublishedEvents:
             tick, horizon = np.setdiff1d(tick_array, ticks_of(logged))[0], self.horizon(stream)
             if horizon == END:
                 raise finished_error(stream)
-            message = f"nothing happened on {stream} at tick {tick}: all is known up to {horizon}"
-            raise error("E081", message, hint="Events are published in order of ticks.")
+            message = f"{stream} has no event at tick {tick}, and is complete up to tick {horizon}"
+            raise error("E081", message, hint="Publish events in the order of their ticks.")
         difference = _first_difference(logged, self._to_batch(stream, rows, ticks))
         if difference is not None:
             raise error("E082", f"{stream} has another event at tick {ticks[difference]}")
@@ -133,7 +132,7 @@ class PublishedEvents:
     def _matching_ticks(
         self, publication: Publication, records: Sequence[ProducerRecord], begin: int, end: int
     ) -> list[int]:
-        """The ticks of those events of a publication that records have, if they are the same."""
+        """The ticks of the events from `begin` to `end`, if they equal the events of these records."""
         assert publication.sequence is not None
         rows, offset = publication.rows[begin:end], publication.sequence.seq + begin - records[0].first
         if records[0].stream != publication.stream:
@@ -163,7 +162,7 @@ class PublishedEvents:
     def _ticks_of_truncated(
         self, publication: Publication, record: ProducerRecord, begin: int, rows: EventRows
     ) -> list[int]:
-        """Of events that are gone from the log."""
+        """The ticks of events that were truncated from the log."""
         assert publication.sequence is not None
         if publication.stream not in self.publisher_timed:
             first = record.lo + (publication.sequence.seq + begin - record.first) * TICKS_PER_MICROSECOND
@@ -175,10 +174,9 @@ class PublishedEvents:
 
     def _conflict_error(self, publication: Publication, index: int) -> SmileError:
         assert publication.sequence is not None
-        message = (
-            f"{publication.sequence.producer} has published something else as number {publication.sequence.seq + index}"
-        )
-        return error("E096", message, hint="Every event has a number of its own, and another producer another name.")
+        producer, number = publication.sequence.producer, publication.sequence.seq + index
+        hint = "Give each event its own number, and each producer its own name."
+        return error("E096", f"{producer} has published something else as number {number}", hint=hint)
 
     def _to_batch(self, stream: str, rows: EventRows, ticks: Sequence[int]) -> pa.RecordBatch:
         schema, is_publisher_timed = self.log.schemas[stream], stream in self.publisher_timed
@@ -205,7 +203,7 @@ class PublishedEvents:
 
 
 def _adjacent_records(records: Sequence[ProducerRecord]) -> list[list[ProducerRecord]]:
-    """Those that can be read together: of one origin of a stream, no numbers left out, and no ticks that go back."""
+    """Groups records that can be read together: of one stream and origin, with consecutive numbers and rising ticks."""
     groups = list[list[ProducerRecord]]()
     for record in records:
         previous = groups[-1][-1] if groups else None
@@ -221,7 +219,7 @@ def _adjacent_records(records: Sequence[ProducerRecord]) -> list[list[ProducerRe
 
 
 def _first_difference(a: pa.RecordBatch, b: pa.RecordBatch) -> int | None:
-    """The first place at which two batches of one length differ."""
+    """The first index at which two batches of the same length differ."""
     if a.equals(b):
         return None
     begin, end = 0, int(a.num_rows)

@@ -1,8 +1,9 @@
-"""The publisher: whatever it has answered is on the disk, once, with the ticks that it was answered with.
+"""The publisher: writes publications to the log. What it has answered is on the disk, once, with the ticks of the
+answer.
 
-It has a thread of its own. What has come while the last commit was flushed makes the next one, so that many
-publications share one flush. Streams that nothing happens on advance with the clock: their silence is logged like
-events are, before anybody is told of it. A stream whose publishers give the ticks advances only by what they say.
+It has its own thread. Publications that arrive during a commit make up the next one, so that many publications share
+one flush. Broker-timed streams without events advance with the clock: their silence is logged like events, before any
+subscriber sees it. Publisher-timed streams advance only with what their publishers send.
 """
 
 import logging
@@ -30,15 +31,15 @@ from smile.log.stream_schema import StreamSchema
 _log = logging.getLogger("smile.broker.publisher")
 
 _VALUE_BYTES = 64
-"""What a value takes as an object of Python's, about, and in the log."""
+"""The approximate size of a value as a Python object and in the log."""
 
 PendingPublication = tuple[Publication | SilencePublication, "Future[PublishResult]", int, int]
-"""With its number of events, and of bytes as far as that can be told quickly."""
+"""A publication, its future, its number of events, and its approximate size in bytes."""
 
 
 class Publisher:
-    """`streams` are those that may be published to. `committed` is called after every commit, in the publisher's
-    thread."""
+    """`streams` are those that can be published to. `on_commit` is called in the publisher's thread after every commit
+    that advances a stream."""
 
     def __init__(
         self,
@@ -70,11 +71,11 @@ class Publisher:
 
     def start(self) -> None:
         for schema in self.schemas.values():
-            schema.record_batch([])  # what Arrow loads when it is first used, nobody has to wait for later
+            schema.record_batch([])  # Arrow loads libraries at its first use: do it before the first publication
         self._thread.start()
 
     def stop(self) -> None:
-        """After all that was submitted; what is submitted later is refused."""
+        """Returns when everything submitted is answered; later publications are refused."""
         with self._wakeup:
             self._stopping = True
             self._wakeup.notify()
@@ -82,13 +83,13 @@ class Publisher:
             self._thread.join()
 
     def set_streams(self, streams: Sequence[mmpl.StreamDef]) -> None:
-        """These streams may be published to from now on; the log has them."""
+        """From now on these streams can be published to. The log must have them."""
         self._needs_reload = True
         self.schemas = {stream.name: self._log.schemas[stream.name] for stream in streams}
 
     @property
     def horizons(self) -> Mapping[str, int]:
-        """Of all streams of the log: what is on the disk."""
+        """The horizons of all streams of the log, as they are on the disk."""
         return self._published.horizons
 
     def status(self) -> dict[str, Any]:
@@ -103,21 +104,19 @@ class Publisher:
     # ── submitting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def submit(self, publication: Publication | SilencePublication) -> "Future[PublishResult]":
-        """From any thread. What is wrong with it alone is raised here, or told by the future, and is nobody else's
-        trouble. A future that is cancelled in time takes its publication with it."""
+        """Thread-safe. An error of this publication is raised here or by the future, and does not affect other
+        publications. Cancelling the future in time withdraws the publication."""
         events, size = self._measure(publication)
         future: Future[PublishResult] = Future()
         with self._wakeup:
             if self._stopping:
-                raise error("E098", "the broker is stopping", hint="Publish again when it is back.")
+                raise error("E098", "the broker is stopping", hint="Publish again when it has restarted.")
             if self._queue and (
                 self._queued_events + events > limits.publisher_events_max
                 or self._queued_bytes + size > limits.publisher_bytes_max
             ):
                 hint = "Publish again in a moment."
-                raise error(
-                    "E092", f"{self._queued_events:,} events are waiting to be logged, and no more may", hint=hint
-                )
+                raise error("E092", f"{self._queued_events:,} events are waiting to be logged already", hint=hint)
             self._queue.append((publication, future, events, size))
             self._queued_events += events
             self._queued_bytes += size
@@ -132,15 +131,15 @@ class Publisher:
         is_publisher_timed = schema.stream.publisher_timed
         if isinstance(publication, SilencePublication):
             if not is_publisher_timed:
-                hint = "Only streams whose publishers give the ticks are told of silence."
-                raise error("E079", f"{publication.stream} is silent up to where the broker says", hint=hint)
+                hint = "Silence is published only for publisher-timed streams."
+                raise error("E079", f"the broker itself declares the silence of {publication.stream}", hint=hint)
             if not 0 <= publication.to <= END:
                 raise error("E079", f"{publication.to} is not a tick")
             return 0, 0
         count = len(publication.rows)
         if count > limits.publication_events_max:
             events_max = limits.publication_events_max
-            raise error("E092", f"{count:,} events are published at once, and at most {events_max:,} may be")
+            raise error("E092", f"the publication has {count:,} events; at most {events_max:,} are allowed")
         self._check_sequence(publication, count)
         if isinstance(publication.rows, pa.RecordBatch):
             _check_schema(schema, publication.rows, is_publisher_timed)
@@ -158,11 +157,11 @@ class Publisher:
         producer, first = publication.sequence.producer, publication.sequence.seq
         if not 0 < len(producer) <= limits.producer_chars_max or not producer.isprintable():
             chars_max = limits.producer_chars_max
-            raise error("E096", f"a producer's name has 1 to {chars_max} characters that can be printed")
+            raise error("E096", f"a producer's name must have 1 to {chars_max} printable characters")
         if not 0 <= first <= limits.sequence_max - count:
-            raise error("E096", f"a producer's numbers lie between 0 and {limits.sequence_max}")
+            raise error("E096", f"sequence numbers must lie between 0 and {limits.sequence_max}")
 
-    # ── the thread ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the publisher's thread ──────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
         while (pending := self._next_publications()) is not None:
@@ -181,9 +180,9 @@ class Publisher:
                 self._committed_at = time.monotonic()
 
     def _next_publications(self) -> list[PendingPublication] | None:
-        """What the next commit has, or nothing if it is time for silence; None at the end."""
+        """The publications of the next commit, none if it is time to log silence; None at the end."""
         with self._wakeup:
-            # Soon after something happened on one stream, the others are known as far.
+            # After a commit with events, the other streams follow soon.
             due_at = self._committed_at + (self._silence_s if self._had_events else self._idle_s)
             while not self._queue and not self._stopping and (wait_s := due_at - time.monotonic()) > 0:
                 self._wakeup.wait(wait_s)
@@ -199,7 +198,7 @@ class Publisher:
             return taken
 
     def _reload(self) -> SmileError | None:
-        """What is known of the log is known anew, since its streams are others now or a commit may have failed."""
+        """Reads the log again, because its streams have changed or a commit may have failed."""
         self._needs_reload = False
         try:
             self._published.load()
@@ -212,13 +211,13 @@ class Publisher:
     def _add(
         self, group: CommitGroup, publication: Publication | SilencePublication, future: "Future[PublishResult]"
     ) -> CommitGroup:
-        """Gives the group that goes on."""
+        """Adds a publication, after a commit of the group if needed. Returns the group for the next publication."""
         try:
             if not group.add(publication, future):
                 self._commit(group)
                 group = CommitGroup(self._published)
                 group.add(publication, future)
-        except Exception as problem:  # noqa: BLE001  # whatever it is, it is one publisher's, and the thread goes on
+        except Exception as problem:  # noqa: BLE001  # any error: it concerns one publication, and the thread must go on
             self._refuse(future, problem)
         return group
 
@@ -229,7 +228,7 @@ class Publisher:
             pieces = group.log_pieces(self._published.ticks.silence_tick(), advance_all)
             if pieces or group.records:
                 self._log.append(pieces, group.records, self._published.ticks.clock())
-        except Exception as problem:  # noqa: BLE001  # whatever it is, it is theirs who wait, and the thread goes on
+        except Exception as problem:  # noqa: BLE001  # any error goes to the waiting publishers, and the thread must go on
             self._needs_reload = True
             self._warn(problem)
             for future, _ in group.answers:
@@ -260,12 +259,14 @@ class Publisher:
         future.set_exception(reported)
 
     def _warn(self, problem: Exception) -> None:
-        """Once, as long as it is the same."""
+        """Logs an error once, as long as it stays the same."""
         if self._warning != str(problem):
             self._warning = str(problem)
-            _log.warning("not logged", extra={"what": self._warning})
+            _log.warning("publications were not logged", extra={"what": self._warning})
 
 
-def _check_schema(schema: StreamSchema, rows: pa.RecordBatch, timed: bool) -> None:
-    if not rows.schema.equals(schema.arrow_schema if timed else schema_without_tick(schema)):
-        raise error("E088", f"the batch does not have the columns of {schema.name}", hint="Read it by `rows_of_batch`.")
+def _check_schema(schema: StreamSchema, rows: pa.RecordBatch, is_publisher_timed: bool) -> None:
+    if not rows.schema.equals(schema.arrow_schema if is_publisher_timed else schema_without_tick(schema)):
+        raise error(
+            "E088", f"the batch does not have the columns of {schema.name}", hint="Read it with `read_batch_events`."
+        )

@@ -1,7 +1,7 @@
-"""The keeper whose views are a pipeline on Spark, in a Java process of its own.
+"""The maintainer whose views are a pipeline on Spark, in a separate Java process.
 
-All that is asked of Spark is asked by one thread. Whatever becomes of Java, the state on the disk says where to go on:
-another Java is started, for as long as that takes.
+Only one thread calls Spark. If the Java process fails, the maintainer starts another one, as often as needed, and the
+state on the disk says where to resume.
 """
 
 import time
@@ -34,12 +34,12 @@ from smile.kernels.transform import InputRelation
 from smile.log.position import BatchLimit, Log
 
 BATCH_LIMIT = BatchLimit(limits.spark_batch_rows_max, limits.spark_batch_bytes_max)
-STOPPING = "the keeper is stopping"
+STOPPING = "the maintainer is stopping"
 
 
 class SparkMaintainer:
-    """A `Keeper`. It uses the Java that this process has, or starts one, which then ends with it. With `token` its
-    executors read the log over the network where they are on other machines."""
+    """Implements `Maintainer`. It uses the Java process that exists already, or starts one and ends it when it stops.
+    `token` allows executors on other machines to read the log over the network."""
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class SparkMaintainer:
         self._pipeline: SparkPipeline | None = None
         self._backfill: Backfill | None = None
         self._waiting: dict[str, Future[None]] = {}
-        """Generations that somebody waits for, by name."""
+        """Futures of callers that wait for a generation, by its name."""
         self._wakeup = Condition()
         self._commands = CommandQueue(self._wake)
-        self._thread = Thread(target=self._run, name="keeper", daemon=True)
+        self._thread = Thread(target=self._run, name="maintainer", daemon=True)
         self.state = "starting"
         self._status: Json = {}
 
-    # ── a keeper ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the Maintainer protocol ─────────────────────────────────────────────────────────────────────────────────────
 
     def view_input(self, view: str) -> InputRelation:
         if view not in self._inputs:
-            raise error("E021", f"no view {view} is kept")
+            raise error("E021", f"there is no view {view}")
         return self._inputs[view]
 
     def start(self) -> None:
@@ -85,7 +85,7 @@ class SparkMaintainer:
         self._thread.start()
 
     def wake(self) -> None:
-        """Spark looks into the log all the time."""
+        """Does nothing: Spark polls the log."""
 
     def add(self, generation: Generation, log: Log) -> None:
         self._commands.call(lambda: self._add_generation(generation, log)).result()
@@ -106,7 +106,7 @@ class SparkMaintainer:
         self._wake()
         if self._thread.is_alive():
             if self._pipeline is None:
-                # Java is on its way, and nobody waits for it any more.
+                # Java is still starting, and nobody needs it any more.
                 self._end_java()
             self._thread.join(limits.maintainer_stop_s_max)
             if self._thread.is_alive():
@@ -115,20 +115,20 @@ class SparkMaintainer:
         if self.state != "failed":
             self.state = "stopped"
 
-    # ── its thread ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the maintainer's thread ─────────────────────────────────────────────────────────────────────────────────────
 
     def _wake(self) -> None:
         with self._wakeup:
             self._wakeup.notify_all()
 
     def _wait(self, seconds: float) -> None:
-        """Until there is something to do, or so long."""
+        """Waits until there is a command, or for this time."""
         with self._wakeup:
             if not self._commands.has_work:
                 self._wakeup.wait(seconds)
 
     def _pause(self, seconds: float) -> None:
-        """So long, unless it is to stop."""
+        """Waits for this time, or until the maintainer stops."""
         until = time.monotonic() + seconds
         with self._wakeup:
             while not self._commands.is_closed and (remaining_s := until - time.monotonic()) > 0:
@@ -140,7 +140,7 @@ class SparkMaintainer:
             batches_before = self._metrics.batches
             try:
                 self._run_pipeline()
-            except Exception as problem:  # noqa: BLE001  # whatever it is, the next try may do better
+            except Exception as problem:  # noqa: BLE001  # any error: the next attempt may succeed
                 explained = self._explain_failure(problem)
                 if is_permanent(explained):
                     self._fail(explained)
@@ -157,7 +157,7 @@ class SparkMaintainer:
         self._commands.refuse_pending(error("E098", STOPPING), self._waiting)
 
     def _run_pipeline(self) -> None:
-        """Until it is to stop, or something goes wrong."""
+        """Runs until the maintainer stops or an error occurs."""
         spark = self._open_session()
         job = self._job or self._resume_job()
         self._pipeline = SparkPipeline(spark, self._directory, job, self._deliver, self._delivery.warn)
@@ -189,24 +189,24 @@ class SparkMaintainer:
             self._java.stop()
 
     def _resume_job(self) -> Job:
-        """From where the state on the disk is; what is not in it yet is to be filled."""
+        """Resumes from the state on the disk. Generations that are not in it are filled later."""
         self._job = self._directory.reconcile_job(
             self._generations, self._partitions, self._log, BATCH_LIMIT, self._delivery.warn
         )
         return self._job
 
     def _stop_pipelines(self) -> None:
-        """Pipelines. The next ones begin with what is on the disk."""
+        """Stops all pipelines. The next ones resume from the state on the disk."""
         for pipeline in (None if self._backfill is None else self._backfill.backfill_pipeline, self._pipeline):
             try:
                 if pipeline is not None:
                     pipeline.stop()
             except (*SPARK_ERRORS, SmileError):
-                pass  # it is gone with its Java, or its last status cannot be written
+                pass  # it ended with its Java process, or its last status cannot be written
         self._pipeline = self._backfill = self._job = None
 
     def _explain_failure(self, problem: Exception) -> Exception:
-        """What there is to say of what went wrong."""
+        """The cause of an error of Spark, if the Java process reveals it."""
         if isinstance(problem, SPARK_ERRORS) and self._java is not None:
             return self._java.explain_failure(problem) or problem
         return problem
@@ -217,7 +217,7 @@ class SparkMaintainer:
         self._commands.refuse_pending(problem, self._waiting)
         self._delivery.fail(problem)
 
-    # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── delivery ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _deliver(self, batch: PipelineBatch) -> None:
         views = [view for generation in batch.job.generations for view in generation.views]
@@ -229,7 +229,7 @@ class SparkMaintainer:
             views = [view for generation in job.generations for view in generation.views]
             self._delivery.restore(views, offset.horizons, lambda view: read_snapshot(job, offset, view))
 
-    # ── views come and go ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── adding and dropping views ───────────────────────────────────────────────────────────────────────────────────
 
     def _add_generation(self, generation: Generation, log: Log) -> "Future[None]":
         assert self._pipeline is not None
@@ -243,7 +243,7 @@ class SparkMaintainer:
         return future
 
     def _advance_backfill(self) -> None:
-        """Generations that are to be there and are not, one after the other."""
+        """Fills generations that are wanted and missing, one after the other."""
         assert self._pipeline is not None
         if self._backfill is None:
             missing = self._missing_generations(self._pipeline.job)
@@ -285,9 +285,9 @@ class SparkMaintainer:
             self.view_input(view)
         if self._backfill is not None and set(views) & set(self._backfill.generation.views):
             self._backfill.abandon()
-            waiting = self._waiting.pop(self._backfill.generation.name, None)
-            if waiting is not None:
-                waiting.set_exception(error("E021", f"{', '.join(views)} was dropped"))
+            future = self._waiting.pop(self._backfill.generation.name, None)
+            if future is not None:
+                future.set_exception(error("E021", f"{', '.join(views)} was dropped"))
             self._backfill = None
         running = [view for view in views if view in self._pipeline.views]
         if running:
@@ -295,7 +295,8 @@ class SparkMaintainer:
         self._remove_views(views)
 
     def _begin_hard_checkpoint(self) -> tuple[Job, Offset] | None:
-        """A version that stays. None while views are filled: they read the log from the first."""
+        """Pins the current version. Returns None before the first batch, and while views are filled, because these read
+        the log from the beginning."""
         pipeline = self._pipeline
         assert pipeline is not None
         if not pipeline.offset.number or self._missing_generations(pipeline.job):

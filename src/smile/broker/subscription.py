@@ -1,5 +1,7 @@
-"""Subscriptions: each is a cursor in a channel. What a subscriber has not been told lies with the view's rows, newer
-knowledge in the place of older, so that one who does not listen costs no more than his cursor.
+"""Subscriptions: each is a cursor in a channel.
+
+Changes that a subscriber has not received are stored with the view's rows, where newer knowledge replaces older. So a
+subscriber that does not read costs no more than its cursor.
 """
 
 import base64
@@ -23,7 +25,8 @@ Horizons = Mapping[str, int]
 
 @dataclass(eq=False)
 class ViewSubscription:
-    """`number` is the last change that it was told of; `gate` are the horizons before which it is told nothing."""
+    """`last_change` is the last change that was delivered, None before the first. Nothing is delivered before the view
+    reaches `required_horizons`."""
 
     view: "View"
     condition: "ViewCondition"
@@ -32,16 +35,16 @@ class ViewSubscription:
     last_change: int | None
     required_horizons: Horizons
     reset_change: int = 0
-    """Of rows that were gone when it was told all anew, nothing need be said."""
+    """The last change before the latest reset. Rows that were hidden then are left out."""
     progress: Horizons | None = None
-    """As it was told last."""
+    """The horizons that were delivered last."""
     progress_due: float = 0.0
-    """When it may be told of progress alone."""
+    """When a frame with progress only may be delivered."""
     ended: SmileError | None = None
 
     def take(self, rows_max: int) -> ViewFrame | None:
-        """What it has not been told yet, oldest change first; None if there is nothing, and then `waker` is called,
-        from any thread, once there is."""
+        """The next frame, oldest change first. None if there is nothing to deliver; then `waker` is called, from any
+        thread, once there is."""
         return self.view.take(self, rows_max)
 
     def close(self) -> None:
@@ -52,19 +55,19 @@ class ViewSubscription:
 
 
 def resume_token(identity: str, horizons: Horizons) -> str:
-    """The progress mark of a subscription, for whoever comes again."""
+    """A token with which a subscriber continues from these horizons."""
     payload = json.dumps(dict(sorted(horizons.items())), separators=(",", ":")).encode()
     return f"{identity}.{base64.urlsafe_b64encode(payload).decode().rstrip('=')}"
 
 
 def token_identity(digest: str, columns: tuple[str, ...], values: tuple[object, ...]) -> str:
-    """Of all that a token is good for: the view as it is defined, and the condition."""
+    """Identifies what a token is valid for: the view's definition and the condition."""
     return hashlib.sha256(repr((digest, columns, values)).encode()).hexdigest()[:16]
 
 
 def parse_resume_token(text: str) -> tuple[str, dict[str, int]]:
-    """What a token says: its identity, and the horizons."""
-    name, separator, payload = text.partition(".")
+    """The identity and the horizons of a token."""
+    identity, separator, payload = text.partition(".")
     try:
         if not separator or len(text) > TOKEN_CHARS_MAX:
             raise ValueError
@@ -72,9 +75,9 @@ def parse_resume_token(text: str) -> tuple[str, dict[str, int]]:
         if not isinstance(horizons, dict) or not all(_is_tick(tick) for tick in horizons.values()):
             raise ValueError
     except (ValueError, RecursionError, binascii.Error):
-        hint = "Give the text that came as `resume`, or none at all to begin anew."
+        hint = "Send the text that came as `resume`, or no token to start with all rows."
         raise error("E094", "this is not a resume token", hint=hint) from None
-    return name, horizons
+    return identity, horizons
 
 
 def _is_tick(value: object) -> bool:
@@ -82,4 +85,4 @@ def _is_tick(value: object) -> bool:
 
 
 TOKEN_CHARS_MAX = 2**16
-"""A progress mark has some forty bytes a stream."""
+"""A token has about forty bytes for each stream."""

@@ -1,6 +1,7 @@
-"""A view as the broker holds it: the rows it shows now, and who is to be told of their changes.
+"""A view in the broker: its current rows, and the subscriptions to them.
 
-It may be used from any thread. Horizons never fall; whoever is at them has been told all that is known there.
+Thread-safe. Horizons never decrease. A subscriber whose progress has reached the horizons has received everything that
+is known there.
 """
 
 import time
@@ -28,7 +29,7 @@ from smile.log.values import JsonNumber, format_hint, parse_value
 
 @dataclass(frozen=True)
 class ViewCondition:
-    """Columns that have these values; `mark` is their hash. Without any, every row meets it."""
+    """Columns that must have these values; `key_hash` is the hash of the values. Without columns, every row matches."""
 
     columns: tuple[str, ...] = ()
     values: Key = ()
@@ -37,8 +38,8 @@ class ViewCondition:
 
 @dataclass(eq=False)
 class View:
-    """`digest` is of its definition and of all it is made from; `known` gives the horizons of the log. `clock` gives
-    seconds that never go back."""
+    """`digest` covers its definition and all definitions that it depends on. `log_horizons` returns the horizons of the
+    log. `clock` returns monotonic seconds."""
 
     name: str
     source: InputRelation
@@ -47,7 +48,7 @@ class View:
     clock: Callable[[], float] = time.monotonic
     horizons: Horizons = field(default_factory=dict)
     changed_row_count: int = 0
-    """So many rows were changed since it is here."""
+    """The number of changed rows since this object was created."""
 
     def __post_init__(self) -> None:
         self._lock = RLock()
@@ -68,7 +69,7 @@ class View:
     def subscriber_count(self) -> int:
         return len(self._subscriptions)
 
-    # ── what the keeper tells ───────────────────────────────────────────────────────────────────────────────────────
+    # ── updates by the maintainer ───────────────────────────────────────────────────────────────────────────────────
 
     def deliver(self, delta: Delta | None, horizons: Horizons) -> None:
         with self._lock:
@@ -97,7 +98,7 @@ class View:
     def _advance(self, horizons: Horizons) -> None:
         self.horizons = {**self.horizons, **horizons}
         key = _progress_key(self.horizons)
-        # Whoever was told of it before these rows came has not heard of them.
+        # The first entry stays: a subscriber that received this progress before these rows does not have them.
         self._changes_by_progress.setdefault(key, self._store.last_change)
         if len(self._changes_by_progress) > limits.progress_marks_max:
             self._changes_by_progress.popitem(last=False)
@@ -106,7 +107,7 @@ class View:
         _wake(reached)
 
     def end(self, problem: SmileError) -> None:
-        """The view is no more."""
+        """Ends all subscriptions: the view was changed or dropped."""
         with self._lock:
             self._ended = problem
             for subscription in self._subscriptions:
@@ -114,7 +115,7 @@ class View:
             _wake(self._subscriptions)
 
     def wake_for_progress(self) -> None:
-        """Wakes those who may be told of progress alone; to be called a few times a second."""
+        """Wakes idle subscriptions that may receive a frame with progress only. Call it a few times a second."""
         with self._lock:
             now = self.clock()
             waiting = (s for s in self._subscriptions if s.progress_due <= now and s in s.channel.waiting)
@@ -123,10 +124,10 @@ class View:
                 subscription.channel.waiting.discard(subscription)
             _wake(due)
 
-    # ── what subscribers ask ────────────────────────────────────────────────────────────────────────────────────────
+    # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def condition(self, where: Mapping[str, Any]) -> ViewCondition:
-        """From values by column, as JSON has them or as text."""
+        """A condition on the values of columns, which are JSON values or text."""
         fixed, columns_by_name = self.source.layout.fixed, dict[str, ValueColumn]()
         types = self.source.type.heading.columns
         for name in sorted(where):
@@ -135,8 +136,8 @@ class View:
                 raise error("E099", f"{self.name} has no column {name[:100]}", hint=hint)
             if name not in fixed or types[name].name == "relation":
                 fixed_names = ", ".join(n for n in types if n in fixed)
-                hint = f"{f'These never change: {fixed_names}. Or put' if fixed_names else 'Put'} it into a view."
-                raise error("E099", f"{self.name}.{name} may change, so that no condition can be put on it", hint=hint)
+                hint = f"{f'These never change: {fixed_names}. Or write' if fixed_names else 'Write'} a view with it."
+                raise error("E099", f"{self.name}.{name} may change, so it cannot be used in a condition", hint=hint)
             try:
                 value = parse_value(_json_number(where[name]), types[name])
                 if isinstance(value, Decimal) and value != Decimal(str(where[name])):
@@ -150,7 +151,7 @@ class View:
         return ViewCondition(tuple(columns_by_name), row_tuples(columns, 1)[0], int(hashes(columns, 1)[0]))
 
     def is_reached(self, ticks: Horizons) -> bool:
-        """Whether everything up to these ticks is known here."""
+        """Whether the view includes everything up to these ticks."""
         with self._lock:
             return self._is_reached(ticks)
 
@@ -164,13 +165,13 @@ class View:
         resume: str | None = None,
         after: Horizons | None = None,
     ) -> ViewSubscription:
-        """With a token, from where it was; it waits until the broker knows as much again."""
+        """With a resume token, continues from there, once the view has reached the token's horizons."""
         last_change, required, log_horizons = None, dict(after or {}), self.log_horizons()
         _check_streams(required, log_horizons)
         with self._lock:
             if resume is not None:
-                name, horizons = parse_resume_token(resume)
-                if name == self._token_identity(condition):
+                identity, horizons = parse_resume_token(resume)
+                if identity == self._token_identity(condition):
                     last_change = self._changes_by_progress.get(_progress_key(horizons))
                     for stream, tick in horizons.items():
                         if stream in log_horizons:
@@ -184,9 +185,9 @@ class View:
             return subscription
 
     def snapshot(self, condition: ViewCondition) -> ViewFrame:
-        """All rows now."""
+        """All current rows."""
         with self._lock:
-            # What nobody subscribes to is looked up, and let go.
+            # An index that no subscription uses is built for this call only.
             index = self._channel_indexes.get(condition.columns) or ChannelIndex(condition.columns, self._store)
             subscription = ViewSubscription(
                 self, condition, index.build_channel(condition.values, condition.key_hash), _unexpected_wake, None, {}
@@ -218,7 +219,7 @@ class View:
             if index.columns and not index.subscriber_count:
                 del self._channel_indexes[index.columns]
 
-    # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── frames ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _next_frame(self, subscription: ViewSubscription, rows_max: int) -> ViewFrame | None:
         last_change = subscription.last_change
@@ -250,14 +251,14 @@ class View:
         return frame
 
     def _may_send_progress(self, subscription: ViewSubscription, frame: ViewFrame) -> bool:
-        """Whether it may be told of progress alone."""
+        """Whether a frame without rows is to be delivered for its progress."""
         has_progress = frame.progress is not None and subscription.progress != frame.progress
         return has_progress and (subscription.progress is None or self.clock() >= subscription.progress_due)
 
     def _build_frame(
         self, subscription: ViewSubscription, last_change: int, rows_max: int, reset: bool
     ) -> tuple[ViewFrame, int]:
-        """What comes next, and the number of the last change that is told then."""
+        """The next frame, and the number of the last change that is delivered with it."""
         store = self._store
         while True:
             numbers, slots, is_all = subscription.channel.changes_after(last_change, rows_max, store)
@@ -276,11 +277,11 @@ class View:
         return token_identity(self.digest, condition.columns, condition.values)
 
     def _check_token_horizons(self, horizons: Horizons, log_horizons: Horizons) -> None:
-        """Nobody is told of what is not in the log, so that no token can be ahead of it."""
+        """Refuses tokens that are ahead of the log: subscribers receive only what is in the log."""
         for stream, tick in horizons.items():
             if tick > log_horizons.get(stream, tick):
-                message = f"the token knows {stream} up to {tick}, and the log ends at {log_horizons[stream]}"
-                hint = "It is of another broker, or the log was lost. Begin anew without it."
+                message = f"the token has {stream} up to tick {tick}, but the log ends at {log_horizons[stream]}"
+                hint = "It comes from another broker, or the log has lost its end. Subscribe without it."
                 raise error("E094", message, hint=hint)
 
 
@@ -296,14 +297,14 @@ def _check_streams(ticks: Iterable[str], log_horizons: Horizons) -> None:
 
 
 def _json_number(value: Any) -> Any:
-    """Of what JSON holds, numbers as they are written."""
+    """Numbers as `parse_value` expects them, in the notation of JSON; other values unchanged."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return JsonNumber(repr(value))
 
 
 def _unexpected_wake() -> None:
-    raise AssertionError("nobody waits for a snapshot")
+    raise AssertionError("a snapshot does not wait")
 
 
 def _wake(subscriptions: Iterable[ViewSubscription]) -> None:

@@ -1,6 +1,6 @@
-"""What a subscriber is told at once: rows with all that is known of them, and how far everything is known then.
+"""Frames of a view: rows with everything that is known about them, and the horizons at which this holds.
 
-It never changes. What is said of a row is written as JSON once, by the first who asks for it, whoever is told of it.
+A frame is immutable. Each row is encoded as JSON once, when it is first needed, for all frames that contain it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True)
 class ViewFrame:
-    """With `reset`, what the subscriber had before is to be forgotten. `progress` is there only if it has been told
-    everything up to these horizons; `resume` is the token that goes with it."""
+    """With `reset`, the subscriber must discard all earlier rows. `progress` is set only if the subscriber then has
+    everything up to these horizons; `resume` is the token for it."""
 
     source: InputRelation
     parts: Sequence[ChunkRows]
@@ -39,7 +39,7 @@ class ViewFrame:
         return sum(len(rows) for _, rows in self.parts)
 
     def rows_json(self) -> bytes:
-        """The rows' messages, `{…},{…}`."""
+        """The encoded rows, separated by commas: `{…},{…}`."""
         return self._rows_json
 
     @cached_property
@@ -47,7 +47,7 @@ class ViewFrame:
         return b",".join(self._messages())
 
     def rows_ndjson(self) -> bytes:
-        """The rows' messages, one a line."""
+        """The encoded rows, one a line."""
         return b"".join(message + b"\n" for message in self._messages())
 
     def _messages(self) -> list[bytes]:
@@ -55,21 +55,21 @@ class ViewFrame:
 
     def _encode_rows(self, chunk: RowChunk, indices: Indices) -> Array:
         encoded = chunk.messages[indices]
-        missing = np.flatnonzero(encoded == None)  # noqa: E711  # of each of them
+        missing = np.flatnonzero(encoded == None)  # noqa: E711  # element by element
         if len(missing):
             source, rows = self.source, indices[missing]
             delta = gather_rows(source.layout, [(chunk.delta, rows)])
             row_messages = json_changes(
                 source.name, source.type, source.layout, delta, self.horizons, include_hidden=True
             )
-            # Two threads may do the same at once: they write the same.
+            # Two threads may do this at the same time: they write the same bytes.
             chunk.messages[rows] = [encode(message) for message in row_messages]
             encoded = chunk.messages[indices]
         return encoded
 
     @cached_property
     def progress_json(self) -> bytes:
-        """The horizons, as an object."""
+        """The horizons as a JSON object."""
         assert self.progress is not None
         return encode({stream: tick_json(tick) for stream, tick in self.progress.items()})
 

@@ -1,8 +1,8 @@
-"""The rows of a view as they are known now, each once, under the number of its last change. A row that is shown no more
-stays as long as somebody may have to be told that it is gone.
+"""The current rows of a view. Each row is stored once, under the number of its last change. Hidden rows are retained as
+long as subscribers may have to be told that they are hidden.
 
-Rows lie in chunks, immutable and in the order of their last changes; a chunk that is added is merged with the one
-before it where that is not much larger, so that there are few, and rows that have changed since are left behind then.
+Rows are stored in chunks, in the order of their last changes. A new chunk is merged with earlier ones that are not much
+larger, so that there are few; merging removes outdated rows. Of a chunk only `messages` is modified after its creation.
 """
 
 from collections import OrderedDict
@@ -23,11 +23,11 @@ from smile.kernels.layout import Layout
 Key = tuple[Any, ...]
 
 _OUTDATED_ROWS_MAX = 8192
-"""So many rows that have changed since may lie about, whatever the number of the others."""
+"""The number of outdated rows that chunks may contain in any case."""
 
 
 class GrowableArray:
-    """An array at whose end values are added."""
+    """An array to which values can be appended."""
 
     def __init__(self, dtype: str) -> None:
         self._buffer = np.zeros(0, dtype)
@@ -49,16 +49,16 @@ class GrowableArray:
         self._buffer[self.size : end] = values
         self.size = end
 
-    def keep(self, indices: Indices) -> None:
-        """Those at these places, and no others."""
+    def retain(self, indices: Indices) -> None:
+        """Retains only the values at these indices."""
         self._buffer = self.values[indices]
         self.size = len(self._buffer)
 
 
 @dataclass
 class RowChunk:
-    """`places` are the rows' places in the table; `numbers` those of the changes that brought them. `messages` are what
-    subscribers are told of them, once somebody has asked."""
+    """`slots` are the rows' slots in the store, `change_numbers` the numbers of the changes that they come from.
+    `messages` are the encoded rows, None where they are not needed yet."""
 
     delta: Delta
     slots: Indices
@@ -67,20 +67,20 @@ class RowChunk:
 
 
 ChunkRows = tuple[RowChunk, Indices]
-"""Some rows of a chunk."""
+"""A chunk, and the indices of some of its rows."""
 
 
 class ViewStore:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.last_change = 0
-        """Of the last change."""
+        """The number of the last change."""
         self.expired_up_to = 0
-        """Up to here, rows that are gone may have been forgotten."""
+        """Hidden rows may have been removed if their last change is not after this one."""
         self._slots: dict[Key, int] = {}
         self._free_slots: list[int] = []
         self.change_numbers = GrowableArray("i8")
-        """Of each place: the last change of its row, or -1."""
+        """By slot, the last change of its row, or -1."""
         self._shown = GrowableArray("?")
         self._chunks: list[RowChunk] = []
         self._chunk_row_count = 0
@@ -88,13 +88,14 @@ class ViewStore:
 
     @property
     def row_count(self) -> int:
-        """How many are shown."""
+        """The number of shown rows."""
         return len(self._slots) - len(self._hidden)
 
-    # ── taking in ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, delta: Delta) -> tuple[Delta, Indices, Array]:
-        """The changes that matter here, and their rows' places and numbers. Rows that were never shown do not."""
+        """Stores a delta. Returns its relevant rows, their slots and their change numbers. Hidden rows that were never
+        shown are not relevant."""
         keys = row_keys(self.layout, delta)
         shown = masks.is_shown(delta.new.mask)
         slots = np.fromiter((self._slots.get(key, -1) for key in keys), np.int64, len(keys))
@@ -113,7 +114,7 @@ class ViewStore:
         for i in np.flatnonzero(shown & ~was_shown).tolist():
             self._hidden.pop(int(slots[i]), None)
         for i in np.flatnonzero(~shown).tolist():
-            # Told of again, it is to be kept longer.
+            # A row that changes while it is hidden is retained longer.
             self._hidden.pop(int(slots[i]), None)
             self._hidden[int(slots[i])] = keys[int(relevant[i])]
         applied = gather_rows(self.layout, [(delta, relevant)])
@@ -123,7 +124,7 @@ class ViewStore:
         return applied, slots, numbers
 
     def replacement_delta(self, rows: Delta) -> Delta:
-        """What changes if these are to be all rows that are shown: to be taken in."""
+        """The delta to apply so that exactly these rows are shown."""
         keys = row_keys(self.layout, rows)
         slots = np.fromiter((self._slots.get(key, -1) for key in keys), np.int64, len(keys))
         new, existing = np.flatnonzero(slots < 0), np.flatnonzero(slots >= 0)
@@ -152,7 +153,7 @@ class ViewStore:
         return np.concatenate([np.array(reused, np.int64), added])
 
     def _expire_hidden(self) -> None:
-        """Of rows that are gone the oldest, if there are too many."""
+        """Removes the oldest hidden rows if there are too many."""
         while len(self._hidden) > limits.deleted_rows_max + self.row_count:
             slot, key = self._hidden.popitem(last=False)
             self.expired_up_to = max(self.expired_up_to, int(self.change_numbers.values[slot]))
@@ -178,7 +179,7 @@ class ViewStore:
             self._merge_chunks(begin)
 
     def _merge_chunks(self, begin: int) -> None:
-        """The chunks from there on become one."""
+        """Merges the chunks from `begin` on into one."""
         parts = list[ChunkRows]()
         for chunk in self._chunks[begin:]:
             live = np.flatnonzero(self.change_numbers.values[chunk.slots] == chunk.change_numbers)
@@ -193,13 +194,13 @@ class ViewStore:
         self._chunks[begin:] = [merged] if len(merged.slots) else []
 
     def latest_rows(self, slots: Indices) -> tuple[Delta, Indices]:
-        """What is known of the rows at these places, in the order of their last changes; and that order."""
+        """The current knowledge of the rows in these slots, in the order of their last changes; and that order."""
         numbers = self.change_numbers.values[slots]
         order = np.argsort(numbers, kind="stable")
         return chunk_delta(self.layout, self.locate_changes(numbers[order])), order
 
     def locate_changes(self, numbers: Array) -> list[ChunkRows]:
-        """Where the changes with these numbers are, which are in order, and the last of their rows."""
+        """The chunks and rows of the changes with these numbers, which are sorted, and each the last of its row."""
         ends = np.searchsorted(numbers, [chunk.change_numbers[-1] for chunk in self._chunks], side="right").tolist()
         parts = []
         for chunk, (begin, end) in zip(self._chunks, pairwise([0, *ends]), strict=True):
@@ -208,7 +209,7 @@ class ViewStore:
         return parts
 
     def column_hashes(self, columns: Sequence[str]) -> tuple[Indices, Array]:
-        """The places of all rows, and the hashes of these columns there."""
+        """The slots of all rows, and the hashes of these columns in them."""
         slots, row_hashes = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
         for chunk in self._chunks:
             live = np.flatnonzero(self.change_numbers.values[chunk.slots] == chunk.change_numbers)
@@ -217,7 +218,7 @@ class ViewStore:
         return np.concatenate(slots), np.concatenate(row_hashes)
 
     def matching_slots(self, slots: Indices, columns: Sequence[str], values: Key) -> Indices:
-        """Those of the places whose rows have these values, in the order of their last changes."""
+        """Those of the slots whose rows have these values, in the order of their last changes."""
         if not len(slots):
             return slots
         latest, order = self.latest_rows(slots)
@@ -229,7 +230,7 @@ class ViewStore:
 
 
 def row_keys(layout: Layout, delta: Delta) -> list[Key]:
-    """The rows' keys as Python has them; equal keys are equal here."""
+    """The rows' keys as Python values; equal keys give equal tuples."""
     return row_tuples([delta.fixed[name] for name in layout.key], len(delta))
 
 
@@ -238,7 +239,7 @@ def row_tuples(columns: Sequence[ValueColumn], count: int) -> list[Key]:
 
 
 def python_values(values: ValueColumn) -> list[Any]:
-    """A column as Python has it: a decimal without its point, None where there is no value."""
+    """A column as Python values: decimals as integers without the point, None for NULL."""
     values_list: list[Any] = values.data.to_pylist() if values.is_text else values.data.tolist()
     if values.valid is None:
         return values_list
@@ -246,13 +247,13 @@ def python_values(values: ValueColumn) -> list[Any]:
 
 
 def chunk_delta(layout: Layout, parts: Sequence[ChunkRows]) -> Delta:
-    """There is at least one."""
+    """The rows of these parts, at least one, as a delta."""
     return gather_rows(layout, [(chunk.delta, rows) for chunk, rows in parts])
 
 
 def gather_rows(layout: Layout, parts: Sequence[tuple[Delta, Indices]]) -> Delta:
-    """These rows of these changes, one after the other, with nothing of what was known before. The columns are there,
-    and hold on to nothing else."""
+    """The given rows of these deltas, in sequence, without previous knowledge. The columns are copies, so that they do
+    not keep other memory alive."""
     fixed = {name: k.concat([part.fixed[name].take(rows) for part, rows in parts]) for name in layout.fixed}
     columns = {
         name: k.concat([part.new.columns[name].take(rows) for part, rows in parts])  # type: ignore[type-var]  # all of one kind
