@@ -348,7 +348,7 @@ def test_a_wrong_ticket_is_refused(here: Floor, asked: Json, expected: str) -> N
 
 def test_limits_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with floor(tmp_path, bulk_bytes_max=10_000, subscriptions_max=2, events_per_second_max=500) as here:
-        with refused("E092", "batch 1: it has .* at most 10,000 are taken"):
+        with refused("E092", "batch 1: it has .* at most 10,000 are allowed"):
             here.publish(bids(*[("IBM", 1)] * 1_000))
         readers = [here.get(view="Counts", follow=True) for _ in range(2)]
         for reader in readers:
@@ -380,7 +380,7 @@ def test_calls_are_bounded_and_readers_of_the_log_not_kept_out(here: Floor, monk
     readers = [here.get(view="Counts", follow=True) for _ in range(3)]
     for reader in readers:
         reader.read_chunk()
-    with refused("E092", "3 calls are under way"):
+    with refused("E092", "3 calls are in progress"):
         here.publish(bids(("IBM", 1)))
     token = here.server.calls.log_token
     with refused("E093"):
@@ -591,7 +591,7 @@ def test_where_it_cannot_listen_is_said(here: Floor, tmp_path: Path) -> None:
         FlightServer(here.broker, taken, here.access, RateLimiter(0, "requests"), RateLimiter(0, "events"))
     assert failure.value.diagnostics[0].code == "E106"
     absent = Settings(flight="127.0.0.1:0", tls_cert=str(tmp_path / "none"), tls_key=str(tmp_path / "none"))
-    with pytest.raises(SmileError, match="they cannot be used: No such file") as failure:
+    with pytest.raises(SmileError, match="tls_key cannot be used: No such file") as failure:
         FlightServer(here.broker, absent, here.access, RateLimiter(0, "requests"), RateLimiter(0, "events"))
     assert failure.value.diagnostics[0].code == "E100"
 

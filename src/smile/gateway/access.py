@@ -1,8 +1,8 @@
-"""Who may do what. A token is known by its hash only, whatever was not granted is refused, and a file that cannot be
-trusted in every row of it grants nothing.
+"""Authentication and rights. Tokens are stored only as hashes, what was not granted is refused, and a file with a
+damaged row grants nothing.
 
-`Accounts` is the file, `access.db` in a broker's data directory, which commands change while a broker runs or not.
-`Access` is what a running broker asks; it sees changes within a second.
+`AccessDatabase` is the file `access.db` in a broker's data directory. Commands change it, whether a broker runs or not.
+`Access` answers the questions of a running broker, and sees changes within a second.
 """
 
 import hashlib
@@ -29,13 +29,13 @@ from smile.settings import TOKEN_PREFIX
 ACCESS_FILE: Final = "access.db"
 
 LOCAL_PRINCIPAL: Final = "local"
-"""The principal of all who come where no token is asked for."""
+"""The principal of all callers where no token is required."""
 
 ANY_NAME: Final = "*"
-"""A grant on it is on every stream, or every view."""
+"""A grant on this name covers every stream, or every view."""
 
 PROGRAM: Final = "program"
-"""What ADMIN is granted on: the program, its views, how the broker fares."""
+"""The name that ADMIN is granted on. It covers the program, its views and the broker's status."""
 
 _FORMAT: Final = 1
 _APPLICATION_ID: Final = int.from_bytes(b"SMIA", "big")
@@ -43,7 +43,7 @@ _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
 _FILE_ERRORS: Final = (sqlite3.Error, OSError, UnicodeError)
 _ENVIRONMENT_ERRORS: Final = ("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM")
-"""What is no fault of the file."""
+"""Errors that are not caused by damage of the file."""
 _SCHEMA_SQL: Final = """
 CREATE TABLE tokens (hash TEXT PRIMARY KEY, principal TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE grants (
@@ -70,10 +70,10 @@ class Grant:
 
 @dataclass(frozen=True)
 class AccessEntries:
-    """All that the file has."""
+    """The content of the file."""
 
     tokens: dict[str, str]
-    """Principal by the token's hash: finding it takes as long whatever the token is."""
+    """Principal by the token's hash: the lookup takes as long for any token."""
     grants: frozenset[Grant]
 
 
@@ -81,16 +81,17 @@ NO_ENTRIES: Final = AccessEntries({}, frozenset())
 
 
 class AccessDatabaseBusy(SmileError):
-    """Another process is writing, and what is known is as new as can be."""
+    """Another process is writing; the entries that were read last remain valid."""
 
 
 def token_hash(token: str) -> str:
-    """Tokens have 256 random bits: there is nothing to guess, so nothing slower than this is needed."""
+    """A fast hash is enough: tokens have 256 random bits, and cannot be guessed."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
 class AccessDatabase:
-    """The file; made if it is not there and `make` is true. E105 if it cannot be trusted. Threads take turns."""
+    """The file; created if it is missing and `create` is true. E105 if it cannot be trusted. Callers must not use it in
+    two threads at once."""
 
     def __init__(self, path: Path, create: bool = False, wait_s: float = limits.access_wait_s_max) -> None:
         self.path = path
@@ -116,7 +117,7 @@ class AccessDatabase:
         self._connection.close()
 
     def data_version(self) -> int:
-        """A number that is another one once another process has written."""
+        """A number that changes when another process has written."""
         with self._translate_errors():
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
@@ -126,11 +127,12 @@ class AccessDatabase:
             grants = self._connection.execute("SELECT right, name, principal, crc FROM grants").fetchall()
         for *values, crc in [*tokens, *grants]:
             if crc != _checksum(*values):
-                raise _damage_error(self.path, "a row does not have the checksum it was written with")
+                raise _damage_error(self.path, "the checksum of a row is wrong")
         return AccessEntries({h: p for h, p, _ in tokens}, frozenset(Grant(r, n, p) for r, n, p, _ in grants))
 
     def add_token(self, principal: str) -> str:
-        """A new token of the principal, besides those it has. It is not kept: whoever loses it needs another."""
+        """Creates a token of the principal, besides its others. Only the hash is stored: a lost token must be
+        replaced."""
         token = TOKEN_PREFIX + secrets.token_urlsafe(32)
         with self._translate_errors():
             values = (token_hash(token), _check_principal(principal))
@@ -138,12 +140,12 @@ class AccessDatabase:
         return token
 
     def revoke_tokens(self, principal: str) -> int:
-        """How many it had."""
+        """Deletes all tokens of the principal. Returns their number."""
         with self._translate_errors():
             return self._connection.execute("DELETE FROM tokens WHERE principal = ?", (principal,)).rowcount
 
     def grant(self, grant: Grant) -> bool:
-        """Whether that is new."""
+        """Returns whether the grant is new."""
         values = _grant_values(grant)
         with self._translate_errors():
             cursor = self._connection.execute(
@@ -152,7 +154,7 @@ class AccessDatabase:
             return cursor.rowcount > 0
 
     def revoke(self, grant: Grant) -> bool:
-        """Whether it had been granted."""
+        """Returns whether it had been granted."""
         with self._translate_errors():
             cursor = self._connection.execute(
                 "DELETE FROM grants WHERE (right, name, principal) = (?, ?, ?)", _grant_values(grant)
@@ -171,7 +173,7 @@ class AccessDatabase:
         if (version := self._format_version()) > _FORMAT:
             raise error("E105", f"{self.path} was written by a newer version of SMILE")
         if not version or self._connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
-            raise _damage_error(self.path, "it is something else")
+            raise _damage_error(self.path, "it is something else than a database of tokens and grants")
 
     def _format_version(self) -> int:
         return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
@@ -193,7 +195,7 @@ class AccessDatabase:
 
 
 def _damage_error(path: Path, reason: str) -> SmileError:
-    hint = "Put back a copy of it, or remove it and grant anew: until then nobody has a right."
+    hint = "Restore a backup, or delete it and create tokens and grants again: until then nobody has access."
     return error("E105", f"{path} is damaged: {reason}", hint=hint)
 
 
@@ -203,22 +205,22 @@ def _checksum(*values: str) -> int:
 
 def _check_principal(name: str) -> str:
     if not re.fullmatch(r"[\w.@+-]+", name) or len(name) > limits.principal_chars_max:
-        hint = "Letters, digits and . @ + - _ make a name."
-        raise error("E093", f"{name[: limits.principal_chars_max]!r} is no name of a principal", hint=hint)
+        hint = "A name consists of letters, digits and . @ + - _"
+        raise error("E093", f"{name[: limits.principal_chars_max]!r} is not a name of a principal", hint=hint)
     return name
 
 
 def _grant_values(grant: Grant) -> tuple[str, str, str]:
     if not grant.name or not grant.name.isprintable() or len(grant.name) > limits.principal_chars_max:
-        raise error("E093", f"{grant.name[: limits.principal_chars_max]!r} is no name of a stream or view")
+        raise error("E093", f"{grant.name[: limits.principal_chars_max]!r} is not a name of a stream or view")
     if grant.right == Right.admin and grant.name != PROGRAM:
         raise error("E093", f"ADMIN is granted on {PROGRAM}, not on {grant.name}")
     return Right(grant.right).value, grant.name, _check_principal(grant.principal)
 
 
 class Access:
-    """What a running broker asks, from any thread. With `asked` false no token is asked for: everybody is `EVERYBODY`,
-    and may do everything."""
+    """Checks tokens and rights for a running broker. Thread-safe. Without `requires_tokens`, every caller is
+    `LOCAL_PRINCIPAL` and may do everything."""
 
     def __init__(self, path: Path, requires_tokens: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         self.requires_tokens = requires_tokens
@@ -233,10 +235,10 @@ class Access:
         self._error = ""
         self._refreshed_at = -limits.access_age_s_max
         if self._database:
-            self._database.read_entries()  # a broker does not start on a file that is damaged
+            self._database.read_entries()  # a broker does not start with a damaged file
 
     def principal(self, token: str | None) -> str | None:
-        """Whose token it is."""
+        """The principal that the token belongs to, or None."""
         if not self.requires_tokens:
             return LOCAL_PRINCIPAL
         return self._current_entries().tokens.get(token_hash(token)) if token else None
@@ -256,7 +258,7 @@ class Access:
             self._database = None
 
     def _current_entries(self) -> AccessEntries:
-        """What the file says now, or said a moment ago."""
+        """The content of the file, as it is now or was a moment ago."""
         with self._lock:
             if self._clock() - self._refreshed_at >= limits.access_age_s_max:
                 self._refreshed_at = self._clock()
@@ -288,9 +290,9 @@ class Access:
 
     def _log_error(self, message: str) -> None:
         if message and message != self._error:
-            logger.error("nobody has a right: %s", message)
+            logger.error("nobody has access: %s", message)
         elif self._error and not message:
-            logger.info("rights are known again")
+            logger.info("tokens and grants can be read again")
         self._error = message
 
 

@@ -1,5 +1,6 @@
-"""The routes. Every call comes through one gate: its host and origin are checked, its caller is known, and whatever
-goes wrong is answered with a code of the catalogue."""
+"""The routes. Every request passes the same checks: its host and origin are allowed, its caller is authenticated, and
+every error is answered with a code of the catalogue.
+"""
 
 import time
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ ANONYMOUS = Caller("", None)
 
 
 class Resource:
-    """What there is at a path, by method. `public`: whoever comes may have it."""
+    """The handlers of a path, by method. A `public` resource requires no token."""
 
     def __init__(self, gateway: Gateway, handlers: Mapping[str, Handler], public: bool = False) -> None:
         self._gateway = gateway
@@ -36,7 +37,7 @@ class Resource:
             handler = self._handlers.get(scope["method"])
             if handler is None:
                 raise HttpError(
-                    405, "E093", f"there is no {scope['method'][:20]} here", f"There is {self._allowed_methods}."
+                    405, "E093", f"there is no {scope['method'][:20]} on this path", f"Use {self._allowed_methods}."
                 )
             if not self._is_public:
                 request.caller = gateway.authenticate(scope["headers"])
@@ -59,7 +60,7 @@ class Resource:
 
 
 class WebSocketEndpoint:
-    """The WebSocket."""
+    """The ASGI application of the WebSocket route."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -69,7 +70,7 @@ class WebSocketEndpoint:
 
 
 class OriginMiddleware:
-    """Before all routes."""
+    """Checks the host and the origin of every request before it is routed."""
 
     def __init__(self, gateway: Gateway, router: ASGIApp) -> None:
         self._policy = OriginPolicy(gateway.settings)
@@ -97,10 +98,10 @@ class OriginMiddleware:
         await self._router(scope, receive, send)
 
     def _check_origin(self, scope: Scope) -> str | None:
-        """The origin of a page that is not the broker's own, and may call it."""
+        """The origin of a page on another site that may call the broker; None for other callers."""
         host = single_header(scope["headers"], b"host")
         if host is None:
-            raise error("E093", "there is no header Host")
+            raise error("E093", "the header Host is missing")
         self._policy.check_host(host)
         origin = single_header(scope["headers"], b"origin")
         if origin is None:
@@ -114,7 +115,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
         return Route(path, Resource(gateway, handlers, public))
 
     async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
-        problem = HttpError(404, "E093", "there is nothing here", "The file /openapi.json says what there is.")
+        problem = HttpError(404, "E093", "there is no such path", "See /openapi.json for all paths.")
         if scope["type"] == "websocket":
             await receive()
             await websocket.refuse_handshake(send, problem)
@@ -139,4 +140,4 @@ def create_app(gateway: Gateway) -> ASGIApp:
 
 
 async def _upgrade(_: HttpRequest) -> HttpResponse:
-    raise HttpError(426, "E093", "here is a WebSocket", "Ask for an upgrade to websocket.")
+    raise HttpError(426, "E093", "this path serves WebSockets only", "Request an upgrade to websocket.")

@@ -1,4 +1,4 @@
-"""JSON that comes in: each message has the fields of its kind, of the types they have, and no others."""
+"""JSON messages of clients: each has the fields of its kind with the right types, and no others."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
@@ -23,8 +23,8 @@ class SilenceBody(Struct, forbid_unknown_fields=True):
 
 
 class ClientMessage(Struct, forbid_unknown_fields=True):
-    """What a client may send over a WebSocket: the field that says what is wanted, and those that go with it. A field
-    that is null is as one that is not there."""
+    """A message from a client over a WebSocket: one field that names its kind, and the fields that belong to it. A null
+    field counts as missing."""
 
     publish: str | None = None
     events: Raw | UnsetType = UNSET
@@ -52,7 +52,7 @@ ALLOWED_FIELDS: Final = {
     "unsubscribe": (),
     "ping": (),
 }
-"""By what is wanted, what may go with it."""
+"""By kind, the other fields that the message may have."""
 
 REQUIRED_FIELDS: Final = {"publish": ("events",), "silence": ("to",), "subscribe": ("id",), "ack": ("n",)}
 
@@ -74,7 +74,7 @@ def parse_message(text: str) -> ClientMessage:
 
 
 def _decode(data: T, decode: Callable[[T], U]) -> U:
-    """E093 says what is wrong, and where."""
+    """Decodes a message; E093 says what is wrong, and where."""
     try:
         return decode(data)
     except msgspec.ValidationError as problem:
@@ -90,12 +90,10 @@ def message_kind(message: ClientMessage) -> str:
         if getattr(message, kind) not in _MISSING:
             break
     else:
-        raise error(
-            "E093", "the message does not say what is wanted", hint=f"It has one of {', '.join(ALLOWED_FIELDS)}."
-        )
+        raise error("E093", "the message has no known kind", hint=f"It needs one of {', '.join(ALLOWED_FIELDS)}.")
     for other in _FORBIDDEN_FIELDS[kind]:
         if getattr(message, other) not in _MISSING:
-            raise error("E093", f"{other} does not go with {kind}")
+            raise error("E093", f"{other} is not allowed with {kind}")
     for needed in REQUIRED_FIELDS.get(kind, ()):
         if getattr(message, needed) in _MISSING:
             raise error("E093", f"{kind} needs {needed}")

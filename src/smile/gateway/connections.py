@@ -1,7 +1,7 @@
-"""Connections: as many as are allowed, none of which takes for ever to say what it wants.
+"""HTTP and WebSocket connections, with limits on their number and on the time in which a request must arrive.
 
-Both classes are uvicorn's, with what it leaves open: bounds, errors as everywhere else, and for a WebSocket a way to
-write at once what lies ready as bytes.
+Both classes extend uvicorn's protocols: with limits, with errors in the usual form, and for WebSockets with a way to
+write prepared bytes directly.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from smile.gateway.http_response import HttpError, error_response
 
 class HttpConnection(HttpToolsProtocol):
     connections_max: int
-    """Of the server that the class is made for."""
+    """Set in a subclass for each server."""
 
     _request_started_at: float | None
-    """Since when a request is awaited, or the rest of it."""
+    """Since when the connection waits for a request, or for the rest of one; None if it does not."""
     _head_bytes = 0
     _in_body = False
     _has_client_finished = False
@@ -32,7 +32,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._request_started_at = self.loop.time()
         if len(self.connections) > self.connections_max:
-            hint = "The setting connections_max has the limit."
+            hint = "The setting connections_max is the limit."
             self._refusal = HttpError(503, "E092", f"there are {self.connections_max:,} connections already", hint)
             if len(self.connections) > self.connections_max + limits.connections_refused_max:
                 self.transport.close()
@@ -41,7 +41,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._refusal:
-            # Not before: who hangs up on somebody who is speaking is not heard.
+            # Not earlier: a client that is still sending would not read the answer.
             self.refuse(self._refusal)
             return
         self._head_bytes += len(data)
@@ -50,7 +50,8 @@ class HttpConnection(HttpToolsProtocol):
             self.refuse(HttpError(431, "E092", f"the headers have more than {limits.head_bytes_max:,} bytes"))
 
     def eof_received(self) -> bool:  # type: ignore[override]  # true: the connection stays open the other way
-        """Who has said all that he wants to say may still hear the answer; who leaves a stream of events has gone."""
+        """A client that has closed its side after a whole request still receives the answer. A client that closes it
+        during a response has gone."""
         cycle: RequestResponseCycle | None = self.cycle
         self._has_client_finished = cycle is not None and not cycle.response_started and not cycle.more_body
         return self._has_client_finished and self.scheme == "http"
@@ -75,17 +76,18 @@ class HttpConnection(HttpToolsProtocol):
         self._request_started_at = None
 
     def refuse_overdue(self) -> None:
-        """To be called every second."""
+        """Refuses a request that takes too long to arrive. Call it every second."""
         if self._request_started_at is not None and self.loop.time() - self._request_started_at > limits.request_s_max:
             self._request_started_at = None
-            self.refuse(HttpError(408, "E108", f"the request took more than {limits.request_s_max} seconds to come"))
+            self.refuse(HttpError(408, "E108", f"the request took more than {limits.request_s_max} seconds to arrive"))
 
     def send_400_response(self, msg: str) -> None:
         hint = "The broker speaks HTTP/1.1."
-        self.refuse(error("E093", "this is not a request of HTTP that can be read", hint=hint))
+        self.refuse(error("E093", "this is not a valid HTTP request", hint=hint))
 
     def refuse(self, problem: SmileError) -> None:
-        """At once; what was asked before and is being answered is not answered twice."""
+        """Answers with an error and closes the connection. A response that has already started is not followed by
+        another."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete or not cycle.response_started:
             if cycle is not None and not cycle.response_complete:
@@ -105,17 +107,17 @@ class HttpConnection(HttpToolsProtocol):
 
 
 class WebSocketHandler(Protocol):
-    """Who speaks on a WebSocket."""
+    """Handles the messages of a WebSocket."""
 
     def receive_message(self, text: bytes | None) -> None:
-        """A message; None if it is binary."""
+        """Called with a text message, or with None for a binary one."""
 
     def on_writable(self) -> None:
-        """What was written has gone out, or nobody is there any more."""
+        """Called when written data was sent, or the connection is lost."""
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """A WebSocket that is read and written without queues: messages go to its talker as they come."""
+    """A WebSocket that is read and written without queues: each message goes to its handler when it arrives."""
 
     EXTENSION: Final = "smile.wire"
     handler: WebSocketHandler | None = None
@@ -129,12 +131,12 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         return self.disconnected or self.close_sent or self.conn.state is not State.OPEN
 
     def send_text(self, data: bytes) -> None:
-        """A text message; nothing if nobody is there."""
+        """Sends a text message; does nothing if the connection is closed."""
         if not self.is_closed:
             self.transport.write(encode_text_frame(data))
 
     def close(self, code: int) -> None:
-        """Nothing is said after it, and nothing heard."""
+        """Closes the connection. Afterwards nothing is sent or received."""
         if not self.is_closed:
             self.queue.put_nowait({"type": "websocket.disconnect", "code": code})
             self.conn.send_close(code)
@@ -144,7 +146,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
 
     def set_reading_paused(self, is_paused: bool) -> None:
-        """Whether the connection is not to be read from."""
+        """Pauses or resumes reading from the connection."""
         if is_paused != self.read_paused and not self.transport.is_closing():
             self.read_paused = is_paused
             (self.transport.pause_reading if is_paused else self.transport.resume_reading)()
@@ -164,7 +166,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if hasattr(self, "scope"):
-            self.scope["extensions"][self.EXTENSION] = self  # type: ignore[assignment]  # one of our own
+            self.scope["extensions"][self.EXTENSION] = self  # type: ignore[assignment]  # an extension of SMILE
 
     def send_receive_event_to_app(self) -> None:
         data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
@@ -174,7 +176,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
 
 def encode_text_frame(data: bytes) -> bytes:
-    """A message of text as RFC 6455 has it: in one frame, which a server does not mask."""
+    """A text message in one frame of RFC 6455, unmasked as a server sends it."""
     size = len(data)
     if size < 126:
         return b"\x81%c%b" % (size, data)

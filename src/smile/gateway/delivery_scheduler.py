@@ -1,7 +1,7 @@
-"""From the broker's threads to the gateway's loop: what many of them have to say comes over in one go.
+"""Passes work from the broker's threads to the gateway's event loop, many items with one wakeup.
 
-Subscriptions that were woken are served in rounds. After a round the loop has as much time for publishers as the round
-has worked; what changes meanwhile is told once.
+Scheduled subscriptions are served in rounds. After a round, the loop has as much time for other work, such as
+publications, as the round used. A row that changes several times meanwhile is delivered once.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ class DeliveryReceiver(Protocol):
 
     @property
     def delivery_key(self) -> tuple[int, int]:
-        """Equal for those who are told the same: they are served one after the other, and it is made once."""
+        """Equal for receivers of the same frame: they are served in sequence, so that it is encoded once."""
 
     def deliver(self) -> bool:
-        """Tells one message's worth. Whether there may be more; if not, it will be woken again."""
+        """Delivers one message. Returns whether there may be more; if not, the receiver will be scheduled again."""
 
 
 class DeliveryScheduler:
@@ -34,12 +34,12 @@ class DeliveryScheduler:
         self._loop = loop
         self._scheduled: deque[DeliveryReceiver] = deque()
         self._current_round: list[DeliveryReceiver] = []
-        """Who is served before all that were woken since."""
+        """The receivers to serve before all that were scheduled since."""
         self._is_round_pending = False
         self._rest_until = 0.0
 
     def schedule(self, receiver: DeliveryReceiver) -> None:
-        """From any thread. Whoever finds it woken already comes before the round that serves it."""
+        """Thread-safe. If the receiver is scheduled already, the round that serves it is still to come."""
         if receiver.is_scheduled:
             return
         receiver.is_scheduled = True
@@ -78,7 +78,7 @@ class DeliveryScheduler:
 
 
 class PendingPublications:
-    """Publications under way: what becomes of each is told on the loop."""
+    """Publications in progress, whose callbacks run on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -91,7 +91,7 @@ class PendingPublications:
         future.add_done_callback(lambda done: self._enqueue(callback, done))
 
     async def wait(self, future: Future[PublishResult]) -> PublishResult:
-        """Whoever waits may go away; the publication goes on."""
+        """Waits for the result. If the waiting task is cancelled, the publication still continues."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self.add_callback(future, lambda _: None if waiter.done() else waiter.set_result(None))
         await waiter
@@ -111,12 +111,12 @@ class PendingPublications:
             try:
                 callback(done)
             except Exception:
-                # The others are told all the same.
-                logger.exception("what became of a publication could not be told")
+                # The other callbacks must still run.
+                logger.exception("the callback of a publication failed")
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    """After the loop has ended there is nobody to be told."""
+    """Calls the function on the loop; does nothing if the loop is closed."""
     if not loop.is_closed():
         try:
             loop.call_soon_threadsafe(function)

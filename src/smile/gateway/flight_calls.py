@@ -1,5 +1,5 @@
-"""Calls of Arrow Flight: each is somebody's, counted until it is over, and ends with what it holds given back. What
-goes wrong in one is told with its code, and nothing else of the broker.
+"""Arrow Flight calls. Each has a principal, counts against the limit until it ends, and then releases its resources.
+Errors are sent to the client with their codes, and reveal nothing else of the broker.
 """
 
 import functools
@@ -20,10 +20,10 @@ from smile.gateway.rate_limiter import RateLimiter
 from smile.log.remote import FlightErrorInfo, WireError
 
 CALL_MIDDLEWARE: Final = "call"
-"""The name of the middleware that a call is."""
+"""The middleware's name of a call."""
 
 LOG_READER: Final = "the log's readers"
-"""No name of a principal has a space in it."""
+"""A principal's name cannot contain spaces."""
 
 logger = logging.getLogger("smile.gateway.flight")
 
@@ -43,7 +43,7 @@ _ERROR_TYPES: Final[Mapping[str, type[flight.FlightError]]] = {
 
 
 def flight_error(problem: SmileError) -> flight.FlightError:
-    """With the code in front of the text, and all of it as JSON beside."""
+    """An Arrow Flight error: its text starts with the code, and `extra_info` has all of it as JSON."""
     first = problem.diagnostics[0]
     message, hint = _shorten(first.message), first.hint and _shorten(first.hint)
     extra = msgspec.json.encode(FlightErrorInfo(WireError(first.code, message, hint)))
@@ -51,14 +51,14 @@ def flight_error(problem: SmileError) -> flight.FlightError:
 
 
 def _shorten(text: str) -> str:
-    """In bytes, since that is what headers are measured in; each of them may be written as three."""
+    """Limits the bytes of a text, because headers are limited in bytes. Each byte may be encoded as three."""
     bytes_max = limits.flight_error_chars_max
     encoded = text.encode(errors="replace")
     return text if len(encoded) <= bytes_max else encoded[:bytes_max].decode(errors="ignore") + "…"
 
 
 def report_errors(method: Callable[P, T]) -> Callable[P, T]:
-    """What goes wrong in it is told to the client as an error of Arrow Flight."""
+    """Sends errors of the method to the client as errors of Arrow Flight."""
 
     @functools.wraps(method)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -75,12 +75,12 @@ def to_flight_error(problem: Exception) -> flight.FlightError:
         return problem
     if isinstance(problem, SmileError):
         return flight_error(problem)
-    logger.error("a call of Arrow Flight failed", exc_info=problem)
+    logger.error("an Arrow Flight call failed", exc_info=problem)
     return flight.FlightInternalError("the broker failed; its log says why")
 
 
 def decode_message(name: str, body: Any, message_type: type[MessageT]) -> MessageT:
-    """A message of a client, as a buffer."""
+    """Decodes a client's JSON message from a buffer."""
     if body is not None and len(body) > limits.flight_request_bytes_max:
         raise error("E092", f"{name} is larger than {limits.flight_request_bytes_max:,} bytes")
     try:
@@ -93,7 +93,7 @@ def decode_message(name: str, body: Any, message_type: type[MessageT]) -> Messag
 
 
 class FlightCall(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """A call under way. What it holds is given back when it is over, however it ends."""
+    """A call in progress. Its resources are released when it ends, however it ends."""
 
     def __init__(self, calls: "FlightCallFactory", principal: str, token: str) -> None:
         self.principal = principal
@@ -106,10 +106,10 @@ class FlightCall(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has 
         self.resources.close()
 
     def require(self, right: Right, name: str) -> None:
-        """E090 if it may not, and E091 once its token is good no more."""
+        """E090 if the right was not granted, E091 if the token was revoked."""
         self._calls.identify(self._token)
         if not self.is_allowed(right, name):
-            hint = f"Somebody with the data directory can: smile grant {right} ON {name} TO {self.principal}"
+            hint = f"An administrator can run: smile grant {right} ON {name} TO {self.principal}"
             raise error("E090", f"{self.principal} may not {_RIGHT_VERBS[right]} {name}", hint=hint)
 
     def is_allowed(self, right: Right, name: str) -> bool:
@@ -124,7 +124,7 @@ class FlightCall(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has 
             self.require(Right.admin, PROGRAM)
 
     def require_active(self, context: flight.ServerCallContext) -> None:
-        """An error if nobody listens any more, or the broker stops."""
+        """Raises an error if the client has gone or the broker is stopping."""
         if context.is_cancelled():
             raise flight.FlightCancelledError("the client has gone")
         self._calls.require_running()
@@ -134,8 +134,8 @@ _RIGHT_VERBS: Final = {Right.publish: "publish to", Right.subscribe: "subscribe 
 
 
 class FlightCallFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets calls in: whoever has a token, as long as there are not too many. `log_token` lets its holder read the log,
-    and do nothing else: it is for Spark's tasks, and ends with this process."""
+    """Admits calls with a valid token, up to a limit. `log_token` allows its holder to read the log, and nothing else:
+    Spark's tasks use it, and it ends with this process."""
 
     def __init__(self, access: Access, request_limiter: RateLimiter, log_token: str) -> None:
         self.access = access
@@ -144,7 +144,7 @@ class FlightCallFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self.stopping = threading.Event()
         self._lock = threading.Lock()
         self._counts = {True: 0, False: 0}
-        """Of readers of the log, and of all others."""
+        """Calls in progress: of readers of the log (True), and all others (False)."""
 
     @property
     def count(self) -> int:
@@ -159,8 +159,8 @@ class FlightCallFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             self._request_limiter.spend(principal, 1)
         with self._lock:
             if self._counts[principal == LOG_READER] >= limits.flight_calls_max:
-                hint = "Try again later, or end some."
-                raise error("E092", f"{limits.flight_calls_max} calls are under way already", hint=hint)
+                hint = "Try again later, or end other calls."
+                raise error("E092", f"{limits.flight_calls_max} calls are in progress already", hint=hint)
             self._counts[principal == LOG_READER] += 1
         return FlightCall(self, principal, token)
 
@@ -169,18 +169,18 @@ class FlightCallFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             self._counts[principal == LOG_READER] -= 1
 
     def identify(self, token: str) -> str:
-        """Whose token it is."""
+        """The principal that the token belongs to; E091 if it is unknown."""
         if hmac.compare_digest(token.encode(), self.log_token.encode()):
             return LOG_READER
         principal = self.access.principal(token)
         if principal is None:
             hint = "Send it as a header, authorization: Bearer TOKEN."
-            raise error("E091", "there is no such token" if token else "a token is needed", hint=hint)
+            raise error("E091", "the token is not known" if token else "a token is needed", hint=hint)
         return principal
 
     def require_running(self) -> None:
         if self.stopping.is_set():
-            raise error("E098", "the broker is stopping", hint="Try again when it has been started anew.")
+            raise error("E098", "the broker is stopping", hint="Try again when it has restarted.")
 
 
 def _bearer_token(headers: Mapping[str, Sequence[str | bytes]]) -> str:
@@ -194,8 +194,8 @@ def _bearer_token(headers: Mapping[str, Sequence[str | bytes]]) -> str:
 
 
 def report_stream_errors(batches: Iterator[T]) -> Iterator[T]:
-    """What goes wrong while an answer is made is told too."""
+    """Like `report_errors`, for an answer that is generated step by step."""
     try:
         yield from batches
-    except Exception as problem:  # noqa: BLE001  # as in `telling`
+    except Exception as problem:  # noqa: BLE001  # as in `report_errors`
         raise to_flight_error(problem) from None

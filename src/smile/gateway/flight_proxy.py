@@ -1,9 +1,8 @@
-"""The door of Arrow Flight. Connections come in here and are handed on to gRPC, which by itself would take in messages
-of any length from anybody before it asks whose they are, and knows no way to end a call to a client that does not
-listen.
+"""A proxy between Arrow Flight clients and gRPC. gRPC itself accepts messages of any length before it authenticates the
+client, and cannot end a call to a client that does not read.
 
-Of what clients send, only the lengths of messages are looked at: every one of them is known before its first byte is
-handed on. What comes back is passed on as it is.
+The proxy looks only at the lengths of the clients' messages: it checks each length before it forwards the first byte of
+the message. The data for the clients is forwarded unchanged.
 """
 
 import asyncio
@@ -20,16 +19,16 @@ import uvloop
 from smile import limits
 
 PREFACE_BYTES: Final = 24
-"""Bytes that a connection begins with, which say that it is HTTP/2."""
+"""The connection preface, which identifies HTTP/2."""
 FRAME_HEADER_BYTES: Final = 9
-"""A frame's length (3 bytes), kind, flags, and the number of its stream (4 bytes)."""
+"""A frame's length (3 bytes), type, flags, and stream number (4 bytes)."""
 MESSAGE_HEADER_BYTES: Final = 5
-"""Before a message of gRPC: whether it is compressed, and its length (4 bytes)."""
+"""Before each gRPC message: whether it is compressed, and its length (4 bytes)."""
 DATA, RST_STREAM, GOAWAY = 0, 3, 7
 END_STREAM, PADDED = 1, 8
 STREAM_MAX: Final = 2**31 - 1
 ENHANCE_YOUR_CALM: Final = 11
-"""HTTP/2's code for a client that asks for too much."""
+"""The error code of HTTP/2 for a client that asks for too much."""
 
 
 T = TypeVar("T")
@@ -38,24 +37,24 @@ logger = logging.getLogger("smile.gateway.flight")
 
 
 class ConnectionRefused(Exception):
-    """Why a connection ends."""
+    """The reason why a connection is ended."""
 
 
 class BufferedBytes:
-    """Bytes of messages that are not whole yet, of all connections: gRPC keeps them until they are."""
+    """Bytes of incomplete messages, over all connections: gRPC buffers them until they are complete."""
 
     def __init__(self) -> None:
         self.total = 0
 
     def add(self, count: int) -> None:
         if self.total + count > limits.flight_waiting_bytes_max:
-            raise ConnectionRefused("E092: too much is on its way to the broker; try again later")
+            raise ConnectionRefused("E092: the broker is receiving too much data; try again later")
         self.total += count
 
 
 class _PartialMessage:
-    """A stream's message that is not whole: what there is of the bytes before it, and how many bytes of its own are
-    missing and have come."""
+    """An incomplete message of a stream: the received part of its header, and how many bytes of its body are missing
+    and received."""
 
     __slots__ = ("header", "missing", "received")
 
@@ -64,17 +63,17 @@ class _PartialMessage:
 
 
 class GrpcMessageParser:
-    """What comes in on one connection, in pieces of any size: HTTP/2 frames, and in those of data gRPC's messages."""
+    """Parses the data of one connection, in pieces of any size: HTTP/2 frames, and the gRPC messages in DATA frames."""
 
     def __init__(self, bytes_max: int, buffered: BufferedBytes) -> None:
         self._bytes_max = bytes_max
         self._buffered = buffered
         self._skip_bytes = PREFACE_BYTES
-        """Bytes of the present frame that are of no interest."""
+        """Bytes of the current frame that can be skipped."""
         self._header = b""
-        """Of the next frame, as far as it has come."""
+        """The received part of the next frame's header."""
         self._data_bytes = 0
-        """Bytes of the present frame that are messages."""
+        """Bytes of the current frame that belong to messages."""
         self._padded = False
         self._padding_bytes = 0
         self._ends_stream = False
@@ -128,7 +127,7 @@ class GrpcMessageParser:
             self._end_data()
 
     def _end_data(self) -> None:
-        """What follows a frame's last byte of messages."""
+        """Completes a frame after its last byte of messages."""
         if not self._data_bytes:
             self._skip_bytes = self._padding_bytes
             if self._ends_stream:
@@ -156,10 +155,10 @@ class GrpcMessageParser:
 
     def _message_length(self, header: bytes) -> int:
         if header[0]:
-            raise ConnectionRefused("E093: messages of gRPC must not be compressed")
+            raise ConnectionRefused("E093: gRPC messages must not be compressed")
         length = int.from_bytes(header[1:], "big")
         if length > self._bytes_max:
-            raise ConnectionRefused(f"E092: a message has {length:,} bytes, and at most {self._bytes_max:,} are taken")
+            raise ConnectionRefused(f"E092: a message has {length:,} bytes; at most {self._bytes_max:,} are allowed")
         return length
 
     def _drop_stream(self, stream: int) -> None:
@@ -169,7 +168,7 @@ class GrpcMessageParser:
 
 
 class _Endpoint(asyncio.Protocol):
-    """One of a connection's two ends. What comes from it goes to the other, and no faster than that takes it."""
+    """One of the two ends of a connection. Its data goes to the other end, no faster than that end accepts it."""
 
     def __init__(self, peer: "_Endpoint | None" = None) -> None:
         self.transport: asyncio.Transport | None = None
@@ -198,7 +197,7 @@ class _Endpoint(asyncio.Protocol):
 
 
 class _ClientEndpoint(_Endpoint):
-    """The end that is not ours."""
+    """The client's end."""
 
     def __init__(self, proxy: "FlightProxy") -> None:
         super().__init__()
@@ -206,13 +205,13 @@ class _ClientEndpoint(_Endpoint):
         self._parser = GrpcMessageParser(proxy.bytes_max, proxy.buffered)
         self._refused = False
         self._unsent = b""
-        """What has come before there was anybody to hand it on to."""
+        """Data that arrived before the connection to gRPC was open."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert self.transport is not None
         if len(self._proxy.clients) >= self._proxy.connections_max:
-            # Who is told why in the way of HTTP/2 takes that for a connection, and comes again at once.
+            # A client that receives the reason in HTTP/2 considers itself connected, and reconnects at once.
             self._proxy.warn_of_connections()
             self.transport.abort()
             return
@@ -221,7 +220,7 @@ class _ClientEndpoint(_Endpoint):
         task.add_done_callback(self._proxy.tasks.discard)
 
     async def _connect_inner(self) -> None:
-        # gRPC speaks first, so that its end knows ours from the beginning.
+        # gRPC sends first, so its end must know the client's end from the beginning.
         inner = _Endpoint(self)
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: inner, self._proxy.inner_path)
@@ -254,11 +253,11 @@ class _ClientEndpoint(_Endpoint):
         super().data_received(data)
 
     def refuse(self, reason: str) -> None:
-        """Says so in the way of HTTP/2, which gRPC's clients show to their users."""
+        """Sends the reason as an HTTP/2 GOAWAY frame, which gRPC clients show to their users."""
         assert self.transport is not None
-        # All streams may have been heard, or gRPC would send all of it once more.
+        # This says that all streams may have been processed; otherwise gRPC would repeat all calls.
         payload = STREAM_MAX.to_bytes(4, "big") + ENHANCE_YOUR_CALM.to_bytes(4, "big") + reason.encode()
-        # Settings come first, or it is no answer in HTTP/2.
+        # HTTP/2 requires that SETTINGS come first.
         settings = b"" if self.peer is not None else bytes(3) + b"\4" + bytes(5)
         header = len(payload).to_bytes(3, "big") + bytes([GOAWAY, 0]) + bytes(4)
         self.transport.write(settings + header + payload)
@@ -266,7 +265,7 @@ class _ClientEndpoint(_Endpoint):
         if self.peer is not None and self.peer.transport is not None:
             self.peer.peer = None
             self.peer.transport.abort()
-        # A connection that is closed while more comes in is reset, and then nothing is told.
+        # If it were closed while data arrives, it would be reset, and the client would not receive the reason.
         asyncio.get_running_loop().call_later(limits.flight_refusal_s, self.abort)
 
     def connection_lost(self, problem: Exception | None) -> None:
@@ -276,7 +275,7 @@ class _ClientEndpoint(_Endpoint):
 
 
 class FlightProxy:
-    """Listens from when it is made, in a thread of its own, and hands on to the socket at `inner`."""
+    """Listens from its creation, in its own thread, and forwards to the Unix socket at `inner_path`."""
 
     def __init__(
         self,
@@ -293,12 +292,12 @@ class FlightProxy:
         self.tasks: set[asyncio.Future[None]] = set()
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         listener = socket.create_server(address, family=family, backlog=limits.backlog)
-        # A peer that has vanished is noticed by the system; one that only stalls is not disturbed.
+        # The system notices peers that have vanished, and does not disturb peers that only stall.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.peer_idle_s)
         self.port = int(listener.getsockname()[1])
         self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="flight-door", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="flight-proxy", daemon=True)
         self._thread.start()
         server = self._loop.create_server(lambda: _ClientEndpoint(self), sock=listener, ssl=tls)
         self._server = asyncio.run_coroutine_threadsafe(server, self._loop).result()
@@ -306,10 +305,10 @@ class FlightProxy:
     def warn_of_connections(self) -> None:
         if time.monotonic() - self._warned_at > limits.flight_warn_s:
             self._warned_at = time.monotonic()
-            logger.warning("E092: no more than %d connections of Arrow Flight are let in", self.connections_max)
+            logger.warning("E092: no more than %d Arrow Flight connections are allowed", self.connections_max)
 
     def stop_listening(self) -> None:
-        """Nobody new comes in."""
+        """Accepts no more connections."""
         self._run_on_loop(self._server.close)
 
     def abort_connections(self) -> None:
@@ -317,7 +316,7 @@ class FlightProxy:
         self._run_on_loop(lambda: _for_each(_ClientEndpoint.abort, self.clients))
 
     def stop(self) -> None:
-        """Afterwards it is as if it had never been."""
+        """Ends the connections and the thread."""
         self.stop_listening()
         self.abort_connections()
         self._run_on_loop(lambda: _for_each(asyncio.Future.cancel, self.tasks))
@@ -330,7 +329,7 @@ class FlightProxy:
 
         def call() -> None:
             action()
-            # What that leads to comes in the next turns of the loop.
+            # The consequences are handled in the next iterations of the loop.
             self._loop.call_later(0.01, done.set)
 
         self._loop.call_soon_threadsafe(call)

@@ -1,8 +1,7 @@
-"""Arrow Flight: streams are published to and views subscribed to in batches, and the log is read by tasks on other
-machines. Nothing is told to whom it may not be told, and a batch is acknowledged once it is on the disk.
+"""The Arrow Flight server: clients publish and subscribe in batches, and tasks on other machines read the log. Every
+call needs the right for what it does, and a batch is acknowledged when it is on the disk.
 
-A call holds a thread from its first byte to its last, whatever the client does; a client that does not listen holds
-nothing more than that and the one batch that is on its way to it.
+A call occupies a thread until it ends. A client that does not read costs no more than this thread and one batch.
 """
 
 import logging
@@ -47,7 +46,7 @@ STREAMS: Final = "streams"
 VIEWS: Final = "views"
 SILENCE: Final = "silence"
 _OVERSIZE_FACTOR: Final = 2
-"""A batch that is somewhat too large is refused by its size and its number, a larger one with the whole connection."""
+"""A batch that is too large is refused with its size and number; beyond this factor the connection is ended."""
 
 logger = logging.getLogger("smile.gateway.flight")
 
@@ -57,7 +56,7 @@ Tick = Annotated[int, msgspec.Meta(ge=0, le=TICK_MAX)]
 
 
 class ViewTicket(msgspec.Struct, forbid_unknown_fields=True):
-    """What a subscriber asks for. Without `follow` it is told what there is now, and no more."""
+    """A request for a view. Without `follow`, the answer ends with the current rows."""
 
     view: str
     where: dict[str, str | int | float | bool | None] = {}
@@ -67,7 +66,7 @@ class ViewTicket(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BatchSequence(msgspec.Struct, forbid_unknown_fields=True):
-    """What comes with a batch that may come again: who publishes it, and the number of its first event."""
+    """The metadata of a batch that may be sent again: the producer, and the sequence number of its first event."""
 
     producer: str
     seq: SequenceNumber
@@ -79,7 +78,7 @@ class SilenceRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves from when it is made until `stop`."""
+    """Serves from its creation until `stop`."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         request_limiter: RateLimiter,
         event_limiter: RateLimiter,
     ) -> None:
-        """The rates are what a principal may ask and publish in a second, here and elsewhere."""
+        """The limiters apply to a principal's requests and events on all interfaces together."""
         self._broker = broker
         self._settings = settings
         self._event_limiter = event_limiter
@@ -97,7 +96,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._wakers: set[threading.Event] = set()
         self.calls = FlightCallFactory(access, request_limiter, broker.log_token)
         tls = _tls_context(settings)
-        # gRPC itself listens where only this process comes.
+        # gRPC itself listens on a socket that only this process uses.
         self._directory = tempfile.TemporaryDirectory(prefix="smile-")
         inner_path = f"{self._directory.name}/flight"
         super().__init__(f"grpc+unix://{inner_path}", middleware={CALL_MIDDLEWARE: self.calls})
@@ -114,7 +113,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self.location = f"{'grpc+tls' if settings.tls else 'grpc'}://{shown_host}:{self.proxy.port}"
 
     def stop(self) -> None:
-        """Subscribers are told, batches under way are acknowledged, and clients that do not listen are cut off."""
+        """Ends subscriptions, acknowledges batches in progress, and disconnects clients that do not read."""
         if self.calls.stopping.is_set():
             return
         self.calls.stopping.set()
@@ -127,11 +126,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self.proxy.stop()
         shutdown_thread.join(limits.flight_stop_s_max)
         if shutdown_thread.is_alive():
-            logger.error("calls of Arrow Flight do not end", extra={"calls": self.calls.count})
+            logger.error("Arrow Flight calls do not end", extra={"calls": self.calls.count})
         self._log_reader.close()
         self._directory.cleanup()
 
-    # ── what there is ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── descriptions ────────────────────────────────────────────────────────────────────────────────────────────────
 
     @report_errors
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> list[flight.FlightInfo]:
@@ -185,7 +184,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             call.require_active(context)
             call.require(Right.publish, name)
             if chunk.data is None:
-                raise error("E093", "a message without a batch")
+                raise error("E093", "the message has no batch")
             try:
                 writer.write(self._publish_batch(context, name, chunk.data, chunk.app_metadata))
             except SmileError as problem:
@@ -196,12 +195,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     ) -> bytes:
         bytes_max = self._settings.bulk_bytes_max
         if batch.nbytes > bytes_max:
-            raise error(
-                "E092", f"it has {batch.nbytes:,} bytes, and at most {bytes_max:,} are taken", hint="Send smaller ones."
-            )
+            message = f"it has {batch.nbytes:,} bytes; at most {bytes_max:,} are allowed"
+            raise error("E092", message, hint="Send smaller batches.")
         sequence = None
         if metadata is not None and len(metadata):
-            batch_sequence = decode_message("what comes with it", metadata, BatchSequence)
+            batch_sequence = decode_message("its metadata", metadata, BatchSequence)
             sequence = producer_sequence(batch_sequence.producer, batch_sequence.seq)
         schema = self._broker.schema(stream)
         rows = read_batch_events(schema, batch, schema.stream.publisher_timed)
@@ -211,7 +209,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def _publish_and_wait(
         self, context: flight.ServerCallContext, publication: Publication | SilencePublication
     ) -> PublishResult:
-        """Waits until it is on the disk, for as long as anybody wants to know."""
+        """Waits until the publication is on the disk, or the client has gone."""
         future = self._broker.publish(publication)
         while not context.is_cancelled():
             with suppress(TimeoutError):
@@ -254,11 +252,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             schema, report_stream_errors(_stream_frames(subscription, waker, ticket.follow, check))
         )
 
-    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── actions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @report_errors
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        return [(SILENCE, "nothing more happens on a publisher-timed stream up to a tick"), *ACTIONS.items()]
+        return [(SILENCE, "declare that a publisher-timed stream has no more events up to a tick"), *ACTIONS.items()]
 
     @report_errors
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
@@ -277,13 +275,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     @report_errors
     def do_exchange(self, context: flight.ServerCallContext, *_: Any) -> None:
-        raise error("E093", "nothing is exchanged here", hint="Publish with DoPut, subscribe with DoGet.")
+        raise error("E093", "DoExchange is not supported", hint="Publish with DoPut, subscribe with DoGet.")
 
 
 def _stream_frames(
     subscription: ViewSubscription, waker: threading.Event, follow: bool, check: Callable[[], None]
 ) -> Iterator[Any]:
-    """Batches, each with what is said of it."""
+    """Batches, each with its metadata."""
     rows_max = limits.flight_rows_max
     while True:
         check()
@@ -327,7 +325,7 @@ def _parse_path(descriptor: flight.FlightDescriptor) -> tuple[str, str]:
     except ValueError:
         kind, name = "", ""
     if kind not in (STREAMS, VIEWS):
-        raise error("E093", "the descriptor is no path of two parts", hint="Write streams, NAME or views, NAME.")
+        raise error("E093", "the descriptor is not a path of two parts", hint="Write streams, NAME or views, NAME.")
     return kind, name
 
 
@@ -343,6 +341,6 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
     context.set_alpn_protocols(["h2"])
     try:
         context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except OSError as problem:  # which what is wrong with a certificate is too
-        raise error("E100", f"tls_cert, tls_key: they cannot be used: {problem.strerror or problem}") from None
+    except OSError as problem:  # includes errors of the certificate
+        raise error("E100", f"tls_cert and tls_key cannot be used: {problem.strerror or problem}") from None
     return context

@@ -1,5 +1,5 @@
-"""What is told next, as it goes over the wire: as many rows as make a mebibyte, and at least one. Whatever many are
-told alike is made once.
+"""Encodes the next frame of a subscription for the wire: as many rows as fit into `limits.frame_rows_bytes_max`, but at
+least one, and at most `limits.frame_rows_max`. A frame for several subscribers is encoded once.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +17,13 @@ from smile.gateway.http_response import encode
 
 _FIRST_ROWS: Final = 16
 _ROWS_GROWTH: Final = 8
-"""So many rows are written first, and so many times those that were seen next, before it is seen how large they are."""
+"""The sizes of rows are not known before they are encoded: so many are encoded first, and at most so many times those
+that were encoded before in the next steps."""
 
 
 @dataclass(frozen=True)
 class EncodedFrame:
-    """`last` is the number of the last change in it, if there are more."""
+    """`last_change` is the number of its last change if more changes follow, else None."""
 
     body: bytes
     row_count: int
@@ -30,7 +31,7 @@ class EncodedFrame:
 
 
 class FrameEncoder:
-    """Keeps the last frame that it made: those who are told the same come one after the other."""
+    """Caches the last frame: subscribers that receive the same frame are served in sequence."""
 
     def __init__(self, encode: Callable[[ViewFrame, Sequence[bytes]], bytes]) -> None:
         self._encode = encode
@@ -38,7 +39,7 @@ class FrameEncoder:
         self._last_encoded = EncodedFrame(b"", 0, None)
 
     def take(self, subscription: ViewSubscription) -> EncodedFrame | None:
-        """What it has not been told yet; what does not go into the frame is taken the next time."""
+        """The next frame; rows that do not fit into it are taken the next time."""
         previous = subscription.progress, subscription.progress_due
         frame = subscription.take(limits.frame_rows_max)
         if frame is None:
@@ -58,7 +59,7 @@ class FrameEncoder:
 
 
 def first_messages(frame: ViewFrame) -> tuple[list[bytes], int | None]:
-    """Of the first rows, as many as go into a frame; and the number of the last of them if there are more."""
+    """The encoded rows that fit into a frame, and the number of the last change among them if more rows follow."""
     encoded: list[bytes] = []
     bytes_left, last = limits.frame_rows_bytes_max, None
     for chunk, rows in frame.parts:
@@ -80,34 +81,34 @@ def first_messages(frame: ViewFrame) -> tuple[list[bytes], int | None]:
 
 
 def _row_messages(frame: ViewFrame, chunk: RowChunk, rows: Indices) -> list[bytes]:
-    """Of these rows. They lie with the chunk once they are written."""
-    if (chunk.messages[rows] == None).any():  # noqa: E711  # of each of them
+    """The encoded rows. They are stored in the chunk when they are first needed."""
+    if (chunk.messages[rows] == None).any():  # noqa: E711  # element by element
         replace(frame, parts=[(chunk, rows)]).rows_ndjson()
     messages: list[bytes] = chunk.messages[rows].tolist()
     return messages
 
 
-def _next_row_count(count: int, room: int) -> int:
-    """How many rows to write next, if they are like those found; few at first, since nobody knows that."""
+def _next_row_count(count: int, bytes_left: int) -> int:
+    """How many rows to encode next, if they are as large as the previous ones; few at first, since no size is known."""
     if not count:
         return _FIRST_ROWS
-    mean_bytes = max(1, (limits.frame_rows_bytes_max - room) // count)
-    return max(1, min(_ROWS_GROWTH * count, room // mean_bytes + 1))
+    mean_bytes = max(1, (limits.frame_rows_bytes_max - bytes_left) // count)
+    return max(1, min(_ROWS_GROWTH * count, bytes_left // mean_bytes + 1))
 
 
-def _fitting_count(messages: Sequence[bytes], room: int) -> int:
-    """How many of them there is room for."""
+def _fitting_count(messages: Sequence[bytes], bytes_left: int) -> int:
+    """How many of the messages fit."""
     ends = accumulate(map(len, messages))
-    return next((count for count, end in enumerate(ends) if end > room), len(messages))
+    return next((count for count, end in enumerate(ends) if end > bytes_left), len(messages))
 
 
 def delivery_key(subscription: ViewSubscription) -> tuple[int, int]:
-    """Of which rows, and how far it was told of them: from the same place all are told the same."""
+    """The channel and the position in it: subscriptions with equal keys receive the same frame."""
     return id(subscription.channel), -1 if subscription.last_change is None else subscription.last_change
 
 
 def encode_websocket(frame: ViewFrame, messages: Sequence[bytes]) -> bytes:
-    """The end of a WebSocket's frame, which begins with whose it is: `{"id":1,"n":5,`."""
+    """The end of a frame on a WebSocket, whose beginning depends on the subscription: `{"id":1,"n":5,`."""
     parts = [b'"reset":true,' if frame.reset else b"", b'"rows":[', b",".join(messages), b"]"]
     if frame.progress is not None:
         parts += [b',"progress":', frame.progress_json]
@@ -117,7 +118,8 @@ def encode_websocket(frame: ViewFrame, messages: Sequence[bytes]) -> bytes:
 
 
 def encode_sse(frame: ViewFrame, messages: Sequence[bytes]) -> bytes:
-    """The same as server-sent events. The token goes with the progress: whoever comes again says it."""
+    """The frame as server-sent events. The resume token is the id of the progress event: a client sends it when it
+    reconnects."""
     parts = [b"event: reset\ndata: {}\n\n"] if frame.reset else []
     parts += [b"event: change\ndata: " + message + b"\n\n" for message in messages]
     if frame.progress is not None:

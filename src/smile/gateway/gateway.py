@@ -1,4 +1,4 @@
-"""The gateway: what all its entries share. Nothing passes without a right to it, and everything counted is bounded."""
+"""The gateway: what all interfaces share. Every access needs a right, and the number of everything is limited."""
 
 import asyncio
 from collections import Counter
@@ -24,27 +24,29 @@ TOKEN_PROTOCOL = "smile.token."
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls, and by which token."""
+    """The principal of a call, and its token."""
 
     principal: str
     token: str | None
 
 
 class Subscriber(Protocol):
-    """Who subscribes to a view, on whatever connection."""
+    """A subscriber to a view, on a connection of any kind."""
 
     caller: Caller
     view: View
 
     def wake(self) -> None:
-        """There may be something to tell."""
+        """Called when there may be a frame to deliver."""
 
     def end(self, problem: SmileError) -> None:
-        """Tells why there is no more."""
+        """Ends the subscription, and sends this error."""
 
 
 class Gateway:
-    """`loop` is the one that all its entries run on; only `rounds.wake` is called from other threads."""
+    """All HTTP and WebSocket handlers run on `loop`. Other threads use only what is thread-safe: `scheduler.schedule`,
+    the results of `pending_publications`, `access` and the rate limiters. Threads for status and metrics read the
+    counters."""
 
     def __init__(self, broker: Broker, settings: Settings, access: Access, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker
@@ -63,14 +65,14 @@ class Gateway:
         self.refusals: Counter[str] = Counter()
         self.program_lock = asyncio.Lock()
         self.connection_count: Callable[[], int] = lambda: 0
-        """How many there are; the server knows."""
-        # Snapshots and programs are made beside the loop, few at a time: each may take seconds and much memory.
+        """The number of connections; set by the server."""
+        # Snapshots and program changes run in threads, few at a time: each may take seconds and much memory.
         self.workers = ThreadPoolExecutor(limits.gateway_threads, "smile-gateway")
 
     # ── rights ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def authenticate(self, headers: Iterable[tuple[bytes, bytes]], protocols: Iterable[str] = ()) -> Caller:
-        """E091 if a token is asked for, and there is none or a wrong one."""
+        """E091 if a token is required and is missing or unknown."""
         authorization = single_header(headers, b"authorization")
         token = None
         if authorization is not None:
@@ -87,7 +89,7 @@ class Gateway:
         return Caller(principal, token)
 
     def is_allowed(self, caller: Caller, right: Right, name: str) -> bool:
-        """Whether it may now: a token that was revoked is nobody's."""
+        """Whether the caller has the right now; a revoked token has none."""
         is_valid = self.access.principal(caller.token) == caller.principal
         return is_valid and self.access.is_allowed(caller.principal, right, name)
 
@@ -96,11 +98,11 @@ class Gateway:
             raise self.denial_error(caller, right, name)
 
     def denial_error(self, caller: Caller, right: Right, name: str) -> SmileError:
-        """E091 if the token is good no more, else E090."""
+        """E091 if the token was revoked, else E090."""
         if self.access.principal(caller.token) != caller.principal:
             return error("E091", "the token was revoked", hint=_TOKEN_HINT)
         shown_name = name[: limits.principal_chars_max]
-        hint = f"An administrator may say: smile grant {right} ON {shown_name} TO {caller.principal}"
+        hint = f"An administrator can run: smile grant {right} ON {shown_name} TO {caller.principal}"
         return error("E090", f"{caller.principal} has no right to {right} ON {shown_name}", hint=hint)
 
     # ── subscribers ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,7 +110,7 @@ class Gateway:
     def add_subscriber(self, subscriber: Subscriber) -> None:
         """E092 if there are too many."""
         if len(self.subscribers) >= self.settings.subscriptions_max:
-            hint = "The setting subscriptions_max has the limit."
+            hint = "The setting subscriptions_max is the limit."
             raise HttpError(503, "E092", f"there are {len(self.subscribers):,} subscriptions already", hint)
         self.subscribers.add(subscriber)
 
@@ -116,7 +118,7 @@ class Gateway:
         self.subscribers.discard(subscriber)
 
     def end_revoked(self) -> None:
-        """Ends the subscriptions of those who have no right to them any more; to be called every second."""
+        """Ends the subscriptions of callers that no longer have the right. Call it every second."""
         allowed: dict[tuple[Caller, str], bool] = {}
         for subscriber in list(self.subscribers):
             key = subscriber.caller, subscriber.view.name
@@ -125,15 +127,15 @@ class Gateway:
             if not allowed[key]:
                 subscriber.end(self.denial_error(subscriber.caller, Right.subscribe, subscriber.view.name))
 
-    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def require_running(self) -> None:
         if self.stopping:
-            raise error("E098", "the broker is stopping", hint="Come again when it is back.")
+            raise error("E098", "the broker is stopping", hint="Try again when it has restarted.")
 
     async def stop(self) -> None:
-        """No publication is taken any more; those under way are finished and answered. Server-sent events end;
-        WebSockets are closed by the server, with the code that says: come again."""
+        """Accepts no more publications; those in progress are completed and answered. Server-sent events end; the
+        server closes WebSockets, with a code that asks the client to reconnect."""
         self.stopping = True
         deadline = self.loop.time() + limits.stop_s_max / 2
         while self.pending_publications.count and self.loop.time() < deadline:
@@ -143,4 +145,4 @@ class Gateway:
         self.workers.shutdown(wait=False, cancel_futures=True)
 
 
-_TOKEN_HINT = "Send the header `Authorization: Bearer TOKEN`; `smile token PRINCIPAL` makes one."
+_TOKEN_HINT = "Send the header `Authorization: Bearer TOKEN`; `smile token PRINCIPAL` creates one."

@@ -1,4 +1,4 @@
-"""A call over HTTP: its method, path and query as they came, its body read once and never beyond the limit."""
+"""An HTTP request: its query is parsed strictly, and its body is read once and up to a limit."""
 
 import logging
 import time
@@ -22,7 +22,7 @@ logger = logging.getLogger("smile.gateway")
 
 
 class ClientDisconnected(Exception):
-    """The caller has hung up."""
+    """The client has closed the connection."""
 
 
 @dataclass
@@ -33,11 +33,11 @@ class HttpRequest:
     receive: Receive
     send: Send
     cors_headers: Headers = ()
-    """What every answer has for the page that calls."""
+    """Headers of every response to the web page that calls."""
 
     @property
     def name(self) -> str:
-        """Of the stream or view in the path."""
+        """The stream or view in the path."""
         return str(self.scope["path_params"]["name"])
 
     def header(self, name: bytes) -> str | None:
@@ -47,7 +47,7 @@ class HttpRequest:
         self.gateway.require(self.caller, right, name)
 
     def query(self, names: Iterable[str], prefixes: Iterable[str] = ()) -> dict[str, str]:
-        """The parameters of the query, which may have these names, or begin with these prefixes."""
+        """The parameters of the query. Only these names, and names with these prefixes, are allowed."""
         query: bytes = self.scope["query_string"]
         if not query:
             return {}
@@ -59,7 +59,7 @@ class HttpRequest:
                 max_num_fields=limits.query_parameters_max,
             )
         except ValueError:
-            hint = f"At most {limits.query_parameters_max} parameters of UTF-8 text, %-encoded."
+            hint = f"Send at most {limits.query_parameters_max} parameters, as percent-encoded UTF-8 text."
             raise error("E093", "the query string cannot be read", hint=hint) from None
         parameters: dict[str, str] = {}
         for name, value in pairs:
@@ -70,12 +70,13 @@ class HttpRequest:
                 )
                 raise error("E093", f"there is no parameter {name[:100]!r}", hint=hint)
             if name in parameters:
-                raise error("E093", f"the parameter {name[:100]!r} is there twice")
+                raise error("E093", f"the parameter {name[:100]!r} is given twice")
             parameters[name] = value
         return parameters
 
     async def read_body(self, bytes_max: int) -> bytes:
-        """E092 if it is too large. Somewhat more is read then, and forgotten: who is still speaking hears no answer."""
+        """E092 if it is too large. Then some more is read and discarded, because a client that is still sending would
+        not read the answer."""
         parts: list[bytes] = []
         size, has_more = 0, True
         while has_more and size <= bytes_max + limits.body_bytes_discarded_max:
@@ -96,13 +97,13 @@ class HttpRequest:
         return message
 
     async def run_in_thread(self, function: Callable[[], Any]) -> Any:
-        """What takes long is made beside the loop."""
+        """Runs slow work outside the event loop."""
         self.gateway.require_running()
         return await self.gateway.loop.run_in_executor(self.gateway.workers, function)
 
 
 Handler = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
-"""Gives the answer, or None if it has sent one."""
+"""Returns the response, or None if it has sent one itself."""
 
 
 async def send_response(send: Send, response: HttpResponse, extra_headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -125,10 +126,10 @@ async def send_response(send: Send, response: HttpResponse, extra_headers: Itera
 
 
 def parse_tick(text: str | int, name: str) -> int:
-    """A tick as JSON or a query has it."""
+    """A tick in JSON or in a query."""
     if isinstance(text, str):
         if not (text.isascii() and text.isdigit() and len(text) <= len(str(TICK_MAX))):
-            raise error("E093", f"{name}: {text[:40]!r} is not a tick", hint="Write a whole number, or text of one.")
+            raise error("E093", f"{name}: {text[:40]!r} is not a tick", hint="Write a whole number, also as text.")
         text = int(text)
     if not 0 <= text <= TICK_MAX:
         raise error("E093", f"{name}: {text} is not a tick", hint=f"Ticks lie between 0 and {TICK_MAX}.")
@@ -136,7 +137,7 @@ def parse_tick(text: str | int, name: str) -> int:
 
 
 def parse_silence_tick(given: str | int) -> int:
-    """How far a stream is said to be silent: a tick, or the end of the stream."""
+    """The tick up to which a stream is silent: a tick, or the end of the stream."""
     return END if str(given) == str(END) else parse_tick(given, "to")
 
 
@@ -147,13 +148,13 @@ def parse_count(text: str, name: str, maximum: int) -> int:
 
 
 def parse_ticks(given: Mapping[str, str | int]) -> dict[str, int]:
-    """Progress may be given back as it was told: also of a stream that nothing was heard of, or that is finished."""
+    """Accepts progress as it was sent, which includes streams without any progress and finished streams."""
     special = {str(HORIZON_MIN): HORIZON_MIN, str(END): END}
     return {s: special[str(t)] if str(t) in special else parse_tick(t, f"after {s[:100]}") for s, t in given.items()}
 
 
 def log_request(scope: Scope, status: int, start_s: float, principal: str) -> None:
-    """Neither the query nor any header is logged: they may hold secrets."""
+    """Logs neither the query nor headers: they may contain secrets."""
     level = logging.WARNING if status >= 500 else logging.DEBUG
     if logger.isEnabledFor(level):
         elapsed_ms = round((time.perf_counter() - start_s) * 1000, 3)

@@ -1,6 +1,6 @@
-"""Errors as those who called are told of them: a code of the catalogue, a message, a hint, and HTTP's status.
+"""HTTP responses and errors: an error has a code of the catalogue, a message, a hint and an HTTP status.
 
-No answer shows more of the broker than its caller asked about.
+No response reveals more of the broker than its caller asked about.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,14 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "E003": 413, "E021": 404, "E076": 404, "E081": 409, "E082": 409, "E083": 409, "E090": 403, "E091": 401, "E092": 503,
     "E095": 410, "E096": 409, "E097": 410, "E098": 503, "E102": 409, "E104": 403, "E108": 504,
 }  # fmt: skip
-"""Whatever is not the caller's fault is 503 (E06x, E084–E089, E101, E105), the rest is 400."""
+"""Of the other codes, errors that the caller has not caused (E06x, E084–E089, E101, E105) are 503, and the rest is
+400."""
 
 _BROKER_FAULT_CODES: Final = ("E06", "E084", "E085", "E086", "E087", "E088", "E089", "E101", "E105")
 
 
 class HttpError(SmileError):
-    """An error whose status depends on where it happened."""
+    """An error whose status depends on where it occurs."""
 
     def __init__(self, status: int, code: str, message: str, hint: str | None = None) -> None:
         assert code in CATALOGUE, code
@@ -39,7 +40,7 @@ class HttpError(SmileError):
 
 
 class ProgramError(SmileError):
-    """Errors of a program's text: all of them are told, with their places."""
+    """Errors in a program's text: all of them are reported, with their positions."""
 
     def __init__(self, problem: SmileError, source: Source) -> None:
         self.source = source
@@ -59,12 +60,12 @@ def http_status(problem: SmileError) -> int:
         return problem.status
     code = problem.diagnostics[0].code
     if isinstance(problem, ProgramError) and code < "E060":
-        return 400  # a name that a program does not know is no path that is not there
+        return 400  # an unknown name in a program is not an unknown path
     return _STATUS_BY_CODE.get(code) or (503 if code.startswith(_BROKER_FAULT_CODES) else 400)
 
 
 def error_json(problem: SmileError) -> dict[str, Any]:
-    """Of one error: what a message of a WebSocket has as `error`."""
+    """The first error, as the field `error` of a WebSocket message."""
     return _diagnostic_json(problem.diagnostics[0], None)
 
 
@@ -95,5 +96,5 @@ def _diagnostic_json(diagnostic: Diagnostic, source: Source | None) -> dict[str,
 
 
 def replace_surrogates(text: str) -> str:
-    """Text that may be sent: halves of characters, which JSON can name and UTF-8 cannot hold, are replaced."""
+    """Text that can be sent: surrogates, which JSON can express and UTF-8 cannot, are replaced."""
     return text if text.isascii() else text.encode(errors="replace").decode()

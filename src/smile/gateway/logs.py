@@ -1,7 +1,7 @@
-"""What a broker writes of itself: a line for each record, JSON or text, and never a secret in it.
+"""The broker's own log: one line for each record, as JSON or text, without secrets.
 
-Records have a message and, as `extra=`, fields. Only SMILE's own loggers go below `warning`: what libraries tell
-there is noise, and has headers in it.
+Records have a message and, as `extra=`, fields. Only SMILE's own loggers log below `warning`: the lower records of
+libraries are noise, and contain headers.
 """
 
 import logging
@@ -26,7 +26,7 @@ _SECRETS: Final = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
-"""Tokens as they are made, whatever is sent in a token's place, and keys."""
+"""Tokens as the broker creates them, anything sent as a token, and private keys."""
 
 _STANDARD_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
@@ -41,7 +41,7 @@ def redact(text: str) -> str:
 
 
 def set_up_logging(log_format: str, level: str, stream: TextIO | None = None) -> None:
-    """From now on everything that is logged in this process goes to `stream`, standard error if none is given."""
+    """Sends everything that this process logs to `stream`, by default standard error."""
     handler = _QuietHandler(stream or sys.stderr)
     handler.setFormatter({"json": JsonFormatter, "text": TextFormatter}[log_format]())
     root = logging.getLogger()
@@ -55,7 +55,7 @@ def set_up_logging(log_format: str, level: str, stream: TextIO | None = None) ->
 
 class _QuietHandler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging calls it so
-        """A broker whose log nobody reads any more, or whose log's disk is full, goes on."""
+        """Ignores errors: a broker continues if nobody reads its log, or if the log's disk is full."""
 
 
 def _log_thread_failure(args: threading.ExceptHookArgs) -> None:
@@ -63,7 +63,7 @@ def _log_thread_failure(args: threading.ExceptHookArgs) -> None:
         return
     name = args.thread.name if args.thread else "?"
     exc_info = (args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback)
-    logging.getLogger("smile").error("a thread has ended", exc_info=exc_info, extra={"thread_name": name})
+    logging.getLogger("smile").error("a thread has ended with an error", exc_info=exc_info, extra={"thread_name": name})
 
 
 class TextFormatter(logging.Formatter):
@@ -100,7 +100,7 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    """What `extra=` gave, in values that any reader of JSON takes."""
+    """The fields of `extra=`, as values that every JSON reader accepts."""
     return {name: _json_value(value) for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES}
 
 
@@ -108,7 +108,7 @@ def _json_value(value: object) -> object:
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
-        # Readers of JSON lose digits beyond 2^53, which ticks have.
+        # Many JSON readers lose digits beyond 2^53, and ticks are larger.
         return value if abs(value) <= 2**53 else str(value)
     if isinstance(value, Mapping):
         return {_safe_text(str(k)): _json_value(v) for k, v in value.items()}
@@ -118,13 +118,13 @@ def _json_value(value: object) -> object:
 
 
 def _safe_text(text: str) -> str:
-    # Redacted before it is cut, so that no half of a secret is left over; and not longer than can be redacted soon.
+    # Redact before shortening, so that no part of a secret remains. The first limit bounds the time to redact.
     text = redact(text[: 2 * limits.log_value_chars_max]).encode(errors="replace").decode()
     return text if len(text) <= limits.log_value_chars_max else text[: limits.log_value_chars_max] + "…"
 
 
 def _single_line(value: object) -> str:
-    """On one line, whatever a client sent."""
+    """The value on one line, whatever a client sent."""
     text = _safe_text(value if isinstance(value, str) else msgspec.json.encode(value).decode())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 

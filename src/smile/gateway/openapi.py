@@ -1,4 +1,4 @@
-"""The description of the HTTP interface (OpenAPI 3.1): every path, parameter, body and answer that there is."""
+"""The OpenAPI 3.1 description of the HTTP interface: every path, parameter, body and response."""
 
 from functools import cache
 from typing import Any, Final
@@ -19,22 +19,22 @@ _TICK: Final[Json] = {
 _TEXT: Final[Json] = {"schema": {"type": "string"}}
 _BINARY: Final[Json] = {}
 _REASONS: Final = {
-    "400": "Something in the request is wrong.",
+    "400": "The request is wrong.",
     "401": "A token is needed, or the one given is not known.",
-    "403": "There is no such right, or pages of this origin may not call.",
+    "403": "The right was not granted, or pages of this origin may not call.",
     "404": "There is no such stream or view.",
-    "405": "There is no such method here.",
+    "405": "The path does not have this method.",
     "406": "There is no such format.",
-    "408": "The request took too long to come.",
-    "409": "It contradicts what is there: a sequence number, a tick, or a program that cannot be changed so.",
-    "410": "It was there, and is no more.",
-    "413": "It is too large.",
-    "415": "Events cannot be read from this.",
+    "408": "The request took too long to arrive.",
+    "409": "A conflict with existing data: a sequence number, a tick, or a program that cannot change this way.",
+    "410": "The view has ended, or the log no longer has all events.",
+    "413": "The request or its result is too large.",
+    "415": "Events cannot be read from this content type.",
     "426": "Only a WebSocket is served here.",
-    "429": "Too many a second.",
+    "429": "Too many requests or events per second.",
     "431": "The headers are too large.",
-    "503": "Not now: the broker is full, is stopping, or has failed.",
-    "504": "The view did not come so far in time.",
+    "503": "The broker has reached a limit, is stopping, or has failed.",
+    "504": "The view did not reach the ticks in time.",
 }
 _DIFFERENCE_FIELDS: Final = ("added", "changed", "dropped", "unchanged", "streams_added", "streams_dropped")
 _COMMON_STATUSES: Final = ("400", "403", "405", "408", "431", "503")
@@ -78,7 +78,7 @@ _CONDITIONS: Final[Json] = {
     "style": "form",
     "explode": True,
     "description": "`where.COLUMN=VALUE`: only rows that have this value; the column must be one that never changes in"
-    " a row. `after.STREAM=TICK`: only once everything up to this tick of the stream is known.",
+    " a row. `after.STREAM=TICK`: wait until the view includes everything up to this tick of the stream.",
     "schema": {
         "type": "object",
         "patternProperties": {
@@ -101,18 +101,18 @@ def _publish() -> Json:
     return {
         "post": {
             "operationId": "publish",
-            "summary": "Publish events. They are on the disk when this is answered with their ticks.",
+            "summary": "Publish events. They are on the disk when the response with their ticks is sent.",
             "parameters": [
                 {
                     **header,
                     "name": "Smile-Producer",
-                    "description": "Who publishes. With a sequence number, what is sent again is not logged again.",
+                    "description": "The producer. With a sequence number, repeated events are not logged again.",
                     "schema": {"type": "string", "minLength": 1, "maxLength": limits.producer_chars_max},
                 },
                 {
                     **header,
                     "name": "Smile-Sequence",
-                    "description": "The producer's number of the first event; the others follow it.",
+                    "description": "The sequence number of the first event; the others have consecutive numbers.",
                     "schema": {"type": "integer", "minimum": 0, "maximum": limits.sequence_max},
                 },
             ],
@@ -162,7 +162,7 @@ def _view() -> Json:
             "summary": "All rows that the view shows now.",
             "parameters": [
                 _query_parameter(
-                    "format", {"type": "string", "enum": list(CONTENT_TYPES)}, "Goes before the header Accept."
+                    "format", {"type": "string", "enum": list(CONTENT_TYPES)}, "Overrides the header Accept."
                 ),
                 _query_parameter("wait_ms", wait, "How long to wait for the ticks of `after.STREAM`."),
                 _CONDITIONS,
@@ -180,14 +180,21 @@ def _view() -> Json:
 
 def _changes() -> Json:
     event = {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "id", "data")}}
-    last: Json = {"name": "Last-Event-ID", "in": "header", "description": "As `resume`.", "schema": {"type": "string"}}
+    last_event_id: Json = {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "description": "As `resume`.",
+        "schema": {"type": "string"},
+    }
     return {
         "get": {
             "operationId": "changes",
-            "summary": "What the view shows, then what changes, as server-sent events: reset, change, progress, end.",
+            "summary": "The view's rows, then its changes, as server-sent events: reset, change, progress, end.",
             "parameters": [
-                _query_parameter("resume", {"type": "string"}, "The id of the last progress, to go on from there."),
-                last,
+                _query_parameter(
+                    "resume", {"type": "string"}, "The id of the last progress event, to continue from there."
+                ),
+                last_event_id,
                 _CONDITIONS,
             ],
             "responses": _responses({"text/event-stream": {"schema": event}}, ("404",)),
@@ -198,22 +205,22 @@ def _changes() -> Json:
 
 def _program() -> Json:
     form = _query_parameter(
-        "format", {"type": "string", "enum": ["text", "json"], "default": "text"}, "As written, or described."
+        "format", {"type": "string", "enum": ["text", "json"], "default": "text"}, "The text, or a description."
     )
     dry_run = _query_parameter(
-        "dry_run", {"type": "string", "enum": ["true", "false"], "default": "false"}, "Only tell the difference."
+        "dry_run", {"type": "string", "enum": ["true", "false"], "default": "false"}, "Only return the difference."
     )
     content = {"text/plain": _TEXT, "text/x-mmpl": _TEXT, "application/json": {"schema": _ref("Program")}}
     return {
         "get": {
             "operationId": "program",
-            "summary": "The program that runs.",
+            "summary": "The current program.",
             "parameters": [form],
             "responses": _responses(content),
         },
         "put": {
             "operationId": "applyProgram",
-            "summary": "Make this the program that runs. Answered once new and changed views have caught up.",
+            "summary": "Replace the current program. Answered when new and changed views have caught up.",
             "parameters": [dry_run],
             "requestBody": {"required": True, "content": {"text/plain": _TEXT, "text/x-mmpl": _TEXT}},
             "responses": _responses(_json(_ref("Difference")), ("409", "410", "413")),
@@ -235,7 +242,7 @@ def _views() -> Json:
 def _get_operation(name: str, summary: str, content: Json, is_public: bool = False) -> Json:
     responses = _responses(content, is_public=is_public)
     if name == "health":
-        responses["503"] = {"description": "It is not well.", "content": content}
+        responses["503"] = {"description": "The broker is not healthy.", "content": content}
     return {
         "get": {
             "operationId": name,
@@ -249,7 +256,7 @@ def _get_operation(name: str, summary: str, content: Json, is_public: bool = Fal
 def _websocket() -> Json:
     responses = _responses({}, ("401", "426"), "101", is_public=True)
     del responses["101"]["content"]
-    summary = "A WebSocket: publish and subscribe on one connection, a JSON object a message."
+    summary = "A WebSocket: publish and subscribe on one connection, with one JSON object per message."
     return {"get": {"operationId": "webSocket", "summary": summary, "responses": responses}}
 
 
@@ -258,13 +265,13 @@ def _schemas() -> Json:
 
 
 def _data_schemas() -> Json:
-    """Of what is published and shown."""
+    """Schemas of events, rows and snapshots."""
     anything: Json = {"type": "object"}
     return {
         "Tick": _TICK,
         "Progress": {
             "type": "object",
-            "description": "By stream, the tick up to which everything is known.",
+            "description": "The tick of each stream up to which everything is known.",
             "additionalProperties": {
                 "oneOf": [{"type": "integer", "minimum": -1}, {"type": "string", "pattern": "^[0-9]{1,19}$"}]
             },
@@ -274,20 +281,23 @@ def _data_schemas() -> Json:
             "required": ["ticks", "repeated"],
             "properties": {
                 "ticks": {"type": "array", "items": _ref("Tick")},
-                "repeated": {"type": "integer", "description": "So many of them, the first ones, were logged before."},
+                "repeated": {
+                    "type": "integer",
+                    "description": "How many of the events, the first ones, were already logged.",
+                },
             },
         },
         "Row": {
             "type": "object",
-            "description": "All that is known of a row now.",
+            "description": "Everything that is known about a row now.",
             "required": ["view", "key", "row", "knowledge", "final", "steps"],
             "properties": {
                 "view": {"type": "string"},
                 "key": anything,
                 "row": anything,
                 "knowledge": {"type": "object", "additionalProperties": _ref("Knowledge")},
-                "final": {"type": "boolean", "description": "Nothing of it will ever change."},
-                "stays": {"type": "boolean", "description": "It will always be shown."},
+                "final": {"type": "boolean", "description": "The row will never change again."},
+                "stays": {"type": "boolean", "description": "The row will always be shown."},
                 "steps": {"type": "integer", "minimum": 0},
             },
         },
@@ -311,14 +321,17 @@ def _data_schemas() -> Json:
                 "view": {"type": "string"},
                 "rows": {"type": "array", "items": _ref("Row")},
                 "progress": _ref("Progress"),
-                "resume": {"type": ["string", "null"], "description": "With it, changes are told from here on."},
+                "resume": {
+                    "type": ["string", "null"],
+                    "description": "The token to subscribe to changes from here on.",
+                },
             },
         },
     }
 
 
 def _program_schemas() -> Json:
-    """Of programs, and of what is wrong with them, or with anything else."""
+    """Schemas of programs and of errors."""
     names = {"type": "array", "items": {"type": "string"}}
     anything: Json = {"type": "object"}
     return {
@@ -366,9 +379,9 @@ def document() -> Json:
             "/views/{view}": _view(),
             "/views/{view}/changes": _changes(),
             "/program": _program(),
-            "/status": _get_operation("status", "How the broker fares.", _json({"type": "object"})),
-            "/metrics": _get_operation("metrics", "The same for Prometheus.", {"text/plain": _TEXT}),
-            "/health": _get_operation("health", "Whether it is well.", _json(health), is_public=True),
+            "/status": _get_operation("status", "The broker's status.", _json({"type": "object"})),
+            "/metrics": _get_operation("metrics", "The same values for Prometheus.", {"text/plain": _TEXT}),
+            "/health": _get_operation("health", "Whether the broker is healthy.", _json(health), is_public=True),
             "/openapi.json": _get_operation("openapi", "This document.", _json({"type": "object"}), is_public=True),
             "/ws": _websocket(),
         },

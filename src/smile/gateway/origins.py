@@ -1,7 +1,8 @@
-"""Hosts and origins: a web page that is not the broker's own, or not allowed, can neither read from it nor publish.
+"""Checks of hosts and origins: a web page of another site that is not allowed can neither read from the broker nor
+publish.
 
-A page reaches a broker on its reader's machine by naming it (the Origin tells), or by a name of its own that it makes
-point there (the Host tells). Programs that are no browsers send no Origin.
+A page can reach a broker on its reader's machine by the broker's address (then the header Origin reveals the page), or
+by a name of its own that it lets point to that address (then the header Host reveals it). Only browsers send Origin.
 """
 
 import ipaddress
@@ -24,20 +25,20 @@ class OriginPolicy:
         self._origins = {origin.casefold() for origin in settings.origins}
         self._hosts = {name.casefold().strip("[]") for name in (*settings.hosts, "localhost")}
         self._hosts.add(parse_address(settings.listen)[0].casefold())
-        # Whoever needs a token gets nowhere by a name alone.
+        # Where tokens are required, a name that points to the broker is not enough for access.
         self._allows_any_host = settings.requires_tokens and not settings.hosts
 
     def check_host(self, host: str) -> None:
-        """E104 if the broker is not reached by this name. An address is no name that somebody could make point here."""
+        """E104 if this is not a name of the broker. IP addresses are allowed: no page can let them point elsewhere."""
         match = _HOST.fullmatch(host)
         name = (match[1] or match[2]).casefold() if match else ""
         if match and (self._allows_any_host or name in self._hosts or _is_ip_address(name)):
             return
-        hint = "Use its address, or add the name to the setting hosts."
-        raise error("E104", f"{host[:100]!r} is not a name this broker is reached by", hint=hint)
+        hint = "Use its IP address, or add the name to the setting hosts."
+        raise error("E104", f"{host[:100]!r} is not a name of this broker", hint=hint)
 
     def check_origin(self, origin: str, scheme: str, host: str) -> bool:
-        """Whether the page is another's than the broker's own; E104 if that is not allowed."""
+        """Whether the page is not the broker's own; E104 if it is not allowed."""
         normalized = origin.casefold()
         if normalized == f"{scheme}://{host.casefold()}":
             return False
@@ -48,7 +49,7 @@ class OriginPolicy:
 
 
 def cors_headers(origin: str) -> Headers:
-    """Lets the page read the answer."""
+    """Headers that allow the page to read the response."""
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", _EXPOSED_HEADERS),
@@ -57,7 +58,7 @@ def cors_headers(origin: str) -> Headers:
 
 
 def preflight_response(origin: str) -> HttpResponse:
-    """What a browser asks before it lets a page call."""
+    """The response to a browser that asks whether a page may call."""
     headers = [
         *cors_headers(origin),
         (b"access-control-allow-methods", _METHODS),
@@ -68,10 +69,10 @@ def preflight_response(origin: str) -> HttpResponse:
 
 
 def single_header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
-    """E093 if it is there twice: nobody could say which one holds."""
+    """E093 if the header is given twice: it would be ambiguous."""
     values = [value for key, value in headers if key == name]
     if len(values) > 1:
-        raise error("E093", f"the header {name.decode()} is there {len(values)} times")
+        raise error("E093", f"the header {name.decode()} is given {len(values)} times")
     return values[0].decode("latin-1") if values else None
 
 

@@ -1,4 +1,4 @@
-"""The program that runs: shown, changed as a whole, or by a view. Changes are made one after the other."""
+"""Shows the current program, and changes it: as a whole, or by a view. Changes are applied one after the other."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ async def show_program(request: HttpRequest) -> HttpResponse:
 
 
 def describe_program(compiled: CompiledProgram, subscribed: set[str]) -> dict[str, Any]:
-    """Streams and views, as a reader of either needs to know them."""
+    """Streams and views, with what publishers and subscribers need to know of them."""
     program, relations = compiled.original, compiled.analysis.relations
     return {
         "program": compiled.source.text,
@@ -96,7 +96,7 @@ async def drop_view(request: HttpRequest) -> HttpResponse:
 
 
 async def _apply_edit(request: HttpRequest, source: Source | None, edit: Callable[[], Source]) -> HttpResponse:
-    """`edit` says what the program becomes, from what it is when its turn has come."""
+    """`edit` returns the new program. It is called when the previous change is complete."""
     broker = request.gateway.broker
     async with request.gateway.program_lock:
         difference = await _run_edit(request, source, lambda: broker.apply(edit()))

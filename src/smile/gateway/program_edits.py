@@ -1,4 +1,6 @@
-"""A program's text with a view more, or one less; everything else in it stays as its author wrote it."""
+"""Adds views to a program's text, or removes one. The rest stays as its author wrote it; only MMPL is printed again when
+a view is removed.
+"""
 
 from dataclasses import replace
 
@@ -12,7 +14,8 @@ from smile.source import Source, Span
 
 
 def add_views(compiled: CompiledProgram, text: str) -> Source:
-    """Also the views that `text` defines, subscribed to like the others. Errors have their places in `text`."""
+    """The program with the views that `text` defines, and subscriptions to them. Positions of errors refer to
+    `text`."""
     added = replace(compiled.source, text=text)
     if not _is_mmpl(added):
         statements, problems = lang.parse(added)
@@ -20,7 +23,7 @@ def add_views(compiled: CompiledProgram, text: str) -> Source:
             raise SmileError(problems)
         for statement in statements:
             if not isinstance(statement, lang.CreateView):
-                raise error("E093", "here are views only", statement.span, "Write CREATE VIEW v AS SELECT …;")
+                raise error("E093", "only views can be added here", statement.span, "Write CREATE VIEW v AS SELECT …;")
     before = compiled.source.text.rstrip() + "\n\n"
     combined = Source(added.name, before + text.rstrip().removesuffix(";") + ";\n")
     try:
@@ -28,18 +31,18 @@ def add_views(compiled: CompiledProgram, text: str) -> Source:
     except SmileError as problem:
         raise SmileError([_shift_span(d, len(before)) for d in problem.diagnostics]) from None
     if program.streams != compiled.original.streams:
-        raise error("E093", "here are views only", hint="A stream is added with the whole program.")
+        raise error("E093", "only views can be added here", hint="Apply a whole program to add streams.")
     existing = {view.name for view in compiled.original.views}
     names = [view.name for view in program.views if view.name not in existing]
     if not names:
-        raise error("E093", "here is no view", hint="Write CREATE VIEW v AS SELECT …;")
+        raise error("E093", "the text defines no view", hint="Write CREATE VIEW v AS SELECT …;")
     if not compiled.original.subscriptions:
-        return combined  # which is to all of them
+        return combined  # without SUBSCRIBE, all views are subscribed
     return replace(combined, text=f"{combined.text}SUBSCRIBE {', '.join(map(name_text, names))};\n")
 
 
 def remove_view(compiled: CompiledProgram, name: str) -> Source:
-    """E102 if others need it."""
+    """The program without this view; E102 if other views read it, or if no subscribed view would remain."""
     program = compiled.original
     readers = [
         view.name
@@ -51,14 +54,14 @@ def remove_view(compiled: CompiledProgram, name: str) -> Source:
     remaining = tuple(v for v in program.views if v.name != name)
     subscriptions = tuple(s for s in program.subscriptions if s != name)
     if not remaining or (program.subscriptions and not subscriptions):
-        raise error("E102", f"{name} is the last view that is subscribed to", hint="Apply another program instead.")
+        raise error("E102", f"{name} is the last view with a subscription", hint="Apply another program instead.")
     if _is_mmpl(compiled.source):
         return replace(compiled.source, text=print_program(mmpl.Program(program.streams, remaining, subscriptions)))
     return replace(compiled.source, text=_remove_view_text(compiled.source, name))
 
 
 def _remove_view_text(source: Source, name: str) -> str:
-    """Without its definition, and without its name where it is subscribed to."""
+    """The text without the view's definition, and without its name in SUBSCRIBE statements."""
     spans: list[Span] = []
     for statement in lang.parse(source)[0]:
         if isinstance(statement, lang.CreateView) and _is_same_name(statement.name, name):
@@ -96,7 +99,7 @@ def _is_mmpl(source: Source) -> bool:
 
 
 def _shift_span(diagnostic: Diagnostic, offset: int) -> Diagnostic:
-    """As it is in the text that was added, if it is there."""
+    """The diagnostic with its position in the added text, or without one if it is not there."""
     span = diagnostic.span
     if span is None or span.start < offset:
         return replace(diagnostic, span=None)

@@ -1,4 +1,4 @@
-"""Publishing over HTTP. What is answered with ticks is on the disk; whatever is refused, nothing of it was logged."""
+"""Publishing over HTTP. Events are on the disk when their ticks are returned; a refused publication was not logged."""
 
 from concurrent.futures import Future
 from typing import Final
@@ -25,7 +25,7 @@ _READERS: Final = {
 def submit_events(
     gateway: Gateway, caller: Caller, stream: str, content_type: str, body: bytes, sequence: ProducerSequence | None
 ) -> Future[PublishResult]:
-    """Checked, and on its way to the log."""
+    """Validates events and submits them to the broker."""
     gateway.require_running()
     gateway.require(caller, Right.publish, stream)
     broker = gateway.broker
@@ -50,9 +50,9 @@ def producer_sequence(producer: str | None, seq: int | None) -> ProducerSequence
     if producer is None and seq is None:
         return None
     if producer is None or seq is None:
-        raise error("E093", "a producer and a sequence number go together: give both, or none")
+        raise error("E093", "a producer and a sequence number belong together: give both, or none")
     if not 0 < len(producer) <= limits.producer_chars_max or not producer.isprintable():
-        raise error("E093", f"a producer's name has 1 to {limits.producer_chars_max} characters that can be printed")
+        raise error("E093", f"a producer's name must have 1 to {limits.producer_chars_max} printable characters")
     return ProducerSequence(producer, seq)
 
 
@@ -84,6 +84,6 @@ def _parse_sequence(text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text[:20]) <= limits.sequence_max and len(text) <= 20):
-        hint = f"It is a whole number up to {limits.sequence_max}."
-        raise error("E093", "the header Smile-Sequence is no sequence number", hint=hint)
+        hint = f"Send a whole number up to {limits.sequence_max}."
+        raise error("E093", "the header Smile-Sequence is not a sequence number", hint=hint)
     return int(text)

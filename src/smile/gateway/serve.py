@@ -1,6 +1,7 @@
-"""Serving: from the settings to a socket that is listened on, and in order to the end.
+"""Serves a broker: opens the socket, runs the server, and shuts down in order.
 
-On SIGTERM or SIGINT nothing new is let in, what is under way is finished and answered, and the broker is stopped last.
+On SIGTERM or SIGINT the server accepts nothing new, completes and answers what is in progress, and stops the broker
+last.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ PrintLine = Callable[[str], None]
 
 
 def open_listener(settings: Settings) -> socket.socket:
-    """E107 if it is not safe to listen there, E106 if it cannot be done."""
+    """E107 if it is not safe to listen there, E106 if it is not possible."""
     settings.require_safe()
     host, port = parse_address(settings.listen)
     listener: socket.socket | None = None
@@ -38,7 +39,7 @@ def open_listener(settings: Settings) -> socket.socket:
         family, kind, protocol, _, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # A peer that has vanished is noticed by the system; one that only stalls is not disturbed. Accepted sockets
+        # The system notices peers that have vanished, and does not disturb peers that only stall. Accepted sockets
         # inherit this.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.peer_idle_s)
@@ -62,7 +63,7 @@ def server_url(settings: Settings, listener: socket.socket) -> str:
 
 
 class GatewayServer(uvicorn.Server):
-    """A server of one gateway. `stop` may be called from any thread."""
+    """The server of one gateway. `stop` may be called from any thread."""
 
     def __init__(self, broker: Broker, settings: Settings, access: Access, print_line: PrintLine | None = None) -> None:
         self._broker = broker
@@ -80,7 +81,7 @@ class GatewayServer(uvicorn.Server):
                 http=connection_class,
                 ws=WebSocketConnection,
                 ws_max_size=settings.message_bytes_max,
-                # A subscriber that does not read may be stalled for long, and goes on where it was.
+                # No pings: a subscriber may stop reading for long, and then continue where it was.
                 ws_ping_interval=None,
                 ws_per_message_deflate=False,
                 lifespan="off",
@@ -99,7 +100,7 @@ class GatewayServer(uvicorn.Server):
         super().__init__(config)
 
     async def _call(self, scope: object, receive: object, send: object) -> None:
-        """The application, which is made when there is a loop."""
+        """The application, which is created when the event loop runs."""
         await self._application(scope, receive, send)  # type: ignore[arg-type]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -136,7 +137,7 @@ class GatewayServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """A signal ends it in order, and is not raised again."""
+        """A signal shuts the server down in order, and is not raised again."""
         loop = asyncio.get_running_loop()
         signals = [SIGINT, SIGTERM] if threading.current_thread() is threading.main_thread() else []
         for signal in signals:
@@ -149,7 +150,7 @@ class GatewayServer(uvicorn.Server):
 
 
 def run(broker: Broker, settings: Settings, access: Access, print_line: PrintLine | None = None) -> None:
-    """Until SIGTERM or SIGINT. What was published is in the log then, and the broker is stopped."""
+    """Serves until SIGTERM or SIGINT. Then everything published is in the log, and the broker is stopped."""
     try:
         quiet_libraries()
         _raise_file_limit(settings.connections_max)
@@ -165,13 +166,13 @@ def run(broker: Broker, settings: Settings, access: Access, print_line: PrintLin
 
 
 def quiet_libraries() -> None:
-    """What uvicorn and websockets say of requests has query strings and headers in it, and so secrets."""
+    """The records of uvicorn and websockets contain query strings and headers, and so secrets."""
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "websockets", "websockets.server"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def _raise_file_limit(connections_max: int) -> None:
-    """Every connection is an open file; most systems allow few unless asked."""
+    """Every connection is an open file, and most systems allow few by default."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections_max + limits.other_files_max
     if soft != resource.RLIM_INFINITY and soft < wanted:

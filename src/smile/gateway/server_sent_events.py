@@ -1,6 +1,7 @@
-"""Changes of a view as server-sent events: first what it shows, then what changes, and how far everything is known.
+"""Changes of a view as server-sent events: first its rows, then changes and progress.
 
-Nothing is taken from the view before the last of it has gone out, so that a slow reader is told less, and nothing old.
+The next frame is taken from the view when the previous one was sent. So a slow client receives fewer frames, and
+nothing outdated.
 """
 
 import asyncio
@@ -16,13 +17,13 @@ from smile.gateway.snapshots import AFTER_PREFIX, WHERE_PREFIX, TaskSubscriber, 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
-    # Asks proxies not to hold it back.
+    # Asks proxies not to buffer the response.
     (b"x-accel-buffering", b"no"),
 ]
 
 
 class SseSubscriber(TaskSubscriber):
-    """A reader of server-sent events."""
+    """A client that receives server-sent events."""
 
     def __init__(self, request: HttpRequest) -> None:
         super().__init__(request.gateway)
@@ -86,6 +87,6 @@ async def _send(request: HttpRequest, body: bytes) -> None:
 
 
 async def _wait_for_disconnect(request: HttpRequest) -> None:
-    """Until the reader hangs up."""
+    """Returns when the client has closed the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

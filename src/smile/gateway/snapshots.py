@@ -1,4 +1,4 @@
-"""Snapshots: all that a view shows at one moment, with how far everything is known then."""
+"""Snapshots: all rows of a view at one moment, with its progress."""
 
 import asyncio
 import io
@@ -52,8 +52,9 @@ async def snapshot(request: HttpRequest) -> HttpResponse:
         frame = view.snapshot(condition)
         rows_max = request.gateway.settings.snapshot_rows_max
         if frame.row_count > rows_max:
-            hint = "Put conditions on it (where.COLUMN=VALUE), or subscribe to it."
-            raise HttpError(413, "E092", f"the snapshot has {frame.row_count:,} rows, the most is {rows_max:,}", hint)
+            hint = "Add conditions (where.COLUMN=VALUE), or subscribe to the view."
+            message = f"the snapshot has {frame.row_count:,} rows; at most {rows_max:,} are allowed"
+            raise HttpError(413, "E092", message, hint)
         headers: list[tuple[bytes, bytes]] = []
         if chosen_format in ("csv", "arrow") and frame.progress is not None and frame.resume is not None:
             headers = [(b"smile-progress", frame.progress_json), (b"smile-resume", frame.resume.encode())]
@@ -64,7 +65,7 @@ async def snapshot(request: HttpRequest) -> HttpResponse:
 
 
 def parse_condition(view: View, query: Mapping[str, str]) -> ViewCondition:
-    """From `where.issue=IBM`: each value as its column's type writes it."""
+    """The condition of parameters such as `where.issue=IBM`. Values are written as the column's type requires."""
     columns = view.source.type.heading.columns
     values: dict[str, Any] = {}
     for name, text in select_prefix(query, WHERE_PREFIX).items():
@@ -90,14 +91,14 @@ def select_prefix(query: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _accepted_format(header: str) -> str:
-    """The best of the formats that the caller takes."""
+    """The format that the caller prefers among those it accepts."""
     accepted: list[tuple[float, str]] = []
     for part in header.split(","):
         media_type, *parameters = [piece.strip().lower() for piece in part.split(";")]
         quality_text = next((p.removeprefix("q=") for p in parameters if p.startswith("q=")), "1")
         with suppress(ValueError):
             accepted.append((float(quality_text), media_type))
-    for quality, media_type in sorted(accepted, key=lambda one: -one[0]):
+    for quality, media_type in sorted(accepted, key=lambda entry: -entry[0]):
         for name, offered in CONTENT_TYPES.items():
             if quality > 0 and media_type in ("*/*", offered, f"{offered.split('/')[0]}/*"):
                 return name
@@ -105,7 +106,7 @@ def _accepted_format(header: str) -> str:
 
 
 class TaskSubscriber:
-    """A subscriber that waits in a task of its own."""
+    """A subscriber that waits in its own task."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.is_scheduled = False
@@ -124,7 +125,7 @@ class TaskSubscriber:
         return False
 
     async def wait(self, seconds: float) -> bool:
-        """Whether it was woken."""
+        """Returns whether there is news, or False after the given time."""
         try:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
@@ -135,7 +136,7 @@ class TaskSubscriber:
 
 
 async def _wait_until_reached(gateway: Gateway, view: View, after: Mapping[str, int], wait_ms: int) -> None:
-    """E108 if the view does not come so far in time."""
+    """E108 if the view does not reach these ticks in time."""
     if view.is_reached(after):
         return
     subscriber = TaskSubscriber(gateway)
@@ -147,8 +148,8 @@ async def _wait_until_reached(gateway: Gateway, view: View, after: Mapping[str, 
                 raise subscription.ended
             gateway.require_running()
             if not await subscriber.wait(max(0.0, deadline - gateway.loop.time())):
-                hint = "Ask again, or with a larger wait_ms."
-                raise error("E108", f"{view.name} did not come so far within {wait_ms:,} ms", hint=hint)
+                hint = "Try again, or use a larger wait_ms."
+                raise error("E108", f"{view.name} did not reach the ticks within {wait_ms:,} ms", hint=hint)
     finally:
         subscription.close()
 
@@ -170,7 +171,7 @@ def _encode_trailer(frame: ViewFrame) -> bytes:
 
 
 def _encode_csv(frame: ViewFrame) -> bytes:
-    """The view's columns, and nothing of what is known of them."""
+    """The values of the view's columns, without the knowledge about them."""
     heading = frame.source.type.heading
     batch = frame.arrow()
     names = dict.fromkeys((*heading.key, *heading.value_columns))
@@ -181,7 +182,7 @@ def _encode_csv(frame: ViewFrame) -> bytes:
 
 
 def _plain_column(column: pa.Array, data: DataType) -> pa.Array:
-    """As JSON has it: moments and bytes as the language writes them. A relation is JSON."""
+    """Values as in JSON: times and bytes in the language's notation, a relation as JSON."""
     if data.name not in ("bytes", "relation", "timestamp", "date"):
         return column
     write = _relation_text if data.name == "relation" else to_text

@@ -1,5 +1,6 @@
-"""How the broker fares: for people and programs (`/status`), for Prometheus (`/metrics`), for whoever restarts it
-(`/health`)."""
+"""The broker's status: for people and programs (`/status`), for Prometheus (`/metrics`), and for supervisors
+(`/health`).
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from smile.knowledge.json import tick_json
 PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 _LABELS: Final = {"views": "view", "streams": "stream", "horizons": "stream", "refused": "code"}
-"""Tables whose keys are names: a metric has the name as a label."""
+"""Mappings whose keys are names: a metric has the name as a label."""
 
 
 async def status(request: HttpRequest) -> HttpResponse:
@@ -24,7 +25,7 @@ async def status(request: HttpRequest) -> HttpResponse:
 
 
 async def health(request: HttpRequest) -> HttpResponse:
-    """A word, which is all that everybody may know."""
+    """One word, because every caller may see it."""
     request.query(())
     word = "stopping" if request.gateway.stopping else request.gateway.broker.health.partition(":")[0]
     return HttpResponse(encode({"health": word}), 200 if word == "ok" else 503)
@@ -54,7 +55,7 @@ def gateway_status(gateway: Gateway) -> dict[str, Any]:
 
 
 def prometheus_lines(values: Mapping[str, Any]) -> Iterator[str]:
-    """Every number that is told, with the way to it as its name. Those of one name stand together."""
+    """Every number of the status, named by its path. The lines of one name are adjacent."""
     lines_by_name: dict[str, list[str]] = {}
     for name, labels, value in _metric_values(values, "smile", {}):
         label_text = ",".join(f'{label}="{_escape_label(text)}"' for label, text in labels.items())
@@ -91,7 +92,7 @@ def _escape_label(text: str) -> str:
 
 
 def _to_json(data: Any) -> Any:
-    """Ticks beyond 2^53 are text, as everywhere."""
+    """Ticks beyond 2^53 are text, as in all JSON of the broker."""
     if isinstance(data, Mapping):
         return {str(key): _to_json(value) for key, value in data.items()}
     if isinstance(data, list | tuple):

@@ -1,8 +1,8 @@
-"""WebSocket: publications and subscriptions on one connection. A message that is wrong is answered with an error, and
-the connection goes on.
+"""WebSockets: publications and subscriptions on one connection. A wrong message is answered with an error, and the
+connection continues.
 
-Nothing is taken from a view for a connection that cannot be written to: what changes meanwhile is told once, later. A
-client that does not read its answers is not read from either.
+Nothing is taken from a view while the connection cannot be written to; a row that changes several times meanwhile is
+sent once, later. The server does not read from a client that does not read its answers.
 """
 
 from collections.abc import Callable
@@ -28,12 +28,12 @@ from smile.knowledge.json import tick_json
 PROTOCOL = "smile"
 _TOKEN_REVOKED = "E091"
 _POLICY_VIOLATION = 1008
-"""How a WebSocket is closed to those who are not let in any more."""
+"""The code that closes the connection of a client whose token was revoked."""
 
 
 class WebSocketSubscription:
-    """One subscription of a session. `n` is the number of its last frame, `acked` the last that the client has said it
-    is done with."""
+    """A subscription of a session. `n` is the number of its last frame, `acked` that of the last one the client has
+    acknowledged."""
 
     __slots__ = ("_id", "_session", "_window", "acked", "caller", "is_scheduled", "n", "subscription", "view")
 
@@ -125,7 +125,7 @@ class WebSocketSession:
             subscription.wake()
 
     def _update_reading(self) -> None:
-        """A client that has not read its answers, or has many to come, is not read from."""
+        """Stops reading from a client that has not read its answers, or has many publications in progress."""
         self.connection.set_reading_paused(
             not self.connection.is_writable or self._pending >= limits.publications_unanswered_max
         )
@@ -156,7 +156,7 @@ class WebSocketSession:
         self.end_if_revoked(problem)
 
     def end_if_revoked(self, problem: SmileError) -> None:
-        """Whose token is good no more has nothing to say here."""
+        """Closes the connection if its token was revoked."""
         if problem.diagnostics[0].code == _TOKEN_REVOKED:
             self.connection.close(_POLICY_VIOLATION)
 
@@ -231,7 +231,7 @@ class WebSocketSession:
 
 
 def _message_id(message: ClientMessage) -> int | None:
-    """By which the client knows what is meant."""
+    """The id by which the client recognizes the answer."""
     return next((i for i in (message.id, message.ack, message.unsubscribe) if i is not None), None)
 
 
@@ -240,29 +240,29 @@ def _published_json(result: PublishResult) -> dict[str, Any]:
 
 
 async def serve_websocket(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
-    """Until the client goes or the broker stops."""
+    """Serves until the client disconnects or the broker stops."""
     protocols = scope["subprotocols"]
-    await receive()  # the wish to connect
+    await receive()  # websocket.connect
     try:
         gateway.require_running()
         caller = gateway.authenticate(scope["headers"], protocols)
     except SmileError as problem:
         await refuse_handshake(send, problem)
         return
-    # A browser that offered protocols needs one of them.
+    # A browser that offered subprotocols requires one of them in the answer.
     subprotocol = (
         PROTOCOL if PROTOCOL in protocols else next((p for p in protocols if p.startswith(TOKEN_PROTOCOL)), None)
     )
     session = WebSocketSession(gateway, caller, scope["extensions"][WebSocketConnection.EXTENSION])
     try:
         await send({"type": "websocket.accept", "subprotocol": subprotocol})
-        await receive()  # the end
+        await receive()  # websocket.disconnect
     finally:
         session.close()
 
 
 async def refuse_handshake(send: Send, problem: SmileError) -> None:
-    """Before there is a connection: as HTTP says it."""
+    """Refuses the connection with an HTTP response."""
     response = error_response(problem)
     headers = [(b"content-type", response.content_type), *response.headers]
     await send({"type": "websocket.http.response.start", "status": response.status, "headers": headers})
