@@ -1,8 +1,8 @@
-"""Settings: every one has a default, a meaning and a value that was checked. `SETTINGS` describes them once, for the
-file, the environment, the flags of `smile serve` and the documentation.
+"""Settings: each has a default, a meaning and a validated value. `SETTINGS` describes them once, for the file, the
+environment, the flags of `smile serve` and the documentation.
 
-They are read from one TOML file, then from the environment (SMILE_LISTEN), then from flags (--listen), each overriding
-the last.
+They are read from one TOML file, then from the environment (SMILE_LISTEN), then from flags (--listen); each overrides
+the previous ones.
 """
 
 import ipaddress
@@ -22,12 +22,12 @@ Value = str | int | bool | tuple[str, ...] | None
 
 VARIABLE_PREFIX = "SMILE_"
 CONFIG_VARIABLE = VARIABLE_PREFIX + "CONFIG"
-"""Names the file, where no flag does."""
+"""Names the settings file, if no flag does."""
 OTHER_VARIABLES = {CONFIG_VARIABLE, "SMILE_URL", "SMILE_TOKEN", "SMILE_CA", "SMILE_DEBUG"}
-"""Variables that are no settings of a broker."""
+"""Variables that are not settings of a broker."""
 
 TOKEN_PREFIX = "smile_"
-"""So that a token is told from other text wherever it stands, and kept out of the broker's logs."""
+"""Makes tokens recognizable in any text, so that the broker's logs do not show them."""
 
 ENGINES = ("spark", "local")
 LOG_FORMATS = ("json", "text")
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class InvalidSetting(ValueError):
-    """What is wrong with a value, and what would be right."""
+    """A wrong value; the hint says what would be right."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         self.hint = hint
@@ -47,64 +47,64 @@ class InvalidSetting(ValueError):
 
 
 def _setting(default: T, placeholder: str, meaning: str) -> T:
-    """A field; `sign` stands for its value in help texts."""
+    """A field; `placeholder` stands for its value in help texts."""
     return field(default=default, metadata={"sign": placeholder, "meaning": meaning})
 
 
 @dataclass(frozen=True)
 class Settings:
-    data: str = _setting("smile-data", "DIR", "Directory of the log, of the views' state and of tokens and grants.")
-    listen: str = _setting("127.0.0.1:7400", "HOST:PORT", "Where HTTP and WebSocket are served; port 0: any free one.")
+    data: str = _setting("smile-data", "DIR", "Directory of the log, the views' state, the tokens and the grants.")
+    listen: str = _setting("127.0.0.1:7400", "HOST:PORT", "Address of HTTP and WebSocket; port 0 is any free one.")
     flight: str = _setting(
-        "127.0.0.1:7401", "HOST:PORT", "Where Arrow Flight is served; port 0: any free one, empty text turns it off."
+        "127.0.0.1:7401", "HOST:PORT", "Address of Arrow Flight; port 0 is any free one, empty text turns it off."
     )
-    engine: str = _setting("spark", "ENGINE", "spark: views are kept on Spark. local: in the broker's own process.")
+    engine: str = _setting("spark", "ENGINE", "Where views are computed: spark, or local for the broker's own process.")
     master: str = _setting(
         "local[*]", "URL", "Where Spark runs: local[*] is this machine, spark://HOST:PORT a cluster."
     )
-    partitions: int = _setting(1, "P", "Into how many parts the work on Spark is cut.")
+    partitions: int = _setting(1, "P", "Number of partitions of the work on Spark.")
     flush: bool = _setting(
-        True, "", "Flush events to the disk before they are acknowledged. Without it a power cut may lose some."
+        True, "", "Flush events to the disk before they are acknowledged. Without it, a power failure may lose some."
     )
-    origin: int = _setting(0, "N", "The broker's number among those that give ticks to the same streams, up to 1023.")
+    origin: int = _setting(0, "N", "Number of this broker among all that assign ticks to the same streams, up to 1023.")
     keep: str = _setting(
         FOREVER,
         "INTERVAL",
-        "How long events stay in the log though no view needs them: forever, or an interval such as 7 days.",
+        "How long events stay in the log after no view needs them: forever, or an interval such as 7 days.",
     )
     silence_ms: int = _setting(
-        100, "MS", "A stream's horizon is told with the next commit once it is so much older than the clock."
+        100, "MS", "After an event on one stream, the horizons of the others follow within this time."
     )
     idle_ms: int = _setting(1_000, "MS", "How often horizons advance while nothing is published.")
     auth: bool | None = _setting(
-        None, "", "Ask everybody for a token. If nothing is said, tokens are asked for when it listens off loopback."
+        None, "", "Require a token from every client. Not set: only if the broker listens beyond loopback."
     )
     tls_cert: str = _setting("", "FILE", "Certificate chain (PEM); together with tls_key it turns TLS on.")
     tls_key: str = _setting("", "FILE", "Private key of the certificate (PEM), readable by the broker only.")
     insecure: bool = _setting(
         False,
         "",
-        "Listen off loopback without TLS, and if auth is false without tokens: in trusted networks only.",
+        "Listen beyond loopback without TLS, and without tokens if auth is false: for trusted networks only.",
     )
     origins: tuple[str, ...] = _setting(
-        (), "ORIGIN,…", "Web pages that may call, besides the broker's own: https://floor.example.org."
+        (), "ORIGIN,…", "Origins of web pages that may call, besides the broker's own: https://floor.example.org."
     )
     hosts: tuple[str, ...] = _setting(
         (),
         "NAME,…",
-        "Names it is reached by, besides the addresses it listens on; others are refused, "
-        "unless it asks for tokens and has no names here.",
+        "Host names of the broker, besides the addresses it listens on; others are refused, "
+        "unless tokens are required and no name is set.",
     )
     message_bytes_max: int = _setting(2**20, "BYTES", "Largest HTTP body and WebSocket message.")
-    bulk_bytes_max: int = _setting(2**26, "BYTES", "Largest batch of Arrow Flight.")
-    connections_max: int = _setting(5_000, "N", "Connections at a time.")
-    subscriptions_max: int = _setting(20_000, "N", "Subscriptions at a time, of all connections.")
-    subscriptions_per_connection_max: int = _setting(10_000, "N", "Subscriptions at a time of one connection.")
+    bulk_bytes_max: int = _setting(2**26, "BYTES", "Largest Arrow Flight batch.")
+    connections_max: int = _setting(5_000, "N", "Most connections at a time.")
+    subscriptions_max: int = _setting(20_000, "N", "Most subscriptions at a time, over all connections.")
+    subscriptions_per_connection_max: int = _setting(10_000, "N", "Most subscriptions at a time on one connection.")
     snapshot_rows_max: int = _setting(1_000_000, "ROWS", "Most rows of a snapshot; larger ones must be filtered.")
-    events_per_second_max: int = _setting(0, "N", "Most events a second of one principal; 0 is no limit.")
-    requests_per_second_max: int = _setting(0, "N", "Most requests a second of one principal; 0 is no limit.")
-    log_format: str = _setting("json", "FORMAT", "How the broker logs what it does: json (an object a line) or text.")
-    log_level: str = _setting("info", "LEVEL", "What it logs: debug, info, warning or error.")
+    events_per_second_max: int = _setting(0, "N", "Most events per second of one principal; 0 is no limit.")
+    requests_per_second_max: int = _setting(0, "N", "Most requests per second of one principal; 0 is no limit.")
+    log_format: str = _setting("json", "FORMAT", "Format of the broker's own log: json (one object a line) or text.")
+    log_level: str = _setting("info", "LEVEL", "Lowest level in that log: debug, info, warning or error.")
 
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():
@@ -120,30 +120,30 @@ class Settings:
 
     @property
     def is_on_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether the broker can be reached from this machine only."""
         return all(is_loopback(parse_address(text)[0]) for text in (self.listen, self.flight) if text)
 
     @property
     def requires_tokens(self) -> bool:
-        """Whether everybody needs a token."""
+        """Whether every client needs a token."""
         return not self.is_on_loopback if self.auth is None else self.auth
 
     @property
     def retention_us(self) -> int | None:
-        """Microseconds that events stay in the log at least; None is for ever."""
+        """Microseconds that events stay in the log at least; None means forever."""
         return None if self.keep == FOREVER else parse_interval_us(self.keep)
 
     def require_safe(self) -> None:
-        """E107 if others could read along, or do as they like."""
+        """E107 if others could read the traffic, or do everything without a token."""
         if self.is_on_loopback or self.insecure:
             return
         exposed = ", ".join(a for a in (self.listen, self.flight) if a and not is_loopback(parse_address(a)[0]))
         if not self.tls:
-            hint = "Set tls_cert and tls_key, listen on 127.0.0.1, or say --insecure where the network is trusted."
-            raise error("E107", f"{exposed} is off loopback, and there is no TLS", hint=hint)
+            hint = "Set tls_cert and tls_key, listen on 127.0.0.1, or use --insecure in a trusted network."
+            raise error("E107", f"{exposed} is not a loopback address, and there is no TLS", hint=hint)
         if not self.requires_tokens:
-            hint = "Leave auth alone, or say --insecure where everybody who reaches it may do everything."
-            raise error("E107", f"{exposed} is off loopback, and auth is false", hint=hint)
+            hint = "Remove the setting auth, or use --insecure if every client may do everything."
+            raise error("E107", f"{exposed} is not a loopback address, and auth is false", hint=hint)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -171,7 +171,7 @@ def parse_interval_us(text: str) -> int:
 
 @dataclass(frozen=True)
 class Setting:
-    """What there is to know of one."""
+    """The description of one setting."""
 
     name: str
     kind: object
@@ -219,11 +219,11 @@ class Setting:
         return text
 
     def check(self, value: Value) -> None:
-        """A value of the right kind may still be wrong."""
+        """Checks a value that has the right type."""
         for text in value if isinstance(value, tuple) else [value]:
-            # The text is not shown: it may be a key that was pasted where its file's name belongs.
+            # The text is not shown: it may be a key that was pasted instead of the name of its file.
             if isinstance(text, str) and not (text.isprintable() and len(text) <= limits.setting_chars_max):
-                raise InvalidSetting("it is too long, or has characters that are not printed")
+                raise InvalidSetting("it is too long, or has unprintable characters")
         CHECKS.get(self.name, CHECK_COUNT if self.kind is int else str)(value)
 
 
@@ -250,7 +250,7 @@ def _check_one_of(choices: Iterable[str]) -> Callable[[str], None]:
 
 def _check_not_empty(value: str) -> None:
     if not value:
-        raise InvalidSetting("it may not be empty")
+        raise InvalidSetting("it must not be empty")
 
 
 def _check_web_origins(value: Iterable[str]) -> None:
@@ -271,7 +271,7 @@ def _check_host_names(value: Iterable[str]) -> None:
 
 CHECK_COUNT = _check_between(1, limits.setting_max)
 
-CHECKS: Mapping[str, Callable[[Any], object]] = {  # Any: what the setting's kind is
+CHECKS: Mapping[str, Callable[[Any], object]] = {  # Any: the setting's type
     "data": _check_not_empty,
     "listen": parse_address,
     "flight": lambda text: text and parse_address(text),
@@ -287,7 +287,7 @@ CHECKS: Mapping[str, Callable[[Any], object]] = {  # Any: what the setting's kin
     "log_format": _check_one_of(LOG_FORMATS),
     "log_level": _check_one_of(LOG_LEVELS),
 }
-"""Of those that not every value of their kind suits; any other number is a count, from 1."""
+"""For settings that do not accept every value of their type; any other number is a count, from 1."""
 
 SETTINGS: Mapping[str, Setting] = {
     f.name: Setting(f.name, kind, cast(Value, f.default), f.metadata["sign"], f.metadata["meaning"])
@@ -298,8 +298,8 @@ SETTINGS: Mapping[str, Setting] = {
 def read_settings(
     config: str | None, environment: Mapping[str, str], flags: Mapping[str, str | bool | None]
 ) -> Settings:
-    """From the file, the environment and the flags, of which those that were not given are None. E100 says in which of
-    them what is wrong. A variable such as SMILE_PORT that is like no setting is somebody else's."""
+    """Reads the file, the environment and the flags; flags that were not given are None. E100 says where a wrong value
+    is. A variable such as SMILE_PORT that resembles no setting is ignored."""
     path = config or environment.get(CONFIG_VARIABLE)
     values = dict(_from_file(path)) if path else {}
     for variable, text in environment.items():
@@ -328,12 +328,12 @@ def _from_file(path: str) -> Iterator[tuple[str, Value]]:
     except OSError as problem:
         raise error("E100", f"{path} cannot be read: {problem.strerror}") from None
     except (ValueError, RecursionError) as problem:
-        reason = problem if isinstance(problem, tomllib.TOMLDecodeError) else "its text cannot be read"
+        reason = problem if isinstance(problem, tomllib.TOMLDecodeError) else "it is not valid text"
         raise error("E100", f"{path} is not TOML: {reason}", hint='A line is: listen = "127.0.0.1:7400"') from None
     for name, value in table.items():
         location = f"{path}, {name}"
         if name not in SETTINGS:
-            hint = did_you_mean(name, SETTINGS) or "docs/running.md has them all."
+            hint = did_you_mean(name, SETTINGS) or "See docs/running.md for all of them."
             raise error("E100", f"{location}: there is no such setting", hint=hint)
         yield name, _read_value(SETTINGS[name], SETTINGS[name].from_toml, value, location)
 

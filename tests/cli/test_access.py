@@ -85,10 +85,10 @@ def test_rights_are_granted_and_revoked(data: Path) -> None:
         (["revoke", "PUBLISH", "ON", "a", "AT", "b"], "write: RIGHT ON NAME FROM PRINCIPAL"),
         (["grant", "PUBLISH", "ON", "a", "TO"], "Missing argument"),
         (["grant", "ADMIN", "ON", "Matchable", "TO", "b"], "E093: ADMIN is granted on program, not on Matchable"),
-        (["token", "a b"], "E093: 'a b' is no name of a principal"),
+        (["token", "a b"], "E093: 'a b' is not a name of a principal"),
         (["token", ""], "E093"),
         (["grants", "--config", "nothing.toml"], "E100: nothing.toml cannot be read"),
-        (["grants", "--data", ""], "E100: --data: it may not be empty"),
+        (["grants", "--data", ""], "E100: --data: it must not be empty"),
     ],
 )
 def test_misuse(words: list[str], told: str) -> None:

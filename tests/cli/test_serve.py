@@ -128,7 +128,7 @@ def test_a_port_in_use(floor: Path) -> None:
         (["nothing.smile"], 1, "E001: nothing.smile cannot be read: No such file or directory"),
         (["wrong.smile"], 1, "wrong.smile:1:1: error E010"),
         (["floor.smile", "--listen", "7400"], 2, 'E100: --listen: "7400" is not HOST:PORT'),
-        (["floor.smile", "--listen", "0.0.0.0:0"], 2, "E107: 0.0.0.0:0 is off loopback, and there is no TLS"),
+        (["floor.smile", "--listen", "0.0.0.0:0"], 2, "E107: 0.0.0.0:0 is not a loopback address, and there is no TLS"),
         (["floor.smile", "--config", "smile.toml"], 2, "E100: smile.toml, partition: there is no such setting"),
         (["floor.smile", "--tls-cert", "a", "--tls-key", "b"], 2, "E100: tls_cert and tls_key cannot be used"),
         (["floor.smile", "--data", "floor.smile"], 1, "E105: floor.smile"),

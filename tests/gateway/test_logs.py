@@ -99,7 +99,11 @@ def test_a_thread_that_fails_is_logged(written: io.StringIO) -> None:
     thread.start()
     thread.join(10)
     (line,) = lines(written)
-    assert (line["level"], line["message"], line["thread_name"]) == ("error", "a thread has ended with an error", "publisher")
+    assert (line["level"], line["message"], line["thread_name"]) == (
+        "error",
+        "a thread has ended with an error",
+        "publisher",
+    )
     assert "ZeroDivisionError" in str(line["traceback"])
 
 

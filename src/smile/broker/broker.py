@@ -173,8 +173,8 @@ class Broker:
         if added_streams:
             self.log.add_streams(added_streams)
         previous, new_digests = self._metadata, {} if new_generation is None else new_generation.digests
-        staying = {view for record in metadata.generations for view in record.digests} - set(new_digests)
-        stale_views = [view for view in self.views if view not in staying]
+        remaining_names = {view for record in metadata.generations for view in record.digests} - set(new_digests)
+        stale_views = [view for view in self.views if view not in remaining_names]
         self._write_metadata(metadata)
         if stale_views:
             try:
@@ -186,7 +186,7 @@ class Broker:
         self._publisher.set_streams(compiled.rewritten.streams)
         ended_views = [self.views[view] for view in stale_views]
         new_views = {} if new_generation is None else self._create_views([new_generation])
-        self.views = {**{name: view for name, view in self.views.items() if name in staying}, **new_views}
+        self.views = {**{name: view for name, view in self.views.items() if name in remaining_names}, **new_views}
         for view in ended_views:
             reason = "was changed" if view.name in new_views else "is no longer in the program"
             view.end(error("E095", f"the view {view.name} {reason}"))

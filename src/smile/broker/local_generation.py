@@ -127,6 +127,6 @@ class LocalGeneration:
     def save_checkpoint(self, now: float) -> int:
         """Writes a soft checkpoint and returns its size in bytes. If it fails, it is not retried at once."""
         self._saved_at, self._unsaved_events = now, 0
-        written = self.engine.checkpoint()
+        written_bytes = self.engine.checkpoint()
         self._saved_version = self.version
-        return written
+        return written_bytes

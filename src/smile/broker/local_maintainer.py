@@ -91,7 +91,7 @@ class LocalMaintainer:
     def status(self) -> Mapping[str, Any]:
         active = list(self._active)
         oldest = min((local.position for local in active), key=lambda position: position.commit, default=None)
-        waiting, waiting_bytes = (0, 0) if oldest is None else self._log.backlog(oldest)
+        backlog_events, backlog_bytes = (0, 0) if oldest is None else self._log.backlog(oldest)
         return {
             "state": self.state,
             "at": time.time(),
@@ -99,8 +99,8 @@ class LocalMaintainer:
             "partitions": 1,
             "number": max((local.version for local in active), default=0),
             "horizons": {} if oldest is None else oldest.stream_horizons(),
-            "waiting_events": waiting,
-            "waiting_bytes": waiting_bytes,
+            "waiting_events": backlog_events,
+            "waiting_bytes": backlog_bytes,
             "ui": None,
             **self._metrics.status({}),
             "state_bytes": sum(local.state_bytes for local in active),
@@ -279,12 +279,12 @@ class LocalMaintainer:
     def _with_fewer_views(self, local: LocalGeneration, views: Sequence[str]) -> LocalGeneration | None:
         """The generation without these views; None if no view remains."""
         generation = local.generation
-        wanted, stored = (
-            tuple(v for v in names if v not in views) for names in (generation.views, generation.stored_views)
+        names, stored_names = (
+            tuple(v for v in original if v not in views) for original in (generation.views, generation.stored_views)
         )
         return (
-            self._directories.with_fewer_views(local, replace(generation, views=wanted, stored_views=stored))
-            if wanted
+            self._directories.with_fewer_views(local, replace(generation, views=names, stored_views=stored_names))
+            if names
             else None
         )
 

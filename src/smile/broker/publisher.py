@@ -188,14 +188,14 @@ class Publisher:
                 self._wakeup.wait(wait_s)
             if not self._queue and self._stopping:
                 return None
-            taken, events, size = list[PendingPublication](), 0, 0
+            publications, events, size = list[PendingPublication](), 0, 0
             while self._queue and events < limits.commit_group_events_max and size < limits.commit_group_bytes_max:
                 pending = self._queue.popleft()
-                taken.append(pending)
+                publications.append(pending)
                 events, size = events + pending[2], size + pending[3]
             self._queued_events -= events
             self._queued_bytes -= size
-            return taken
+            return publications
 
     def _reload(self) -> SmileError | None:
         """Reads the log again, because its streams have changed or a commit may have failed."""
@@ -217,7 +217,7 @@ class Publisher:
                 self._commit(group)
                 group = CommitGroup(self._published)
                 group.add(publication, future)
-        except Exception as problem:  # noqa: BLE001  # any error: it concerns one publication, and the thread must go on
+        except Exception as problem:  # noqa: BLE001  # any error: it concerns one publication only
             self._refuse(future, problem)
         return group
 
@@ -228,7 +228,7 @@ class Publisher:
             pieces = group.log_pieces(self._published.ticks.silence_tick(), advance_all)
             if pieces or group.records:
                 self._log.append(pieces, group.records, self._published.ticks.clock())
-        except Exception as problem:  # noqa: BLE001  # any error goes to the waiting publishers, and the thread must go on
+        except Exception as problem:  # noqa: BLE001  # any error: the waiting publishers receive it
             self._needs_reload = True
             self._warn(problem)
             for future, _ in group.answers:

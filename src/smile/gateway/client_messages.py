@@ -57,8 +57,8 @@ ALLOWED_FIELDS: Final = {
 REQUIRED_FIELDS: Final = {"publish": ("events",), "silence": ("to",), "subscribe": ("id",), "ack": ("n",)}
 
 _FORBIDDEN_FIELDS: Final = {
-    kind: tuple(f for f in ClientMessage.__struct_fields__ if f not in (kind, *own))
-    for kind, own in ALLOWED_FIELDS.items()
+    kind: tuple(f for f in ClientMessage.__struct_fields__ if f not in (kind, *allowed))
+    for kind, allowed in ALLOWED_FIELDS.items()
 }
 
 

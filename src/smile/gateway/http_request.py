@@ -136,9 +136,9 @@ def parse_tick(text: str | int, name: str) -> int:
     return text
 
 
-def parse_silence_tick(given: str | int) -> int:
+def parse_silence_tick(tick: str | int) -> int:
     """The tick up to which a stream is silent: a tick, or the end of the stream."""
-    return END if str(given) == str(END) else parse_tick(given, "to")
+    return END if str(tick) == str(END) else parse_tick(tick, "to")
 
 
 def parse_count(text: str, name: str, maximum: int) -> int:
@@ -147,10 +147,10 @@ def parse_count(text: str, name: str, maximum: int) -> int:
     return int(text)
 
 
-def parse_ticks(given: Mapping[str, str | int]) -> dict[str, int]:
+def parse_ticks(ticks: Mapping[str, str | int]) -> dict[str, int]:
     """Accepts progress as it was sent, which includes streams without any progress and finished streams."""
     special = {str(HORIZON_MIN): HORIZON_MIN, str(END): END}
-    return {s: special[str(t)] if str(t) in special else parse_tick(t, f"after {s[:100]}") for s, t in given.items()}
+    return {s: special[str(t)] if str(t) in special else parse_tick(t, f"after {s[:100]}") for s, t in ticks.items()}
 
 
 def log_request(scope: Scope, status: int, start_s: float, principal: str) -> None:

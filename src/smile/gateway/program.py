@@ -51,11 +51,11 @@ def describe_program(compiled: CompiledProgram, subscribed: set[str]) -> dict[st
 
 
 def _relation_json(type_: RelationType) -> dict[str, Any]:
-    hides = type_.mask.direction is not MaskDirection.DECIDED
+    is_masked = type_.mask.direction is not MaskDirection.DECIDED
     columns = {
         name: {
             "type": str(column.data),
-            "domain": f"masked {column.domain}" if hides and column.domain != "key" else column.domain,
+            "domain": f"masked {column.domain}" if is_masked and column.domain != "key" else column.domain,
             "evolves": column.evolves,
             "nullable": column.nullable,
         }

@@ -1,5 +1,5 @@
-"""Adds views to a program's text, or removes one. The rest stays as its author wrote it; only MMPL is printed again when
-a view is removed.
+"""Adds views to a program's text, or removes one. The rest stays as its author wrote it; only MMPL is printed again
+when a view is removed.
 """
 
 from dataclasses import replace
