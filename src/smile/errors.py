@@ -1,7 +1,7 @@
 """The catalogue of errors. Every code is stable: it is never reused, and its meaning never changes.
 
-A message is in lower case without a full stop; a hint is a sentence. A diagnostic always has a code and,
-where it is about a program's text, a span in it.
+A message is in lower case without a full stop; a hint is a sentence. A diagnostic always has a code. If it concerns the
+text of a program, it also has a span.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ CATALOGUE: dict[str, str] = {
     "E021": "unknown relation",
     "E022": "unknown column",
     "E023": "ambiguous column",
-    "E024": "views refer to each other in a circle",
+    "E024": "views refer to each other in a cycle",
     "E025": "unknown type or domain",
     "E026": "unknown function",
     # E03x: types of data
@@ -35,7 +35,7 @@ CATALOGUE: dict[str, str] = {
     "E031": "wrong type",
     "E032": "wrong number of arguments",
     "E033": "wrong literal",
-    # E04x: relations
+    # E04x: relations and queries
     "E040": "no key",
     "E041": "the GROUP BY loses the key",
     "E042": "aggregate in the wrong place",
@@ -47,17 +47,17 @@ CATALOGUE: dict[str, str] = {
     # E05x: knowledge
     "E050": "contradictory knowledge",
     "E051": "rows of a join would share a key",
-    # E06x: the machine
+    # E06x: state, Java and Spark
     "E060": "no Java",
     "E061": "damaged state",
     "E062": "state of a newer version",
-    "E063": "no place for state",
-    "E064": "state not written",
+    "E063": "state cannot be accessed",
+    "E064": "state cannot be written",
     "E065": "state of another program",
     "E066": "Java does not start",
     "E067": "wrong master",
     "E068": "Spark does not start",
-    "E069": "Spark is lost",
+    "E069": "Spark has failed",
     # E07x and E08x: events
     "E070": "the events cannot be read",
     "E071": "the line is too long",
@@ -69,7 +69,7 @@ CATALOGUE: dict[str, str] = {
     "E077": "unknown column of an event",
     "E078": "wrong value",
     "E079": "wrong tick",
-    "E080": "the event breaks a CHECK",
+    "E080": "the event violates a CHECK",
     "E081": "the tick was declared silent",
     "E082": "another event has the same tick",
     "E083": "contradictory messages",
@@ -77,7 +77,7 @@ CATALOGUE: dict[str, str] = {
     "E085": "damaged log",
     "E086": "log of a newer version",
     "E087": "log of other streams",
-    "E088": "the piece does not fit the log",
+    "E088": "the events do not fit the log",
     "E089": "the log changed while it was read",
     # E09x: publishing and subscribing
     "E090": "not allowed",
@@ -87,19 +87,19 @@ CATALOGUE: dict[str, str] = {
     "E094": "wrong resume token",
     "E095": "the view has ended",
     "E096": "wrong sequence number",
-    "E097": "the log was cut",
+    "E097": "the log was truncated",
     "E098": "the broker is stopping",
     "E099": "wrong condition",
     # E10x: the broker and its clients
     "E100": "wrong setting",
     "E101": "the data directory is in use",
-    "E102": "the program cannot become this one",
+    "E102": "the program cannot be changed this way",
     "E103": "the broker cannot be reached",
     "E104": "origin refused",
     "E105": "damaged data directory",
     "E106": "the address cannot be used",
-    "E107": "not safe to listen there",
-    "E108": "too late",
+    "E107": "unsafe address to listen on",
+    "E108": "timeout",
     # W: warnings
     "W001": "state without bound",
     "W002": "predicate decided by the types alone",
@@ -119,7 +119,7 @@ class Diagnostic:
 
 
 class SmileError(Exception):
-    """One or more diagnostics that stop a program from being accepted."""
+    """One or more diagnostics: errors of a program, or an error at run time."""
 
     def __init__(self, diagnostics: Diagnostic | Sequence[Diagnostic]) -> None:
         self.diagnostics = [diagnostics] if isinstance(diagnostics, Diagnostic) else list(diagnostics)
@@ -132,14 +132,15 @@ def error(code: str, message: str, span: Span | None = None, hint: str | None = 
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
-    """A hint naming the candidate most like `name`, or None if nothing is like it."""
+    """A hint with the candidate most similar to `name`, or None if none is similar."""
     folded = {c.casefold(): c for c in candidates}
     matches = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     return f"Did you mean {folded[matches[0]]}?" if matches else None
 
 
 def render(diagnostics: Sequence[Diagnostic], source: Source) -> str:
-    """Every diagnostic with `file:line:col`, the offending line and a caret, in the order of the text."""
+    """All diagnostics as text, each with `file:line:col`, the line and carets under it. Errors come before warnings,
+    each in the order of the program's text; after `errors_shown_max` the rest are counted."""
     ordered = sorted(diagnostics, key=lambda d: (d.is_warning, d.span.start if d.span else 0))
     rendered = [_render_diagnostic(d, source) for d in ordered[: limits.errors_shown_max]]
     if len(ordered) > limits.errors_shown_max:
@@ -163,7 +164,7 @@ def _render_diagnostic(d: Diagnostic, source: Source) -> str:
 
 
 def _excerpt(text: str, caret: int, width: int) -> list[str]:
-    """The line and a row of carets under it; a long line is cut to a window around the caret."""
+    """The line, and carets under it. A long line is shortened to a window around the caret."""
     first = max(0, caret - limits.excerpt_chars_max // 2) if len(text) > limits.excerpt_chars_max else 0
     window = text[first : first + limits.excerpt_chars_max]
     width = min(width, max(1, len(window) - (caret - first)))

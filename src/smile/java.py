@@ -1,4 +1,5 @@
-"""Where Java is. A home that is returned has a `bin/java` that ran just now and is of a version Spark accepts."""
+"""Finds a Java installation. The `java` of a home that is returned has just been run, and has a version that Spark
+accepts."""
 
 import os
 import re
@@ -14,18 +15,18 @@ from smile import limits
 from smile.errors import error
 
 version_min: Final = 17
-"""What Spark 4 asks for."""
+"""Spark 4 requires it."""
 
 _WRAPPER = """\
 #!/bin/sh
-# Spark's launcher asks for a module that this Java does not have, and that Spark runs well without.
-held=
+# Spark's launcher requests a module that this Java does not have. Spark runs without it.
+option=
 for argument in "$@"; do
     shift
-    case "$held$argument" in
-        --add-modules=jdk.incubator.vector) held= ;;
-        --add-modules) held=--add-modules= ;;
-        --add-modules=*) held= && set -- "$@" "--add-modules=${{argument#--add-modules=}}" ;;
+    case "$option$argument" in
+        --add-modules=jdk.incubator.vector) option= ;;
+        --add-modules) option=--add-modules= ;;
+        --add-modules=*) option= && set -- "$@" "--add-modules=${{argument#--add-modules=}}" ;;
         *) set -- "$@" "$argument" ;;
     esac
 done
@@ -34,16 +35,16 @@ exec {java} "$@"
 
 
 def java_home(environ: Mapping[str, str] = os.environ, prefix: Path = Path(sys.prefix)) -> Path:
-    """The first home that will do: JAVA_HOME's, that of the `java` on PATH, the one wrapped in this environment."""
+    """The first suitable home: JAVA_HOME, that of the `java` on PATH, or the wrapped one of this environment."""
     rejected = []
     for home in dict.fromkeys(_candidates(environ, prefix)):
         version_or_problem = _version_or_problem(home)
         if isinstance(version_or_problem, int) and version_or_problem >= version_min:
             return home
         if (home / "bin" / "java").exists():
-            rejected.append(
-                f"the one in {home} {f'is of version {version_or_problem}' if isinstance(version_or_problem, int) else version_or_problem}"
-            )
+            is_old = isinstance(version_or_problem, int)
+            problem = f"is of version {version_or_problem}" if is_old else version_or_problem
+            rejected.append(f"the one in {home} {problem}")
     rejected_text = f": {', '.join(rejected)}" if rejected else ""
     raise error(
         "E060",
@@ -59,7 +60,7 @@ def version(home: Path) -> int | None:
 
 
 def _version_or_problem(home: Path) -> int | str:
-    """The same, or what is wrong with it."""
+    """The same, or the reason why it does not run."""
     try:
         process = subprocess.run(
             [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=limits.java_start_s_max
@@ -80,7 +81,7 @@ def wrapped_home(prefix: Path = Path(sys.prefix)) -> Path:
 
 
 def wrap_java(java: Path, home: Path) -> None:
-    """Make `home` a Java home whose `java` is the given one, less the module that Spark asks for in vain."""
+    """Makes `home` a Java home whose `java` runs the given one without the module that it does not have."""
     wrapper = home / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
     temporary = wrapper.with_name(f"java.{os.getpid()}")
@@ -99,7 +100,7 @@ def _candidates(environ: Mapping[str, str], prefix: Path) -> Iterator[Path]:
 
 
 def _homes_of_executable(java: Path) -> Iterator[Path]:
-    """`java` is often a link into its home, and sometimes a script that only knows where its home is."""
+    """`java` is often a link into its home. It may also be a script; then it is run to find out its home."""
     if java.resolve().parent.name == "bin":
         yield java.resolve().parent.parent
     try:

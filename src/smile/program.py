@@ -1,4 +1,5 @@
-"""A program compiled: every step from its text to its knowledge graph. A `Compiled` has no errors, only warnings."""
+"""Compiles a program: all steps from its text to its knowledge graph. A `CompiledProgram` has no errors, only
+warnings."""
 
 import sys
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from smile.source import Source
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """`written` is the program as its author meant it, `rewritten` as it will run."""
+    """`original` is the program as it was written, `rewritten` as it will run."""
 
     source: Source
     original: mmpl.Program
@@ -41,7 +42,7 @@ def read_source(path: str) -> Source:
     except OSError as problem:
         raise error("E001", f"{path} cannot be read: {problem.strerror or problem}") from None
     if len(data) > limits.program_bytes_max:
-        raise error("E003", f"{path} has {len(data):,} bytes, the most is {limits.program_bytes_max:,}")
+        raise error("E003", f"{path} has {len(data):,} bytes, the limit is {limits.program_bytes_max:,}")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -51,12 +52,15 @@ def read_source(path: str) -> Source:
 
 
 def compile_program(source: Source) -> CompiledProgram:
-    """Every error that is found, at once; `lang` has made room to recurse over trees as deep as it lets through."""
+    """Raises all syntax and translation errors together; rewriting and type analysis raise only the first error.
+
+    `lang` raises Python's recursion limit, so that trees of the greatest depth it accepts can be processed recursively.
+    """
     try:
-        written = _parse_source(source)
-        rewritten = rewrite(written)
+        original = _parse_source(source)
+        rewritten = rewrite(original)
         analysis = TypeAnalysis(rewritten)
-        return CompiledProgram(source, written, rewritten, analysis, program_warnings(rewritten, analysis))
+        return CompiledProgram(source, original, rewritten, analysis, program_warnings(rewritten, analysis))
     except RecursionError:
         raise error("E012", "the program is nested too deeply") from None
 

@@ -1,4 +1,4 @@
-"""A program's text, and places in it. A span is a half-open range of character offsets."""
+"""The text of a program, and positions in it. A span is a half-open range of character offsets."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Source:
-    """`name` is what errors call the text: its path as the user gave it."""
+    """`name` is shown in errors: the path as the user gave it."""
 
     name: str
     text: str

@@ -1,4 +1,4 @@
-"""Arithmetic on columns of integers beside Python's own."""
+"""Arithmetic on columns of integers, compared with Python's own."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -25,36 +25,36 @@ def _truncated(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
-def _away(value: Fraction) -> int:
+def _round_half_away(value: Fraction) -> int:
     size = int(abs(value) + Fraction(1, 2))
     return size if value >= 0 else -size
 
 
-TWO: dict[Callable[[Array, Array], Array], Callable[[int, int], int]] = {
+BINARY: dict[Callable[[Array, Array], Array], Callable[[int, int], int]] = {
     exact.add: lambda a, b: a + b,
     exact.subtract: lambda a, b: a - b,
     exact.multiply: lambda a, b: a * b,
     exact.quotient: _truncated,
     exact.remainder: lambda a, b: a - b * _truncated(a, b),
-    lambda a, b: exact.ratio(a, b, 3): lambda a, b: _away(Fraction(a, b) * 1000),
+    lambda a, b: exact.ratio(a, b, 3): lambda a, b: _round_half_away(Fraction(a, b) * 1000),
 }
-ONE: dict[Callable[[Array], Array], Callable[[int], int]] = {
+UNARY: dict[Callable[[Array], Array], Callable[[int], int]] = {
     exact.negate: lambda a: -a,
     exact.absolute: abs,
     lambda a: exact.scale_up(a, 2): lambda a: a * 100,
     lambda a: exact.scale_up(a, 20): lambda a: a * 10**20,
-    lambda a: exact.scale_down_half_away(a, 1): lambda a: _away(Fraction(a, 10)),
-    lambda a: exact.scale_down_half_away(a, 20): lambda a: _away(Fraction(a, 10**20)),
+    lambda a: exact.scale_down_half_away(a, 1): lambda a: _round_half_away(Fraction(a, 10)),
+    lambda a: exact.scale_down_half_away(a, 20): lambda a: _round_half_away(Fraction(a, 10**20)),
     lambda a: exact.scale_down_floor(a, 1): lambda a: a // 10,
     lambda a: exact.scale_down_ceil(a, 1): lambda a: -(-a // 10),
     lambda a: exact.scale_down_truncate(a, 1): lambda a: _truncated(a, 10),
 }
 
 
-def _is_exact(found: Array, wanted: list[int]) -> bool:
-    """Python's integers are used only where they must be, and then nothing else."""
-    kinds = {type(n) for n in found.tolist()}
-    return bool(found.tolist() == wanted and kinds <= {int} and found.dtype == ints(wanted).dtype)
+def _is_exact(result: Array, expected: list[int]) -> bool:
+    """Whether the result is right, and has Python integers only if they are needed."""
+    kinds = {type(n) for n in result.tolist()}
+    return bool(result.tolist() == expected and kinds <= {int} and result.dtype == ints(expected).dtype)
 
 
 @pytest.mark.parametrize("seed", seeds(60), ids=SEED_ID)
@@ -62,19 +62,20 @@ def test_every_result_is_the_true_one(seed: int) -> None:
     random = Random(seed)
     wide = seed % 2 == 1
     a, b = numbers(random, wide), [n or 1 for n in numbers(random, wide)]
-    for two, of_two in TWO.items():
-        assert _is_exact(two(ints(a), ints(b)), [of_two(x, y) for x, y in zip(a, b, strict=True)]), of_two
-    for one, of_one in ONE.items():
-        assert _is_exact(one(ints(a)), [of_one(x) for x in a]), of_one
+    for binary, expected_binary in BINARY.items():
+        expected = [expected_binary(x, y) for x, y in zip(a, b, strict=True)]
+        assert _is_exact(binary(ints(a), ints(b)), expected), expected_binary
+    for unary, expected_unary in UNARY.items():
+        assert _is_exact(unary(ints(a)), [expected_unary(x) for x in a]), expected_unary
 
 
 def test_small_numbers_are_never_python_objects() -> None:
     a = np.arange(-5, 5)
-    assert all(two(a, a + 10).dtype == np.int64 for two in TWO)
+    assert all(operation(a, a + 10).dtype == np.int64 for operation in BINARY)
 
 
 @pytest.mark.parametrize("divide", [exact.quotient, exact.remainder, lambda a, b: exact.ratio(a, b, 2)])
-def test_division_by_zero_is_borne(divide: Any) -> None:
+def test_division_by_zero_does_not_fail(divide: Any) -> None:
     assert len(divide(np.array([1, INT_MIN, 0]), np.array([0, 0, 0]))) == 3
 
 

@@ -1,3 +1,5 @@
+"""Exact sums of floats, compared with fractions."""
+
 from fractions import Fraction
 from random import Random
 
@@ -16,12 +18,12 @@ def common(random: Random) -> float:
 
 
 def any_float(random: Random) -> float:
-    chosen = random.random()
-    if chosen < 0.3:
+    choice = random.random()
+    if choice < 0.3:
         return round(random.uniform(-100, 100), 2)
-    if chosen < 0.5:
+    if choice < 0.5:
         return random.uniform(-1, 1) * 2.0 ** random.randint(-110, 130)
-    if chosen < 0.7:
+    if choice < 0.7:
         return random.choice(EDGES)
     return random.uniform(-1, 1) * 2.0 ** random.randint(-1070, 1023)
 
@@ -39,7 +41,9 @@ def nearest(values: list[float]) -> float | None:
 
 
 def listed(values: ValueColumn) -> list[float | None]:
-    return [x if there else None for x, there in zip(values.data.tolist(), values.is_valid().tolist(), strict=True)]
+    return [
+        x if is_valid else None for x, is_valid in zip(values.data.tolist(), values.is_valid().tolist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -48,81 +52,81 @@ def test_sums_are_exact_and_rounded_once(seed: int) -> None:
     draw = random.choice([common, any_float])
     data = [draw(random) for _ in range(random.choice([1, 5, 40, 300]))]
     groups = RowGroups([ValueColumn(np.array([random.randrange(30) for _ in data]))], len(data))
-    found = zero(groups.count).add(s.sum_groups(np.array(data), groups.group_numbers, groups.count))
-    wanted = [
+    sums = zero(groups.count).add(s.sum_groups(np.array(data), groups.group_numbers, groups.count))
+    expected = [
         nearest([x for x, g in zip(data, groups.group_numbers, strict=True) if g == n]) for n in range(groups.count)
     ]
-    assert listed(found.to_floats()) == wanted
-    back = found.add(s.sum_groups(-np.array(data), groups.group_numbers, groups.count))
-    assert back.wide is None
-    assert not back.limbs.any()
+    assert listed(sums.to_floats()) == expected
+    difference = sums.add(s.sum_groups(-np.array(data), groups.group_numbers, groups.count))
+    assert difference.wide is None
+    assert not difference.limbs.any()
 
 
 def test_all_at_once_rounds_as_one_by_one() -> None:
     random = Random(3)
     data = np.array([common(random) for _ in range(2000)])
-    one = RowGroups([ValueColumn(np.arange(2000) // 7)], 2000)
-    found = zero(one.count).add(s.sum_groups(data, one.group_numbers, one.count))
-    assert found.wide is None
-    exact = [x / 2**96 for x in found.to_integers()]
-    assert found.to_floats().data.tolist() == exact
+    groups = RowGroups([ValueColumn(np.arange(2000) // 7)], 2000)
+    sums = zero(groups.count).add(s.sum_groups(data, groups.group_numbers, groups.count))
+    assert sums.wide is None
+    exact = [x / 2**96 for x in sums.to_integers()]
+    assert sums.to_floats().data.tolist() == exact
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_means_are_rounded_once(seed: int) -> None:
     random = Random(seed)
     count = random.choice([5, 400])
-    whole = random.random() < 0.5
-    data = np.array([float(random.randrange(1000)) if whole else common(random) for _ in range(count * 4)])
+    integers = random.random() < 0.5
+    data = np.array([float(random.randrange(1000)) if integers else common(random) for _ in range(count * 4)])
     groups = RowGroups([ValueColumn(np.array([random.randrange(count) for _ in data]))], len(data))
-    found = zero(groups.count).add(s.sum_groups(data, groups.group_numbers, groups.count))
+    sums = zero(groups.count).add(s.sum_groups(data, groups.group_numbers, groups.count))
     counts = np.bincount(groups.group_numbers) * random.choice([1, 3, 49])
-    exact = [x / (n << 96) for x, n in zip(found.to_integers(), counts.tolist(), strict=True)]
-    assert listed(found.means(counts)) == exact
+    exact = [x / (n << 96) for x, n in zip(sums.to_integers(), counts.tolist(), strict=True)]
+    assert listed(sums.means(counts)) == exact
     counts[0] = 0
-    assert listed(found.means(counts)) == [None, *exact[1:]]
+    assert listed(sums.means(counts)) == [None, *exact[1:]]
 
 
 def test_halves_go_to_the_even_neighbour() -> None:
-    for low, wanted in ((2.0**-53, 1.0), (3 * 2.0**-53, 1.0 + 2.0**-51), (2.0**-53 + 2.0**-90, 1.0 + 2.0**-52)):
+    for low, expected in ((2.0**-53, 1.0), (3 * 2.0**-53, 1.0 + 2.0**-51), (2.0**-53 + 2.0**-90, 1.0 + 2.0**-52)):
         data = np.array([1.0, low] * 20)
         groups = RowGroups([ValueColumn(np.repeat(np.arange(20), 2))], 40)
         assert set(zero(20).add(s.sum_groups(data, groups.group_numbers, groups.count)).to_floats().data.tolist()) == {
-            wanted
+            expected
         }
 
 
 def test_any_order_has_the_same_bits() -> None:
     random = Random(5)
     data = [any_float(random) for _ in range(200)]
-    seen = set()
+    representations = set()
     for _ in range(5):
         random.shuffle(data)
-        found = zero(1).add(s.sum_groups(np.array(data), np.zeros(len(data), np.int64), 1))
-        limbs, wide = found.to_columns()
-        seen.add((limbs.data.tobytes(), tuple(found.to_integers()), str(wide.data)))
-    assert len(seen) == 1
+        sums = zero(1).add(s.sum_groups(np.array(data), np.zeros(len(data), np.int64), 1))
+        limbs, wide = sums.to_columns()
+        representations.add((limbs.data.tobytes(), tuple(sums.to_integers()), str(wide.data)))
+    assert len(representations) == 1
 
 
 def test_what_is_stored_is_read_back() -> None:
-    found = zero(4).add(s.from_floats(np.array([0.1, 1e300, -5e-324, 0.0])))
-    limbs, wide = found.to_columns()
-    again = [v.from_arrow(v.to_arrow(limbs, s.ARROW_TYPE)), v.from_arrow(v.to_arrow(wide, wide.data.type))]
-    assert s.ExactSums.from_columns(*again).to_integers() == found.to_integers()
-    assert s.ExactSums.from_columns(*again).to_floats().data.tolist() == [0.1, 1e300, -5e-324, 0.0]
+    sums = zero(4).add(s.from_floats(np.array([0.1, 1e300, -5e-324, 0.0])))
+    limbs, wide = sums.to_columns()
+    stored = [v.from_arrow(v.to_arrow(limbs, s.ARROW_TYPE)), v.from_arrow(v.to_arrow(wide, wide.data.type))]
+    assert s.ExactSums.from_columns(*stored).to_integers() == sums.to_integers()
+    assert s.ExactSums.from_columns(*stored).to_floats().data.tolist() == [0.1, 1e300, -5e-324, 0.0]
 
 
 def test_what_is_too_great_for_limbs_is_not_lost() -> None:
-    found = zero(1).add(s.from_floats(np.array([2.0**83])))
-    assert found.wide is None
+    sums = zero(1).add(s.from_floats(np.array([2.0**83])))
+    assert sums.wide is None
     for _ in range(95):
-        found = found.add(found)
-    assert found.wide is not None
-    assert found.to_floats().data.tolist() == [2.0**178]
+        sums = sums.add(sums)
+    assert sums.wide is not None
+    assert sums.to_floats().data.tolist() == [2.0**178]
 
 
 def test_beyond_all_floats_is_null() -> None:
     data = np.array([1.7e308, 1.7e308])
-    found = zero(1).add(s.sum_groups(data, np.zeros(2, np.int64), 1))
-    assert listed(found.to_floats()) == [None]
-    assert listed(found.add(s.from_floats(-data[:1])).to_floats()) == [1.7e308]
+    sums = zero(1).add(s.sum_groups(data, np.zeros(2, np.int64), 1))
+    assert listed(sums.to_floats()) == [None]
+    assert listed(sums.add(s.from_floats(-data[:1])).to_floats()) == [1.7e308]

@@ -1,4 +1,4 @@
-"""The graph: one transform an operator, equal expressions once, names a user can recognise."""
+"""The knowledge graph: one transform for each operator, equal expressions once, and names that a user recognises."""
 
 from smile.graph.knowledge_graph import KnowledgeGraph
 from smile.program import compile_program
@@ -12,8 +12,8 @@ def graph(views: str) -> KnowledgeGraph:
 
 
 def test_transforms_are_named_after_their_view_in_the_order_of_data() -> None:
-    found = graph("VIEW V := S WHERE a > 1 SUMMARIZE PER {k} ADD {n := COUNT()} WHERE n > 2; SUBSCRIBE V;")
-    assert [(t.output, t.inputs, t.operator) for t in found.transforms] == [
+    built = graph("VIEW V := S WHERE a > 1 SUMMARIZE PER {k} ADD {n := COUNT()} WHERE n > 2; SUBSCRIBE V;")
+    assert [(t.output, t.inputs, t.operator) for t in built.transforms] == [
         ("V.1", ("S",), "WHERE a > 1"),
         ("V.2", ("V.1",), "SUMMARIZE PER {k} ADD {n := COUNT()}"),
         ("V", ("V.2",), "WHERE n > 2"),
@@ -21,38 +21,38 @@ def test_transforms_are_named_after_their_view_in_the_order_of_data() -> None:
 
 
 def test_equal_parts_of_all_views_are_one_transform() -> None:
-    found = graph(
+    built = graph(
         "VIEW V := S WHERE a > 1 SUMMARIZE PER {k} ADD {n := COUNT()};"
         "VIEW W := S WHERE a > 1 DISTINCT; VIEW X := S WHERE a > 1; SUBSCRIBE V, W;"
     )
-    assert [t.operator for t in found.transforms].count("WHERE a > 1") == 1
-    assert found.transform_by_output["V"].inputs == found.transform_by_output["W"].inputs
+    assert [t.operator for t in built.transforms].count("WHERE a > 1") == 1
+    assert built.transform_by_output["V"].inputs == built.transform_by_output["W"].inputs
 
 
 def test_why_a_relation_is_stored() -> None:
-    found = graph(
+    built = graph(
         "VIEW T := R SUMMARIZE PER {k} ADD {n := COUNT()}; VIEW V := S JOIN T ON {k} WHERE n > 2; SUBSCRIBE V;"
     )
-    assert found.relations["R"].storage_reason == "the log"
-    assert found.relations["S"].storage_reason == "the log, and V.1 looks its rows up"
-    assert found.relations["T"].storage_reason == "it holds what its groups have come to"
-    assert found.relations["V.1"].storage_reason is None
-    assert found.relations["V"].storage_reason == "subscribers ask for it"
+    assert built.relations["R"].storage_reason == "the log"
+    assert built.relations["S"].storage_reason == "the log, and V.1 looks up its rows"
+    assert built.relations["T"].storage_reason == "it holds the state of its groups"
+    assert built.relations["V.1"].storage_reason is None
+    assert built.relations["V"].storage_reason == "subscribers read it"
 
 
 def test_the_path_of_a_view_leaves_out_what_it_does_not_read() -> None:
-    found = graph("VIEW V := S WHERE a > 1; VIEW W := R WHERE b > 1; VIEW X := V DISTINCT; SUBSCRIBE X;")
-    assert found.upstream_relations("X") == ["S", "V", "X"]
+    built = graph("VIEW V := S WHERE a > 1; VIEW W := R WHERE b > 1; VIEW X := V DISTINCT; SUBSCRIBE X;")
+    assert built.upstream_relations("X") == ["S", "V", "X"]
 
 
 def test_a_view_that_is_a_stream() -> None:
-    found = graph("VIEW V := S; SUBSCRIBE V;")
-    assert [(t.output, t.inputs) for t in found.transforms] == [("V", ("S",))]
+    built = graph("VIEW V := S; SUBSCRIBE V;")
+    assert [(t.output, t.inputs) for t in built.transforms] == [("V", ("S",))]
 
 
 def test_a_view_may_be_called_like_a_part_of_another() -> None:
-    found = graph('VIEW V := S WHERE a > 1 DISTINCT; VIEW "V.1" := R WHERE b > 1; SUBSCRIBE V, "V.1";')
-    assert [(t.output, t.inputs, found.relations[t.output].view) for t in found.transforms] == [
+    built = graph('VIEW V := S WHERE a > 1 DISTINCT; VIEW "V.1" := R WHERE b > 1; SUBSCRIBE V, "V.1";')
+    assert [(t.output, t.inputs, built.relations[t.output].view) for t in built.transforms] == [
         ("V.2", ("S",), "V"),
         ("V", ("V.2",), "V"),
         ("V.1", ("R",), "V.1"),

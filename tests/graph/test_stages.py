@@ -1,4 +1,4 @@
-"""Stages: where rows must move to meet, and only there."""
+"""Stages: rows are exchanged where they must be processed together, and only there."""
 
 import pytest
 
@@ -23,14 +23,14 @@ def program(text: str) -> mmpl.Program:
 
 
 def stages(text: str) -> list[Stage]:
-    found = graph(text)
-    inputs = compile_graph(found, program(text).streams).inputs
-    return split_into_stages(found, {name: source.layout.fixed for name, source in inputs.items()})
+    knowledge_graph = graph(text)
+    inputs = compile_graph(knowledge_graph, program(text).streams).inputs
+    return split_into_stages(knowledge_graph, {name: source.layout.fixed for name, source in inputs.items()})
 
 
 def graph(text: str) -> KnowledgeGraph:
-    found = program(text)
-    return build_graph(found, TypeAnalysis(found))
+    parsed = program(text)
+    return build_graph(parsed, TypeAnalysis(parsed))
 
 
 @pytest.mark.parametrize(
@@ -41,28 +41,28 @@ def graph(text: str) -> KnowledgeGraph:
         ("VIEW V := S SUMMARIZE PER {} ADD {n := COUNT()};", [["one partition"]]),
         # the same stream, routed by two columns as it is read
         ("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()}; VIEW W := S SUMMARIZE PER {j} ADD {n := COUNT()};", [["k", "j"]]),
-        # partitioned by k from the start, because a reader wants it so
+        # partitioned by k from the start, because a reader needs it
         ("VIEW V := S SUMMARIZE PER {j, k} ADD {n := COUNT()} SUMMARIZE PER {k} ADD {m := MAX(n)};", [["k"]]),
         ("VIEW V := S SUMMARIZE PER {j, k} ADD {n := COUNT()} RENAME {k AS x} WHERE n > 1 SUMMARIZE PER {x} ADD {m := MAX(n)};", [["k", "x"]]),
-        # a group's own value as the next key: no row may move, so all are in one place
+        # an aggregate is the next key: no row may move, so all are in one partition
         ("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()};", [["k"], ["one partition"]]),
         ("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {} ADD {m := SUM(n)};", [["k"], ["one partition"]]),
         ("VIEW V := S JOIN R ON {k};", [["k"]]),
         ("VIEW V := S JOIN (R SUMMARIZE PER {k} ADD {n := COUNT()}) ON {k};", [["k"]]),
         ("VIEW V := S SUMMARIZE PER {j} ADD {n := COUNT()} JOIN (R RENAME {k AS j}) ON {j};", [["j"]]),
-        # one side is where it should be, the other is not
+        # one side is in the right partition, the other is not
         ("VIEW V := S SUMMARIZE PER {k, j} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()} JOIN (R RENAME {b AS n}) ON {n};", [["k, j"], ["one partition"]]),
-        # NOT IN: a NULL anywhere on the right concerns every left row
+        # NOT IN: a NULL anywhere on the right affects every left row
         ("VIEW V := S ANTIJOIN (R PROJECT {u, k}) ON {k} NULL AWARE;", [["one partition"]]),
         ("VIEW V := S ASOF JOIN (R RENAME {k AS i}) ON {k = i} AT t >= u;", [["k"]]),
         ("VIEW V := S BEST 3 BY a PER {};", [["one partition"]]),
         ("VIEW V := S SILENCE {q := t PER {k} > INTERVAL '1' HOUR};", [["k"]]),
         ("VIEW V := UNION {S PROJECT {k}, R PROJECT {k}} DISTINCT;", [["k"]]),
-        # branches in different places
+        # branches in different partitions
         ("VIEW V := UNION {S SUMMARIZE PER {k} ADD {n := COUNT()} PROJECT {n}, S SUMMARIZE PER {j} ADD {n := COUNT()} PROJECT {n}} SUMMARIZE PER {n} ADD {m := COUNT()};", [["k", "j", "any"], ["one partition"]]),
-        # branches in the same places, though by another name
+        # branches in the same partitions, by another name
         ("VIEW V := UNION {S SUMMARIZE PER {k} ADD {n := COUNT()}, S SUMMARIZE PER {j} ADD {n := COUNT()} RENAME {j AS k}} SUMMARIZE PER {k} ADD {m := SUM(n)};", [["k", "j"]]),
-        # the partitioning column is projected away: who needs it next must exchange
+        # the partitioning column is projected away: the next reader that needs it must exchange
         ("VIEW V := S JOIN R ON {k} PROJECT {a, b} SUMMARIZE PER {a} ADD {n := COUNT()};", [["k", "any"], ["a"]]),
     ],
 )  # fmt: skip
@@ -93,18 +93,18 @@ def test_trade_floor_has_two_stages() -> None:
 
 
 def test_a_stream_that_meets_a_later_stage_is_sent_there() -> None:
-    found = stages(
+    split = stages(
         "VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()} "
         "JOIN (R RENAME {b AS n}) ON {n};"
     )
-    assert [(e.relation, e.columns) for e in found[1].exchanges] == [("V.1", ()), ("V.3", ())]
+    assert [(e.relation, e.columns) for e in split[1].exchanges] == [("V.1", ()), ("V.3", ())]
 
 
 def test_every_transform_is_in_one_stage_after_what_it_reads() -> None:
     text = "VIEW V := S JOIN R ON {k} SUMMARIZE PER {a} ADD {n := COUNT()}; VIEW W := V SUMMARIZE PER {n} ADD {m := COUNT()};"
-    place = {t.output: stage.number for stage in stages(text) for t in stage.transforms}
+    stage_numbers = {t.output: stage.number for stage in stages(text) for t in stage.transforms}
     for transform in graph(text).transforms:
-        assert all(place.get(name, 1) <= place[transform.output] for name in transform.inputs)
+        assert all(stage_numbers.get(name, 1) <= stage_numbers[transform.output] for name in transform.inputs)
 
 
 def test_a_branch_from_an_earlier_stage_is_sent_to_the_later_one() -> None:
@@ -124,6 +124,6 @@ def test_a_relation_that_meets_itself_is_sent_by_the_columns_of_each_side() -> N
     assert [(e.relation, e.columns) for e in second.exchanges] == [("G", ("k",)), ("G", ("j",))]
 
 
-def test_what_is_remembered_of_each_row_has_one_place() -> None:
+def test_the_state_of_each_row_is_in_one_partition() -> None:
     (only,) = stages("VIEW V := S LAST t SIZE INTERVAL '1' HOUR;")
     assert only.reads["V"][0].mode == "share"

@@ -1,4 +1,5 @@
-"""Random knowledge for properties: a point, a later point it evolves to, and a value possible in both."""
+"""Random knowledge for property tests: a point, a later point that it evolves to, and a value that is possible in
+both."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -36,25 +37,26 @@ MONEY = decimal_type(6, 2)
 WIDEST = decimal_type(38, 0)
 POOL = (BOOL, INT, FLOAT, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES, MONEY, WIDEST)
 RANDOMS = st.integers(0, 2**64 - 1).map(Random)
-"""Cheaper by far than drawing each value, and thousands of cases find more than shrinking explains."""
+"""Much cheaper than drawing each value with Hypothesis. Thousands of cases find more errors; shrinking is not
+needed."""
 WORDS = ("", "a", "b", "ab", "ba", "aab", "%", "a%", "_b", "\\", "day", "hour", "week")
 
 
 def repeatable(cases: int) -> settings:
-    """A failure prints the line that repeats it."""
+    """Settings with which a failure prints the command that repeats it."""
     return settings(max_examples=cases, deadline=None, database=None, derandomize=False, print_blob=True)
 
 
 def signatures_of(name: str) -> list[Signature]:
     """Every way to call the function with arguments that need no coercion."""
     least, greatest = SCALAR_FUNCTIONS[name].arity
-    found = []
+    signatures = []
     for count in range(least, min(greatest or 3, 3) + 1):
         for types in product(POOL, repeat=count):
             signature = resolve_signature(name, types)
             if signature is not None and signature.args == types:
-                found.append(signature)
-    return found
+                signatures.append(signature)
+    return signatures
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def extreme(random: Random, type: DataType) -> Any:
 
 
 def chain(random: Random, type: DataType, unbounded: bool = True) -> Chain:
-    """With `unbounded`, ordinary values in ranges that may lack an end; else extreme values in bounded ranges."""
+    """With `unbounded`, ordinary values in ranges that may have no end; else extreme values in bounded ranges."""
     if type == BOOL:
         return mask_chain(random)
     draw = ordinary if unbounded else extreme
@@ -144,11 +146,11 @@ def mask_chain(random: Random) -> Chain:
     return Chain(Mask.from_truths(before, nows[0]), Mask.from_truths(after, nows[1]), value)
 
 
-def contains(known: CellKnowledge, value: Value) -> bool:
+def contains(cell: CellKnowledge, value: Value) -> bool:
     """Whether the value is possible."""
-    if isinstance(known, Mask):
-        return value in known.possible
-    if isinstance(known, LatestValue):
-        return not known.sealed or known.value == value
-    assert isinstance(known, Range | OnceValue)
-    return (known if isinstance(known, Range) else known.to_range()).contains(value)
+    if isinstance(cell, Mask):
+        return value in cell.possible
+    if isinstance(cell, LatestValue):
+        return not cell.sealed or cell.value == value
+    assert isinstance(cell, Range | OnceValue)
+    return (cell if isinstance(cell, Range) else cell.to_range()).contains(value)

@@ -1,4 +1,4 @@
-"""Every aggregate: as members evolve, are decided and appear, and the group is sealed, the result evolves."""
+"""Aggregates: as members evolve, are decided and appear, and as the group is sealed, the result evolves."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -30,8 +30,8 @@ TYPES = {name: [INT, FLOAT, MONEY] for name in FUNCTIONS} | {
 
 
 @dataclass(frozen=True)
-class Story:
-    """One group at three moments, and what its members came to in the end: (shown, value, tick)."""
+class GroupHistory:
+    """One group at two moments, and its members in the end: (shown, value, tick)."""
 
     before: tuple[list[Member], bool]
     after: tuple[list[Member], bool]
@@ -40,7 +40,7 @@ class Story:
     hi: Any
 
 
-def story(random: Random, type: DataType, rows: bool) -> Story:
+def random_history(random: Random, type: DataType, rows: bool) -> GroupHistory:
     domains: list[tuple[Any, Any]] = [(None, None), (0, None), (None, 0), (-15, 15), (0, 0)]
     lo, hi = random.choice(domains) if type != STRING else (None, None)
     sealed_after = random.random() < 0.5
@@ -55,31 +55,31 @@ def story(random: Random, type: DataType, rows: bool) -> Story:
         values: tuple[CellKnowledge, CellKnowledge] = (cell.before, cell.after)
         if rows:
             values = (NestedRow({"a": cell.before}), NestedRow({"a": cell.after}))
-        # Until its group is sealed, a member may not have been heard of.
-        heard_before = sealed_before or random.random() < 0.5
-        heard_after = sealed_after or heard_before or random.random() < 0.5
+        # Until its group is sealed, a member may be absent.
+        present_before = sealed_before or random.random() < 0.5
+        present_after = sealed_after or present_before or random.random() < 0.5
         assert isinstance(mask.before, Mask)
         assert isinstance(mask.after, Mask)
-        if heard_before:
+        if present_before:
             before.append(Member(mask.before, values[0], tick, (key,)))
-        if heard_after:
+        if present_after:
             after.append(Member(mask.after, values[1], tick, (key,)))
         end.append((mask.value is True, cell.value, tick))
-    return Story((before, sealed_before), (after, sealed_after), end, lo, hi)
+    return GroupHistory((before, sealed_before), (after, sealed_after), end, lo, hi)
 
 
-def _within(known: CellKnowledge, lo: Any, hi: Any) -> bool:
-    """Members keep to the domain of their column; of a column without one, anything is known."""
-    if not isinstance(known, Range):
+def _within(cell: CellKnowledge, lo: Any, hi: Any) -> bool:
+    """Members are within the domain of their column; a column without a domain may have any knowledge."""
+    if not isinstance(cell, Range):
         return (lo, hi) == (None, None)
-    return (lo is None or (known.lo is not None and known.lo >= lo)) and (
-        hi is None or (known.hi is not None and known.hi <= hi)
+    return (lo is None or (cell.lo is not None and cell.lo >= lo)) and (
+        hi is None or (cell.hi is not None and cell.hi <= hi)
     )
 
 
 def plain(function: str, end: list[tuple[bool, Value, tuple[int, int]]], type: DataType) -> Value:
-    """SQL, on what the members came to."""
-    shown = sorted(((tick, v) for there, v, tick in end if there), key=lambda pair: pair[0])
+    """The result of plain SQL over the final members."""
+    shown = sorted(((tick, v) for is_shown, v, tick in end if is_shown), key=lambda pair: pair[0])
     values: list[Any] = [v for _, v in shown if v is not None]
     match function:
         case "count":
@@ -104,21 +104,21 @@ def test_aggregate(function: AggregateName) -> None:
     @given(RANDOMS)
     def holds(random: Random) -> None:
         type = random.choice(TYPES[function])
-        told = story(random, type, rows=function == "group")
-        before = aggregate(function, *told.before, told.lo, told.hi, type)
-        after = aggregate(function, *told.after, told.lo, told.hi, type)
+        history = random_history(random, type, rows=function == "group")
+        before = aggregate(function, *history.before, history.lo, history.hi, type)
+        after = aggregate(function, *history.after, history.lo, history.hi, type)
         assert before.evolves_to(after), (before, after)
         if function == "group":
             assert isinstance(after, NestedRelation)
-            for key, (there, _, _) in enumerate(told.end):
+            for key, (is_shown, _, _) in enumerate(history.end):
                 row = after.rows.get((key,))
-                assert row is None or (there in row.mask.possible)
-                assert not (there and told.after[1] and row is None)
+                assert row is None or (is_shown in row.mask.possible)
+                assert not (is_shown and history.after[1] and row is None)
             return
-        result = plain(function, told.end, type)
+        result = plain(function, history.end, type)
         assert contains(before, result), (before, result)
         assert contains(after, result), (after, result)
-        current = [(m.mask.now is True, m.value.now, m.tick) for m in told.after[0] if m.value and m.tick]
+        current = [(m.mask.now is True, m.value.now, m.tick) for m in history.after[0] if m.value and m.tick]
         assert after.now == plain(function, current, type)
 
     holds()
@@ -136,7 +136,8 @@ def test_all_decided_and_sealed_is_final(function: AggregateName) -> None:
 MAYBE_SHOWN, MAYBE_HIDDEN = Mask.from_truths((True, False), True), Mask.from_truths((True, False), False)
 
 
-def of(*values: int, mask: Mask = T) -> list[Member]:
+def exact(*values: int, mask: Mask = T) -> list[Member]:
+    """Members with these values."""
     return [Member(mask, Range.exactly(v), (i, 1), (i,)) for i, v in enumerate(values)]
 
 
@@ -144,27 +145,27 @@ def of(*values: int, mask: Mask = T) -> list[Member]:
     ("function", "members", "sealed", "domain", "expected", "now"),
     [
         ("count", [], False, (None, None), "≥0", 0),
-        ("count", of(1, 1, 1), False, (None, None), "≥3", 3),
-        ("count", of(1) + of(1, mask=MAYBE_SHOWN) + of(1, mask=MAYBE_HIDDEN), True, (None, None), "[1..3]", 2),
-        ("count_distinct", of(1, 1, 2), False, (None, None), "≥2", 2),
-        ("count_distinct", of(1, 2) + of(2, 3, mask=MAYBE_SHOWN), True, (None, None), "[2..3]", 3),
+        ("count", exact(1, 1, 1), False, (None, None), "≥3", 3),
+        ("count", exact(1) + exact(1, mask=MAYBE_SHOWN) + exact(1, mask=MAYBE_HIDDEN), True, (None, None), "[1..3]", 2),
+        ("count_distinct", exact(1, 1, 2), False, (None, None), "≥2", 2),
+        ("count_distinct", exact(1, 2) + exact(2, 3, mask=MAYBE_SHOWN), True, (None, None), "[2..3]", 3),
         ("sum", [], False, (0, None), "≥0", 0),
-        ("sum", of(100, 200), False, (0, None), "≥300", 300),
-        ("sum", of(100, 200), False, (None, None), "?", 300),
-        ("sum", of(-1), False, (None, 0), "≤-1", -1),
-        ("sum", of(5) + of(3, mask=MAYBE_SHOWN) + of(-2, mask=MAYBE_HIDDEN), True, (None, None), "[3..8]", 8),
+        ("sum", exact(100, 200), False, (0, None), "≥300", 300),
+        ("sum", exact(100, 200), False, (None, None), "?", 300),
+        ("sum", exact(-1), False, (None, 0), "≤-1", -1),
+        ("sum", exact(5) + exact(3, mask=MAYBE_SHOWN) + exact(-2, mask=MAYBE_HIDDEN), True, (None, None), "[3..8]", 8),
         ("max", [], False, (0, 3), "?", None),
-        ("max", of(80, 70), False, (None, None), "≥80", 80),
-        ("max", of(3), False, (0, 3), "=3", 3),
-        ("max", of(7) + of(9, mask=MAYBE_SHOWN), True, (None, None), "[7..9]", 9),
-        ("max", of(9, mask=MAYBE_SHOWN), True, (None, None), "?", 9),
-        ("min", of(80, 70), False, (None, None), "≤70", 70),
-        ("min", of(70), True, (None, None), "=70", 70),
-        ("avg", of(1, 2), True, (None, None), "=1.5", 1.5),
-        ("avg", of(1, 2), False, (0, 10), "[0.0..10.0]", 1.5),
-        ("avg", of(1, 2) + of(9, mask=MAYBE_HIDDEN), True, (0, 10), "[1.0..9.0]", 1.5),
-        ("latest", of(80, 85), False, (None, None), "85@1", 85),
-        ("latest", of(80, 85), True, (None, None), "=85", 85),
+        ("max", exact(80, 70), False, (None, None), "≥80", 80),
+        ("max", exact(3), False, (0, 3), "=3", 3),
+        ("max", exact(7) + exact(9, mask=MAYBE_SHOWN), True, (None, None), "[7..9]", 9),
+        ("max", exact(9, mask=MAYBE_SHOWN), True, (None, None), "?", 9),
+        ("min", exact(80, 70), False, (None, None), "≤70", 70),
+        ("min", exact(70), True, (None, None), "=70", 70),
+        ("avg", exact(1, 2), True, (None, None), "=1.5", 1.5),
+        ("avg", exact(1, 2), False, (0, 10), "[0.0..10.0]", 1.5),
+        ("avg", exact(1, 2) + exact(9, mask=MAYBE_HIDDEN), True, (0, 10), "[1.0..9.0]", 1.5),
+        ("latest", exact(80, 85), False, (None, None), "85@1", 85),
+        ("latest", exact(80, 85), True, (None, None), "=85", 85),
         ("latest", [], True, (None, None), "=NULL", None),
     ],
 )
@@ -176,7 +177,7 @@ def test_examples(
 
 
 def test_sum_of_ints_is_exact_beyond_64_bits() -> None:
-    result = aggregate("sum", of(*[2**63 - 1] * 5), True, None, None, INT)
+    result = aggregate("sum", exact(*[2**63 - 1] * 5), True, None, None, INT)
     assert result.now == Decimal(5 * (2**63 - 1))
     assert isinstance(result.now, Decimal)
 
@@ -201,8 +202,8 @@ def test_a_sum_beyond_all_floats_is_null() -> None:
 
 
 def test_latest_is_bounded_by_what_stays() -> None:
-    passing = Member(MAYBE_SHOWN, Range.exactly(90), (7, 1))
-    result = aggregate("latest", [Member(T, Range.exactly(80), (5, 1)), passing], False, None, None, INT)
+    may_leave = Member(MAYBE_SHOWN, Range.exactly(90), (7, 1))
+    result = aggregate("latest", [Member(T, Range.exactly(80), (5, 1)), may_leave], False, None, None, INT)
     assert result == LatestValue(80, (5, 1))
     assert result.now == 90
     with pytest.raises(ValueError, match="tick"):

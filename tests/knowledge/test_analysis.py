@@ -1,4 +1,4 @@
-"""Type analysis, beginning with the papers' worked examples, figure by figure."""
+"""Type analysis, including the worked examples of the papers, figure by figure."""
 
 import pytest
 
@@ -175,7 +175,7 @@ COUNTED = "S SUMMARIZE PER {k} ADD {c := COUNT(), s := SUM(n), lo := MIN(n), hi 
 
 
 @pytest.mark.parametrize(
-    ("predicate", "course"),
+    ("predicate", "direction"),
     [
         ("c > 3", MaskDirection.RISES),
         ("c >= 3", MaskDirection.RISES),
@@ -189,7 +189,7 @@ COUNTED = "S SUMMARIZE PER {k} ADD {c := COUNT(), s := SUM(n), lo := MIN(n), hi 
         ("c > 3 AND s < DECIMAL(38, 0) '5'", MaskDirection.PEAKS),
         ("c > 3 OR s > DECIMAL(38, 0) '5'", MaskDirection.RISES),
         ("c > 3 OR s < DECIMAL(38, 0) '5'", MaskDirection.EITHER),
-        ("hi > 3", MaskDirection.EITHER),  # a maximum of what may be NULL begins as NULL
+        ("hi > 3", MaskDirection.EITHER),  # a maximum of values that may be NULL begins as NULL
         ("m > FLOAT '3.0'", MaskDirection.EITHER),
         ("l > 3", MaskDirection.EITHER),
         ("k = 'x'", MaskDirection.DECIDED),
@@ -199,8 +199,8 @@ COUNTED = "S SUMMARIZE PER {k} ADD {c := COUNT(), s := SUM(n), lo := MIN(n), hi 
         ("CASE WHEN c > 3 THEN TRUE ELSE FALSE END", MaskDirection.EITHER),
     ],
 )
-def test_how_a_predicate_over_aggregates_moves(predicate: str, course: MaskDirection) -> None:
-    assert view(f"{COUNTED} WHERE {predicate}").mask.direction is course
+def test_how_a_predicate_over_aggregates_moves(predicate: str, direction: MaskDirection) -> None:
+    assert view(f"{COUNTED} WHERE {predicate}").mask.direction is direction
 
 
 def test_aggregates_of_rows_that_can_leave_have_no_direction() -> None:

@@ -1,4 +1,4 @@
-"""The papers' pictures, edge by edge."""
+"""The papers' figures, edge by edge."""
 
 from smile.knowledge.figures import count_figure, hasse_edges, mask_figure, max_figure, once_figure
 from smile.knowledge.range import Range

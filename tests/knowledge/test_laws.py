@@ -1,4 +1,5 @@
-"""The laws of a monotonic domain, on every domain, exhaustively over a small part of it that merging does not leave."""
+"""The laws of a monotonic domain, checked for every domain. The checks are exhaustive over a small set of points that
+is closed under merging."""
 
 from itertools import product
 from typing import Any
@@ -27,7 +28,7 @@ MASKS = [
     for p in ({True}, {False}, {None}, {True, False}, {True, None}, {False, None}, {True, False, None})
 ]
 MASKED = [MaskedValue.permanently_hidden()] + [
-    MaskedValue(Mask.from_truths(m, True), inner) for m in ({True}, {True, False}) for inner in FEW_RANGES
+    MaskedValue(Mask.from_truths(m, True), value) for m in ({True}, {True, False}) for value in FEW_RANGES
 ]
 ROWS = [NestedRow({"a": a, "b": b}) for a, b in product(FEW_RANGES[:4], FEW_RANGES[:4])]
 CELLS = [
@@ -53,7 +54,7 @@ DOMAINS: dict[str, tuple[Any, list[Any]]] = {
     "latest": (
         LatestValue.bottom(),
         [LatestValue.bottom(), LatestValue.exactly(None)]
-        + [LatestValue(v, at, done) for (v, at), done in product(EVENTS, (False, True))],
+        + [LatestValue(v, tick, is_sealed) for (v, tick), is_sealed in product(EVENTS, (False, True))],
     ),
     "mask": (Mask.bottom(), MASKS),
     "masked": (MaskedValue.bottom(Range.bottom()), MASKED),
@@ -108,10 +109,10 @@ def test_merge_is_the_least_upper_bound(points: list[Any]) -> None:
 
 @with_bottom
 def test_merge_laws(bottom: Any, points: list[Any]) -> None:
-    few = points[:: max(1, len(points) // 22)]
+    sample = points[:: max(1, len(points) // 22)]
     for a, b in product(points, points):
         assert merged(a, b) == merged(b, a)
-    for a, b, c in product(few, few, few):
+    for a, b, c in product(sample, sample, sample):
         left, right = merged(a, b, c), merged(b, c)
         assert left == (None if right is None else merged(a, right))
     for a in points:
@@ -148,7 +149,7 @@ def test_contradictions_have_a_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "shown", "wire"),
+    ("cell", "shown", "wire"),
     [
         (Range.bottom(), "?", {"unknown": True}),
         (Range.bottom(0, 3), "?", {"unknown": True}),
@@ -178,8 +179,8 @@ def test_contradictions_have_a_code() -> None:
         (NestedRelation.bottom(), "≥{}", {"unknown": True}),
     ],
 )
-def test_show_and_wire(known: Any, shown: str, wire: dict[str, Any]) -> None:
-    assert (known.show(), known.wire()) == (shown, wire)
+def test_show_and_wire(cell: Any, shown: str, wire: dict[str, Any]) -> None:
+    assert (cell.show(), cell.wire()) == (shown, wire)
 
 
 def test_hidden_columns_keep_their_knowledge() -> None:

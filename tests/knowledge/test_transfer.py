@@ -1,4 +1,5 @@
-"""Every operator, every cast and CASE: the less is possible of operands, the less of results, and never too little."""
+"""Every operator, every cast and CASE: fewer possible operands give no more possible results, and the actual result is
+always possible."""
 
 from random import Random
 from typing import Any
@@ -37,13 +38,13 @@ def check(expr: Expr, types: dict[str, DataType], row: dict[str, Chain]) -> None
 @pytest.mark.parametrize("unbounded", [True, False], ids=["ordinary", "extreme"])
 @pytest.mark.parametrize("name", SCALAR_FUNCTIONS)
 def test_operator(name: str, unbounded: bool) -> None:
-    found = signatures_of(name)
-    assert found
+    signatures = signatures_of(name)
+    assert signatures
 
     @repeatable(50)
     @given(RANDOMS)
     def holds(random: Random) -> None:
-        signature = random.choice(found)
+        signature = random.choice(signatures)
         names = [f"x{i}" for i in range(len(signature.args))]
         types = dict(zip(names, signature.args, strict=True))
         row = {n: chain(random, t, unbounded) for n, t in types.items()}

@@ -1,6 +1,6 @@
-"""Whole numbers, exactly: every result is the true one, as int64 where all of a column fit, else as Python's integers.
+"""Exact arithmetic on columns of integers. Every result is exact: int64 if the whole column fits, else Python integers.
 
-What lies where no value is valid is computed too, and means nothing: it may cost time, never correctness.
+Entries that are not valid are computed too, and their results have no meaning: they may cost time, never correctness.
 """
 
 from typing import Final
@@ -11,9 +11,9 @@ from smile.algebra.types import INT_MAX, INT_MIN
 from smile.columns.values import Array, Bools, narrow
 
 _INT64_DIGITS: Final = 18
-"""10 to this power, and twice that, is within 64 bits."""
+"""Ten to this power, and twice that, fits into 64 bits."""
 _PRODUCT_LIMIT: Final = 9.2e18
-"""A product of floats that is smaller than this is within 64 bits, however it was rounded."""
+"""If the product of two integers as floats is below this, the exact product fits into 64 bits, despite rounding."""
 
 
 def add(a: Array, b: Array) -> Array:
@@ -55,7 +55,7 @@ def absolute(a: Array) -> Array:
 
 
 def scale_up(a: Array, places: int) -> Array:
-    """Times ten to the power of `places`, which is not negative."""
+    """Multiplies by ten to the power of `places`, which is not negative."""
     if not places:
         return a
     if a.dtype != object and places <= _INT64_DIGITS:
@@ -66,7 +66,7 @@ def scale_up(a: Array, places: int) -> Array:
 
 
 def scale_down_half_away(a: Array, places: int) -> Array:
-    """Divided by ten to the power of `places`, ties away from zero."""
+    """Divides by ten to the power of `places`. Rounds to the nearest integer, ties away from zero."""
     if not places:
         return a
     quotients, twice_remainder, unit = _divide_by_power(a, places)
@@ -74,11 +74,12 @@ def scale_down_half_away(a: Array, places: int) -> Array:
 
 
 def scale_down_floor(a: Array, places: int) -> Array:
+    """Rounds down."""
     return narrow(_divide_by_power(a, places)[0]) if places else a
 
 
 def scale_down_ceil(a: Array, places: int) -> Array:
-    """To the next whole number that is not smaller."""
+    """Rounds up."""
     if not places:
         return a
     quotients, twice_remainder, _ = _divide_by_power(a, places)
@@ -86,7 +87,7 @@ def scale_down_ceil(a: Array, places: int) -> Array:
 
 
 def scale_down_truncate(a: Array, places: int) -> Array:
-    """Toward zero."""
+    """Rounds toward zero."""
     if not places:
         return a
     quotients, twice_remainder, _ = _divide_by_power(a, places)
@@ -94,7 +95,7 @@ def scale_down_truncate(a: Array, places: int) -> Array:
 
 
 def _divide_by_power(a: Array, places: int) -> tuple[Array, Array, int]:
-    """The quotient rounded down, twice the rest, and the divisor."""
+    """The quotient rounded down, twice the remainder, and the divisor."""
     if places > _INT64_DIGITS:
         a = a.astype(object)
     unit = 10**places
@@ -103,17 +104,17 @@ def _divide_by_power(a: Array, places: int) -> tuple[Array, Array, int]:
 
 
 def remainder(a: Array, b: Array) -> Array:
-    """With the sign of `a`; where `b` is zero, anything."""
+    """The remainder with the sign of `a`. Where `b` is zero the result has no meaning."""
     if a.dtype == object or b.dtype == object:
         a, b = a.astype(object), b.astype(object)
-        rest = abs(a) % np.where(b == 0, 1, abs(b))
-        return narrow(np.where(a < 0, -rest, rest))
-    # What is left of a division by one is nothing, and the least integer divided by minus one would overflow.
+        magnitude = abs(a) % np.where(b == 0, 1, abs(b))
+        return narrow(np.where(a < 0, -magnitude, magnitude))
+    # INT_MIN divided by -1 would overflow. The remainder of a division by 1 is 0 as well.
     return np.fmod(a, np.where((b == 0) | (b == -1), 1, b))
 
 
 def quotient(a: Array, b: Array) -> Array:
-    """Rounded toward zero; where `b` is zero, anything."""
+    """The quotient rounded toward zero. Where `b` is zero the result has no meaning."""
     if a.dtype != object and b.dtype != object:
         if ((a == INT_MIN) & (b == -1)).any():
             a = a.astype(object)
@@ -125,15 +126,16 @@ def quotient(a: Array, b: Array) -> Array:
 
 
 def ratio(a: Array, b: Array, places: int) -> Array:
-    """The quotient times ten to the power of `places`, ties away from zero; where `b` is zero, anything."""
+    """The quotient times ten to the power of `places`, rounded to the nearest integer, ties away from zero. Where `b`
+    is zero the result has no meaning."""
     a, b = a.astype(object) * 10**places, b.astype(object)
-    size = np.where(b == 0, 1, abs(b))
-    units = (2 * abs(a) + size) // (2 * size)
-    return narrow(np.where((a < 0) != (b < 0), -units, units))
+    divisors = np.where(b == 0, 1, abs(b))
+    magnitudes = (2 * abs(a) + divisors) // (2 * divisors)
+    return narrow(np.where((a < 0) != (b < 0), -magnitudes, magnitudes))
 
 
 def zero_out_of_bounds(data: Array, least: int, greatest: int) -> tuple[Array, Bools | None]:
-    """The same numbers, and where they are out of bounds (None: nowhere). Those that are out of bounds become zero."""
+    """The numbers with those that are out of bounds replaced by zero, and where these are (None: nowhere)."""
     if data.dtype != object and least <= INT_MIN and greatest >= INT_MAX:
         return data, None
     out_of_bounds = np.asarray((data < least) | (data > greatest), bool)

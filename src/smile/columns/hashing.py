@@ -1,7 +1,7 @@
-"""Hashes of rows: 64 bits, the same on every machine and in every version; equal values have equal hashes.
+"""Hashes of rows: 64 bits, the same on every machine and in every version. Equal values have equal hashes.
 
-Different values may have equal hashes, so whoever finds by hash compares the values too. Only of a single column of
-64-bit integers is the hash the integer itself.
+Different values may have equal hashes, so a lookup by hash must compare the values too. The hash of a single column of
+integers or Booleans is the value itself, modulo 2^64; all other hashes are mixed.
 """
 
 from collections.abc import Sequence
@@ -31,17 +31,18 @@ def hashes(columns: Sequence[ValueColumn], count: int) -> Array:
 
 
 def is_injective(columns: Sequence[ValueColumn]) -> bool:
-    """Whether equal hashes mean equal rows."""
+    """Whether equal hashes imply equal rows."""
     return len(columns) == 1 and columns[0].valid is None and not columns[0].is_text and columns[0].data.dtype == "i8"
 
 
 def _is_integer(column: ValueColumn) -> bool:
-    """How a row is hashed must depend on the types of its columns alone, not on what else is in the batch."""
+    """Also of Booleans and of integers beyond 64 bits: the hash of a row must depend only on the types of its columns,
+    not on the other rows of the batch."""
     return not column.is_text and column.data.dtype != np.float64
 
 
 def mix_bits(bits: Array) -> Array:
-    """The finish of splitmix64: every bit depends on every other."""
+    """The finalizer of splitmix64: every bit of the result depends on every bit of the input."""
     bits = (bits ^ (bits >> _SHIFTS[0])) * _FACTORS[0]
     bits = (bits ^ (bits >> _SHIFTS[1])) * _FACTORS[1]
     return bits ^ (bits >> _SHIFTS[2])
@@ -63,7 +64,7 @@ def _column_hashes(column: ValueColumn) -> Array:
 
 
 def _text_hashes(array: pa.Array) -> Array:
-    """A polynomial of the bytes, all at once."""
+    """The hash of a text is a polynomial of its bytes. Computes all texts at once."""
     if not len(array):
         return np.zeros(0, np.uint64)
     if len(array) == 1:
@@ -83,7 +84,7 @@ def _text_hashes(array: pa.Array) -> Array:
 
 
 def _single_text_hash(text: pa.Buffer) -> Array:
-    """The same of a single text, without the toil of arrays."""
+    """The same for a single text, without the overhead of arrays."""
     polynomial = 0
     for character in reversed(text.to_pybytes()):
         polynomial = (polynomial * _BASE + character + 1) & _BITS

@@ -1,7 +1,8 @@
-"""Columns of knowledge: of every row what is known of one cell. Each kind has the points of one monotonic domain.
+"""Columns of knowledge: the knowledge of one cell for every row. Each kind of column has the points of one monotonic
+domain.
 
-`Exact` cells are plain `Values`, which know no more than themselves. Which kind a column is follows from the program,
-never from its data.
+Columns whose cells are all exact are plain `ValueColumn`s. The kind of a column follows from the program, never from
+its data.
 """
 
 from collections.abc import Sequence
@@ -21,12 +22,13 @@ from smile.knowledge.transfer import exact_cell
 ColumnKind = Literal["exact", "range", "mask", "latest", "object"]
 
 NULLABILITY_BY_CODE: tuple[Nullability, ...] = (NEVER, MAYBE, ONLY)
-"""Whether a range may be NULL, by the number it has in a column."""
+"""Whether a range may be NULL, by its code in a column."""
 _NEVER, _MAYBE, _ONLY = range(3)
 
 
 class RangeColumn:
-    """`lo` or `hi` None: no row has that bound; not valid: this row has none. `nulls` None: no row may be NULL."""
+    """If `lo` or `hi` is None, no row has that bound; if it is not valid in a row, that row has none. If `nulls` is
+    None, no row may be NULL."""
 
     __slots__ = ("hi", "lo", "now", "nulls")
     kind: ColumnKind = "range"
@@ -60,7 +62,7 @@ class RangeColumn:
         return np.zeros(len(self), np.uint8) if self.nulls is None else self.nulls
 
     def is_final(self) -> Bools:
-        """Where the value is known for good."""
+        """Where the value is final."""
         codes = self.null_codes()
         if self.lo is None or self.hi is None:
             return codes == _ONLY
@@ -75,7 +77,8 @@ class RangeColumn:
 
 
 class MaskColumn:
-    """Of Booleans: bits say which of true (1), false (2) and NULL (4) are possible; `now` is one of these numbers."""
+    """Knowledge of Booleans. The bits of `possible` say which of true (1), false (2) and NULL (4) are possible; `now`
+    is one of these numbers."""
 
     __slots__ = ("now", "possible")
     kind: ColumnKind = "mask"
@@ -96,14 +99,14 @@ class MaskColumn:
         return np.asarray((self.possible & (self.possible - np.uint8(1))) == 0)
 
     def knowledge_at(self, index: int, data: DataType) -> Mask:
-        # Of a row nobody has heard of nothing is possible: whoever looks nevertheless finds NULL.
+        # In an absent row no bit is set. Reading it gives NULL.
         possible, now = int(self.possible[index]) or 4, int(self.now[index]) or 4
         truths = [t for t, bit in ((True, 1), (False, 2), (None, 4)) if possible & bit]
         return Mask.from_truths(truths, {1: True, 2: False, 4: None}[now])
 
 
 class LatestColumn:
-    """`value` is not valid where it is NULL or there is none; `tick` is valid where there is one."""
+    """`value` is not valid where it is NULL or there is no value. `tick` is valid where there is a value or NULL."""
 
     __slots__ = ("now", "sealed", "source", "tick", "value")
     kind: ColumnKind = "latest"
@@ -115,14 +118,13 @@ class LatestColumn:
         return len(self.now)
 
     def take(self, indices: Indices) -> "LatestColumn":
-        return LatestColumn(
-            self.value.take(indices), self.tick.take(indices), self.source[indices], self.sealed[indices], self.now.take(indices)
-        )  # fmt: skip
+        value, tick, now = self.value.take(indices), self.tick.take(indices), self.now.take(indices)
+        return LatestColumn(value, tick, self.source[indices], self.sealed[indices], now)
 
     def same(self, other: "LatestColumn") -> Bools:
-        same_origin = self.tick.same(other.tick) & (self.tick.is_null() | (self.source == other.source))
+        same_event = self.tick.same(other.tick) & (self.tick.is_null() | (self.source == other.source))
         same_value = self.value.same(other.value) & self.now.same(other.now)
-        return np.asarray(same_origin & same_value & (self.sealed == other.sealed))
+        return np.asarray(same_event & same_value & (self.sealed == other.sealed))
 
     def is_final(self) -> Bools:
         return self.sealed
@@ -136,8 +138,8 @@ class LatestColumn:
 
 
 class ObjectColumn:
-    """The points themselves: of nested relations, and where points of several domains stand in one column. `data` is
-    their type, None for nested relations."""
+    """Points as Python objects: for nested relations, and for columns with points of several domains. `data` is their
+    type, None for nested relations."""
 
     __slots__ = ("data", "points")
     kind: ColumnKind = "object"
@@ -168,7 +170,7 @@ C = TypeVar("C", ValueColumn, RangeColumn, MaskColumn, LatestColumn, ObjectColum
 
 
 def knowledge_at(column: KnowledgeColumn, index: int, data: DataType) -> CellKnowledge:
-    """What is known of one cell."""
+    """The knowledge of one cell."""
     return (
         exact_cell(column.value_at(index, data), data)
         if isinstance(column, ValueColumn)
@@ -177,7 +179,7 @@ def knowledge_at(column: KnowledgeColumn, index: int, data: DataType) -> CellKno
 
 
 def current_values(column: KnowledgeColumn) -> ValueColumn:
-    """What plain SQL gives."""
+    """The current values: the result of plain SQL."""
     if isinstance(column, ValueColumn):
         return column
     if isinstance(column, MaskColumn):
@@ -192,11 +194,11 @@ def is_final(column: KnowledgeColumn) -> Bools:
     return np.ones(len(column), bool) if isinstance(column, ValueColumn) else column.is_final()
 
 
-# ── making them of points ───────────────────────────────────────────────────────────────────────────────────────────
+# ── construction ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def from_points(points: Sequence[Any], kind: ColumnKind, data: DataType) -> KnowledgeColumn:
-    """From points of the kind's domain."""
+    """A column of the given kind. The points are of its domain."""
     if kind == "exact":
         return v.from_python([p.now for p in points], data)
     if kind == "mask":
@@ -219,7 +221,7 @@ def from_points(points: Sequence[Any], kind: ColumnKind, data: DataType) -> Know
 
 
 def exact_column(values: ValueColumn, kind: ColumnKind, data: DataType) -> KnowledgeColumn:
-    """Plain values as knowledge of a kind: all of them are final."""
+    """Plain values as a column of the given kind. All of its cells are final."""
     is_valid = values.is_valid()
     if kind == "range":
         return RangeColumn(
@@ -235,7 +237,7 @@ def exact_column(values: ValueColumn, kind: ColumnKind, data: DataType) -> Knowl
 
 
 def to_object_column(column: KnowledgeColumn, data: DataType) -> ObjectColumn:
-    """Knowledge of any kind, point by point."""
+    """A column of any kind as a column of points."""
     if isinstance(column, ObjectColumn):
         return column
     point_array = np.empty(len(column), object)
@@ -245,7 +247,7 @@ def to_object_column(column: KnowledgeColumn, data: DataType) -> ObjectColumn:
 
 
 def column_kind(data: DataType, domain: str) -> ColumnKind:
-    """Of a column whose knowledge can change, by what type analysis says of it."""
+    """The kind of a column whose knowledge can change, by its type and its domain from type analysis."""
     if data.name == "relation":
         return "object"
     if domain == "latest" and data != BOOL:
@@ -254,7 +256,7 @@ def column_kind(data: DataType, domain: str) -> ColumnKind:
 
 
 def concat(parts: Sequence[C]) -> C:
-    """One after the other; there is at least one, and all are of one kind."""
+    """Concatenates columns of one kind. There is at least one."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -287,7 +289,7 @@ def _concat_ends(parts: list[tuple[RangeColumn, ValueColumn | None]]) -> ValueCo
 
 
 def where(condition: Bools, a: C, b: C) -> C:
-    """Row by row the one or the other; both are of one kind."""
+    """Selects each row from `a` where the condition holds, else from `b`. Both are of one kind."""
     joined = concat([a, b])
     count = len(a)
     return joined.take(np.where(condition, np.arange(count), np.arange(count, 2 * count)))

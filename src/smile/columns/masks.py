@@ -1,6 +1,8 @@
-"""Masks of rows, one byte each: whether it can be shown in the end, whether it can be hidden, whether it is shown.
+"""Masks of rows, one byte each: whether the row can be shown in the end, whether it can be hidden, whether it is shown
+now.
 
-A row nobody has heard of is 0, and no operator here makes or takes one but `heard`.
+The mask of an absent row is 0 (ABSENT). The logical operators here are only correct for rows that are present: callers
+treat absent rows separately.
 """
 
 from typing import Final
@@ -64,18 +66,18 @@ def is_permanently_hidden(codes: MaskCodes) -> Bools:
 
 
 def can_be_shown(codes: MaskCodes) -> Bools:
-    """Heard of, and perhaps shown in the end."""
+    """Whether the row is present, and may be shown in the end."""
     return (codes & MAY_SHOW) != 0
 
 
 def decode_mask(code: int) -> Mask:
-    """One mask, as `knowledge` has it."""
+    """One mask as a `Mask`."""
     possible = ([True] if code & MAY_SHOW else []) + ([False] if code & MAY_HIDE else [])
     return Mask.from_truths(possible, bool(code & SHOWN_NOW))
 
 
 def encode_mask(mask: Mask) -> int:
-    """Of a mask that is never NULL."""
+    """The code of a mask that is never NULL."""
     return (
         (MAY_SHOW if True in mask.possible else 0)
         | (MAY_HIDE if False in mask.possible else 0)

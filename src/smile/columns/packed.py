@@ -1,7 +1,7 @@
-"""Packed columns: end to end as they lie in memory, then a footer that says where each begins.
+"""Packed columns: their buffers one after the other as they are in memory, then a footer with the position of each.
 
-Every column has a checksum, and so has the footer: what is damaged is never served. A column is read when it is first
-asked for, and without a copy where the file is mapped or in memory.
+Every column and the footer have a checksum, so that damaged data is never returned. A column is read when it is first
+used, without a copy if the file is mapped or in memory.
 """
 
 import json
@@ -21,29 +21,29 @@ TAIL_BYTES = 24
 
 Json = dict[str, Any]
 PartLocation = list[Any] | None
-"""What it is, where it begins, how many bytes it has, and their checksum; None if there is none."""
+"""The kind of a part, its offset, its length in bytes and its checksum; None if there is no such part."""
 
 WIDE = "wide"
-"""Integers that are not of 8 bytes."""
+"""Integers of more than 64 bits."""
 WIDE_BYTES = 32
-"""Enough for a sum of as many decimals of 38 digits as there can be events."""
+"""Enough for a sum of decimals of 38 digits, one for each possible event."""
 BITS = "bits"
 _PADDING = [bytes(n) for n in range(ALIGNMENT)]
 
 
 class DamagedColumnsError(Exception):
-    """What is wrong with bytes that should be packed columns."""
+    """Says why bytes are not valid packed columns."""
 
 
 class ColumnPacker:
-    """Gathers columns, then gives all of them at once."""
+    """Collects columns and packs them into one sequence of bytes."""
 
     def __init__(self) -> None:
         self._pieces: list[Any] = [MAGIC]
         self._size = len(MAGIC)
 
     def add_column(self, column: ValueColumn | None) -> list[PartLocation]:
-        """Where its parts will be: whether valid, values, and of text where each ends."""
+        """The locations of its parts: validity, values, and for text the offsets."""
         if column is None:
             return [None, None, None]
         if isinstance(column.data, pa.Array):
@@ -51,7 +51,7 @@ class ColumnPacker:
         return [self.add_bits(column.valid), self.add_numbers(column.data), None]
 
     def add_columns(self, columns: Mapping[str, ValueColumn]) -> Json:
-        """Several by their names; one that has two is packed once."""
+        """Adds columns by name. A column that has two names is packed once."""
         packed: dict[int, list[PartLocation]] = {}
         for column in columns.values():
             if id(column) not in packed:
@@ -82,16 +82,16 @@ class ColumnPacker:
         return [self._add_part(str(data.type), text), self._add_part("<i4", offsets - offsets[0])]
 
     def _add_part(self, kind: str, data: Array) -> PartLocation:
-        gap = -self._size % ALIGNMENT
-        start, length = self._size + gap, data.nbytes
+        padding = -self._size % ALIGNMENT
+        start, length = self._size + padding, data.nbytes
         if length:
-            self._pieces += (_PADDING[gap], data)
+            self._pieces += (_PADDING[padding], data)
             self._size = start + length
         return [kind, start, length, zlib.crc32(data)]
 
 
 class PackedColumns:
-    """Columns that were packed, in a file or in memory; its footer is read, and nothing else yet."""
+    """Reads packed columns from a file or from memory. At first only the footer is read."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self.file = file
@@ -99,11 +99,11 @@ class PackedColumns:
         size = file.size()
         tail = self._read_bytes(max(0, size - TAIL_BYTES), min(TAIL_BYTES, size))
         if len(tail) < TAIL_BYTES or tail[16:] != MAGIC:
-            raise DamagedColumnsError("it does not end as it should")
+            raise DamagedColumnsError("it does not end with the expected bytes")
         length, checksum = int.from_bytes(tail[:8], "little"), int.from_bytes(tail[8:16], "little")
         text = self._read_bytes(size - TAIL_BYTES - length, length) if length <= size - TAIL_BYTES else b""
         if zlib.crc32(text) != checksum:
-            raise DamagedColumnsError("its footer does not have the checksum it says")
+            raise DamagedColumnsError("its footer does not match its checksum")
         self.footer: Json = json.loads(text)
 
     def _read_bytes(self, start: int, length: int) -> bytes:
@@ -114,11 +114,11 @@ class PackedColumns:
         _, start, length, checksum = part
         if not length:
             return pa.py_buffer(b"")
-        with self._lock:  # merges read beside everything else
+        with self._lock:  # background merges read concurrently
             self.file.seek(start)
             buffer = self.file.read_buffer(length)
         if buffer.size != length or zlib.crc32(buffer) != checksum:
-            raise DamagedColumnsError(f"bytes {start} to {start + length} do not have their checksum")
+            raise DamagedColumnsError(f"bytes {start} to {start + length} do not match their checksum")
         return buffer
 
     def read_numbers(self, part: list[Any], count: int) -> Array:
@@ -152,7 +152,7 @@ V = TypeVar("V")
 
 
 class LazyMapping(Mapping[K, V], Generic[K, V]):
-    """Parts of what is packed, each read when it is first asked for, and then kept."""
+    """Packed columns by name. Each is read when it is first used, and then cached."""
 
     def __init__(self, locations: Mapping[K, list[Any]], read: Callable[[list[Any]], V]) -> None:
         self.locations, self.read = locations, read
@@ -166,13 +166,12 @@ class LazyMapping(Mapping[K, V], Generic[K, V]):
 
     @property
     def nbytes(self) -> int:
-        """What all of them take, read or not."""
+        """The size of all columns, whether read or not."""
         return sum(part[2] for parts in self.locations.values() for part in parts if part is not None)
 
     def __getitem__(self, name: K) -> V:
         if name not in self.cache:
-            # One that has two names is told of twice in the same words.
-            # Others may read meanwhile.
+            # A column with two names has equal locations under both. The cache is copied, since other threads may read.
             same_locations = (
                 column for other, column in list(self.cache.items()) if self.locations[other] == self.locations[name]
             )

@@ -1,4 +1,4 @@
-"""Knowledge of any kind as ranges: every value that is possible of a cell is in its range."""
+"""Converts knowledge of any kind to ranges. The range of a cell contains every value that is possible for it."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ _MAYBE, _ONLY = 1, 2
 
 
 def to_range_column(column: KnowledgeColumn, data: DataType) -> RangeColumn:
-    """What is known of cells as they stand: of a latest value that may be replaced, nothing."""
+    """The knowledge of each cell as a range. A latest value that may be replaced has no bounds."""
     if isinstance(column, RangeColumn):
         return column
     if isinstance(column, MaskColumn):

@@ -1,9 +1,10 @@
-"""Superaccumulators: sums of floats that are exact, so that they are the same in any order, and after taking away what
-was added.
+"""Superaccumulators: exact sums of floats. A sum is the same in any order, and after adding and then subtracting a
+value.
 
-A sum is six limbs of 32 bits, the lowest worth 2^-96, in which nearly all floats fit. What does not is beside them, as
-a Python integer of units of 2^-1074, of which every float is a multiple. After each operation the limbs are in
-0..2^32-1, but for the highest, which has the sign.
+A sum is six limbs of 32 bits, the lowest worth 2^-96. Nearly all floats fit into them. A value that does not fit is
+kept beside them, as a Python integer in units of 2^-1074, of which every float is a multiple. After `add`, the limbs
+are in 0..2^32-1, except the highest, which carries the sign. The result of `sum_groups` is not normalised until it is
+added.
 """
 
 from typing import Final
@@ -28,11 +29,11 @@ _TOP_MAX: Final = 2**60
 _SHIFT_MAX: Final = LIMB_BITS * (LIMB_COUNT - 2) - 1
 _CHUNK: Final = 2**18
 _SMALL_COUNT: Final = 12
-"""Below so many sums Python's integers are faster than many NumPy calls."""
+"""For up to this many sums, Python integers are faster than NumPy calls."""
 
 
 class ExactSums:
-    """`limbs` is an array of LIMBS integers a sum; `wide` None: all of every sum is in its limbs."""
+    """`limbs` has LIMB_COUNT integers for each sum. If `wide` is None, every sum is entirely in its limbs."""
 
     __slots__ = ("limbs", "wide")
 
@@ -42,11 +43,11 @@ class ExactSums:
     def __len__(self) -> int:
         return len(self.limbs)
 
-    # ── stored ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── storage ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod
     def from_columns(limbs: ValueColumn, wide: ValueColumn) -> "ExactSums":
-        """From columns of a table; where there was no row, the sum is 0."""
+        """From the columns of a table. Where there is no row, the sum is 0."""
         limb_array = limbs.data.view(np.int64).reshape(-1, LIMB_COUNT)
         if wide.valid is None:
             wide_sums = [_decode_int(x) for x in wide.data.to_pylist()]
@@ -63,7 +64,7 @@ class ExactSums:
             return limbs, v.nulls_like(ValueColumn(pa.array([], pa.binary())), len(self))
         return limbs, v.from_arrow_text(pa.array([_encode_int(x) if x else None for x in self.wide], pa.binary()))
 
-    # ── summed ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── addition ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, other: "ExactSums") -> "ExactSums":
         wide = self.wide or other.wide
@@ -71,10 +72,10 @@ class ExactSums:
             wide = [a + b for a, b in zip(self.wide, other.wide, strict=True)]
         return _propagate_carries(self.limbs + other.limbs, wide)
 
-    # ── shown ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def to_integers(self) -> list[int]:
-        """As Python's integers, in units of 2^LOWEST, or of 2^UNIT if there is anything wide."""
+        """As Python integers, in units of 2^LIMBS_EXPONENT, or of 2^FLOAT_EXPONENT_MIN if `wide` is not None."""
         integers = [_join_limbs(limbs) for limbs in self.limbs.tolist()]
         if self.wide is None:
             return integers
@@ -85,13 +86,13 @@ class ExactSums:
         return 1 << -(LIMBS_EXPONENT if self.wide is None else FLOAT_EXPONENT_MIN)
 
     def to_floats(self) -> ValueColumn:
-        """The nearest floats, of two as near the even one; NULL beyond all floats."""
+        """The nearest floats, ties to even. A sum that is too large for a float is NULL."""
         if self.wide is not None or len(self) <= _SMALL_COUNT:
             return _divide_exactly(self.to_integers(), [self._unit] * len(self))
         return ValueColumn(_nearest_floats(self.limbs)[0])
 
     def means(self, counts: Array) -> ValueColumn:
-        """Each divided by a count, rounded once; NULL where that is 0."""
+        """Each sum divided by its count, rounded once. NULL where the count is 0."""
         if self.wide is not None or len(self) <= _SMALL_COUNT:
             return _divide_exactly(self.to_integers(), [n * self._unit for n in counts.tolist()])
         is_nonempty = counts > 0
@@ -131,12 +132,12 @@ def _divide_exactly(numerators: list[int], denominators: list[int]) -> ValueColu
 
 
 def from_floats(data: Array) -> ExactSums:
-    """Each float as a sum of itself."""
+    """Each float as a sum of one value."""
     return sum_groups(data, np.arange(len(data)), len(data))
 
 
 def sum_groups(data: Array, groups: Indices, count: int) -> ExactSums:
-    """The sums of `count` groups; `of` is the group of each float. The limbs are not settled yet."""
+    """The sums of `count` groups; `groups` is the group of each float. Carries are not propagated yet."""
     fraction, exponent = np.frexp(data)
     mantissa = (fraction * 2.0**53).astype(np.int64)
     shift = exponent.astype(np.int64) - (53 + LIMBS_EXPONENT)
@@ -147,7 +148,7 @@ def sum_groups(data: Array, groups: Indices, count: int) -> ExactSums:
             wide = [0] * count
             for index in np.flatnonzero(outside).tolist():
                 wide[groups[index]] += _to_units(float(data[index]))
-    # 53 bits moved by up to 31 are three limbs at most. Floats hold the sums of fewer than 2^20 of them exactly.
+    # 53 bits shifted by up to 31 take three limbs at most. Floats hold the sums of fewer than 2^20 limbs exactly.
     # Shifts of negative integers round down, so only the highest piece has the sign.
     first_limb, bit_shift = groups * LIMB_COUNT + (shift >> 5), shift & 31
     low, high = (mantissa & _MASK) << bit_shift, (mantissa >> LIMB_BITS) << bit_shift
@@ -162,9 +163,9 @@ def sum_groups(data: Array, groups: Indices, count: int) -> ExactSums:
 
 
 def _fit_into_limbs(mantissa: Array, shift: Array) -> tuple[Array, Array, Array | None]:
-    """With 0 in the place of what does not fit into limbs, and where that is, if anywhere."""
+    """The floats with those that do not fit into limbs replaced by 0, and where these are (None: nowhere)."""
     outside = ((shift < 0) | (shift > _SHIFT_MAX)) & (mantissa != 0)
-    # Few bits of a small number may be used, and those may fit.
+    # The low bits of a small number may all be zero, and then the rest fits.
     is_small = outside & (shift < 0) & (shift > -53)
     dropped_bits = np.where(is_small, -shift, 0)
     fits = is_small & ((mantissa & ((np.int64(1) << dropped_bits) - 1)) == 0)
@@ -176,12 +177,12 @@ def _fit_into_limbs(mantissa: Array, shift: Array) -> tuple[Array, Array, Array 
 
 
 def _to_units(value: float) -> int:
-    above, below = value.as_integer_ratio()
-    return (above << -FLOAT_EXPONENT_MIN) // below
+    numerator, denominator = value.as_integer_ratio()
+    return (numerator << -FLOAT_EXPONENT_MIN) // denominator
 
 
 def _propagate_carries(limbs: Array, wide: list[int] | None) -> ExactSums:
-    """With carries in their places; a sum too great for its limbs is wide."""
+    """Propagates carries. A sum that is too large for its limbs moves to `wide`."""
     for limb in range(LIMB_COUNT - 1):
         limbs[:, limb + 1] += limbs[:, limb] >> LIMB_BITS
         limbs[:, limb] &= _MASK
@@ -198,7 +199,8 @@ def _propagate_carries(limbs: Array, wide: list[int] | None) -> ExactSums:
 
 
 def _divide(limbs: Array, counts: Array) -> tuple[Array, Indices]:
-    """Sums divided by counts, and which of them may be rounded wrongly: those nearly half way between two floats."""
+    """Sums divided by counts, and the indices of quotients that may be rounded wrongly: those nearly halfway between
+    two floats."""
     sums, residuals = _nearest_floats(limbs)
     quotients = sums / counts
     product = quotients * counts
@@ -212,14 +214,14 @@ def _divide(limbs: Array, counts: Array) -> tuple[Array, Indices]:
 
 
 def _upper_half(data: Array) -> Array:
-    """The upper half of each float's bits, so that products of halves are exact."""
+    """The upper half of each float's bits, so that products of halves are exact (Veltkamp splitting)."""
     scaled = data * 134217729.0
     return scaled - (scaled - data)
 
 
 def _nearest_floats(limbs: Array) -> tuple[Array, Array]:
-    """The nearest floats, all at once, and about what they lack: 64 bits from the highest that is set, and whether
-    anything is below them, decide it."""
+    """The nearest floats, and approximately the rounding errors. The 64 bits from the highest set bit, and whether any
+    lower bit is set, decide the rounding."""
     negative = limbs[:, LIMB_COUNT - 1] < 0
     magnitudes = limbs.copy()
     if negative.any():
@@ -227,7 +229,8 @@ def _nearest_floats(limbs: Array) -> tuple[Array, Array]:
         for limb in range(LIMB_COUNT - 1):
             magnitudes[:, limb + 1] += magnitudes[:, limb] >> LIMB_BITS
             magnitudes[:, limb] &= _MASK
-    # The highest limb may have more than 32 bits, so it becomes two; and there are always two below the highest.
+    # The highest limb may have more than 32 bits, so it is split in two. Two zero limbs below allow reading three limbs
+    # from any position.
     magnitudes = np.concatenate(
         [np.zeros((len(magnitudes), 2), np.int64), magnitudes, magnitudes[:, LIMB_COUNT - 1 :] >> LIMB_BITS], axis=1
     )

@@ -1,7 +1,8 @@
-"""Columns of plain values: as many as there are rows, each a value of the column's type, or NULL where not `valid`.
+"""Columns of plain values: one value of the column's type for each row, or NULL where it is not `valid`.
 
-Numbers are NumPy's: bool, float64 or int64; integers beyond 64 bits make the whole array one of Python's integers. A
-decimal is its integer without the point. Text and bytes are Arrow's. What lies where no value is valid means nothing.
+Numbers are NumPy arrays of bool, float64 or int64. If an integer is beyond 64 bits, the whole array has Python
+integers. A decimal is its integer without the decimal point. Text and bytes are Arrow arrays. Entries that are not
+valid have no meaning.
 """
 
 from collections.abc import Sequence
@@ -15,13 +16,13 @@ import pyarrow.compute as pc
 from smile.algebra.coercions import EXACT_CONTEXT
 from smile.algebra.types import DataType, Value
 
-Array = Any  # np.ndarray: its element type is settled only when it runs
+Array = Any  # np.ndarray: its element type is known only at run time
 Bools = Any  # np.ndarray of bool
 Indices = Any  # np.ndarray of int64
 
 
 class ValueColumn:
-    """`valid` is None where every value is. `hashed` are the hashes of text, once somebody has asked for them."""
+    """`valid` is None if all values are valid. `hashed` caches the hashes of text, once they are computed."""
 
     __slots__ = ("data", "hashed", "valid")
 
@@ -50,11 +51,11 @@ class ValueColumn:
         return int(self.data.nbytes) + (0 if self.valid is None else int(self.valid.nbytes))
 
     def is_null(self) -> Bools:
-        """Where there is no value."""
+        """Where the value is NULL."""
         return np.zeros(len(self.data), bool) if self.valid is None else ~self.valid
 
     def is_valid(self) -> Bools:
-        """Where there is one."""
+        """Where the value is not NULL."""
         return np.ones(len(self.data), bool) if self.valid is None else self.valid
 
     def same(self, other: "ValueColumn") -> Bools:
@@ -66,7 +67,7 @@ class ValueColumn:
         return (a == b) & (equal | ~a)
 
     def value_at(self, index: int, data: DataType) -> Value:
-        """The value of a row, as Python has it."""
+        """The value of a row as a Python value."""
         if self.valid is not None and not self.valid[index]:
             return None
         item = self.data[index]
@@ -80,24 +81,24 @@ class ValueColumn:
 
 
 def true_indices(condition: Bools) -> Indices:
-    """Where it holds; `np.flatnonzero` takes three times as long over a few rows."""
+    """The indices where the condition holds. For few rows, `np.flatnonzero` takes three times as long."""
     return condition.nonzero()[0]
 
 
-# ── making them ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── construction ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def from_python(values: Sequence[Value], data: DataType) -> ValueColumn:
-    """From Python's values of a type."""
+    """From Python values of a type."""
     valid = np.fromiter((v is not None for v in values), bool, len(values))
-    validity_or_none = None if valid.all() else valid
+    validity_mask = None if valid.all() else valid
     if data.name in ("string", "bytes"):
         return from_arrow_text(pa.array(values, pa.string() if data.name == "string" else pa.binary()))
     if data.name == "float":
-        return ValueColumn(np.array([0.0 if v is None else v for v in values], float), validity_or_none)
+        return ValueColumn(np.array([0.0 if v is None else v for v in values], float), validity_mask)
     if data.name == "bool":
-        return ValueColumn(np.array([bool(v) for v in values], bool), validity_or_none)
-    return ValueColumn(ints([0 if v is None else _unscaled(v, data) for v in values]), validity_or_none)
+        return ValueColumn(np.array([bool(v) for v in values], bool), validity_mask)
+    return ValueColumn(ints([0 if v is None else _unscaled(v, data) for v in values]), validity_mask)
 
 
 def _unscaled(value: Any, data: DataType) -> int:
@@ -105,7 +106,7 @@ def _unscaled(value: Any, data: DataType) -> int:
 
 
 def ints(values: Sequence[int]) -> Array:
-    """int64 where they fit, else Python's own."""
+    """An array of int64 if all integers fit, else of Python integers."""
     try:
         return np.array(values, np.int64)
     except OverflowError:
@@ -113,12 +114,12 @@ def ints(values: Sequence[int]) -> Array:
 
 
 def narrow(data: Array) -> Array:
-    """Python's integers as int64, if all of them fit."""
+    """Converts Python integers to int64 if all of them fit."""
     return ints(data.tolist()) if data.dtype == object else data
 
 
 def from_arrow_text(array: pa.Array) -> ValueColumn:
-    """From an Arrow array, whose nulls are filled: NULL is said once, by `valid`."""
+    """From an Arrow array. Its nulls are filled, so that only `valid` says what is NULL."""
     valid = validity(array)
     if valid is None:
         return ValueColumn(array)
@@ -134,7 +135,7 @@ def nulls(data: DataType, count: int) -> ValueColumn:
 
 
 def nulls_like(values: ValueColumn, count: int) -> ValueColumn:
-    """As many NULLs of the same kind."""
+    """`count` NULLs of the same kind."""
     if isinstance(values.data, pa.Array):
         blank = pa.array([""] if values.data.type == pa.string() else [b""], values.data.type)
         return ValueColumn(blank.take(arrow_ints(np.zeros(count, np.int64))), np.zeros(count, bool))
@@ -142,7 +143,7 @@ def nulls_like(values: ValueColumn, count: int) -> ValueColumn:
 
 
 def concat(parts: Sequence[ValueColumn]) -> ValueColumn:
-    """One after the other; there is at least one."""
+    """Concatenates columns, of which there is at least one."""
     if len(parts) == 1:
         return parts[0]
     valid = None if all(p.valid is None for p in parts) else np.concatenate([p.is_valid() for p in parts])
@@ -154,7 +155,7 @@ def concat(parts: Sequence[ValueColumn]) -> ValueColumn:
 
 
 def where(condition: Bools, a: ValueColumn, b: ValueColumn) -> ValueColumn:
-    """Row by row the one or the other."""
+    """Selects each row from `a` where the condition holds, else from `b`."""
     valid = None if a.valid is None and b.valid is None else np.where(condition, a.is_valid(), b.is_valid())
     if isinstance(a.data, pa.Array):
         return ValueColumn(pc.if_else(arrow_bools(condition), a.data, b.data), valid)
@@ -171,7 +172,7 @@ def equal_data(a: Array | pa.Array, b: Array | pa.Array) -> Bools:
 
 
 def ranks(values: ValueColumn) -> Array:
-    """int64 that are in the order of the values, equal where they are; NULLs come last."""
+    """int64 ranks in the order of the values. Equal values have equal ranks; NULLs come last."""
     data = values.data
     if isinstance(data, pa.Array):
         encoded = data.dictionary_encode()
@@ -197,7 +198,7 @@ def ranks(values: ValueColumn) -> Array:
 
 
 def arrow_ints(data: Array) -> pa.Array:
-    """As it is: `pa.array` would look for pandas first."""
+    """An Arrow array over the same buffer. `pa.array` would first try to import pandas."""
     data = np.ascontiguousarray(data, np.int64)
     return pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
 
@@ -207,7 +208,7 @@ def arrow_bools(data: Bools) -> pa.Array:
 
 
 def arrow_to_bools(array: pa.Array) -> Bools:
-    """Of an Arrow array of Booleans, false where it is null."""
+    """An Arrow array of Booleans as a NumPy array; null becomes false."""
     if array.null_count:
         array = pc.fill_null(array, False)
     bits = np.frombuffer(array.buffers()[1], np.uint8)
@@ -215,7 +216,7 @@ def arrow_to_bools(array: pa.Array) -> Bools:
 
 
 def arrow_to_numbers(array: pa.Array) -> Array:
-    """The buffer of an Arrow array of numbers, nulls and all."""
+    """The buffer of an Arrow array of numbers, including the entries that are null."""
     kind = array.type.to_pandas_dtype()
     if not len(array):
         return np.zeros(0, kind)
@@ -244,7 +245,7 @@ def from_arrow(array: pa.Array | pa.ChunkedArray) -> ValueColumn:
 
 
 def _fixed_size_bytes(array: pa.Array, width: int) -> Array:
-    """Bytes that are all as long, which only accumulators have."""
+    """Values of a fixed number of bytes. Only accumulators have them."""
     items = np.frombuffer(array.buffers()[1] or b"", np.dtype(f"V{width}"))
     return items[array.offset : array.offset + len(array)]
 
@@ -260,10 +261,10 @@ def _unscaled_decimals(array: pa.Array) -> Array:
 
 
 def to_arrow(values: ValueColumn, kind: pa.DataType) -> pa.Array:
-    """As an Arrow array of this type, which is the one that `arrow_type` has for the column's."""
+    """As an Arrow array of this type, which must be what `arrow_type` gives for the column's type."""
     data = values.data
     if pa.types.is_decimal128(kind) and data.dtype == object:
-        # A sum may have more digits than any decimal: there is no value for it.
+        # A sum may have more digits than a decimal: then it is NULL.
         fits = np.array([abs(v) < 10**38 for v in data], bool)
         if not fits.all():
             values = ValueColumn(np.where(fits, data, 0), values.is_valid() & fits)
@@ -283,7 +284,7 @@ def to_arrow(values: ValueColumn, kind: pa.DataType) -> pa.Array:
 
 
 def _halves(data: Array) -> Array:
-    """Integers as decimal128 has them: two halves, the lower first."""
+    """Integers in the layout of decimal128: two halves of 64 bits, the lower first."""
     if data.dtype != object:
         return np.stack([data, data >> 63], axis=1)
     low = np.array([v & (2**64 - 1) for v in data], np.uint64).view(np.int64)

@@ -1,6 +1,7 @@
-"""A rewritten program to its knowledge graph: one transform for each operator, one relation for each result.
+"""Builds the knowledge graph of a rewritten program: one transform for each operator, one relation for each result.
 
-A view's result has the view's name; a result in the middle of a view is named after it, numbered from the streams.
+The result of a view has the view's name. An intermediate result is named after its view and numbered, beginning at the
+streams.
 """
 
 import itertools
@@ -48,7 +49,7 @@ class _GraphBuilder:
         return KnowledgeGraph(relations, tuple(self.transforms), self.program.subscriptions)
 
     def _add_view(self, view: mmpl.ViewDef) -> None:
-        """Inputs first; what an earlier view has computed already is only named."""
+        """Adds the transforms of a view, inputs first. Results that an earlier view computes already are reused."""
         inner_nodes = [n for n in _postorder(view.body) if n is not view.body and not isinstance(n, mmpl.RelationRef)]
         numbers = (f"{view.name}.{n}" for n in itertools.count(1))
         free_names = (name for name in numbers if name not in self.analysis.relations)
@@ -62,33 +63,34 @@ class _GraphBuilder:
         self.names.setdefault(rel, name)
         self.bodies[name] = rel
         self.views[name] = view
-        by_name = trees.with_inputs(rel, tuple(mmpl.RelationRef(i) for i in inputs)) if inputs else rel
+        with_named_inputs = trees.with_inputs(rel, tuple(mmpl.RelationRef(i) for i in inputs)) if inputs else rel
         if isinstance(rel, mmpl.RelationRef):
             inputs = (rel.name,)
+        state = tuple(self.state_analysis.state_of(rel))
         self.transforms.append(
-            TransformObject(name, inputs, by_name, _operator_line(by_name), tuple(self.state_analysis.state_of(rel)))
+            TransformObject(name, inputs, with_named_inputs, _operator_line(with_named_inputs), state)
         )
 
     def _relation_name(self, rel: mmpl.Rel) -> str:
         return rel.name if isinstance(rel, mmpl.RelationRef) else self.names[rel]
 
     def _storage_reasons(self) -> dict[str, str]:
-        """Why a relation's rows are kept: the first reason found is enough."""
-        reasons: dict[str, str] = dict.fromkeys(self.program.subscriptions, "subscribers ask for it")
+        """Why the rows of each relation are stored. Only the first reason is given."""
+        reasons: dict[str, str] = dict.fromkeys(self.program.subscriptions, "subscribers read it")
         for transform in self.transforms:
             match transform.rel:
                 case mmpl.Join() | mmpl.Asof():
                     for name in transform.inputs:
-                        reasons.setdefault(name, f"{transform.output} looks its rows up")
+                        reasons.setdefault(name, f"{transform.output} looks up its rows")
                 case mmpl.Summarize() | mmpl.Distinct():
-                    reasons.setdefault(transform.output, "it holds what its groups have come to")
+                    reasons.setdefault(transform.output, "it holds the state of its groups")
                 case mmpl.Best() | mmpl.Over() | mmpl.Silence() | mmpl.Window(kind="last"):
-                    reasons.setdefault(transform.inputs[0], f"{transform.output} goes back to its rows")
+                    reasons.setdefault(transform.inputs[0], f"{transform.output} reads its earlier rows")
         return reasons
 
 
 def _postorder(rel: mmpl.Rel) -> list[mmpl.Rel]:
-    """The node after its inputs, each after its own, the left before the right."""
+    """All nodes, each after its inputs, and the left input before the right."""
     preorder: list[mmpl.Rel] = []
     stack = [rel]
     while stack:
@@ -98,6 +100,6 @@ def _postorder(rel: mmpl.Rel) -> list[mmpl.Rel]:
 
 
 def _operator_line(rel: mmpl.Rel) -> str:
-    """The operator alone, on one line."""
+    """The operator without its inputs, on one line."""
     lines = [line.strip() for line in print_relation(rel).splitlines()]
     return lines[-1] if isinstance(rel, mmpl.RelationRef) or len(trees.inputs_of(rel)) == 1 else " ".join(lines)

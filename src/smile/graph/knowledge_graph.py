@@ -1,6 +1,6 @@
 """The knowledge graph: relation objects, and transform objects that keep one relation up to date from others.
 
-Every transform reads relations that stand before it. Equal expressions of all views are one transform.
+Every transform reads only relations that come before it. Equal expressions of all views are one transform.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from smile.knowledge.types import RelationType
 
 @dataclass(frozen=True)
 class RelationObject:
-    """`why_stored` says what needs its rows to be at hand; None if changes only pass through. `view` is the stream or
-    view that it is, or stands in the middle of."""
+    """`storage_reason` says why its rows are stored; None if its deltas only pass through. `view` is its stream or
+    view; an intermediate result has the view that it is part of."""
 
     name: str
     kind: Literal["stream", "view", "shared", "between"]
@@ -28,7 +28,7 @@ class RelationObject:
 
 @dataclass(frozen=True)
 class TransformObject:
-    """`operator` is its line of MMPL; `rel` the same with its inputs by name."""
+    """`rel` is the operator over its inputs by name; `operator` is the same as a line of MMPL, without the inputs."""
 
     output: str
     inputs: tuple[str, ...]
@@ -39,7 +39,7 @@ class TransformObject:
 
 @dataclass(frozen=True)
 class KnowledgeGraph:
-    """`transforms` stand in an order in which each comes after those it reads from; each has its output's name."""
+    """In `transforms`, each comes after those it reads from."""
 
     relations: dict[str, RelationObject]
     transforms: tuple[TransformObject, ...]
@@ -47,11 +47,11 @@ class KnowledgeGraph:
 
     @cached_property
     def transform_by_output(self) -> Mapping[str, TransformObject]:
-        """By the relation it keeps; streams have none."""
+        """The transform that computes each relation. Streams have none."""
         return {t.output: t for t in self.transforms}
 
     def for_views(self, views: Sequence[str]) -> "KnowledgeGraph":
-        """Only what these views are made from; they and no others are subscribed to."""
+        """The part of the graph that computes these views, and all streams. Only these views are subscribed to."""
         needed = {name for view in views for name in self.upstream_relations(view)}
         relations = {n: replace(r, subscribed=n in views) for n, r in self.relations.items() if n in needed}
         streams = {n: replace(r, subscribed=n in views) for n, r in self.relations.items() if r.kind == "stream"}
@@ -59,7 +59,7 @@ class KnowledgeGraph:
         return KnowledgeGraph({**streams, **relations}, transforms, tuple(views))
 
     def upstream_relations(self, relation: str) -> list[str]:
-        """The relations that a relation's changes come through, streams first, itself last."""
+        """The relations that a relation is computed from, streams first, itself last."""
         needed = {relation}
         for transform in reversed(self.transforms):
             if transform.output in needed:

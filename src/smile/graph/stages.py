@@ -1,7 +1,9 @@
-"""Stages: what runs between two exchanges. Within a stage every transform finds the rows it needs in its partition.
+"""Splits a graph into stages: the work between two exchanges. Within a stage, every transform finds the rows it needs
+in its own partition.
 
-The first stage reads the log and routes events by whatever columns it needs, a stream twice if two transforms want it
-by different ones: that is no exchange. Rows are routed by columns that are fixed, so that a row never moves.
+The first stage reads the log and routes events by the columns that each reader needs. If two transforms need a stream
+by different columns, it is routed twice, which is not an exchange. Rows are routed only by fixed columns, so that a row
+never moves to another partition.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -17,10 +19,10 @@ ColumnNames = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Partitioning:
-    """`by` are the columns that decide the partition, each with all the names it has; none is one partition for all.
+    """`columns` decide the partition. Each is the set of its names; without columns, all rows are in one partition.
 
-    `free`: rows come from the log through transforms without state, so any columns can still be chosen. `lost`: the
-    columns are no longer there, and whoever needs them by any must exchange.
+    `is_free`: rows come from the log through transforms without state, so any columns can still be chosen. `is_lost`:
+    the columns were projected away, so a reader that needs rows by any columns must exchange them.
     """
 
     columns: tuple[frozenset[str], ...] = ()
@@ -28,7 +30,7 @@ class Partitioning:
     is_lost: bool = False
 
     def is_colocated_by(self, columns: Iterable[str]) -> bool:
-        """Whether rows that agree on `wanted` are in one partition."""
+        """Whether rows that agree on `columns` are in one partition."""
         names = set(columns)
         return not self.is_free and not self.is_lost and all(column & names for column in self.columns)
 
@@ -45,7 +47,7 @@ SINGLE_PARTITION = Partitioning()
 
 @dataclass(frozen=True)
 class Exchange:
-    """A relation's changes go to a later stage: to the partition that these columns say, or, if None, to any."""
+    """Sends the deltas of a relation to a later stage, partitioned by `columns`; None is any partition."""
 
     relation: str
     columns: ColumnNames | None
@@ -54,9 +56,9 @@ class Exchange:
 
 @dataclass(frozen=True)
 class InputRead:
-    """How a transform finds the rows of an input: they are `here`, in its partition; or every partition has all, of
-    which it takes its `share`; or they were `sent` by an earlier stage. `by` are the columns that say whose they
-    are."""
+    """How a transform reads an input. The rows are in its partition (`here`), or every partition has all rows and takes
+    its part of them (`share`), or an earlier stage sends them (`sent`). `columns` decide which partition a row is
+    for."""
 
     relation: str
     columns: ColumnNames | None
@@ -70,16 +72,16 @@ class Stage:
     partitionings: dict[str, Partitioning] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
     reads: dict[str, tuple[InputRead, ...]] = field(default_factory=dict)
-    """Of each transform."""
+    """By the output of the transform."""
 
     @property
     def partition_keys(self) -> list[str]:
-        """The different ways in which the stage is partitioned."""
+        """The different partitionings in the stage."""
         return list(dict.fromkeys(str(p) for p in self.partitionings.values() if not p.is_free)) or ["any"]
 
 
 def split_into_stages(graph: KnowledgeGraph, fixed: Mapping[str, Container[str]]) -> list[Stage]:
-    """`fixed` are the columns of each relation that never change in a row."""
+    """`fixed` has the columns of each relation that never evolve."""
     return _StageSplitter(graph, fixed).split()
 
 
@@ -108,7 +110,7 @@ class _StageSplitter:
         return [self.stages_by_number[n] for n in sorted(self.stages_by_number)]
 
     def _assign_stage(self, transform: TransformObject) -> list[tuple[str, ColumnNames | None]]:
-        """Settles its stage and partitioning; by which columns it reads each input."""
+        """Decides the stage and partitioning of a transform. Returns the columns by which it reads each input."""
         required = self._required_columns(transform)
         input_columns: list[tuple[str, ColumnNames | None]] = [(name, None) for name in transform.inputs]
         if required is None:
@@ -125,21 +127,22 @@ class _StageSplitter:
     def _input_read(self, name: str, columns: ColumnNames | None, output: str) -> InputRead:
         is_free = self.partitioning_of[name].is_free
         if is_free and columns is None and not self.partitioning_of[output].is_free:
-            # Every partition has all rows, and each row is to go on from one of them.
+            # Every partition has all rows, and only one of them may process a row.
             columns = self.graph.relations[name].type.heading.key
         if self.stage_of[name] < self.stage_of[output]:
             return InputRead(name, columns, "sent")
         return InputRead(name, columns, "share" if is_free and columns is not None else "here")
 
     def _required_columns(self, transform: TransformObject) -> list[ColumnNames] | None:
-        """As `needs`, without the columns that evolve: rows that agree on all agree on the others too."""
+        """Like `required_partition_columns`, without columns that evolve: rows that agree on all columns agree on the
+        rest."""
         required = required_partition_columns(transform.rel, self.graph.relations[transform.output].type.heading)
         if required is None:
             return None
         return [p for p in required if all(c in self.fixed[n] for c, n in zip(p, transform.inputs, strict=True))]
 
     def _is_partitioned_by(self, name: str, columns: ColumnNames | None) -> bool:
-        """Whether rows are, or can be routed, where a reader by these columns expects them."""
+        """Whether rows are, or can be routed to, where a reader by these columns expects them."""
         partitioning = self.partitioning_of[name]
         if columns is None or partitioning.is_free:
             return True
@@ -148,19 +151,19 @@ class _StageSplitter:
         )
         return is_exact and not partitioning.is_lost
 
-    def _choose_columns(self, transform: TransformObject, wanted: list[ColumnNames]) -> list[ColumnNames]:
-        """The columns to partition by: those that an input is partitioned by already, else those that also serve the
-        readers, else all."""
+    def _choose_columns(self, transform: TransformObject, required: list[ColumnNames]) -> list[ColumnNames]:
+        """The columns to partition by: those by which an input is partitioned already, else those that readers need
+        too, else all."""
         for index, name in enumerate(transform.inputs):
             partitioning = self.partitioning_of[name]
-            if not partitioning.is_free and partitioning.is_colocated_by(pair[index] for pair in wanted):
-                chosen = [next((p for p in wanted if p[index] in column), None) for column in partitioning.columns]
+            if not partitioning.is_free and partitioning.is_colocated_by(pair[index] for pair in required):
+                chosen = [next((p for p in required if p[index] in column), None) for column in partitioning.columns]
                 return [c for c in chosen if c is not None]
-        shared = self._columns_shared_with_readers(transform.output, {pair[0]: pair for pair in wanted})
-        return [wanted_pair for wanted_pair in wanted if wanted_pair[0] in shared] if shared else wanted
+        shared = self._columns_shared_with_readers(transform.output, {pair[0]: pair for pair in required})
+        return [pair for pair in required if pair[0] in shared] if shared else required
 
     def _columns_shared_with_readers(self, name: str, candidates: Mapping[str, ColumnNames]) -> set[str]:
-        """Of the columns that could be chosen, those that every reader with a wish of its own could use too."""
+        """Those candidate columns that every reader with requirements could use too."""
         common = set(candidates)
         for reader in self.readers.get(name, []):
             required = self._required_columns(reader)
@@ -173,13 +176,14 @@ class _StageSplitter:
         return common
 
     def _columns_shared_through(self, reader: TransformObject, candidates: Mapping[str, ColumnNames]) -> set[str]:
+        """The same for the readers of a reader without requirements."""
         new_names = dict(reader.rel.pairs) if isinstance(reader.rel, mmpl.Rename) else {}
         renamed = {new_names.get(c, c): pair for c, pair in candidates.items()}
         old_names = {new_names.get(c, c): c for c in candidates}
         return {old_names[c] for c in self._columns_shared_with_readers(reader.output, renamed)}
 
     def _inherited_partitioning(self, transform: TransformObject) -> Partitioning:
-        """A transform without needs leaves rows where they are."""
+        """A transform without requirements leaves rows in their partitions."""
         first = self.partitioning_of[transform.inputs[0]]
         if any(self.partitioning_of[i] != first for i in transform.inputs):
             return LOST
@@ -202,18 +206,18 @@ class _StageSplitter:
 
 
 def required_partition_columns(rel: mmpl.Rel, heading: Heading) -> list[ColumnNames] | None:
-    """The columns that rows must agree on to meet: for each, its name in every input. None: rows need not meet, and
-    may be anywhere. `heading` is the result's."""
+    """The columns on which rows must agree to be processed together: for each, its name in every input. None: rows are
+    processed independently, in any partition. `heading` is that of the result."""
     match rel:
         case mmpl.Summarize() | mmpl.Best() | mmpl.Over() | mmpl.Silence():
             return [(c,) for c in rel.per]
         case mmpl.Distinct():
             return [(c,) for c in heading.key]
         case mmpl.Window(kind="last"):
-            # They need not meet, but what is remembered of each must have its place.
+            # Rows are processed independently, but the state of each must be in one partition.
             return [(c,) for c in heading.columns]
         case mmpl.Join(null_aware=True):
-            # A NULL on the right side concerns every row of the left.
+            # A NULL on the right side affects every row of the left.
             return []
         case mmpl.Join() | mmpl.Asof():
             return list(rel.on)

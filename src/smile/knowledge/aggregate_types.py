@@ -1,4 +1,5 @@
-"""The types of aggregates, from the type of what they aggregate and how many members a group can have."""
+"""The types of aggregates. They follow from the type of the argument and from the number of members that a group can
+have."""
 
 from dataclasses import dataclass
 
@@ -23,8 +24,8 @@ from smile.knowledge.types import ColumnType, Direction, RelationType
 
 @dataclass(frozen=True)
 class Membership:
-    """Of one group: how many members it can have, how many events they absorb together, whether members ever leave,
-    whether there is only ever the one that made the group, and whether the group is there even without members."""
+    """The members of one group: how many there can be, how many events they absorb together, whether members can leave,
+    whether there is never more than one, and whether the group is shown even without members."""
 
     members: Bound
     steps: Bound
@@ -48,7 +49,7 @@ def membership(source: RelationType, per: tuple[str, ...]) -> Membership:
 
 
 def value_count(column: ColumnType) -> Bound:
-    """How many values a column can have."""
+    """The number of values that a column can have, without NULL."""
     if column.range is None or column.data.name not in ("int", "time", "timestamp", "date", "interval"):
         return Bound.from_number(2) if column.data.name == "bool" else INFINITE
     if column.data == TIME and not column.range.hi.is_finite:
@@ -57,18 +58,18 @@ def value_count(column: ColumnType) -> Bound:
 
 
 def value_count_with_null(column: ColumnType) -> Bound:
-    """How many groups a column can make: NULLs are one more."""
+    """The number of groups that a column can form: NULL is one more."""
     return value_count(column) + ONE if column.nullable else value_count(column)
 
 
 def _value_count_in_group(source: RelationType, column: str, per: tuple[str, ...]) -> Bound:
-    """How many values a column can have in rows that agree on `per`: ties to one of those may leave few."""
+    """The number of values that a column can have in rows that agree on `per`. Constraints may leave only a few."""
     values = value_count_with_null(source.columns[column])
-    ties = source.constraints.distance_max
-    for group in per:
-        above, below = ties.get((column, group)), ties.get((group, column))
-        # Any number of members can be in the group of NULL.
-        if source.columns[group].nullable:
+    distances = source.constraints.distance_max
+    for group_column in per:
+        above, below = distances.get((column, group_column)), distances.get((group_column, column))
+        # The group of NULL can have any number of members.
+        if source.columns[group_column].nullable:
             continue
         if above is not None and below is not None:
             values = tighter_bound(Bound.from_number(max(0, above + below + 1)), values)
@@ -81,12 +82,12 @@ def aggregate_column_type(aggregate: mmpl.Aggregate, source: RelationType, group
     evolving = (arg is not None and arg.evolves) or any(source.columns[c].evolves for c in aggregate.columns)
     evolves = not group.is_single or group.can_leave or evolving
     domain, range_, direction, nullable = _aggregate_properties(aggregate, arg, group)
-    by_default = aggregate.function in ("sum", "count", "count_distinct", "group")
+    has_default = aggregate.function in ("sum", "count", "count_distinct", "group")
     if not evolves:
-        return ColumnType(data, "once", range_, ONE, Direction.FIXED, False, nullable, has_default=by_default)
+        return ColumnType(data, "once", range_, ONE, Direction.FIXED, False, nullable, has_default=has_default)
     if data.name not in RANGED_TYPES:
         range_ = None
-    return ColumnType(data, domain, range_, group.steps, direction, True, nullable, nullable, has_default=by_default)
+    return ColumnType(data, domain, range_, group.steps, direction, True, nullable, nullable, has_default=has_default)
 
 
 def _aggregate_properties(
@@ -109,7 +110,7 @@ def _aggregate_properties(
         case "group":
             return "relation", None, Direction.EITHER, False
     assert arg is not None
-    # A member whose value becomes NULL leaves as far as the aggregate is concerned.
+    # For the aggregate, a member whose value becomes NULL leaves the group.
     never_leave = never_leave and not arg.null_evolves
     nullable = arg.nullable or group.is_always_shown
     match aggregate.function:
@@ -134,7 +135,7 @@ def _direction_if(condition: bool, direction: Direction) -> Direction:
 
 
 def _sum_direction(arg: ColumnType, range_: Interval, never_leave: bool) -> Direction:
-    """Members that only come, and only grow, can only raise a sum of what is never below zero."""
+    """If members never leave and their values are not negative and never decrease, the sum never decreases."""
     if never_leave and range_.is_nonnegative and arg.direction in (Direction.FIXED, Direction.UP):
         return Direction.UP
     if never_leave and range_.is_nonpositive and arg.direction in (Direction.FIXED, Direction.DOWN):

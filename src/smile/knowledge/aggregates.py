@@ -1,7 +1,7 @@
-"""Aggregates over knowledge: the result contains the aggregate of every way the group's members may turn out.
+"""Aggregates over knowledge: the result contains the aggregate of every possible outcome of the group's members.
 
-A member under T takes part for good, one under F never, any other may. While the group is not sealed, members may
-appear of which nothing is known but the domain lo..hi of the column. Nothing is bounded by counting what may appear.
+A member under T always takes part, one under F never, any other may. While the group is not sealed, further members may
+appear, of which only the column's domain lo..hi is known. Bounds are never derived from how many members may appear.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ from smile.knowledge.transfer import to_operand
 
 @dataclass(frozen=True)
 class Member:
-    """One row of the group. `value` is the argument's, None where there is no argument; for `group` it is a Row.
-    `tick` is (tick, source), and needed by `latest` alone."""
+    """One row of the group. `value` is that of the argument, None if there is no argument; for `group` it is a
+    NestedRow. Only `latest` needs `tick`."""
 
     mask: Mask
     value: CellKnowledge | None = None
@@ -36,18 +36,19 @@ class Member:
 
 @dataclass(frozen=True)
 class _Contribution:
-    """A member as an aggregate sees it: `sure` to contribute a value, or maybe, or not at all (then it is left out)."""
+    """A member that contributes a value to an aggregate, certainly or possibly. Members that cannot contribute have
+    none."""
 
     range: Range
     is_certain: bool
-    now: Value  # None: contributes nothing now
+    now: Value  # None: it contributes nothing at present
 
 
 def aggregate(
     function: AggregateName, members: Sequence[Member], sealed: bool, lo: RangeEnd, hi: RangeEnd, type: DataType
 ) -> CellKnowledge:
-    """`type` is the argument's, lo..hi its domain (None: no bound). SUM of ints is a decimal; AVG is a float,
-    but of intervals it is one too."""
+    """`type` is that of the argument, lo..hi its domain (None: no bound). SUM of ints is a decimal. AVG is a float,
+    except that AVG of intervals is an interval."""
     if function == "group":
         return NestedRelation({m.key: MaskedValue(m.mask, m.value or NestedRow()) for m in members}, sealed)
     if function == "latest":
@@ -69,14 +70,15 @@ def aggregate(
 
 
 def _contribution(member: Member, type: DataType) -> _Contribution | None:
-    """NULL contributes nothing, so a value that may be NULL only may contribute."""
-    known = Range.exactly(True) if member.value is None else to_operand(member.value, type)
-    if isinstance(known, Mask):
-        known = known.to_range()
-    if member.mask.is_permanently_hidden or known.nulls is ONLY:
+    """NULL contributes nothing, so a value that may be NULL is not certain to contribute."""
+    value_range = Range.exactly(True) if member.value is None else to_operand(member.value, type)
+    if isinstance(value_range, Mask):
+        value_range = value_range.to_range()
+    if member.mask.is_permanently_hidden or value_range.nulls is ONLY:
         return None
-    is_certain = member.mask.is_permanently_shown and known.nulls is NEVER
-    return _Contribution(Range(known.lo, known.hi), is_certain, known.now if member.mask.is_shown else None)
+    is_certain = member.mask.is_permanently_shown and value_range.nulls is NEVER
+    now = value_range.now if member.mask.is_shown else None
+    return _Contribution(Range(value_range.lo, value_range.hi), is_certain, now)
 
 
 # ── counts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -88,7 +90,7 @@ def _count(contributions: list[_Contribution], sealed: bool) -> Range:
 
 
 def _count_distinct(contributions: list[_Contribution], sealed: bool) -> Range:
-    """Values not exact may all turn out to be one that is there already, or all different."""
+    """Values that are not exact may all become equal to one that is counted already, or may all differ."""
     certain_values = {p.range.lo for p in contributions if p.is_certain and p.range.is_final}
     exact_values = {p.range.lo for p in contributions if p.range.is_final}
     inexact_count = sum(not p.range.is_final for p in contributions)
@@ -109,7 +111,7 @@ def _sum(contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: Ran
         (None if is_unbounded_below else _exact_sum(lows, type)),
         (None if is_unbounded_above else _exact_sum(highs, type)),
     )
-    # A sum of floats beyond all floats is NULL, as any overflow; exact sums do not overflow.
+    # A sum that is too large for a float is NULL, like any overflow. Sums of other types do not overflow.
     overflows = (least is None and not is_unbounded_below) or (greatest is None and not is_unbounded_above)
     now = _exact_sum([p.now for p in contributions if p.now is not None], type)
     if overflows and all(p.is_certain and p.range.is_final for p in contributions) and sealed:
@@ -122,7 +124,7 @@ def _zero(type: DataType) -> Any:
 
 
 def _exact_sum(values: Sequence[Any], type: DataType) -> Value:
-    """Exact, whatever the order; a float is rounded once, at the end."""
+    """The exact sum, independent of the order. A float is rounded once, at the end."""
     if type.name == "float":
         return _round_to_float(sum(map(Fraction, values), Fraction(0)))
     if type.name == "interval":
@@ -153,7 +155,7 @@ def _average_end(end: RangeEnd, type: DataType) -> RangeEnd:
 
 
 def _exact_mean(values: Sequence[Any], type: DataType) -> Value:
-    """Of intervals the nearest whole tick, of two that are as near the even one."""
+    """The mean, rounded once. For intervals it is the nearest tick; a tie goes to the even one."""
     if not values:
         return None
     exact = sum(map(Fraction, values), Fraction(0)) / len(values)
@@ -164,7 +166,7 @@ def _exact_mean(values: Sequence[Any], type: DataType) -> Value:
 
 
 def _max(contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: RangeEnd) -> Range:
-    """At least what sure members have; at most what any may have, or the domain while members may appear."""
+    """At least the values of certain members; at most the values of all, or the domain while members may appear."""
     extent = _value_extent(contributions, sealed, lo, hi)
     now = max((p.now for p in contributions if p.now is not None), default=None)
     if extent.nulls is not NEVER:
@@ -181,7 +183,7 @@ def _min(contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: Ran
 
 
 def _value_extent(contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: RangeEnd) -> Range:
-    """All values that may be among the members, and whether there may be none."""
+    """All values that members may have, and whether there may be no member."""
     ranges = [p.range for p in contributions] + ([] if sealed else [Range(lo, hi)])
     if not ranges:
         return Range.exactly(None)
@@ -190,7 +192,8 @@ def _value_extent(contributions: list[_Contribution], sealed: bool, lo: RangeEnd
 
 
 def _latest(members: Sequence[Member], sealed: bool) -> LatestValue:
-    """The latest member that stays and whose value is settled is a bound: the final value is it, or a later one."""
+    """The latest member that stays and whose value is final is a bound: the final value is its value, or a later
+    one."""
     if any(m.tick is None for m in members):
         raise ValueError("the latest of rows without a tick")
     present = sorted((m for m in members if not m.mask.is_permanently_hidden), key=lambda m: m.tick or (0, 0))

@@ -1,5 +1,5 @@
-"""Type analysis: the monotonic type of every relation of a program. Each operator's type is a function of the types of
-its inputs alone."""
+"""Type analysis: infers the monotonic type of every relation of a program. The type of an operator's result depends
+only on the types of its inputs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from smile.knowledge import join_types
 from smile.knowledge.aggregate_types import aggregate_column_type, membership, value_count, value_count_with_null
 from smile.knowledge.constraints import column_range, non_null_columns, time_constraints
 from smile.knowledge.expression_types import conjunction_mask, expression_type, predicate_mask
-from smile.knowledge.seals import Seal, TimeConstraints, union_reach
+from smile.knowledge.seals import START, Seal, TimeConstraints, union_reach
 from smile.knowledge.symbolic import ONE, Bound, Interval, tighter_bound
 from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType, RelationType
 
@@ -29,21 +29,20 @@ def stream_type(stream: mmpl.StreamDef) -> RelationType:
         mask = MaskType() if data == BOOL else None
         columns[name] = ColumnType(data, domain, range_, ONE, nullable=nullable, mask=mask)
     nulls = {c: c for c, t in columns.items() if t.nullable}
-    ties = TimeConstraints().with_constraints(
+    constraints = TimeConstraints().with_constraints(
         (t for check in stream.checks for t in time_constraints(check, heading.columns)), nulls
     )
     ticks = value_count(columns[stream.tick])
     tick_range = columns[stream.tick].range
     if tick_range is not None and isinstance(tick_range.hi.number, int):
-        ties = ties.with_constraints([(stream.tick, "", tick_range.hi.number)])
-    reach = ties.extend_reach({stream.name: {stream.tick: 0}}, columns)
-    return RelationType(
-        heading, columns, MaskType(), ticks, ONE, ticks, {stream.name: Seal.from_column(stream.tick)}, ties, reach
-    )
+        constraints = constraints.with_constraints([(stream.tick, START, tick_range.hi.number)])
+    reach = constraints.extend_reach({stream.name: {stream.tick: 0}}, columns)
+    seals = {stream.name: Seal.from_column(stream.tick)}
+    return RelationType(heading, columns, MaskType(), ticks, ONE, ticks, seals, constraints, reach)
 
 
 class TypeAnalysis:
-    """Types of all the relational expressions of one program, each computed once."""
+    """The types of all relational expressions of one program. Each is computed once."""
 
     def __init__(self, program: mmpl.Program) -> None:
         self.headings = Headings.from_program(program)
@@ -72,19 +71,18 @@ class TypeAnalysis:
         source = self.relation_type(rel.input)
         heading = self.headings.heading_of(rel)
         fixed = {n: t for n, t in heading.columns.items() if not source.columns[n].evolves}
-        there = [c for c in non_null_columns(rel.predicate) if c in fixed]
-        known = source.constraints.where_not_null(there)
-        ties = known.with_constraints(
-            t for t in time_constraints(rel.predicate, heading.columns) if {t[0], t[1]} <= {"", *fixed}
+        non_null = [c for c in non_null_columns(rel.predicate) if c in fixed]
+        constraints = source.constraints.where_not_null(non_null).with_constraints(
+            t for t in time_constraints(rel.predicate, heading.columns) if {t[0], t[1]} <= {START, *fixed}
         )
-        columns = {n: replace(c, nullable=False) if n in there else c for n, c in source.columns.items()}
+        columns = {n: replace(c, nullable=False) if n in non_null else c for n, c in source.columns.items()}
         predicate = predicate_mask(rel.predicate, source.columns)
         mask = conjunction_mask([source.mask, predicate])
-        sealed = not any(s.is_never for s in source.seals.values())
-        final = source.mask.can_be_final_true and (sealed or predicate.can_be_final_true)
-        reach = ties.extend_reach(source.reach, fixed)
-        mask = replace(mask, can_be_final_true=final)
-        return replace(source, heading=heading, columns=columns, constraints=ties, mask=mask, reach=reach)
+        can_be_sealed = not any(s.is_never for s in source.seals.values())
+        can_be_final = source.mask.can_be_final_true and (can_be_sealed or predicate.can_be_final_true)
+        reach = constraints.extend_reach(source.reach, fixed)
+        mask = replace(mask, can_be_final_true=can_be_final)
+        return replace(source, heading=heading, columns=columns, constraints=constraints, mask=mask, reach=reach)
 
     @_compute.register
     def _(self, rel: mmpl.Project) -> RelationType:
@@ -97,22 +95,25 @@ class TypeAnalysis:
         source = self.relation_type(rel.input)
         columns = {**source.columns, **{n: expression_type(e, source.columns) for n, e in rel.assignments}}
         types = {n: c.data for n, c in columns.items()}
-        equal = [mmpl.Call("=", (mmpl.ColumnRef(n), e)) for n, e in rel.assignments if not columns[n].evolves]
+        equations = [mmpl.Call("=", (mmpl.ColumnRef(n), e)) for n, e in rel.assignments if not columns[n].evolves]
         nulls = {n: _null_group(e, source.constraints, n) for n, e in rel.assignments if columns[n].nullable}
-        ties = source.constraints.with_constraints((t for e in equal for t in time_constraints(e, types)), nulls)
-        reach = ties.extend_reach(source.reach, columns)
-        return replace(source, heading=self.headings.heading_of(rel), columns=columns, constraints=ties, reach=reach)
+        new_constraints = (t for e in equations for t in time_constraints(e, types))
+        constraints = source.constraints.with_constraints(new_constraints, nulls)
+        reach = constraints.extend_reach(source.reach, columns)
+        return replace(
+            source, heading=self.headings.heading_of(rel), columns=columns, constraints=constraints, reach=reach
+        )
 
     @_compute.register
     def _(self, rel: mmpl.Rename) -> RelationType:
-        source, new = self.relation_type(rel.input), dict(rel.pairs)
+        source, new_names = self.relation_type(rel.input), dict(rel.pairs)
         return replace(
             source,
             heading=self.headings.heading_of(rel),
-            columns={new.get(n, n): c for n, c in source.columns.items()},
-            seals={s: seal.rename(new) for s, seal in source.seals.items()},
-            constraints=source.constraints.rename(new),
-            reach={s: {new.get(c, c): d for c, d in known.items()} for s, known in source.reach.items()},
+            columns={new_names.get(n, n): c for n, c in source.columns.items()},
+            seals={s: seal.rename(new_names) for s, seal in source.seals.items()},
+            constraints=source.constraints.rename(new_names),
+            reach={s: {new_names.get(c, c): d for c, d in distances.items()} for s, distances in source.reach.items()},
         )
 
     @_compute.register
@@ -143,14 +144,15 @@ class TypeAnalysis:
     def _group_type(
         self, rel: mmpl.Rel, source: RelationType, per: tuple[str, ...], columns: Mapping[str, ColumnType]
     ) -> RelationType:
-        """A group is shown while one of its members is; without grouping there is one row, always."""
+        """A group is shown while one of its members is. Without grouping there is always one row."""
         group = membership(source, per)
         if not per:
             mask = MaskType()
         elif group.is_single:
             mask = source.mask
         else:
-            # A member comes and goes as its own mask does, and as what it is grouped by moves; not only events do that.
+            # A member enters and leaves as its own mask changes and as the columns it is grouped by evolve. Such
+            # changes are not only caused by events.
             steps = source.mask.steps
             for column in per:
                 if source.columns[column].evolves:
@@ -162,28 +164,27 @@ class TypeAnalysis:
         rows = tighter_bound(rows, source.rows)
         fixed = [c for c in per if not source.columns[c].evolves]
         seals = {s: source.constraints.express_seal(seal, fixed) for s, seal in source.seals.items()}
-        ties, reach = source.constraints.project(fixed), source.constraints.extend_reach(source.reach, fixed)
-        forgets = bool(per) and (source.can_become_absent or len(fixed) < len(per))
+        constraints, reach = source.constraints.project(fixed), source.constraints.extend_reach(source.reach, fixed)
+        can_become_absent = bool(per) and (source.can_become_absent or len(fixed) < len(per))
         return RelationType(
-            self.headings.heading_of(rel), columns, mask, rows, group.steps, source.events, seals, ties, reach, forgets
+            self.headings.heading_of(rel), columns, mask, rows, group.steps, source.events, seals, constraints, reach,
+            can_become_absent,
         )  # fmt: skip
 
     @_compute.register
     def _(self, rel: mmpl.Best) -> RelationType:
         source = self.relation_type(rel.input)
         ordering = {c for e, _ in rel.by for c in trees.columns_in(e)} | set(rel.per)
-        settled = source.never_leaves and not any(source.columns[c].evolves for c in ordering)
+        is_order_fixed = source.never_leaves and not any(source.columns[c].evolves for c in ordering)
         rank = (
             MaskType(MaskDirection.FALLS, Bound.from_number(2))
-            if settled
+            if is_order_fixed
             else MaskType(MaskDirection.EITHER, source.events)
         )
         fixed = [c for c in rel.per if not source.columns[c].evolves]
         seals = {s: seal.latest(source.constraints.express_seal(seal, fixed)) for s, seal in source.seals.items()}
-        sealed = not any(s.is_never for s in seals.values())
-        mask = replace(
-            conjunction_mask([source.mask, rank]), can_be_final_true=source.mask.can_be_final_true and sealed
-        )
+        can_be_final = source.mask.can_be_final_true and not any(s.is_never for s in seals.values())
+        mask = replace(conjunction_mask([source.mask, rank]), can_be_final_true=can_be_final)
         reach = source.constraints.extend_reach(source.reach, fixed)
         return replace(source, heading=self.headings.heading_of(rel), mask=mask, seals=seals, reach=reach)
 
@@ -201,10 +202,10 @@ class TypeAnalysis:
         starts = _window_starts(on.range, rel.size // unit, rel.slide is not None)
         length = Interval.exactly(rel.size // unit)
         ranges = (starts, starts + length if starts is not None else None)
-        there = replace(on, nullable=False)
-        bounds = {n: replace(there, domain="once", range=r) for n, r in zip(WINDOW_COLUMNS, ranges, strict=True)}
-        # What has no time is in no window.
-        ties = source.constraints.where_not_null([rel.on]).with_constraints(
+        time_column = replace(on, nullable=False)
+        bounds = {n: replace(time_column, domain="once", range=r) for n, r in zip(WINDOW_COLUMNS, ranges, strict=True)}
+        # A row without a time is in no window.
+        constraints = source.constraints.where_not_null([rel.on]).with_constraints(
             [
                 (rel.on, "window_end", -unit),
                 ("window_start", rel.on, 0),
@@ -213,28 +214,30 @@ class TypeAnalysis:
             ]
         )
         copies = ONE if rel.slide is None else Bound.from_number(-(-rel.size // rel.slide))
+        columns = {**source.columns, rel.on: time_column, **bounds}
+        reach = constraints.extend_reach(source.reach, heading.columns)
         return replace(
-            source, heading=heading, columns={**source.columns, rel.on: there, **bounds}, constraints=ties,
-            rows=source.rows * copies, events=source.events * copies, reach=ties.extend_reach(source.reach, heading.columns),
+            source, heading=heading, columns=columns, constraints=constraints, rows=source.rows * copies,
+            events=source.events * copies, reach=reach,
         )  # fmt: skip
 
     @_compute.register
     def _(self, rel: mmpl.Over) -> RelationType:
         source = self.relation_type(rel.input)
-        at_once = membership(source, (*rel.per, rel.by))
-        reached = (
+        peers = membership(source, (*rel.per, rel.by))
+        members = (
             source.rows
             if rel.range is None
-            else tighter_bound(Bound.from_number(rel.range + 1) * at_once.members, source.rows)
+            else tighter_bound(Bound.from_number(rel.range + 1) * peers.members, source.rows)
         )
-        steps = tighter_bound(reached * source.steps, source.events)
-        group = replace(at_once, members=reached, steps=steps, is_single=False)
+        steps = tighter_bound(members * source.steps, source.events)
+        group = replace(peers, members=members, steps=steps, is_single=False)
         columns = {**source.columns, **{n: aggregate_column_type(a, source, group) for n, a in rel.aggregates}}
         seals = {s: seal.latest(source.constraints.express_seal(seal, [rel.by])) for s, seal in source.seals.items()}
-        # An event affects the rows after it as far as the window goes back.
-        by = source.constraints.extend_reach(source.reach, [rel.by])
+        # An event affects later rows up to the length of the window.
         reach = {
-            s: {c: d + rel.range for c, d in known.items()} if rel.range is not None else {} for s, known in by.items()
+            s: {c: d + rel.range for c, d in distances.items()} if rel.range is not None else {}
+            for s, distances in source.constraints.extend_reach(source.reach, [rel.by]).items()
         }
         heading = self.headings.heading_of(rel)
         return replace(source, heading=heading, columns=columns, seals=seals, steps=group.steps, reach=reach)
@@ -253,7 +256,7 @@ class TypeAnalysis:
         return replace(source, heading=self.headings.heading_of(rel), columns=columns, seals=seals, reach=reach)
 
     def _without_added_columns(self, rel: mmpl.Rel) -> mmpl.Rel:
-        """Below operators that only add to rows: whether a row is there, and when, is decided there."""
+        """The input below operators that only add columns. It decides which rows exist, and when they are final."""
         while True:
             match rel:
                 case mmpl.Silence() | mmpl.Over() | mmpl.Extend():
@@ -272,7 +275,7 @@ class TypeAnalysis:
         return self._union_type(rel, rel.inputs, "branch")
 
     def _union_type(self, rel: mmpl.Rel, inputs: Iterable[mmpl.Rel], position: str) -> RelationType:
-        """Rows of several relations in one, each with the position of the relation it came from."""
+        """The rows of several relations, each with the position of the relation it comes from."""
         sources = [self.relation_type(i) for i in inputs]
         heading = self.headings.heading_of(rel)
         position_type = ColumnType(INT, "key", Interval(ONE, Bound.from_number(len(sources))), ONE, nullable=False)
@@ -296,7 +299,7 @@ class TypeAnalysis:
             rows, events = rows + source.rows, events + source.events
         steps = max((s.steps for s in sources), key=lambda b: b.limit if b.limit is not None else float("inf"))
         mask = _union_mask_type([s.mask for s in sources])
-        ties = {
+        distances = {
             pair: max(s.constraints.distance_max[pair] for s in sources)
             for pair in first.constraints.distance_max
             if all(pair in s.constraints.distance_max for s in sources)
@@ -305,27 +308,26 @@ class TypeAnalysis:
         for source in sources[1:]:
             reach = union_reach(reach, source.reach)
         nulls = {c: c for c, t in columns.items() if t.nullable}
-        forgets = any(s.can_become_absent for s in sources)
-        return RelationType(
-            heading, columns, mask, rows, steps, events, seals, TimeConstraints(ties, nulls), reach, forgets
-        )
+        constraints = TimeConstraints(distances, nulls)
+        can_become_absent = any(s.can_become_absent for s in sources)
+        return RelationType(heading, columns, mask, rows, steps, events, seals, constraints, reach, can_become_absent)
 
 
-def _null_group(expr: mmpl.Expr, ties: TimeConstraints, name: str) -> str:
-    """A moment some way from a column is NULL whenever the column is."""
+def _null_group(expr: mmpl.Expr, constraints: TimeConstraints, name: str) -> str:
+    """The group of columns that are NULL together with `expr`. A time with an offset is NULL when its column is."""
     column_names = trees.columns_in(expr)
-    shifted = isinstance(expr, mmpl.ColumnRef) or (isinstance(expr, mmpl.Call) and expr.function in ("+", "-"))
-    return ties.nulls.get(next(iter(column_names)), name) if shifted and len(column_names) == 1 else name
+    is_shifted = isinstance(expr, mmpl.ColumnRef) or (isinstance(expr, mmpl.Call) and expr.function in ("+", "-"))
+    return constraints.nulls.get(next(iter(column_names)), name) if is_shifted and len(column_names) == 1 else name
 
 
 def _projection_type(source: RelationType, columns: Iterable[str], headings: Headings, rel: mmpl.Rel) -> RelationType:
-    """Only some columns: seals are said in terms of those that do not evolve."""
-    kept_columns = {c: source.columns[c] for c in columns}
-    fixed = [c for c, t in kept_columns.items() if not t.evolves]
+    """The type of some of the columns. Seals are expressed by those that do not evolve."""
+    projected = {c: source.columns[c] for c in columns}
+    fixed = [c for c, t in projected.items() if not t.evolves]
     seals = {s: source.constraints.express_seal(seal, fixed) for s, seal in source.seals.items()}
-    ties, reach = source.constraints.project(fixed), source.constraints.extend_reach(source.reach, fixed)
+    constraints, reach = source.constraints.project(fixed), source.constraints.extend_reach(source.reach, fixed)
     return replace(
-        source, heading=headings.heading_of(rel), columns=kept_columns, seals=seals, constraints=ties, reach=reach
+        source, heading=headings.heading_of(rel), columns=projected, seals=seals, constraints=constraints, reach=reach
     )
 
 
@@ -338,12 +340,12 @@ def _key_columns(source: RelationType, per: tuple[str, ...]) -> dict[str, Column
     }
 
 
-def _window_starts(times: Interval | None, size: int, hops: bool) -> Interval | None:
-    """Where windows that hold these times begin: those that do not overlap at multiples of their size."""
+def _window_starts(times: Interval | None, size: int, overlap: bool) -> Interval | None:
+    """The starts of windows that contain these times. Windows that do not overlap start at multiples of their size."""
     if times is None:
         return None
     first = times.lo.number
-    if hops or not isinstance(first, int):
+    if overlap or not isinstance(first, int):
         return Interval(times.lo - Bound.from_number(size - 1), times.hi)
     return Interval(Bound.from_number(first // size * size), times.hi)
 
@@ -368,15 +370,15 @@ def _union_column_type(parts: list[ColumnType], is_missing_in_some: bool) -> Col
 
 
 def _union_mask_type(masks: list[MaskType]) -> MaskType:
-    """What holds of rows each of which obeys one of these: courses stand in the order in which they allow more."""
-    courses = {m.direction for m in masks}
-    course = max(courses, key=list(MaskDirection).index)
-    if course is MaskDirection.FALLS and MaskDirection.RISES in courses:
-        course = MaskDirection.PEAKS
+    """The type of rows of which each has one of these types. MaskDirection lists directions by how much they allow."""
+    directions = {m.direction for m in masks}
+    direction = max(directions, key=list(MaskDirection).index)
+    if direction is MaskDirection.FALLS and MaskDirection.RISES in directions:
+        direction = MaskDirection.PEAKS
     steps = masks[0].steps
     for mask in masks[1:]:
         steps = _greater_bound(steps, mask.steps)
-    return MaskType(course, steps, any(m.can_be_final_true for m in masks))
+    return MaskType(direction, steps, any(m.can_be_final_true for m in masks))
 
 
 def _greater_bound(a: Bound, b: Bound) -> Bound:

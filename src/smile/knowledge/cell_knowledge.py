@@ -1,7 +1,7 @@
-"""Knowledge: the set of values that are still possible in the end. It only shrinks, and is never empty.
+"""The knowledge of a cell: the set of final values that are still possible. The set only shrinks and is never empty.
 
-Beside it every point carries `now`, what holds if nothing more happens: it is shown, but takes no part in equality or
-order.
+Every point also has `now`, the value that holds if nothing more happens. `now` is shown, but equality and order ignore
+it.
 """
 
 from typing import Any, Protocol, Self
@@ -10,11 +10,12 @@ from smile.algebra.types import Value
 from smile.errors import Diagnostic, SmileError
 
 WireKnowledge = dict[str, Any]
-"""exactly, at_least, at_most, between, latest with at, or unknown. Values are Python's: encoding is the gateway's."""
+"""The keys are exactly, at_least, at_most, between, latest with at, or unknown. Values are Python values, not yet
+encoded as JSON."""
 
 
 class Contradiction(SmileError):
-    """Two pieces of knowledge that cannot both be true: nothing is possible any more."""
+    """Two pieces of knowledge that cannot both be true: no value is possible any more."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Diagnostic("E050", message))
@@ -25,18 +26,18 @@ class CellKnowledge(Protocol):
 
     @property
     def now(self) -> Any:
-        """What plain SQL gives over what is known so far."""
+        """The result of plain SQL over the events known so far."""
 
     @property
     def is_final(self) -> bool:
-        """Whether it evolves to nothing but itself."""
+        """Whether it can evolve only to itself."""
 
     def evolves_to(self, other: object) -> bool:
-        """Whether whatever is possible in `other` is possible here. A point of another domain is never reached."""
+        """Whether every value that is possible in `other` is possible here. Never true of a point of another domain."""
 
     def merge(self, other: Self) -> Self:
-        """What is known by both together: the least point that both evolve to. Contradiction if there is none.
-        `now` stays what it is here, unless the result is exact."""
+        """The knowledge of both together: the least point that both evolve to. Raises Contradiction if there is none.
+        `now` is that of `self`, unless the result is exact."""
 
     def show(self) -> str: ...
 

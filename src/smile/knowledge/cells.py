@@ -1,4 +1,5 @@
-"""Cells of rows: what is known of one. That of a Boolean is a Mask; any other is a Range, a Latest or a Nested."""
+"""Cells of rows. The knowledge of a Boolean cell is a Mask; that of any other cell is a Range, a LatestValue, a
+OnceValue or a NestedRelation."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -19,12 +20,12 @@ from smile.knowledge.transfer import to_operand
 from smile.knowledge.types import ColumnType
 
 
-def to_range(known: CellKnowledge) -> Range:
-    """What is known of a cell that is not a nested relation, as a range."""
-    if isinstance(known, OnceValue | LatestValue | Mask):
-        return known.to_range()
-    assert isinstance(known, Range)
-    return known
+def to_range(cell: CellKnowledge) -> Range:
+    """The knowledge of a cell as a range. The cell must not be a nested relation."""
+    if isinstance(cell, OnceValue | LatestValue | Mask):
+        return cell.to_range()
+    assert isinstance(cell, Range)
+    return cell
 
 
 def null_cell(data: DataType) -> CellKnowledge:
@@ -32,7 +33,8 @@ def null_cell(data: DataType) -> CellKnowledge:
 
 
 def cell_hull(cells: Sequence[CellKnowledge], now: Any, bottom: CellKnowledge, data: DataType) -> CellKnowledge:
-    """The cell that will turn out to be one of these; `now` is what it is at present. There is at least one."""
+    """A cell whose final value is that of one of `cells`, of which there is at least one. `now` is its current
+    value."""
     if len(cells) == 1:
         return cells[0]
     if data.name == "relation":
@@ -43,18 +45,19 @@ def cell_hull(cells: Sequence[CellKnowledge], now: Any, bottom: CellKnowledge, d
     return hull([to_range(c) for c in cells], now)
 
 
-def to_operand_in_domain(known: CellKnowledge, bottom: CellKnowledge, data: DataType) -> CellKnowledge:
-    """The cell as expressions use it. Of a latest value that may be replaced only the column's domain is known."""
-    if isinstance(known, NestedRelation):
-        return known
-    if isinstance(known, LatestValue) and not known.sealed and data != BOOL:
+def to_operand_in_domain(cell: CellKnowledge, bottom: CellKnowledge, data: DataType) -> CellKnowledge:
+    """The cell as an operand of an expression. A latest value that may be replaced can become any value of the column's
+    domain."""
+    if isinstance(cell, NestedRelation):
+        return cell
+    if isinstance(cell, LatestValue) and not cell.sealed and data != BOOL:
         domain_range = Range() if isinstance(bottom, NestedRelation) else to_range(bottom)
-        return Range.bottom(domain_range.lo, domain_range.hi, known.now)
-    return to_operand(known, data)
+        return Range.bottom(domain_range.lo, domain_range.hi, cell.now)
+    return to_operand(cell, data)
 
 
 def domain_ends(column: ColumnType) -> tuple[Any, Any]:
-    """The ends of a column's domain that are numbers; None where there is none."""
+    """The ends of a column's domain; None for an end that is not a number."""
     if column.range is None:
         return None, None
     return _domain_end(column.range.lo, column.data, floor), _domain_end(column.range.hi, column.data, ceil)
@@ -71,6 +74,6 @@ def _domain_end(bound: Bound, data: DataType, rounded: Any) -> Value:
 
 
 def equality_mask(a: CellKnowledge, b: CellKnowledge) -> Mask:
-    """a = b, with NULL for NULL."""
+    """The mask of a = b. It is NULL if an operand is NULL."""
     x, y = to_range(a), to_range(b)
     return Mask(comparison_truths("=", x, y), None if x.now is None or y.now is None else x.now == y.now)

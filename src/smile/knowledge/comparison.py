@@ -1,4 +1,4 @@
-"""Comparisons of ranges: which truths are possible, each operand being anything in its range."""
+"""Comparisons of ranges: which truth values are possible if each operand can be any value of its range."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ NULL_TESTS: Final = ("is null", "is not null", "is distinct from", "is not disti
 
 
 def comparison_truths(name: str, a: Range, b: Range) -> frozenset[Truth]:
-    """The truths `a name b` may still have."""
+    """The truth values that `a name b` can still have."""
     if ONLY in (a.nulls, b.nulls):
         return frozenset((None,))
     match name:
@@ -41,7 +41,7 @@ def _is_same_point(a: Range, b: Range) -> bool:
 
 
 def null_test_truths(name: str, ranges: list[Range]) -> frozenset[Truth]:
-    """The truths of the tests that are never NULL themselves."""
+    """The possible truth values of a test that is never NULL itself."""
     if name in ("is null", "is not null"):
         nulls = ranges[0].nulls
         distinct = {True: nulls is not ONLY, False: nulls is not NEVER}

@@ -1,4 +1,5 @@
-"""What a stream's checks, and a query's predicates, say of single columns and of the distances between time columns."""
+"""Constraints that the checks of a stream and the predicates of a query imply: ranges of single columns, and distances
+between time columns."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -14,7 +15,7 @@ TimeConstraint = tuple[str, str, int]
 
 
 def column_range(column: str, data: DataType, checks: Iterable[mmpl.Expr]) -> Interval | None:
-    """A stream column's range: what its checks leave, and symbols for the ends that they leave open."""
+    """The range of a stream's column: the bounds that checks give, and symbols for the ends that they leave open."""
     if data.name not in RANGED_TYPES:
         return None
     lo: Bound | None = None
@@ -41,7 +42,7 @@ def _constant_bounds(check: mmpl.Expr, column: str, data: DataType) -> Iterator[
             continue
         left, right = conjunct.args
         for function, a, b in ((conjunct.function, left, right), (FLIPPED_COMPARISONS[conjunct.function], right, left)):
-            # Only a cast of an int to a decimal leaves every value what it is.
+            # Of the casts, only one from int to decimal is known to keep every value.
             widened = isinstance(a, mmpl.Cast) and data == INT and a.type.name == "decimal"
             compared = a.arg if isinstance(a, mmpl.Cast) and widened else a
             constant = b.value if isinstance(b, mmpl.Constant) else None
@@ -50,7 +51,7 @@ def _constant_bounds(check: mmpl.Expr, column: str, data: DataType) -> Iterator[
 
 
 def time_constraints(predicate: mmpl.Expr, types: Mapping[str, DataType]) -> Iterator[TimeConstraint]:
-    """Ties a ≤ b + d that hold in every row for which the predicate is true, in ticks."""
+    """Constraints a ≤ b + d, in ticks, that hold in every row for which the predicate is true."""
     for conjunct in trees.conjuncts(predicate):
         if not (isinstance(conjunct, mmpl.Call) and conjunct.function in FLIPPED_COMPARISONS):
             continue
@@ -80,7 +81,7 @@ def non_null_columns(predicate: mmpl.Expr) -> Iterator[str]:
 
 
 def _time_and_offset(expr: mmpl.Expr, types: Mapping[str, DataType]) -> tuple[str, int] | None:
-    """An expression as a time column and a distance from it in ticks; START is the column of a constant."""
+    """An expression as a time column and an offset from it in ticks. A constant is an offset from START."""
     match expr:
         case mmpl.ColumnRef(name) if types[name] in (TIME, TIMESTAMP):
             return name, 0

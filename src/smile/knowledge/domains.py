@@ -1,8 +1,8 @@
-"""Domains: of every relational expression, the cells of a row nobody has heard of. Whatever a row turns out to be, its
-cells are within them.
+"""Domains: for every relational expression, the cells of an absent row (its bottom row). The cells of every row are
+within them, whatever the row becomes.
 
-They follow from the domains of stream columns, as knowledge follows from knowledge. The ranges of types are narrower:
-they count ticks, and nothing is bounded by counting.
+Domains are computed from the domains of stream columns by the same rules as knowledge. The ranges of types are
+narrower: they count ticks, and knowledge is never bounded by counting.
 """
 
 from functools import singledispatchmethod
@@ -36,7 +36,7 @@ class Domains:
         return bottoms
 
     def expression_bottom(self, expr: mmpl.Expr, rel: mmpl.Rel) -> CellKnowledge:
-        """Of an expression over rows of `rel`."""
+        """The bottom of an expression over rows of `rel`."""
         types = self.analysis.relation_type(rel).heading.columns
         return expression_knowledge(expr, self.bottom_row(rel), types)
 
@@ -65,8 +65,8 @@ class Domains:
 
     @_compute.register
     def _(self, rel: mmpl.Rename) -> BottomRow:
-        new = dict(rel.pairs)
-        return {new.get(c, c): known for c, known in self.bottom_row(rel.input).items()}
+        new_names = dict(rel.pairs)
+        return {new_names.get(c, c): cell for c, cell in self.bottom_row(rel.input).items()}
 
     @_compute.register
     def _(self, rel: mmpl.Join) -> BottomRow:
@@ -77,7 +77,7 @@ class Domains:
             assert rel.match_column is not None
             return {**left, rel.match_column: Mask.bottom()}
         columns = self.analysis.relation_type(rel).heading.columns
-        # The default row of a total relation has whatever key it is asked for.
+        # The default row of a total relation has the key that the other side looks up.
         sources = [left, right, {b: left[a] for a, b in rel.on}, {a: right[b] for a, b in rel.on}]
         return {c: self._optional_cell(columns[c] == BOOL, [s[c] for s in sources if c in s]) for c in columns}
 
@@ -88,7 +88,7 @@ class Domains:
         return {c: left[c] if c in left else self._optional_cell(columns[c] == BOOL, [right[c]]) for c in columns}
 
     def _optional_cell(self, is_bool: bool, cells: list[CellKnowledge]) -> CellKnowledge:
-        """A column of a row that may be without a match."""
+        """The cell of a column whose row may have no match."""
         if any(isinstance(c, NestedRelation) for c in cells):
             return cells[0]
         data = BOOL if is_bool else INT
@@ -104,7 +104,7 @@ class Domains:
         return self.bottom_row(rel.input) | self._aggregate_bottoms(rel)
 
     def _aggregate_bottoms(self, rel: mmpl.Summarize | mmpl.Over) -> BottomRow:
-        """An aggregate of no members, while any may come."""
+        """The aggregates of a group without members, to which any members may be added."""
         bottoms: BottomRow = {}
         types = self.analysis.relation_type(rel).heading.columns
         for name, aggregate_call in rel.aggregates:
@@ -138,5 +138,5 @@ class Domains:
         sources = [self.bottom_row(i) for i in rel.inputs]
         position = "source" if isinstance(rel, mmpl.Merge) else "branch"
         columns = self.analysis.relation_type(rel).heading.columns
-        found = {c: self._optional_cell(t == BOOL, [s[c] for s in sources if c in s]) for c, t in columns.items()}
-        return {**found, position: Range.between(1, len(sources))}
+        cells = {c: self._optional_cell(t == BOOL, [s[c] for s in sources if c in s]) for c, t in columns.items()}
+        return {**cells, position: Range.between(1, len(sources))}

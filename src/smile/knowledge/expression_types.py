@@ -1,5 +1,5 @@
-"""Transfer functions over types: what the types of its columns say of an expression. Sound by construction: whatever
-the columns' values become, the expression's value stays within its type."""
+"""Types of expressions: derives the type of an expression from the types of its columns. It is sound: whatever values
+the columns take, the value of the expression is within its type."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,18 +13,18 @@ from smile.knowledge.symbolic import ONE, UNBOUNDED, ZERO, Bound, Interval, grea
 from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType
 
 RANGED_TYPES = ("int", "decimal", "float", "time", "interval", "timestamp", "date")
-"""Types whose values have a range that is worth inferring."""
+"""Types for whose values a range is inferred."""
 
 TOTAL_FUNCTIONS = frozenset({"+", "-", "*", "neg", "abs", "sign", "floor", "ceil", "round"})
-"""Functions that are NULL only if an argument is, overflow aside."""
+"""Functions whose result is NULL only if an argument is, apart from overflow."""
 
 ColumnTypes = Mapping[str, ColumnType]
 
 
 def expression_type(expr: mmpl.Expr, columns: ColumnTypes) -> ColumnType:
-    expression_column = _expression_type(expr, columns)
-    by_default = not expression_column.nullable and all(columns[c].has_default for c in trees.columns_in(expr))
-    return replace(expression_column, has_default=by_default)
+    column = _expression_type(expr, columns)
+    has_default = not column.nullable and all(columns[c].has_default for c in trees.columns_in(expr))
+    return replace(column, has_default=has_default)
 
 
 def _expression_type(expr: mmpl.Expr, columns: ColumnTypes) -> ColumnType:
@@ -54,7 +54,7 @@ def _constant_type(value: object, data: DataType) -> ColumnType:
 
 
 def expression_steps(expr: mmpl.Expr, columns: ColumnTypes) -> Bound:
-    """Columns that are fixed become known with their row, at one step; every other takes its own."""
+    """The fixed columns together take one step, when their row becomes known; each other column takes its own steps."""
     column_types = [columns[c] for c in sorted(trees.columns_in(expr))]
     steps = ONE if any(not c.evolves for c in column_types) else ZERO
     for column in column_types:
@@ -79,12 +79,14 @@ def _call_type(
     for index in range(len(parts)):
         direction = direction.combine(_argument_direction(function, scalar.monotonicity_in(index), index, parts))
     if not scalar.strict and any(p.null_evolves for p in parts):
-        direction = Direction.EITHER  # NULL is passed over, and where the value will come in is open
-    undefined = scalar.partial or function == "/"  # at a divisor of zero, which only ranges can exclude
-    nullable = undefined or not scalar.strict or any(p.nullable for p in parts)
-    # An interval is counted in ticks, a timestamp in microseconds, a date in days: their sums have no range here.
-    mixed = any(p.data.name in ("timestamp", "date") for p in parts) and function in ("+", "-")
-    range_ = _call_range(function, [p.range for p in parts]) if data.name in RANGED_TYPES and not mixed else None
+        direction = Direction.EITHER  # NULL is ignored, so a value that appears later may move the result either way
+    can_be_undefined = scalar.partial or function == "/"  # a divisor may be zero: ranges are not consulted here
+    nullable = can_be_undefined or not scalar.strict or any(p.nullable for p in parts)
+    # Intervals count ticks, timestamps microseconds and dates days, so their sums are given no range.
+    has_mixed_units = any(p.data.name in ("timestamp", "date") for p in parts) and function in ("+", "-")
+    range_ = (
+        _call_range(function, [p.range for p in parts]) if data.name in RANGED_TYPES and not has_mixed_units else None
+    )
     if range_ is None and data.name in RANGED_TYPES:
         range_ = UNBOUNDED
     null_evolves = evolves and (any(p.null_evolves for p in parts) or (function not in TOTAL_FUNCTIONS and nullable))
@@ -95,19 +97,19 @@ def _domain_name(evolves: bool) -> str:
     return "range" if evolves else "once"
 
 
-def _argument_direction(function: str, growth: Monotonicity, index: int, parts: list[ColumnType]) -> Direction:
-    """The direction that one argument's movement gives the result."""
+def _argument_direction(function: str, monotonicity: Monotonicity, index: int, parts: list[ColumnType]) -> Direction:
+    """The direction in which one argument moves the result."""
     direction = parts[index].direction
     if direction is Direction.FIXED:
         return direction
     if function == "*":
-        growth = _product_growth([p.range for i, p in enumerate(parts) if i != index])
-    if growth is Monotonicity.INCREASING:
+        monotonicity = _product_monotonicity([p.range for i, p in enumerate(parts) if i != index])
+    if monotonicity is Monotonicity.INCREASING:
         return direction
-    return direction.opposite if growth is Monotonicity.DECREASING else Direction.EITHER
+    return direction.opposite if monotonicity is Monotonicity.DECREASING else Direction.EITHER
 
 
-def _product_growth(others: list[Interval | None]) -> Monotonicity:
+def _product_monotonicity(others: list[Interval | None]) -> Monotonicity:
     if all(r is not None and r.is_nonnegative for r in others):
         return Monotonicity.INCREASING
     if len(others) == 1 and others[0] is not None and others[0].is_nonpositive:
@@ -167,7 +169,7 @@ def _cast_type(arg: ColumnType, target: DataType) -> ColumnType:
 
 
 def _can_round(source: DataType, target: DataType) -> bool:
-    """Whether a cast between numbers may move a value, and so its bounds."""
+    """Whether a cast between numbers may change a value, and so its bounds."""
     return (
         source.name == "float"
         or (target.name == "int" and source.name != "int")
@@ -189,7 +191,7 @@ def _case_type(expr: mmpl.Case, columns: ColumnTypes, data: DataType) -> ColumnT
     if data == BOOL:
         mask = MaskType(MaskDirection.EITHER, steps) if evolves else MaskType()
         return ColumnType(data, "mask", None, steps, Direction.FIXED, evolves, nullable, evolves and nullable, mask)
-    # A branch that is NULL has no range of its own: the hull is over the others.
+    # A branch that is NULL has no range, so the hull is that of the others.
     ranges = [v.range for v, e in zip(values, _case_results(expr), strict=True) if not _is_null(e)]
     range_ = None
     if data.name in RANGED_TYPES:
@@ -219,7 +221,7 @@ def _boolean_type(expr: mmpl.Expr, columns: ColumnTypes, mask: MaskType) -> Colu
 
 
 def predicate_mask(expr: mmpl.Expr, columns: ColumnTypes) -> MaskType:
-    """How the rows that a predicate shows come and go, given that they begin hidden."""
+    """How rows that begin hidden are shown and hidden by a predicate."""
     if not any(columns[c].evolves for c in trees.columns_in(expr)):
         return MaskType()
     match expr:
@@ -239,12 +241,12 @@ def predicate_mask(expr: mmpl.Expr, columns: ColumnTypes) -> MaskType:
 
 
 def _comparison_mask(function: str, a: ColumnType, b: ColumnType, steps: Bound) -> MaskType:
-    """By the direction in which the left operand moves against the right one."""
+    """The mask follows from the direction in which the left operand moves relative to the right one."""
     if a.null_evolves or b.null_evolves:
         return MaskType(MaskDirection.EITHER, steps)
     direction = a.direction.combine(b.direction.opposite)
     if direction not in (Direction.UP, Direction.DOWN):
-        # Booleans evolve without a direction.
+        # A Boolean evolves without a direction.
         can_change = direction is Direction.EITHER or a.evolves or b.evolves
         return MaskType(MaskDirection.EITHER, steps) if can_change else MaskType()
     rises = (direction is Direction.UP) == (function in (">", ">="))
@@ -261,7 +263,7 @@ def _comparison_mask(function: str, a: ColumnType, b: ColumnType, steps: Bound) 
 
 
 def _has_finite_end(column: ColumnType) -> bool:
-    """Whether there is a number beyond which it cannot move: a comparison may be decided there before it is final."""
+    """Whether a number bounds its movement: then a comparison can be decided before the column is final."""
     if column.direction is Direction.FIXED:
         return True
     end = None if column.range is None else column.range.hi if column.direction is Direction.UP else column.range.lo
@@ -269,27 +271,28 @@ def _has_finite_end(column: ColumnType) -> bool:
 
 
 def conjunction_mask(masks: list[MaskType]) -> MaskType:
-    """Rows that all of the masks show. What only rises, and what only falls, go on doing so together."""
-    courses = {m.direction for m in masks} - {MaskDirection.DECIDED}
-    final = all(m.can_be_final_true for m in masks)
-    if not courses:
-        return MaskType(can_be_final_true=final)
-    if courses == {MaskDirection.RISES}:
-        return MaskType(MaskDirection.RISES, ONE, final)
-    if courses == {MaskDirection.FALLS}:
-        return MaskType(MaskDirection.FALLS, Bound.from_number(2), final)
-    if courses <= {MaskDirection.RISES, MaskDirection.FALLS, MaskDirection.PEAKS}:
-        return MaskType(MaskDirection.PEAKS, Bound.from_number(2), final)
-    return MaskType(MaskDirection.EITHER, _total_steps(masks), final)
+    """The mask of rows that all masks show. Masks that only rise give one that only rises; the same holds for
+    falling."""
+    directions = {m.direction for m in masks} - {MaskDirection.DECIDED}
+    can_be_final = all(m.can_be_final_true for m in masks)
+    if not directions:
+        return MaskType(can_be_final_true=can_be_final)
+    if directions == {MaskDirection.RISES}:
+        return MaskType(MaskDirection.RISES, ONE, can_be_final)
+    if directions == {MaskDirection.FALLS}:
+        return MaskType(MaskDirection.FALLS, Bound.from_number(2), can_be_final)
+    if directions <= {MaskDirection.RISES, MaskDirection.FALLS, MaskDirection.PEAKS}:
+        return MaskType(MaskDirection.PEAKS, Bound.from_number(2), can_be_final)
+    return MaskType(MaskDirection.EITHER, _total_steps(masks), can_be_final)
 
 
 def disjunction_mask(masks: list[MaskType]) -> MaskType:
-    courses = {m.direction for m in masks} - {MaskDirection.DECIDED}
-    if not courses:
+    directions = {m.direction for m in masks} - {MaskDirection.DECIDED}
+    if not directions:
         return MaskType()
-    if courses == {MaskDirection.RISES}:
+    if directions == {MaskDirection.RISES}:
         return MaskType(MaskDirection.RISES, ONE)
-    if courses == {MaskDirection.FALLS}:
+    if directions == {MaskDirection.FALLS}:
         return MaskType(MaskDirection.FALLS, Bound.from_number(2))
     return MaskType(MaskDirection.EITHER, _total_steps(masks))
 
@@ -300,11 +303,11 @@ def negation_mask(mask: MaskType) -> MaskType:
         MaskDirection.FALLS: MaskDirection.RISES,
         MaskDirection.PEAKS: MaskDirection.EITHER,
     }
-    course = opposite.get(mask.direction, mask.direction)
+    direction = opposite.get(mask.direction, mask.direction)
     steps = {MaskDirection.RISES: ONE, MaskDirection.FALLS: Bound.from_number(2), MaskDirection.DECIDED: ONE}.get(
-        course, mask.steps + ONE
+        direction, mask.steps + ONE
     )
-    return MaskType(course, steps)
+    return MaskType(direction, steps)
 
 
 def _total_steps(masks: list[MaskType]) -> Bound:

@@ -1,4 +1,5 @@
-"""The papers' pictures of monotonic domains, made from the domains themselves: an edge goes up, and none is implied."""
+"""The papers' figures of monotonic domains, generated from the domains themselves. Edges go up, and edges that others
+imply are left out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,13 +22,13 @@ class Figure:
 
 
 def hasse_edges(points: Sequence[P]) -> list[tuple[P, P]]:
-    """Pairs of points, the second of which the first evolves to with none in between."""
+    """Pairs of points where the first evolves to the second and no other point is in between."""
     above = {i: [j for j, q in enumerate(points) if j != i and p.evolves_to(q)] for i, p in enumerate(points)}
     return [
         (points[i], points[j])
-        for i, over in above.items()
-        for j in over
-        if not any(j in above[k] for k in over if k != j)
+        for i, upper in above.items()
+        for j in upper
+        if not any(j in above[k] for k in upper if k != j)
     ]
 
 
@@ -43,7 +44,7 @@ def once_figure(lo: int, hi: int) -> Figure:
 
 
 def max_figure(lo: int, hi: int) -> Figure:
-    """MAX of such a column: all that a group may know, by its greatest member and whether it is sealed."""
+    """MAX of such a column: every state of knowledge of a group, by its greatest member and whether it is sealed."""
     groups = [[], *([Member(T, Range.exactly(v))] for v in range(lo, hi + 1))]
     points: list[Range] = []
     for group in groups:
@@ -54,7 +55,7 @@ def max_figure(lo: int, hi: int) -> Figure:
                 points.append(point)
 
     def label(p: Range) -> str:
-        """The upper end stands still, so it goes without saying; no member at all is silence."""
+        """The upper end never moves, so it is not shown. A group without members is silence."""
         if p.is_final:
             return "S" if p.now is None else p.show()
         return "?" if p.is_unknown else f"≥{p.lo}"
@@ -63,14 +64,14 @@ def max_figure(lo: int, hi: int) -> Figure:
 
 
 def count_figure(rows: int) -> Figure:
-    """COUNT of a known number of rows: from the rows that are there to those that may be."""
+    """COUNT of a known number of rows: between those that are certain and those that are possible."""
     points = [Range.between(a, b) for a in range(rows + 1) for b in range(a, rows + 1)]
     return _figure(points, lambda p: f"[{p.lo}..{p.hi}]")
 
 
 def mask_figure(initial: bool, steps: int, finals: frozenset[bool]) -> Figure:
-    """A mask that flips at most so often and ends as one of `finals`. After its last step it is final; a letter met
-    again on the way carries the number of flips."""
+    """A mask that flips at most `steps` times and ends as one of `finals`. After its last step it is final. A letter
+    that occurs again is followed by the number of flips."""
 
     def label(value: bool, flips: int) -> str:
         return ("t" if value else "f") + (str(flips) if flips > 1 else "")

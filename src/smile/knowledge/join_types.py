@@ -38,7 +38,7 @@ def _is_total(rel: mmpl.Join, side: RelationType, which: str) -> bool:
 
 
 def _has_match_for_every_row(rel: mmpl.Join, side: RelationType, which: str) -> bool:
-    """Whether every row of the other side has a match here, unless it asks for NULL."""
+    """Whether every row of the other side has a match here, except rows that look up NULL."""
     on_key = set(_equated_columns(rel, which == "left")) <= set(side.heading.key)
     return _is_total(rel, side, which) and on_key and rel.when is None
 
@@ -61,15 +61,15 @@ def _inner_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
     defaults = _columns_with_default(rel, right, left, "right") if right_is_total else dict(right.columns)
     columns = {**defaults, **(_columns_with_default(rel, left, right, "left") if left_is_total else left.columns)}
     if has_evolving_keys and len(heading.key) == len(left.heading.key):
-        # The one row that matches may be another one later.
+        # A different row may match later.
         columns |= {n: _as_evolving(c) for n, c in defaults.items() if n not in left.columns}
-    preserved, asking = {"left": (right, left), "right": (left, right)}.get(rel.kind, (None, None))
-    if preserved is not None and asking is not None:
-        asking_columns = [asking.columns[c] for c in _equated_columns(rel, asking is left)]
-        if any(c.nullable for c in asking_columns):
-            # A row that asks for NULL is preserved without a match.
-            null_evolves = any(c.null_evolves for c in asking_columns)
-            for n in preserved.columns.keys() - asking.columns.keys():
+    build, probe = {"left": (right, left), "right": (left, right)}.get(rel.kind, (None, None))
+    if build is not None and probe is not None:
+        probe_columns = [probe.columns[c] for c in _equated_columns(rel, probe is left)]
+        if any(c.nullable for c in probe_columns):
+            # A row that looks up NULL is kept without a match.
+            null_evolves = any(c.null_evolves for c in probe_columns)
+            for n in build.columns.keys() - probe.columns.keys():
                 columns[n] = replace(columns[n], nullable=True, null_evolves=columns[n].null_evolves or null_evolves)
     constraints = match_constraints(rel, left, right)
     fixed_columns = [c for c in heading.columns if not columns[c].evolves]
@@ -90,13 +90,13 @@ def _inner_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
     )
     steps = left.steps + right.steps
     return RelationType(
-        heading, _with_key_domains(columns, heading), mask, rows, steps, events, seals, constraints.project(fixed_columns), reach,
-        _can_become_absent(rel, left, right),
+        heading, _with_key_domains(columns, heading), mask, rows, steps, events, seals,
+        constraints.project(fixed_columns), reach, _can_become_absent(rel, left, right),
     )  # fmt: skip
 
 
 def _outer_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
-    """Rows of the preserved side without a match have NULLs, which may yet become values."""
+    """Rows of a preserved side without a match have NULLs, which may later become values."""
     preserved = {"left": (left,), "right": (right,), "full": (left, right)}[rel.kind]
     columns = dict(
         _columns_with_default(rel, right, left, "right") if _is_total(rel, right, "right") else right.columns
@@ -113,11 +113,10 @@ def _outer_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
     for side, other in ((left, right), (right, left)):
         if any(side is p for p in preserved):
             fixed = [c for c in side.columns if c in fixed_columns]
-            # What ties a pair does not tie a row without a match: its own seals follow from its own ties alone.
-            own_seals, other_seals = (
-                _express_seals(side.seals, side.constraints, fixed),
-                _express_seals(other.seals, constraints, fixed),
-            )
+            # The constraints of a pair do not hold in a row without a match: its own seals follow only from the
+            # constraints of its side.
+            own_seals = _express_seals(side.seals, side.constraints, fixed)
+            other_seals = _express_seals(other.seals, constraints, fixed)
             seals = _latest_seals(seals, _latest_seals(own_seals, other_seals))
     has_one_row_per_preserved = len(heading.key) == len(preserved[0].heading.key) and rel.kind != "full"
     if has_one_row_per_preserved:
@@ -130,27 +129,18 @@ def _outer_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
         _outer_reach(left, constraints, fixed_columns, preserved),
         _outer_reach(right, constraints, fixed_columns, preserved),
     )
-    steps = left.steps + right.events
+    nulls = {c: c for c in fixed_columns if columns[c].nullable}
     return RelationType(
-        heading,
-        _with_key_domains(columns, heading),
-        mask,
-        rows,
-        steps,
-        events,
-        seals,
-        _constraints_of_all_rows(
-            constraints.project(fixed_columns), preserved, {c: c for c in fixed_columns if columns[c].nullable}
-        ),
-        reach,
+        heading, _with_key_domains(columns, heading), mask, rows, left.steps + right.events, events, seals,
+        _constraints_of_all_rows(constraints.project(fixed_columns), preserved, nulls), reach,
         _can_become_absent(rel, left, right),
-    )
+    )  # fmt: skip
 
 
 def _constraints_of_all_rows(
     constraints: TimeConstraints, preserved: tuple[RelationType, ...], nulls: Mapping[str, str]
 ) -> TimeConstraints:
-    """Those that hold in rows without a match too, as far as both columns are there."""
+    """The constraints that also hold in rows without a match, as far as these have both columns."""
     distances = dict(constraints.distance_max)
     for pair in constraints.distance_max:
         for side in preserved:
@@ -179,7 +169,7 @@ def _outer_reach(
 def _shared_column_type(
     rel: mmpl.Join, name: str, left: RelationType, right: RelationType, heading: Heading
 ) -> ColumnType:
-    """A column that is equated under one name has the value of whichever row is there."""
+    """A column that both sides share has the value of the side whose row is present."""
     a, b = left.columns[name], right.columns[name]
     column_types = {"left": [a], "right": [b], "full": [a, b]}[rel.kind]
     if name in heading.key and any(c.evolves for c in column_types):
@@ -192,7 +182,8 @@ def _shared_column_type(
 
 
 def _existence_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
-    """Left rows by whether a match exists. A match that stays decides for good; absence does once the row is sealed."""
+    """Left rows by whether a match exists. A match that stays is final; that there is none is final once the row is
+    sealed."""
     fixed = [c for c, t in left.columns.items() if not t.evolves]
     constraints = match_constraints(rel, left, right)
     seals = _latest_seals(left.seals, _express_seals(right.seals, constraints, fixed))
@@ -208,13 +199,13 @@ def _existence_join_type(rel: mmpl.Join, left: RelationType, right: RelationType
     can_be_sealed = not any(s.is_never for s in seals.values())
     steps = left.steps + right.events
     if rel.kind == "match":
-        mark_column = ColumnType(
+        match_column_type = ColumnType(
             BOOL, "mask", None, exists.steps, Direction.FIXED, True, rel.null_aware, rel.null_aware, exists
         )
         assert rel.match_column is not None
-        columns = {**left.columns, rel.match_column: mark_column}
+        columns = {**left.columns, rel.match_column: match_column_type}
         return replace(left, heading=heading, columns=columns, seals=seals, steps=steps, reach=reach)
-    # Without a seal, absence is sure only of a row that asks for NULL, or for a key whose row is known.
+    # Without a seal, only a row that looks up NULL, or a key whose row is known, can be sure to have no match.
     absence_can_be_final = any(left.columns[a].nullable for a, _ in rel.on) or is_key_equated(
         right.heading, (b for _, b in rel.on)
     )
@@ -256,7 +247,7 @@ def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: 
         else MaskType(MaskDirection.EITHER, left.steps + right.events)
     )
     mask = conjunction_mask([left.mask, match_mask]) if rel.kind == "inner" else left.mask
-    # A right row stays the match of every later left row until another replaces it: no bound.
+    # A right row is the match of every later left row until another replaces it, so no distance bounds its reach.
     reach = union_reach(left.reach, {stream: {} for stream in right.reach})
     return replace(
         left, heading=heading, columns=columns, mask=mask, seals=seals,
@@ -264,11 +255,11 @@ def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: 
     )  # fmt: skip
 
 
-# ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _can_become_absent(rel: mmpl.Join, left: RelationType, right: RelationType) -> bool:
-    """A pair that cannot match any more is one of all those that never did."""
+    """Whether rows can become absent. A pair that can no longer match is the same as one that never matched."""
     column_types = {**right.columns, **left.columns}
     condition_columns = trees.columns_in(rel.when) if rel.when is not None else frozenset()
     return left.can_become_absent or right.can_become_absent or any(column_types[c].evolves for c in condition_columns)
@@ -279,24 +270,24 @@ def _has_evolving_keys(on: Iterable[tuple[str, str]], left: RelationType, right:
 
 
 def _columns_with_default(rel: mmpl.Join, side: RelationType, other: RelationType, which: str) -> dict[str, ColumnType]:
-    """A group nobody has heard of has sum and count 0; its other aggregates are unknown, and may stay NULL. Its key is
-    whatever the other side asks for."""
-    asking_columns = {b: a for a, b in rel.on} if which == "right" else dict(rel.on)
+    """The columns of a total side. Its default row has sum and count 0; its other aggregates are unknown, and may stay
+    NULL. Its key is the one that the other side looks up."""
+    probe_columns = {b: a for a, b in rel.on} if which == "right" else dict(rel.on)
     return {
-        n: _column_with_default(n, c, side, other.columns[asking_columns[n]] if n in asking_columns else None)
+        n: _column_with_default(n, c, side, other.columns[probe_columns[n]] if n in probe_columns else None)
         for n, c in side.columns.items()
     }
 
 
 def _column_with_default(
-    name: str, column: ColumnType, side: RelationType, asking_column: ColumnType | None
+    name: str, column: ColumnType, side: RelationType, probe_column: ColumnType | None
 ) -> ColumnType:
     if name in side.heading.key:
-        if asking_column is None or asking_column.range is None or column.range is None:
+        if probe_column is None or probe_column.range is None or column.range is None:
             return column
-        return replace(column, range=column.range.hull(asking_column.range))
+        return replace(column, range=column.range.hull(probe_column.range))
     default_column = column if column.has_default else replace(column, nullable=True, null_evolves=True)
-    # What was fixed by the one row of its group is not there yet in the default row.
+    # A column that the only row of its group fixes has no value in the default row yet.
     return default_column if column.evolves else _as_evolving(default_column)
 
 
@@ -309,7 +300,7 @@ def _as_nullable(column: ColumnType) -> ColumnType:
 
 
 def _undirected_mask(column: ColumnType) -> MaskType | None:
-    """A Boolean that is now one row's, now another's."""
+    """The mask of a Boolean column whose value may come from different rows over time."""
     return MaskType(MaskDirection.EITHER, INFINITE) if column.data == BOOL else None
 
 
@@ -331,7 +322,7 @@ def _equated_columns(rel: mmpl.Join, of_left: bool) -> list[str]:
 
 
 def _with_key_domains(columns: Mapping[str, ColumnType], heading: Heading) -> dict[str, ColumnType]:
-    """The heading's columns in its order; what is no longer key is a column like others."""
+    """The columns of the heading in its order, with the domain of each by whether it is still part of the key."""
     result = {}
     for name in heading.columns:
         column = columns[name]
@@ -348,11 +339,11 @@ def _equality_constraints(
 ) -> list[tuple[str, str, int]]:
     pairs = [(a, b) for a, b in on if a != b and left.columns[a].data in (TIME, TIMESTAMP)]
     fixed = [(a, b) for a, b in pairs if not left.columns[a].evolves and not right.columns[b].evolves]
-    return [tie for a, b in fixed for tie in ((a, b, 0), (b, a, 0))]
+    return [constraint for a, b in fixed for constraint in ((a, b, 0), (b, a, 0))]
 
 
 def match_constraints(rel: mmpl.Join, left: RelationType, right: RelationType) -> TimeConstraints:
-    """What ties the rows of a pair that matches. NOT IN takes NULL for a match of everything."""
+    """The constraints between the rows of a matching pair. For NOT IN, NULL matches everything."""
     on = [
         (a, b) for a, b in rel.on if not rel.null_aware or not (left.columns[a].nullable or right.columns[b].nullable)
     ]
@@ -366,7 +357,7 @@ def match_constraints(rel: mmpl.Join, left: RelationType, right: RelationType) -
     constraints = constraints.where_not_null(non_null_columns(rel.when))
     columns = {**right.columns, **left.columns}
     types = {n: c.data for n, c in columns.items()}
-    fixed = {"", *(n for n, c in columns.items() if not c.evolves)}
+    fixed = {START, *(n for n, c in columns.items() if not c.evolves)}
     return constraints.with_constraints(t for t in time_constraints(rel.when, types) if {t[0], t[1]} <= fixed)
 
 

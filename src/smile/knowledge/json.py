@@ -1,4 +1,5 @@
-"""Values and knowledge as JSON has them. Equal knowledge has equal JSON; digits beyond a float's travel as text."""
+"""Values and knowledge as JSON. Equal knowledge has equal JSON. A number with more digits than a float holds is
+text."""
 
 from decimal import Decimal
 from typing import Any
@@ -8,25 +9,24 @@ from smile.algebra.types import DataType
 from smile.knowledge.cell_knowledge import CellKnowledge
 
 JSON_INT_MAX = 2**53
-"""Beyond it, readers of JSON that have only floats lose digits: ticks travel as text."""
+"""Readers of JSON that have only floats lose digits of larger integers, so larger ticks are sent as text."""
 
 Json = dict[str, Any]
 
 
 def knowledge_json(cell: CellKnowledge, data: DataType) -> Json:
-    """What is known of a cell."""
-    wire_knowledge = cell.wire()
+    """The knowledge of a cell."""
     return {
-        word: [plain_json(v, data) for v in value] if word == "between"
-        else value if word == "unknown"
-        else tick_json(value) if word == "at"
+        name: [plain_json(v, data) for v in value] if name == "between"
+        else value if name == "unknown"
+        else tick_json(value) if name == "at"
         else plain_json(value, data)
-        for word, value in wire_knowledge.items()
+        for name, value in cell.wire().items()
     }  # fmt: skip
 
 
 def plain_json(value: Any, data: DataType) -> Any:
-    """A value as JSON has it. Of a nested relation the rows, in the order of their keys."""
+    """A value as JSON. A nested relation is the list of its rows, in the order of their keys."""
     if value is None or isinstance(value, bool):
         return value
     if data.name == "relation":
@@ -35,7 +35,7 @@ def plain_json(value: Any, data: DataType) -> Any:
     if data.name in ("time", "interval"):
         return tick_json(value)
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else _fraction(value)
+        return int(value) if value == value.to_integral_value() else _decimal_json(value)
     return to_text(value, data) if data.name in ("timestamp", "date", "bytes") else value
 
 
@@ -43,6 +43,6 @@ def tick_json(value: int) -> int | str:
     return value if abs(value) <= JSON_INT_MAX else str(value)
 
 
-def _fraction(value: Decimal) -> float | str:
-    """A number where a float shows just these digits, else text."""
+def _decimal_json(value: Decimal) -> float | str:
+    """A number if a float has exactly these digits, else text."""
     return float(value) if Decimal(repr(float(value))) == value else str(value)

@@ -1,4 +1,5 @@
-"""The latest value: what is possible is the value at `at`, or another that is later. It is ordered by tick alone."""
+"""The latest value: the final value is the one at `occurred_at`, or a later one. Points are ordered by tick and source,
+not by value."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,16 +9,17 @@ from smile.knowledge.cell_knowledge import Contradiction, WireKnowledge, format_
 from smile.knowledge.range import Range
 
 TickAndSource = tuple[int, int]
-"""Tick and source: of two events at one tick, that of the greater source is the later."""
+"""Of two events at one tick, the one with the greater source is the later."""
 
 _SAME_AS_VALUE: Any = object()
 
 
 @dataclass(frozen=True)
 class LatestValue:
-    """`at` is None while there is no value. `sealed`: nothing later can come; a sealed one without a value is NULL.
+    """`occurred_at` is None while there is no value. `sealed`: no later value can come; without a value it is then
+    NULL.
 
-    `now` differs from `value` where a later row is shown that may yet leave.
+    `now` differs from `value` if a later row is shown that may still be hidden.
     """
 
     value: Value = None
@@ -44,7 +46,7 @@ class LatestValue:
         return self.sealed
 
     def to_range(self) -> Range:
-        """What is known of the value alone."""
+        """The knowledge of the value without its tick."""
         return Range.exactly(self.value) if self.sealed else Range.bottom(now=self.now)
 
     def evolves_to(self, other: object) -> bool:

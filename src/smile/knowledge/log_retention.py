@@ -1,5 +1,5 @@
-"""How much of each stream's log a program can still need: an event may be forgotten once every row that it can affect
-is sealed in every stream that can affect the row."""
+"""How much of each stream's log a program may still need. An event is needed until every row that it can affect is
+sealed in every stream that can affect the row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from smile.knowledge.types import RelationType
 
 @dataclass(frozen=True)
 class LogRetention:
-    """`behind` is how far below the least horizon of `horizons` events are still needed; None is all of them, for the
-    reason given."""
+    """Events are needed down to `ticks_behind` below the least horizon of the streams `horizons`. If it is None, all of
+    them are needed, for the given reason."""
 
     stream: str
     ticks_behind: int | None
@@ -65,7 +65,7 @@ def _stream_retention(stream: str, program: mmpl.Program, analysis: TypeAnalysis
 def _unbounded_reason(
     stream: str, name: str, column: str, offset: int, view: RelationType, reach: Mapping[str, int]
 ) -> str | None:
-    """Why no distance bounds what is needed, if none does."""
+    """Why no distance bounds the events that are needed; None if one does."""
     if column == START:
         return f"{name} is sealed at tick {offset}, and not before"
     if view.columns[column].nullable:

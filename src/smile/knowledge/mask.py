@@ -18,7 +18,7 @@ class Mask:
 
     def __post_init__(self) -> None:
         if not self.possible:
-            raise Contradiction("a predicate has no value left")
+            raise Contradiction("a predicate has no possible value")
         if len(self.possible) == 1:
             object.__setattr__(self, "now", next(iter(self.possible)))
 
@@ -40,17 +40,17 @@ class Mask:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the row it hides or shows stays so: T or F."""
+        """Whether the row stays shown (T) or hidden (F)."""
         return True not in self.possible or self.is_final
 
     @property
     def is_permanently_shown(self) -> bool:
-        """T: shown for good."""
+        """T: the row stays shown."""
         return self.possible == {True}
 
     @property
     def is_permanently_hidden(self) -> bool:
-        """F: hidden for good. That it may be NULL changes nothing: NULL hides too."""
+        """F: the row stays hidden. NULL may still be possible, since it hides the row too."""
         return True not in self.possible
 
     @property
@@ -58,7 +58,7 @@ class Mask:
         return self.now is True
 
     def null_as_false(self) -> "Mask":
-        """The same mask as a restriction sees it, to which NULL is false."""
+        """The mask as a restriction uses it: NULL counts as false."""
         return Mask(frozenset(v is True for v in self.possible), self.now is True)
 
     def evolves_to(self, other: object) -> bool:
@@ -91,7 +91,7 @@ F = Mask.exactly(False)
 
 
 def image(function: Callable[..., Truth], *masks: Mask) -> Mask:
-    """What the function may become, the masks being independent of each other."""
+    """The possible results of the function. The masks are treated as independent of each other."""
     return Mask(
         frozenset(function(*values) for values in product(*(m.possible for m in masks))),
         function(*(m.now for m in masks)),
@@ -99,7 +99,7 @@ def image(function: Callable[..., Truth], *masks: Mask) -> Mask:
 
 
 MAY_APPEAR = Mask.from_truths((True, False), False)
-"""Whether something nobody has heard of will turn out to be there."""
+"""The mask of a row that is absent and may still appear."""
 
 
 def kleene_and(a: Truth, b: Truth) -> Truth:

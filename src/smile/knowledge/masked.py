@@ -1,4 +1,5 @@
-"""A column under its row's mask: `?` while hidden, though its knowledge is kept; hidden for good, it is nothing."""
+"""A value under its row's mask. While the row is hidden the value is shown as `?`, but its knowledge is kept. A
+permanently hidden row has no value."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,10 @@ from smile.knowledge.mask import F, Mask
 
 @dataclass(frozen=True)
 class MaskedValue:
-    """`inner` is None exactly if the mask is F: rows that are gone are all alike."""
+    """`value` is None exactly if the mask is F, so that all permanently hidden rows are equal."""
 
     mask: Mask
-    value: Any  # Known, or None
+    value: Any  # CellKnowledge, or None
 
     def __post_init__(self) -> None:
         mask = self.mask.null_as_false()
@@ -54,7 +55,7 @@ class MaskedValue:
         except Contradiction:
             if mask.is_permanently_shown:
                 raise
-            return MaskedValue.permanently_hidden()  # no value is left that the row could be shown with
+            return MaskedValue.permanently_hidden()  # the row has no possible value, so it is never shown
 
     def show(self) -> str:
         return self.value.show() if self.mask.is_shown else "?"

@@ -1,4 +1,5 @@
-"""A relation as a value: rows by key, each under a mask. A row that is not there is at bottom, or gone if sealed."""
+"""A relation as a value: rows by key, each under a mask. An absent row is at bottom, or permanently hidden if the
+relation is sealed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class NestedRow:
-    """The cells of one row; they evolve each by itself."""
+    """The cells of one row. Each evolves independently of the others."""
 
     cells: Mapping[str, CellKnowledge] = field(default_factory=dict)
 
@@ -39,7 +40,7 @@ class NestedRow:
 
 
 def _is_bottom(row: MaskedValue) -> bool:
-    """Nothing at all is known of it, not even that there is something to know."""
+    """Whether nothing is known of the row, not even that it exists."""
     if row.mask.is_decided:
         return False
     cells = row.value.cells.values() if isinstance(row.value, NestedRow) else (row.value,)
@@ -48,8 +49,8 @@ def _is_bottom(row: MaskedValue) -> bool:
 
 @dataclass(frozen=True)
 class NestedRelation:
-    """`sealed`: no row can appear that is not here. Rows at what absence means are left out, so that each state of
-    knowledge has one form."""
+    """`sealed`: no further row can appear. Rows that say no more than an absent row are left out, so that each state of
+    knowledge has one representation."""
 
     rows: Mapping[Key, MaskedValue] = field(default_factory=dict)
     sealed: bool = False
@@ -70,7 +71,7 @@ class NestedRelation:
 
     @property
     def now(self) -> list[tuple[Key, Any]]:
-        """In the order of keys, NULLs last."""
+        """The rows shown, in the order of their keys, NULLs last."""
         shown_rows = [(k, r.now) for k, r in self.rows.items() if r.mask.is_shown]
         return sorted(shown_rows, key=lambda item: [(part is None, 0 if part is None else part) for part in item[0]])
 
@@ -84,7 +85,8 @@ class NestedRelation:
         for key in self.rows.keys() | other.rows.keys():
             own_row, other_row = self.rows.get(key), other.rows.get(key)
             if own_row is None:
-                # Absent here is bottom, from which all is possible, or gone, from which nothing is.
+                # An absent row is at bottom and can become anything, or is permanently hidden and can become nothing
+                # else.
                 if self.sealed:
                     return False
             elif not (

@@ -1,4 +1,4 @@
-"""A stream's column: unknown until its tick is, then a value or silence, for good."""
+"""A column of a stream: unknown until its tick is known, then permanently a value or silence."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -45,7 +45,7 @@ class OnceValue:
         return self.status is not OnceStatus.UNKNOWN
 
     def to_range(self) -> Range:
-        """What is known of the value, silence being none."""
+        """The knowledge of the value. Silence counts as NULL."""
         return Range.exactly(self.value) if self.is_final else Range.bottom(self.lo, self.hi)
 
     def evolves_to(self, other: object) -> bool:
@@ -62,7 +62,7 @@ class OnceValue:
             raise Contradiction(f"{self.show()} and {other.show()} cannot both be true")
         lo, hi = max_lower_bound(self.lo, other.lo), min_upper_bound(self.hi, other.hi)
         if lo is not None and hi is not None and hi < lo:
-            # Silence and NULL remain, and which of them it will be is still open.
+            # Silence and NULL are still possible, but no point of this domain stands for just these two.
             raise Contradiction(f"no value lies in {format_value(lo)}..{format_value(hi)}")
         return OnceValue.bottom(lo, hi)
 

@@ -1,6 +1,7 @@
-"""A range: a final value in lo..hi, or NULL where that is possible. An absent end is no bound; ends only close in.
+"""A range: the final value is in lo..hi, or NULL if that is possible. An end that is None is no bound. Bounds only
+become tighter.
 
-It serves counts and sums, and MAX and MIN too: theirs are ranges one end of which stands still.
+Ranges represent counts and sums, and also MAX and MIN, whose ranges have one end that never moves.
 """
 
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ class Range:
 
     @staticmethod
     def bottom(lo: RangeEnd = None, hi: RangeEnd = None, now: Value = None) -> "Range":
-        """All that is known is the domain: any value of it, or none."""
+        """Only the domain is known: the final value is in it, or NULL."""
         return Range(lo, hi, MAYBE, now)
 
     @staticmethod
@@ -70,7 +71,7 @@ class Range:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether there is nothing a client could be told; that NULL is not excluded leaves no bound true."""
+        """Whether there is no bound to send to a client. If NULL is possible, no bound is sure to hold."""
         return self.nulls is MAYBE or (self.nulls is NEVER and self.lo is None and self.hi is None)
 
     def contains(self, value: Value) -> bool:
@@ -115,29 +116,31 @@ class Range:
 
 
 def is_lower_bound(lo: RangeEnd, value: RangeEnd) -> bool:
-    """Whether a range that starts at `lo` has started by `value`, which may be a start itself."""
+    """Whether `lo` is a lower bound of `value`, which may itself be the lower end of a range. None is minus
+    infinity."""
     return lo is None or (value is not None and bool(lo <= value))
 
 
 def is_upper_bound(hi: RangeEnd, value: RangeEnd) -> bool:
+    """The same for an upper bound. None is infinity."""
     return hi is None or (value is not None and bool(value <= hi))
 
 
 def max_lower_bound(a: RangeEnd, b: RangeEnd) -> RangeEnd:
-    """The start of what two ranges share."""
+    """The lower end of the intersection of two ranges."""
     return b if a is None else a if b is None else max(a, b)
 
 
 def min_upper_bound(a: RangeEnd, b: RangeEnd) -> RangeEnd:
-    """The end of what two ranges share."""
+    """The upper end of the intersection of two ranges."""
     return b if a is None else a if b is None else min(a, b)
 
 
 def hull(ranges: "list[Range]", now: Value = None) -> Range:
-    """The least range that contains all of these; there is at least one."""
-    valued = [r for r in ranges if r.nulls is not ONLY]
-    if not valued:
+    """The smallest range that contains all of `ranges`, of which there is at least one."""
+    with_values = [r for r in ranges if r.nulls is not ONLY]
+    if not with_values:
         return Range.exactly(None)
-    lo = None if any(r.lo is None for r in valued) else min(r.lo for r in valued)
-    hi = None if any(r.hi is None for r in valued) else max(r.hi for r in valued)
+    lo = None if any(r.lo is None for r in with_values) else min(r.lo for r in with_values)
+    hi = None if any(r.hi is None for r in with_values) else max(r.hi for r in with_values)
     return Range(lo, hi, NEVER if all(r.nulls is NEVER for r in ranges) else MAYBE, now)

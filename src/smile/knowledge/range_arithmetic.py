@@ -1,4 +1,5 @@
-"""Images of ranges under strict functions: a function that only grows in each argument has its extremes at corners."""
+"""Images of ranges under strict functions. A function that is monotone in each argument takes its extreme values at the
+corners of its operands' ranges."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ Box = tuple[Range, ...]
 
 
 def strict_image(scalar: ScalarFunction, ranges: list[Range], signature: Signature, now: Value) -> Range | None:
-    """What the function may become, or None if its growth says nothing. NULL for NULL, whatever the rest."""
+    """The possible results of the function, or None if its monotonicity gives no bounds. A NULL operand makes the
+    result NULL."""
     if any(r.nulls is ONLY for r in ranges):
         return Range.exactly(None)
     if any(scalar.monotonicity_in(i) is NOT_MONOTONE and (r.lo is None or r.lo != r.hi) for i, r in enumerate(ranges)):
@@ -26,17 +28,17 @@ def strict_image(scalar: ScalarFunction, ranges: list[Range], signature: Signatu
 
 
 def _boxes(scalar: ScalarFunction, ranges: list[Range], signature: Signature) -> Iterator[Box]:
-    """The operands, cut at the function's pivots."""
+    """The operands, split at the turning points of the function."""
     pieces = [
-        _split_at_pivot(r, scalar.turning_points[i], signature.args[i]) if i in scalar.turning_points else [r]
+        _split_at_turning_point(r, scalar.turning_points[i], signature.args[i]) if i in scalar.turning_points else [r]
         for i, r in enumerate(ranges)
     ]
     return product(*pieces)
 
 
-def _split_at_pivot(r: Range, pivot: int, type: DataType) -> list[Range]:
-    """Below the pivot, at it, above it: every type that has a pivot has a next value."""
-    below, middle, above = _pivot_neighbours(pivot, type)
+def _split_at_turning_point(r: Range, turning_point: int, type: DataType) -> list[Range]:
+    """The parts below, at and above the turning point. Every type with a turning point has a next value."""
+    below, middle, above = _turning_point_neighbours(turning_point, type)
     pieces = []
     if r.lo is None or r.lo <= below:
         pieces.append(Range(r.lo, below if r.hi is None else min(r.hi, below)))
@@ -47,15 +49,16 @@ def _split_at_pivot(r: Range, pivot: int, type: DataType) -> list[Range]:
     return pieces
 
 
-def _pivot_neighbours(pivot: int, type: DataType) -> tuple[Any, Any, Any]:
+def _turning_point_neighbours(turning_point: int, type: DataType) -> tuple[Any, Any, Any]:
     if type.name == "float":
-        return math.nextafter(pivot, -INFINITY), float(pivot), math.nextafter(pivot, INFINITY)
+        return math.nextafter(turning_point, -INFINITY), float(turning_point), math.nextafter(turning_point, INFINITY)
     step: Any = Decimal((0, (1,), -(type.scale or 0))) if type.name == "decimal" else 1
-    return pivot - step, pivot + 0 * step, pivot + step
+    return turning_point - step, turning_point + 0 * step, turning_point + step
 
 
 def _box_image(scalar: ScalarFunction, box: Box, signature: Signature) -> Range:
-    """Where a corner overflows or is undefined, the whole is unknown: which way it went is not to be seen."""
+    """If a corner overflows or is undefined, nothing is known: the corner does not show in which direction it
+    overflows."""
     growths = [scalar.monotonicity_in(i) for i in range(len(box))]
     ends = [(-INFINITY if r.lo is None else r.lo, INFINITY if r.hi is None else r.hi) for r in box]
     if MONOTONE in growths:
@@ -71,7 +74,7 @@ def _box_image(scalar: ScalarFunction, box: Box, signature: Signature) -> Range:
 
 
 def _corner_value(scalar: ScalarFunction, corner: tuple[Any, ...], signature: Signature) -> RangeEnd:
-    """The function at a corner: a value, an infinity (no bound), or None for NULL."""
+    """The result at a corner: a value, an infinity (no bound), or None for NULL."""
     if not any(isinstance(v, float) and math.isinf(v) for v in corner):
         return scalar.apply(corner, signature)
     if scalar.limit_at_infinity is None:

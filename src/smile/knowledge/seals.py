@@ -1,8 +1,8 @@
-"""Seals: of a row and a stream, the last tick of the stream that can affect the row.
+"""Seals: for a row and a stream, the last tick of the stream that can affect the row.
 
-A seal is the greatest of some columns of the row, each with an offset in ticks, or never. `Ties` are what a relation's
-rows obey: column a lies at most d ticks above column b. They turn a seal in the terms of one relation's columns into
-one in another's.
+A seal is the greatest of some columns of the row, each with an offset in ticks, or never. `TimeConstraints` hold in all
+rows of a relation: column a is at most d ticks above column b. They translate a seal over some columns into a seal over
+others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ from smile.algebra.coercions import interval_text
 from smile.algebra.types import INT_MAX
 
 START = ""
-"""Tick 0, in the place of a column: a tie to it is a constant bound."""
+"""Stands for tick 0 in the place of a column: a constraint with it is a constant bound."""
 
 
 @dataclass(frozen=True)
 class Seal:
-    """`at` is empty for never."""
+    """`terms` is empty for never."""
 
     terms: frozenset[tuple[str, int]]
 
@@ -33,7 +33,7 @@ class Seal:
         return not self.terms
 
     def latest(self, other: "Seal") -> "Seal":
-        """The seal of what both can affect."""
+        """The later of two seals."""
         if self.is_never or other.is_never:
             return Seal.NEVER
         greatest: dict[str, int] = {}
@@ -72,15 +72,16 @@ def _format_term(column: str, offset: int) -> str:
 
 
 Reach = Mapping[str, Mapping[str, int]]
-"""Stream → column → d: the column of a row lies at most d above the tick of any event that affects the row."""
+"""Stream → column → d: the column of a row is at most d above the tick of any event that affects the row."""
 
 
 @dataclass(frozen=True)
 class TimeConstraints:
-    """(a, b) → d: a ≤ b + d in every row where neither is NULL. Closed: what follows from two ties is one too.
+    """(a, b) → d: a ≤ b + d in every row where neither is NULL. The mapping is closed: it contains what
+    follows from two constraints.
 
-    `nulls` are the columns that may be NULL, each with the name of those it is NULL together with. Nothing follows
-    through a column that may be NULL, unless it is there whenever one of the ends is.
+    `nulls` has the columns that may be NULL, each with the name of the group of columns that are NULL together. Nothing
+    follows through a column that may be NULL, unless it has a value whenever one of the two ends has.
     """
 
     distance_max: Mapping[tuple[str, str], int]
@@ -95,7 +96,7 @@ class TimeConstraints:
     def with_constraints(
         self, constraints: Iterable[tuple[str, str, int]], nulls: Mapping[str, str] | None = None
     ) -> "TimeConstraints":
-        """With further ties a ≤ b + d, closed again: each new one can shorten only paths through itself."""
+        """With further constraints a ≤ b + d, closed again: a new constraint can shorten only paths through itself."""
         distances, nulls = dict(self.distance_max), {**self.nulls, **(nulls or {})}
         for a, b, d in constraints:
             if distances.get((a, b), INT_MAX) <= d:
@@ -113,7 +114,7 @@ class TimeConstraints:
         return TimeConstraints(distances, nulls)
 
     def where_not_null(self, columns: Iterable[str]) -> "TimeConstraints":
-        """In rows where these columns, and those that are NULL together with them, are there."""
+        """The constraints of rows in which these columns, and those that are NULL together with them, are not NULL."""
         present_groups = {self.nulls.get(c) for c in columns} - {None}
         nulls = {c: group for c, group in self.nulls.items() if group not in present_groups}
         return TimeConstraints({}, nulls).with_constraints((a, b, d) for (a, b), d in self.distance_max.items())
@@ -135,11 +136,11 @@ class TimeConstraints:
         )
 
     def _is_present_with(self, column: str, other: str) -> bool:
-        """Whether a column is there whenever another is."""
+        """Whether a column is not NULL whenever another is not NULL."""
         return column not in self.nulls or self.nulls[column] == self.nulls.get(other)
 
     def express_seal(self, seal: Seal, columns: Iterable[str]) -> Seal:
-        """A seal no earlier than `seal`, in the terms of `columns`; never if they say nothing about it."""
+        """A seal over `columns` that is no earlier than `seal`; never if no constraint relates them."""
         allowed = set(columns)
         result = None
         for column, offset in seal.terms:
@@ -150,7 +151,7 @@ class TimeConstraints:
         return result or Seal.NEVER
 
     def extend_reach(self, reach: Reach, columns: Iterable[str]) -> Reach:
-        """How far events reach, said of all `columns` that ties connect with those it is said of."""
+        """The reach in terms of all `columns` that constraints relate to the columns of `reach`."""
         column_list = list(columns)
         result = {}
         for stream, distances in reach.items():
@@ -175,13 +176,13 @@ class TimeConstraints:
         candidates = [(b, d) for b, d in constrained if self._is_present_with(column, b)]
         if not candidates:
             return None
-        # A constant is the last choice; else the nearest column, which for a window is its end.
-        bound, distance = min(candidates, key=lambda f: (f[0] == START, f[1], f[0]))
+        # Prefer the nearest column, which for a window is its end. A constant is the last choice.
+        bound, distance = min(candidates, key=lambda c: (c[0] == START, c[1], c[0]))
         return bound, distance + offset
 
 
 def union_reach(a: Reach, b: Reach) -> Reach:
-    """How far events of either of two relations reach, in rows that both can affect."""
+    """How far events of either of two relations reach, for rows that both relations can affect."""
     result = dict(a)
     for stream, distances in b.items():
         own_distances = result.get(stream)

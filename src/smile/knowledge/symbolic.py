@@ -1,5 +1,5 @@
-"""Bounds of types: polynomials in symbols such as MAXTIME, or infinite. A symbol is a bound that exists but that no
-domain gives: MAX… is as great, MIN… as small, as it likes, so numbers never outgrow them."""
+"""Bounds of types: polynomials in symbols such as MAXTIME, or infinity. A symbol is a bound that exists but that no
+domain gives. A MAX… symbol counts as greater and a MIN… symbol as smaller than every number."""
 
 import math
 import re
@@ -14,14 +14,14 @@ MAXTIME = "MAXTIME"
 
 @dataclass(frozen=True)
 class Bound:
-    """A polynomial (symbols of each monomial in order; no zero coefficients), or `infinite` with its sign."""
+    """A polynomial (the symbols of each monomial are sorted, no coefficient is zero), or infinity with a sign."""
 
     terms: tuple[tuple[Monomial, Number], ...] = ()
     infinite: int = 0
 
     @staticmethod
     def from_number(value: int | float | Decimal | Fraction) -> "Bound":
-        """A number of any kind, exactly."""
+        """The exact value of a number of any kind."""
         number = Fraction(value)
         whole: Number = int(number) if number.denominator == 1 else number
         return Bound((((), whole),)) if whole else Bound()
@@ -32,14 +32,14 @@ class Bound:
 
     @property
     def number(self) -> Number | None:
-        """Its value, if it is a number and nothing else."""
+        """Its value, if it is a plain number."""
         if self.infinite or any(m for m, _ in self.terms):
             return None
         return self.terms[0][1] if self.terms else 0
 
     @property
     def limit(self) -> float | Number | None:
-        """Its value once every symbol has gone to its end of the line; None if symbols pull both ways."""
+        """Its value as every symbol goes to its infinity; None if symbols go in opposite directions."""
         if self.infinite:
             return self.infinite * math.inf
         signs = {_sign(m) * (1 if c > 0 else -1) for m, c in self.terms if m}
@@ -109,7 +109,7 @@ def _format_term(monomial: Monomial, coefficient: Number, first: bool) -> str:
 
 
 def least(a: Bound, b: Bound) -> Bound:
-    """The lesser of two, or minus infinity where symbols leave it open."""
+    """The lesser of two bounds, or minus infinity if their symbols leave the order open."""
     order = _compare(a, b)
     return Bound(infinite=-1) if order is None else a if order <= 0 else b
 
@@ -119,7 +119,7 @@ def greatest(a: Bound, b: Bound) -> Bound:
 
 
 def tighter_bound(a: Bound, b: Bound) -> Bound:
-    """The lesser of two limits both of which hold; where symbols leave open which, either will do."""
+    """The lesser of two upper bounds that both hold; the first if their symbols leave the order open."""
     order = _compare(a, b)
     return a if order is None or order <= 0 else b
 
@@ -156,7 +156,7 @@ class Interval:
 
     @property
     def size(self) -> Bound:
-        """How many whole numbers it holds."""
+        """The number of integers in it."""
         return self.hi - self.lo + ONE
 
     def __add__(self, other: "Interval") -> "Interval":

@@ -1,8 +1,8 @@
 """Expressions over knowledge: the result contains the value of the expression for every possible value of its columns.
 
-Operands are taken to be independent of each other, so the result may be wider than need be, never narrower; the less is
-possible of the operands, the less is of the result. A bound that is absent is beyond all numbers: only where a finite
-bound overflows is NULL possible. Bounds are those of the expression, whatever its row's mask.
+Operands are treated as independent of each other, so the result may be wider than necessary, never narrower. If fewer
+values are possible for the operands, no more are possible for the result. An absent bound is beyond all numbers: NULL
+becomes possible only where a finite bound overflows. The bounds are those of the expression, whatever its row's mask.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ Operand = Range | Mask
 
 
 def expression_knowledge(expr: Expr, row: Mapping[str, CellKnowledge], types: Mapping[str, DataType]) -> CellKnowledge:
-    """What is known of `expr`. Over masked columns the result is masked by all of their masks."""
+    """The knowledge of `expr`. Over masked columns the result is masked by all of their masks."""
     masked = {n: c for n in columns_in(expr) if isinstance(c := row[n], MaskedValue)}
     if not masked:
         return _knowledge(expr, row, types)
@@ -62,31 +62,31 @@ def exact_cell(value: Value, type: DataType) -> Operand:
     return Range.exactly(value)
 
 
-def to_operand(known: CellKnowledge, type: DataType) -> Operand:
-    """The knowledge as expressions use it: a mask if Boolean, else a range. Of a latest value only the final one is
-    known, since a later one may be anything."""
-    if isinstance(known, OnceValue | LatestValue):
-        known = known.to_range()
-    if isinstance(known, Mask):
-        return known
-    if not isinstance(known, Range):
-        return Range(nulls=NEVER, now=True)  # a nested relation: never NULL, and no operator asks for more
+def to_operand(cell: CellKnowledge, type: DataType) -> Operand:
+    """The knowledge as an operand of an expression: a mask if Boolean, else a range. A latest value has bounds only
+    once it is final, since a later one may be anything."""
+    if isinstance(cell, OnceValue | LatestValue):
+        cell = cell.to_range()
+    if isinstance(cell, Mask):
+        return cell
+    if not isinstance(cell, Range):
+        return Range(nulls=NEVER, now=True)  # a nested relation is never NULL, and no operator needs more
     if type != BOOL:
-        return known
+        return cell
     return Mask.from_truths(
-        (v for v in (True, False, None) if known.contains(v)), None if known.now is None else bool(known.now)
+        (v for v in (True, False, None) if cell.contains(v)), None if cell.now is None else bool(cell.now)
     )
 
 
-def possible_values(known: Operand) -> frozenset[Value] | None:
-    """All values possible, if they can be counted."""
-    if isinstance(known, Mask):
-        return known.possible
-    if known.nulls is ONLY:
+def possible_values(operand: Operand) -> frozenset[Value] | None:
+    """All possible values, if they can be enumerated."""
+    if isinstance(operand, Mask):
+        return operand.possible
+    if operand.nulls is ONLY:
         return frozenset((None,))
-    if known.lo is None or known.lo != known.hi:
+    if operand.lo is None or operand.lo != operand.hi:
         return None
-    return frozenset((known.lo,) if known.nulls is NEVER else (known.lo, None))
+    return frozenset((operand.lo,) if operand.nulls is NEVER else (operand.lo, None))
 
 
 def operand_from_values(values: frozenset[Value], type: DataType, now: Value) -> Operand:
@@ -96,7 +96,7 @@ def operand_from_values(values: frozenset[Value], type: DataType, now: Value) ->
 
 
 def unknown_operand(type: DataType, nullable: bool, now: Value) -> Operand:
-    """Nothing is known but whether it may be NULL."""
+    """An operand of which nothing is operand, except whether it may be NULL."""
     if type == BOOL:
         return Mask.from_truths((True, False, None) if nullable else (True, False), now)  # type: ignore[arg-type]
     return Range(None, None, MAYBE if nullable else NEVER, now)
@@ -155,7 +155,7 @@ def _nullif(ranges: list[Range], now: Value) -> Range:
 
 
 def _greatest(ranges: list[Range], now: Value) -> Range:
-    """NULLs are passed over: only those that cannot be NULL are sure to take part."""
+    """NULLs are ignored, so only operands that cannot be NULL are sure to take part."""
     hull_range = hull(ranges, now)
     never_null = [r for r in ranges if r.nulls is NEVER]
     if not never_null:
@@ -177,24 +177,24 @@ _CHOICE_FUNCTIONS = {"coalesce": _coalesce, "nullif": _nullif, "greatest": _grea
 # ── casts and cases ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _cast_knowledge(known: Operand, source: DataType, target: DataType) -> Operand:
+def _cast_knowledge(operand: Operand, source: DataType, target: DataType) -> Operand:
     if source == target:
-        return known
-    now = cast(known.now, source, target)
-    values = possible_values(known)
+        return operand
+    now = cast(operand.now, source, target)
+    values = possible_values(operand)
     if values is not None:
         return operand_from_values(frozenset(cast(v, source, target) for v in values), target, now)
-    assert isinstance(known, Range)
+    assert isinstance(operand, Range)
     if not is_monotone_cast(source, target):
-        return unknown_operand(target, source.name == "string" or known.nulls is MAYBE, now)
-    lo, hi = cast(known.lo, source, target), cast(known.hi, source, target)
-    if (lo is None and known.lo is not None) or (hi is None and known.hi is not None):
+        return unknown_operand(target, source.name == "string" or operand.nulls is MAYBE, now)
+    lo, hi = cast(operand.lo, source, target), cast(operand.hi, source, target)
+    if (lo is None and operand.lo is not None) or (hi is None and operand.hi is not None):
         return Range.bottom(now=now)
-    return Range(lo, hi, known.nulls, now)
+    return Range(lo, hi, operand.nulls, now)
 
 
 def _case_knowledge(case: Case, row: Mapping[str, CellKnowledge], types: Mapping[str, DataType]) -> Operand:
-    """The hull of the branches not excluded; `now` is that of the current one."""
+    """The hull of the branches that are not excluded. `now` is that of the current branch."""
     result_type = type_of(case, types)
     possible_results: list[Operand] = []
     now: Value = None

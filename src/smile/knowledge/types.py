@@ -1,5 +1,5 @@
-"""Monotonic types: how the values of a column, and the rows of a relation, may become known. What a type says holds
-of every value at every time."""
+"""Monotonic types: how the knowledge of a column's values and of a relation's rows can evolve. A type holds for every
+value at every time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from smile.knowledge.symbolic import ONE, Bound, Interval
 
 
 class Direction(Enum):
-    """Where the current value moves once it is known. UP also says that it stands at its lower bound until final."""
+    """How the current value moves once it is known. UP also says that it equals its lower bound until it is final."""
 
     FIXED = "fixed"
     UP = "up"
@@ -30,7 +30,7 @@ class Direction(Enum):
 
 
 class MaskDirection(Enum):
-    """How a mask moves while its row is known. Rises and falls that the name implies are for good."""
+    """How a mask changes while its row is known. A rise or fall that the name mentions is permanent."""
 
     DECIDED = "decided on arrival"
     RISES = "rises for good"
@@ -41,9 +41,9 @@ class MaskDirection(Enum):
 
 @dataclass(frozen=True)
 class MaskType:
-    """A row begins hidden (f). `steps` is the greatest number of times it can appear or vanish.
+    """A row begins hidden (f). `steps` is the greatest number of times it can appear or disappear.
 
-    `final_true`: T can be reached before the end of time; without it a row that is shown may always vanish yet.
+    `can_be_final_true`: T can be reached before the end of time. Otherwise a shown row may always disappear again.
     """
 
     direction: MaskDirection = MaskDirection.DECIDED
@@ -63,8 +63,8 @@ class MaskType:
 class ColumnType:
     """`evolves`: its knowledge can change while the row is shown. `null_evolves`: so can whether it is NULL.
 
-    `mask` is a Boolean's course. `by_default`: a group nobody has heard of has a value here, such as a sum's 0.
-    Overflow, which gives NULL, is not reckoned with: it is counted when it happens.
+    `mask` is the type of a Boolean column as a mask. `has_default`: the default row has a value in this column, such as
+    0 for a sum. Overflow, which gives NULL, is not considered here: it is counted when it happens.
     """
 
     data: DataType
@@ -81,12 +81,13 @@ class ColumnType:
 
 @dataclass(frozen=True)
 class RelationType:
-    """`rows` is how many rows there can be, `steps` how many events one can absorb, `events` all of them together.
+    """`rows` is the greatest number of rows, `steps` of the events that one row absorbs, `events` of all rows together.
 
-    `seals` has, of each stream that can affect a row, the last tick that can. `ties` are what is known of the distances
-    between time columns. `reach` says of each stream how far a row's column can lie above the tick of an event that
-    affects the row; a column that is not there can lie anywhere. `forgets`: a row may be heard of no more, and later
-    again, as a group is that all its members leave; so that one was heard of says nothing of what may come.
+    `seals` has, for each stream that can affect a row, the last tick that can. `constraints` bound the distances
+    between time columns. `reach` says for each stream how far a row's column can lie above the tick of an event that
+    affects the row; a column that is not listed can lie anywhere. `can_become_absent`: a row can become absent and
+    appear again, as a group does that all its members leave. Then the presence of a row does not exclude that others
+    appear.
     """
 
     heading: Heading
@@ -106,7 +107,7 @@ class RelationType:
 
     @property
     def is_append_only(self) -> bool:
-        """Every row is final when it appears: a stream, or what restricts and extends one."""
+        """Whether every row is final when it appears, as in a stream or in a restriction or extension of one."""
         tick = self.heading.tick
         seals_at_tick = bool(tick) and all(seal == Seal.from_column(tick[0]) for seal in self.seals.values())
         return seals_at_tick and self.never_leaves and not any(c.evolves for c in self.columns.values())

@@ -1,4 +1,4 @@
-"""What is not wrong but should be known: state that can only grow, and predicates that the types decide alone."""
+"""Warnings about a program: state that can only grow, and predicates that the types alone decide."""
 
 from collections.abc import Iterator
 
@@ -31,13 +31,14 @@ def _contradictory_checks(stream: mmpl.StreamDef, columns: ColumnTypes) -> Itera
             yield Diagnostic("W002", message, stream.span)
 
 
-def _unbounded_state(view: mmpl.ViewDef, node: mmpl.Rel, memories: StateAnalysis) -> Iterator[Diagnostic]:
-    for retention in memories.state_of(node):
+def _unbounded_state(view: mmpl.ViewDef, node: mmpl.Rel, state_analysis: StateAnalysis) -> Iterator[Diagnostic]:
+    for retention in state_analysis.state_of(node):
         if retention.unbounded is not None:
             unbounded = retention.unbounded
             yield Diagnostic(
                 "W001",
-                f"{view.name} keeps {retention.description} for good, one more for every new {unbounded.column}: {unbounded.reason}",
+                f"{view.name} keeps {retention.description} for good, one more for every new {unbounded.column}: "
+                f"{unbounded.reason}",
                 node.span or view.span,
                 f"{unbounded.remedy}, and the state can be dropped.",
             )
@@ -52,7 +53,7 @@ def _constant_predicates(node: mmpl.Restrict, columns: ColumnTypes, view: mmpl.V
 
 
 def _constant_truth(predicate: mmpl.Expr, columns: ColumnTypes) -> bool | None:
-    """What a comparison comes to for all values its operands can have."""
+    """The result of a comparison, if it is the same for all values that its operands can have."""
     if not (isinstance(predicate, mmpl.Call) and predicate.function in ("<", "<=", ">", ">=", "=")):
         return None
     a, b = (expression_type(e, columns) for e in predicate.args)

@@ -1,1 +1,2 @@
-"""The slow, obvious evaluator of whole programs: everything is computed anew from all events, so nothing is stale."""
+"""The reference evaluator: computes every view of a program anew from all events. It is slow and simple, and serves as
+the oracle of the tests."""

@@ -1,5 +1,5 @@
-"""As-of joins: every left row with the latest right row that is equated and not after it; provisional while one nearer
-may come."""
+"""As-of joins: each left row with the latest right row that is equated and not later. The match is provisional while a
+later one may come."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from smile.knowledge.aggregates import Member, aggregate
 from smile.knowledge.cells import equality_mask
 from smile.knowledge.mask import MAY_APPEAR, all_of, any_of
 from smile.reference.groups import tick_and_source, to_column_domain
-from smile.reference.joins import ReferenceJoinSides
+from smile.reference.join_sides import ReferenceJoinSides
 from smile.reference.relation import ReferenceRow, Relation, at_most_mask
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def asof(ev: "Evaluation", rel: mmpl.Asof) -> Relation:
-    """The columns of the right side are the latest of its rows that are equated and not after the left row."""
-    not_after = mmpl.Call("<=", (mmpl.ColumnRef(rel.ticks[1]), mmpl.ColumnRef(rel.ticks[0])))
-    sides = ReferenceJoinSides(ev, mmpl.Join("left", rel.left, rel.right, rel.on, not_after))
+    """The columns of the right side come from its latest row that is equated and not later than the left row."""
+    not_later = mmpl.Call("<=", (mmpl.ColumnRef(rel.ticks[1]), mmpl.ColumnRef(rel.ticks[0])))
+    sides = ReferenceJoinSides(ev, mmpl.Join("left", rel.left, rel.right, rel.on, not_later))
     source, result_type = ev.relation_type(rel.right), ev.relation_type(rel)
     result = {}
     for key, row in sides.left.rows.items():

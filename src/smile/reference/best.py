@@ -1,7 +1,7 @@
-"""The k best rows of each group: the mask of a row counts those that precede it, surely or perhaps.
+"""The k best rows of each group. The mask of a row depends on how many rows certainly or possibly precede it.
 
-A row is in for good when fewer than k rows could precede it, rows nobody has heard of included; it is out for good when
-k rows that stay surely do.
+A row is permanently in when fewer than k rows could precede it, including rows that are still absent. It is permanently
+out when k rows that stay certainly precede it.
 """
 
 from collections.abc import Sequence
@@ -39,14 +39,14 @@ def best(ev: "Evaluation", rel: mmpl.Best) -> Relation:
     return result
 
 
-def _precedes_in_group(other: RankedRow, place: RankedRow, rel: mmpl.Best) -> Mask:
-    """Whether another row is there, in the same group, and comes first."""
-    same_group = all_of(*(not_distinct_mask(other[1].cells[c], place[1].cells[c]) for c in rel.per))
-    return all_of(other[1].mask, same_group, _precedes(other, place, [descending for _, descending in rel.by]))
+def _precedes_in_group(other: RankedRow, row: RankedRow, rel: mmpl.Best) -> Mask:
+    """Whether another row is shown, is in the same group, and comes first."""
+    same_group = all_of(*(not_distinct_mask(other[1].cells[c], row[1].cells[c]) for c in rel.per))
+    return all_of(other[1].mask, same_group, _precedes(other, row, [descending for _, descending in rel.by]))
 
 
 def _precedes(a: RankedRow, b: RankedRow, descending: Sequence[bool]) -> Mask:
-    """By the expressions in turn, then by key."""
+    """Compares by the expressions in turn, then by key."""
     possible: set[bool | None] = set()
     now: bool | None = None
     for x, y, down in zip(a[2], b[2], descending, strict=True):
@@ -66,7 +66,7 @@ def _compare_keys(a: Key, b: Key) -> int:
 
 
 def _possible_orders(x: Range, y: Range) -> set[int]:
-    """How two values may turn out to be ordered: -1, 0 or 1. NULL is the greatest of all, as in PostgreSQL."""
+    """The possible orders of two values: -1, 0 or 1. NULL is greater than all values, as in PostgreSQL."""
     orders: set[int] = set()
     if x.nulls is not NEVER:
         orders |= {0} if y.nulls is not NEVER else set()

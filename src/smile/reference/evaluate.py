@@ -1,5 +1,5 @@
-"""The content of every stream and view, as a pure function of a history: `now` is plain SQL over the events known, and
-what is possible contains every way in which the history may go on."""
+"""Computes the content of every stream and view as a pure function of a history. `now` is plain SQL over the known
+events; the possible values cover every continuation of the history."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,13 +20,13 @@ from smile.reference.relation import Cells, Key, ReferenceRow, Relation, is_seal
 
 
 def evaluate(program: mmpl.Program, analysis: TypeAnalysis, history: History) -> dict[str, Relation]:
-    """Every stream and view by name. `analysis` is of the same program."""
+    """The content of every stream and view by name. `analysis` must be that of `program`."""
     evaluation = Evaluation(program, analysis, history)
     return {d.name: evaluation.relation(mmpl.RelationRef(d.name)) for d in (*program.streams, *program.views)}
 
 
 class Evaluation:
-    """Relations of all the relational expressions of one program at one history, each computed once."""
+    """The content of all relational expressions of one program for one history. Each is computed once."""
 
     def __init__(self, program: mmpl.Program, analysis: TypeAnalysis, history: History) -> None:
         self.analysis = analysis
@@ -48,12 +48,12 @@ class Evaluation:
         return dict(self.relation_type(rel).heading.columns)
 
     def is_sealed(self, rel: mmpl.Rel, cells: Cells) -> bool:
-        """Whether the row of `rel` that has these cells is final, because nothing can reach it any more."""
+        """Whether the row of `rel` with these cells is final because no further event can affect it."""
         return is_sealed(self.relation_type(rel).seals, cells, self.column_types(rel), self.history.horizons)
 
     def expression_knowledge(self, expr: mmpl.Expr, cells: Cells, *sources: mmpl.Rel) -> CellKnowledge:
-        """What is known of an expression over a row with these cells, which come from these relations."""
-        bottoms = {c: known for rel in reversed(sources) for c, known in self.domains.bottom_row(rel).items()}
+        """The knowledge of an expression over a row with these cells, which come from `sources`."""
+        bottoms = {c: cell for rel in reversed(sources) for c, cell in self.domains.bottom_row(rel).items()}
         types = {c: t for rel in reversed(sources) for c, t in self.column_types(rel).items()}
         return expression_knowledge(
             expr, {c: to_operand_in_domain(cells[c], bottoms[c], types[c]) for c in trees.columns_in(expr)}, types
@@ -145,7 +145,7 @@ class Evaluation:
                 result[key_of(cells, heading.key)] = replace(row, cells=cells)
         return result
 
-    # ── single rows, which default rows need too ────────────────────────────────────────────────────────────────────
+    # ── single rows, also used for default rows ─────────────────────────────────────────────────────────────────────
 
     def project_row(self, rel: mmpl.Project, row: ReferenceRow) -> ReferenceRow:
         return replace(row, cells={c: row.cells[c] for c in self.relation_type(rel).heading.columns})
@@ -161,10 +161,10 @@ class Evaluation:
 
     def rename_row(self, rel: mmpl.Rename, row: ReferenceRow) -> ReferenceRow:
         new_names = dict(rel.pairs)
-        return replace(row, cells={new_names.get(c, c): known for c, known in row.cells.items()})
+        return replace(row, cells={new_names.get(c, c): cell for c, cell in row.cells.items()})
 
     def default_row(self, rel: mmpl.Rel, key: Key) -> ReferenceRow:
-        """The row of a total relation for a key nobody has heard of."""
+        """The row of a total relation for an absent key."""
         match rel:
             case mmpl.RelationRef():
                 return self.default_row(self.bodies[rel.name], key)

@@ -1,6 +1,6 @@
-"""Groups: a member belongs to its group under a mask, since what it is grouped by may evolve.
+"""Groups. A member belongs to its group under a mask, since the columns it is grouped by may evolve.
 
-While a group is not sealed, members nobody has heard of may appear in it.
+While a group is not sealed, further members may appear in it.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation
 
 GroupMembers = Sequence[tuple[Key, ReferenceRow]]
-"""Rows of one group with their keys; the mask of each says whether it is there and belongs to the group."""
+"""The rows of one group with their keys. The mask of each says whether it is shown and belongs to the group."""
 
 
 def summarize(ev: "Evaluation", rel: mmpl.Summarize) -> Relation:
@@ -37,7 +37,7 @@ def summarize(ev: "Evaluation", rel: mmpl.Summarize) -> Relation:
 def group_row(ev: "Evaluation", rel: mmpl.Summarize, key: Key, members: GroupMembers) -> ReferenceRow:
     columns = ev.column_types(rel)
     cells: dict[str, CellKnowledge] = {c: exact_cell(v, columns[c]) for c, v in zip(rel.per, key, strict=True)}
-    # A group whose key says which row is in it has no other member, sealed or not.
+    # A group whose key identifies its only row gets no other member, even before it is sealed.
     is_single = membership(ev.relation_type(rel.input), rel.per).is_single and bool(members)
     sealed = is_single or ev.is_sealed(rel, cells)
     aggregated = {name: aggregate_cell(ev, rel, name, a, members, sealed) for name, a in rel.aggregates}
@@ -58,13 +58,14 @@ def distinct(ev: "Evaluation", rel: mmpl.Distinct) -> Relation:
 
 
 def _members(ev: "Evaluation", source: mmpl.Rel, per: tuple[str, ...], key: Key) -> GroupMembers:
-    """Where what is grouped by evolves, rows that have moved on are among them, hidden for good and without steps."""
+    """The members of a group. If the columns it is grouped by evolve, rows that have left it are included, permanently
+    hidden and without steps."""
     types = ev.column_types(source)
     has_evolving_keys = any(ev.relation_type(source).columns[c].evolves for c in per)
     group_cells = {c: exact_cell(v, types[c]) for c, v in zip(per, key, strict=True)}
     members = []
     for member_key, row in ev.relation(source).items():
-        belongs = all_of(*(not_distinct_mask(row.cells[c], w) for c, w in group_cells.items()))
+        belongs = all_of(*(not_distinct_mask(row.cells[c], cell) for c, cell in group_cells.items()))
         if not belongs.is_permanently_hidden:
             members.append((member_key, replace(row, mask=all_of(row.mask, belongs))))
         elif has_evolving_keys:
@@ -78,7 +79,8 @@ def _group_mask(members: GroupMembers, sealed: bool) -> Mask:
 
 
 def over(ev: "Evaluation", rel: mmpl.Over) -> Relation:
-    """To each row, aggregates over the rows of its group that are not after it, and not longer ago than the range."""
+    """Adds to each row aggregates over the rows of its group that are not later than it, and within the range before
+    it."""
     source = ev.relation(rel.input)
     result = {}
     for key, row in source.items():
@@ -105,30 +107,30 @@ def aggregate_cell(
     ev: "Evaluation",
     rel: mmpl.Summarize | mmpl.Over,
     name: str,
-    wanted_aggregate: mmpl.Aggregate,
+    aggregate_call: mmpl.Aggregate,
     members: GroupMembers,
     sealed: bool,
 ) -> CellKnowledge:
     source = ev.relation_type(rel.input)
-    if wanted_aggregate.function == "group":
+    if aggregate_call.function == "group":
         nested_members = [
-            Member(row.mask, NestedRow({c: row.cells[c] for c in wanted_aggregate.columns}), None, sort_key(key))
+            Member(row.mask, NestedRow({c: row.cells[c] for c in aggregate_call.columns}), None, sort_key(key))
             for key, row in members
         ]
         return aggregate("group", nested_members, sealed, None, None, BOOL)
-    if wanted_aggregate.arg is None:
-        return aggregate(wanted_aggregate.function, [Member(row.mask) for _, row in members], sealed, None, None, BOOL)
+    if aggregate_call.arg is None:
+        return aggregate(aggregate_call.function, [Member(row.mask) for _, row in members], sealed, None, None, BOOL)
     value_members = [
         Member(
             row.mask,
-            ev.expression_knowledge(wanted_aggregate.arg, row.cells, rel.input),
+            ev.expression_knowledge(aggregate_call.arg, row.cells, rel.input),
             tick_and_source(row, source.heading.tick),
         )
         for _, row in members
     ]
-    domain_range = to_range(ev.domains.expression_bottom(wanted_aggregate.arg, rel.input))
-    data = type_of(wanted_aggregate.arg, source.heading.columns)
-    result = aggregate(wanted_aggregate.function, value_members, sealed, domain_range.lo, domain_range.hi, data)
+    domain_range = to_range(ev.domains.expression_bottom(aggregate_call.arg, rel.input))
+    data = type_of(aggregate_call.arg, source.heading.columns)
+    result = aggregate(aggregate_call.function, value_members, sealed, domain_range.lo, domain_range.hi, data)
     return to_column_domain(result, ev.domains.bottom_row(rel)[name], ev.relation_type(rel).columns[name])
 
 
@@ -139,10 +141,11 @@ def tick_and_source(row: ReferenceRow, tick: tuple[str, ...]) -> TickAndSource |
     return tick_values[0], tick_values[1] if len(tick_values) > 1 else 0
 
 
-def to_column_domain(known: CellKnowledge, bottom: CellKnowledge, column: ColumnType) -> CellKnowledge:
-    """The latest of rows that may leave has no order of its own: its type says range, and then it is one."""
+def to_column_domain(cell: CellKnowledge, bottom: CellKnowledge, column: ColumnType) -> CellKnowledge:
+    """Converts a latest value to a range unless the column's domain is `latest`: rows that may leave have no latest
+    order."""
     return (
-        known
-        if isinstance(known, LatestValue) and column.domain == "latest"
-        else to_operand_in_domain(known, bottom, column.data)
+        cell
+        if isinstance(cell, LatestValue) and column.domain == "latest"
+        else to_operand_in_domain(cell, bottom, column.data)
     )

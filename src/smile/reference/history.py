@@ -1,4 +1,4 @@
-"""A history: of every stream, all events at or below its horizon. Horizons never go back."""
+"""A history: for every stream, all events at or below its horizon. Horizons never decrease."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,18 +10,18 @@ from smile.algebra.coercions import parse_literal
 from smile.algebra.types import INT_MAX, DataType, Value
 
 HORIZON_MIN = -1
-"""The horizon of a stream of which nothing has been heard."""
+"""The horizon of a stream of which nothing is known."""
 
 END = INT_MAX
 """The horizon of a stream that is finished."""
 
 RecordedLine = Mapping[str, Any]
-"""A line of a recorded history: an event, a silence of one stream, or a silence of all."""
+"""A line of a recorded history: an event, a silence of one stream, or a silence of all streams."""
 
 
 @dataclass
 class History:
-    """`events` has, of each stream, a row of plain values for each tick at which something happened."""
+    """`events` has for each stream a row of plain values for each tick with an event."""
 
     streams: Mapping[str, mmpl.StreamDef]
     events: dict[str, dict[int, dict[str, Value]]] = field(default_factory=dict)
@@ -58,12 +58,12 @@ class History:
 
 
 def read_events(text: str) -> list[RecordedLine]:
-    """NDJSON, with blank lines passed over. Decimals are read as they are written."""
+    """Reads NDJSON. Blank lines are skipped; numbers with a fraction stay text, so that no digit is lost."""
     return [json.loads(line, parse_float=str) for line in text.splitlines() if line.strip()]
 
 
 def parse_json_value(value: Any, data: DataType) -> Value:
-    """A value of JSON as one of its column's type. Ticks, dates and the like may be written as text."""
+    """Converts a JSON value to the column's type. Ticks, dates and the like may be written as text."""
     if value is None:
         return None
     if data.name in ("string", "bool"):
@@ -73,4 +73,4 @@ def parse_json_value(value: Any, data: DataType) -> Value:
     if data.name == "time":
         return int(value)
     parsed = parse_literal(str(value), data)
-    return parsed + 0.0 if isinstance(parsed, float) else parsed  # there is one zero
+    return parsed + 0.0 if isinstance(parsed, float) else parsed  # minus zero becomes zero

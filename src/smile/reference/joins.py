@@ -1,22 +1,19 @@
-"""Joins: every pair of rows is tried, and matches under a mask, since what it is joined on may evolve.
+"""Joins: every pair of rows is compared, and matches under a mask, since the columns it is joined on may evolve.
 
-A total relation joined on its whole key has a row for every value: the default row where nobody has heard of one, and
-rows that are hidden count too. While a side is not sealed, rows nobody has heard of may still appear in it and match.
+Hidden rows of a total relation count as present. While a side is not sealed, further rows may appear in it and match.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
-from smile.algebra.heading import is_key_equated
-from smile.algebra.types import Value
 from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import cell_hull, equality_mask, null_cell
-from smile.knowledge.join_types import match_constraints
+from smile.knowledge.cells import cell_hull
 from smile.knowledge.mask import MAY_APPEAR, F, Mask, T, all_of, any_of, negation
 from smile.knowledge.transfer import exact_cell
-from smile.reference.relation import Cells, Key, ReferenceRow, Relation, is_sealed, key_of
+from smile.reference.join_sides import ReferenceJoinSide, ReferenceJoinSides
+from smile.reference.relation import Key, ReferenceRow, Relation, key_of
 
 if TYPE_CHECKING:
     from smile.reference.evaluate import Evaluation
@@ -38,152 +35,12 @@ def join(ev: "Evaluation", rel: mmpl.Join) -> Relation:
     return _pair_join(sides)
 
 
-@dataclass(frozen=True)
-class ReferenceJoinSide:
-    """`on` are its columns that are equated, in the join's order. `whole`: they include its whole key, so that a row
-    of the other side matches but one of it; `total`: and there always is that one."""
-
-    rel: mmpl.Rel
-    rows: Relation
-    key: tuple[str, ...]
-    join_columns: tuple[str, ...]
-    is_unique: bool
-    is_total: bool
-    fixed_columns: tuple[str, ...]
-
-
-class ReferenceJoinSides:
-    """Both sides of a join, and when their rows match."""
-
-    def __init__(self, ev: "Evaluation", rel: mmpl.Join) -> None:
-        self.ev, self.rel = ev, rel
-        self.left = self._read_side(rel.left, tuple(a for a, _ in rel.on))
-        self.right = self._read_side(rel.right, tuple(b for _, b in rel.on))
-        self.constraints = match_constraints(rel, ev.relation_type(rel.left), ev.relation_type(rel.right))
-        column_types = (ev.relation_type(rel.left).columns, ev.relation_type(rel.right).columns)
-        self.has_evolving_keys = any(column_types[0][a].evolves or column_types[1][b].evolves for a, b in rel.on)
-        is_equated_once = len(set(self.left.join_columns)) == len(set(self.right.join_columns)) == len(rel.on)
-        on_keys = all(a in self.left.key and b in self.right.key for a, b in rel.on)
-        self.has_extra_condition = rel.when is not None or not on_keys or not is_equated_once
-
-    def _read_side(self, rel: mmpl.Rel, on: tuple[str, ...]) -> ReferenceJoinSide:
-        relation_type = self.ev.relation_type(rel)
-        is_unique = is_key_equated(relation_type.heading, on)
-        fixed_columns = tuple(c for c, t in relation_type.columns.items() if not t.evolves)
-        return ReferenceJoinSide(
-            rel,
-            self.ev.relation(rel),
-            relation_type.heading.key,
-            on,
-            is_unique,
-            is_unique and relation_type.heading.total,
-            fixed_columns,
-        )
-
-    def match_mask(self, left: Cells, right: Cells) -> Mask:
-        """Whether two rows match; NULL where that is unknown, which only a join that is aware of NULL tells apart."""
-        equated = all_of(*(equality_mask(left[a], right[b]) for a, b in self.rel.on))
-        if not self.rel.null_aware:
-            equated = F if self.have_conflicting_keys(left, right) else equated.null_as_false()
-        if self.rel.when is None or equated.possible == {False}:
-            return equated
-        when = self.ev.expression_knowledge(self.rel.when, {**right, **left}, self.rel.left, self.rel.right)
-        assert isinstance(when, Mask)
-        return all_of(equated, when.null_as_false())
-
-    def possible_matches(
-        self, row: ReferenceRow, own: ReferenceJoinSide, other: ReferenceJoinSide, include_former: bool = False
-    ) -> list[tuple[Mask, ReferenceRow]]:
-        """Rows of the other side that match, or may, each with the mask of its being there and matching; with `moved`
-        also those that may have matched once."""
-        matches = []
-        for candidate in self._candidates(row, own, other):
-            mask = self._row_match_mask(row, candidate, own)
-            if mask.possible != {False} or (include_former and self.has_evolving_keys):
-                present = T if other.is_total else candidate.mask
-                matches.append((all_of(present, mask), candidate))
-        return matches
-
-    def _row_match_mask(self, row: ReferenceRow, other: ReferenceRow, own: ReferenceJoinSide) -> Mask:
-        return self.match_mask(row.cells, other.cells) if own is self.left else self.match_mask(other.cells, row.cells)
-
-    def _candidates(
-        self, row: ReferenceRow, own: ReferenceJoinSide, other: ReferenceJoinSide
-    ) -> Iterator[ReferenceRow]:
-        yield from other.rows.values()
-        if other.is_total:
-            key = self._lookup_key(row, own, other)
-            if None not in key and key not in other.rows:
-                yield self.ev.default_row(other.rel, key)
-
-    def _lookup_key(self, row: ReferenceRow, own: ReferenceJoinSide, other: ReferenceJoinSide) -> Key:
-        """The other side's key that this row asks for at present; only where that is equated as a whole."""
-        source = {b: a for a, b in zip(own.join_columns, other.join_columns, strict=True)}
-        return tuple(row.cells[source[c]].now for c in other.key)
-
-    def can_gain_match(self, row: ReferenceRow, own: ReferenceJoinSide, other: ReferenceJoinSide) -> bool:
-        """Whether a row of the other side nobody has heard of may still come to match this one."""
-        join_cells = [row.cells[a] for a in own.join_columns]
-        if not self.rel.null_aware and any(c.is_final and c.now is None for c in join_cells):
-            return False
-        if not self.rel.null_aware and self._has_conflicting_keys(row.cells, own, other):
-            return False
-        is_key_final = all(c.is_final for c in join_cells)
-        if other.is_total and not is_key_final:
-            return True  # whatever is asked for in the end, there is a row of it
-        if other.is_unique and is_key_final:
-            key = self._lookup_key(row, own, other)
-            if key in other.rows or (other.is_total and None not in key):
-                return False
-        seals = {
-            s: self.constraints.express_seal(seal, own.fixed_columns)
-            for s, seal in self.ev.relation_type(other.rel).seals.items()
-        }
-        return not is_sealed(seals, row.cells, self.ev.column_types(own.rel), self.ev.history.horizons)
-
-    def have_conflicting_keys(self, left: Cells, right: Cells) -> bool:
-        return self._has_conflicting_keys(left, self.left, self.right) or self._has_conflicting_keys(
-            right, self.right, self.left
-        )
-
-    def _has_conflicting_keys(self, cells: Cells, own: ReferenceJoinSide, other: ReferenceJoinSide) -> bool:
-        """Whether one column is asked for two values, which no row has."""
-        values: dict[str, Value] = {}
-        final_values = [
-            (b, cells[a].now) for a, b in zip(own.join_columns, other.join_columns, strict=True) if cells[a].is_final
-        ]
-        return any(values.setdefault(b, value) != value for b, value in final_values)
-
-    def existence_mask(self, row: ReferenceRow, own: ReferenceJoinSide, other: ReferenceJoinSide) -> Mask:
-        """Whether this row has a match."""
-        if self.ev.relation_type(other.rel).can_become_absent and not other.is_total:
-            other = replace(other, is_unique=False)
-        masks = [mask for mask, _ in self.possible_matches(row, own, other)]
-        if self.can_gain_match(row, own, other):
-            masks.append(Mask.bottom(False) if self.rel.null_aware else MAY_APPEAR)
-        return any_of(masks)
-
-    def merge_cells(self, left: Cells, right: Cells) -> dict[str, CellKnowledge]:
-        """The columns of a pair. One that is equated under one name is the key's wherever it is part of one."""
-        merged = {**left, **right} if self.rel.kind == "right" else {**right, **left}
-        for name in set(self.right.key) & set(left) - set(self.left.key):
-            merged[name] = right.get(name, left[name])
-        return {c: merged[c] for c in self.ev.relation_type(self.rel).heading.columns}
-
-    def null_cells(self, side: ReferenceJoinSide, other: Cells) -> dict[str, CellKnowledge]:
-        """The columns of a side that has no row; one shared with the other side is the other's."""
-        return {c: other.get(c, null_cell(t)) for c, t in self.ev.column_types(side.rel).items()}
-
-    def output_key(self, cells: Cells) -> Key:
-        return key_of(cells, self.ev.relation_type(self.rel).heading.key)
-
-
 # ── left rows by whether a match exists ─────────────────────────────────────────────────────────────────────────────
 
 
 def _existence_join(sides: ReferenceJoinSides) -> Relation:
     rel = sides.rel
-    # A test asks whether there is a row, and a group without members is none.
+    # A test is about existing rows, and a group without members is not a row.
     right = replace(sides.right, is_total=False)
     result = {}
     for key, row in sides.left.rows.items():
@@ -198,11 +55,11 @@ def _existence_join(sides: ReferenceJoinSides) -> Relation:
     return result
 
 
-# ── one row for each row of one side ────────────────────────────────────────────────────────────────────────────────
+# ── lookup joins: one row for each row of one side ──────────────────────────────────────────────────────────────────
 
 
 def _lookup_join(sides: ReferenceJoinSides, own: ReferenceJoinSide, other: ReferenceJoinSide) -> Relation:
-    """The other side's whole key is equated: its columns are those of the one row that matches, or NULL."""
+    """The whole key of the other side is equated: its columns are those of the only match, or NULL."""
     is_preserved = sides.rel.kind != "inner"
     result = {}
     for row in own.rows.values():
@@ -230,7 +87,7 @@ def _match_cells(
     matches: list[tuple[Mask, ReferenceRow]],
     can_gain_match: bool,
 ) -> dict[str, CellKnowledge]:
-    """The columns of the one match: of all rows that it may turn out to be, among them none and one to come."""
+    """The columns of the match: the hull over all rows that it may be, including none and a row that may appear."""
     shared_columns = {c for c in row.cells if c in other.join_columns and c in own.join_columns}
     current_cells = next((r.cells for mask, r in matches if mask.is_shown), None)
     certain_cells = next((r.cells for mask, r in matches if mask.is_permanently_shown), None)
@@ -249,7 +106,7 @@ def _match_cells(
                 # Hidden columns keep their knowledge.
                 cells = [r.cells[name] for _, r in matches]
             cells += [null_cells[name]] if sides.rel.kind != "inner" or not cells else []
-            # Whatever row comes, what is equated is what this row asks for.
+            # Equated columns of a row that may appear have the values that this row looks up.
             cells += [row.cells[own_columns[name]] if name in own_columns else bottoms[name]] if can_gain_match else []
             match_cells[name] = cell_hull(
                 cells, None if current_cells is None else current_cells[name].now, bottoms[name], data
@@ -258,8 +115,8 @@ def _match_cells(
 
 
 def _full_lookup_join(sides: ReferenceJoinSides) -> Relation:
-    """Both sides have the same key, under the same names: a row of either, or both in one. A side that is total has its
-    default row where nobody has heard of another, but joins nothing by NULL."""
+    """Both sides have the same key under the same names: each key has one row, of either side or of both. A total side
+    has its default row where no row is present, but matches nothing by NULL."""
     if sides.has_extra_condition or set(sides.left.key) != set(sides.right.key):
         raise NotImplementedError("a FULL JOIN whose rows without a match would share a key")
     types = sides.ev.column_types(sides.left.rel)
@@ -298,25 +155,25 @@ def _optional_cells(
     side: ReferenceJoinSide,
     row: ReferenceRow | None,
     can_appear: bool,
-    asked: Mapping[str, CellKnowledge],
+    key_cells: Mapping[str, CellKnowledge],
 ) -> dict[str, CellKnowledge]:
-    """The columns of a side whose row may be there or not."""
+    """The columns of a side whose row may be present or not."""
     types, bottoms = sides.ev.column_types(side.rel), sides.ev.domains.bottom_row(side.rel)
-    null_cells = sides.null_cells(side, asked)
+    null_cells = sides.null_cells(side, key_cells)
     if row is None:
         absent_cells = {
             c: cell_hull([n, bottoms[c]], None, bottoms[c], types[c]) if can_appear else n
             for c, n in null_cells.items()
         }
-        return {**absent_cells, **asked}
+        return {**absent_cells, **key_cells}
     if row.mask.is_permanently_shown:
         return dict(row.cells)
     cells: dict[str, CellKnowledge] = {}
     for c, n in null_cells.items():
         alternatives = [n] if row.mask.is_permanently_hidden else [row.cells[c], n]
         cells[c] = (
-            asked[c]
-            if c in asked
+            key_cells[c]
+            if c in key_cells
             else cell_hull(alternatives, row.cells[c].now if row.is_shown else None, bottoms[c], types[c])
         )
     return cells
@@ -326,7 +183,7 @@ def _optional_cells(
 
 
 def _total_join(sides: ReferenceJoinSides) -> Relation:
-    """Every group that either side has heard of, with the other side's default row where it has not."""
+    """Every group that is present on either side, with the default row of the other side where it is absent."""
     keys: dict[Key, None] = {}
     for own in (sides.left, sides.right):
         for row in own.rows.values():
@@ -342,8 +199,8 @@ def _total_join(sides: ReferenceJoinSides) -> Relation:
 
 
 def _total_join_row(sides: ReferenceJoinSides, key: Key) -> ReferenceRow:
-    """The row of a key of the left side, heard of or not. A full join would have a group whose key is NULL twice, but
-    has one row for each key."""
+    """The row of a key of the left side, whether present or not. A full join would have two groups whose key is NULL,
+    but has one row for each key."""
     if None in key and sides.rel.kind != "full":
         return _null_key_row(sides, key)
     right_key = _right_key(sides, key)
@@ -353,8 +210,8 @@ def _total_join_row(sides: ReferenceJoinSides, key: Key) -> ReferenceRow:
 
 
 def _null_key_row(sides: ReferenceJoinSides, key: Key) -> ReferenceRow:
-    """The group whose key is NULL matches none: if its side is preserved it has NULLs beside it. Where no side that has
-    such a group is preserved nobody will ever hear of a row, and the default row is that of both."""
+    """The group whose key is NULL matches nothing: if its side is preserved, the other columns are NULL. If no side
+    with such a group is preserved, the row is never present, and the default row combines those of both sides."""
     own = {"left": sides.left, "right": sides.right}.get(sides.rel.kind)
     keys = {"left": key, "right": _right_key(sides, key)}
     if own is None or not any(sides.ev.relation_type(own.rel).columns[c].nullable for c in own.key):
@@ -372,9 +229,9 @@ def _combine_rows(sides: ReferenceJoinSides, left: ReferenceRow, right: Referenc
     )
 
 
-def _is_preserved(sides: ReferenceJoinSides, key: Key, preserving: set[str]) -> bool:
-    return ("left" in preserving and key in sides.left.rows) or (
-        "right" in preserving and _right_key(sides, key) in sides.right.rows
+def _is_preserved(sides: ReferenceJoinSides, key: Key, preserved_sides: set[str]) -> bool:
+    return ("left" in preserved_sides and key in sides.left.rows) or (
+        "right" in preserved_sides and _right_key(sides, key) in sides.right.rows
     )
 
 
@@ -386,7 +243,7 @@ def _right_key(sides: ReferenceJoinSides, key: Key) -> Key:
 
 
 def default_row(ev: "Evaluation", rel: mmpl.Join, key: Key) -> ReferenceRow:
-    """The row of a join of total relations for a key of its own that nobody has heard of."""
+    """The row of a join of total relations for an absent key."""
     sides = ReferenceJoinSides(ev, rel)
     if rel.kind == "right":
         key_by_column = dict(zip(sides.right.key, key, strict=True))
@@ -399,7 +256,7 @@ def default_row(ev: "Evaluation", rel: mmpl.Join, key: Key) -> ReferenceRow:
 
 
 def _pair_join(sides: ReferenceJoinSides) -> Relation:
-    """All pairs that match, and rows without a match of the sides that are preserved."""
+    """All matching pairs, and the rows of preserved sides without a match."""
     result: Relation = {}
     for row in sides.left.rows.values():
         for mask, other in sides.possible_matches(row, sides.left, sides.right, include_former=True):
@@ -427,5 +284,5 @@ def _pair_join(sides: ReferenceJoinSides) -> Relation:
 def _add_unmatched(sides: ReferenceJoinSides, result: Relation, row: ReferenceRow) -> None:
     key = sides.output_key(row.cells)
     if key in result:
-        raise NotImplementedError("an outer join of a key that is NULL, which a row without a match has too")
+        raise NotImplementedError("an outer join with a NULL key, which a row without a match has too")
     result[key] = row

@@ -1,7 +1,7 @@
-"""Relations as dictionaries: of each key heard of, the row with its mask and what is known of every column.
+"""Relations as dictionaries: for each present key, the row with its mask and the knowledge of every column.
 
-A cell is a Mask if its column is Boolean, else a Range, a Latest or a Nested; key columns are exact. A row's mask is
-never NULL.
+A cell is a Mask if its column is Boolean, else a Range, a LatestValue or a NestedRelation; key columns are exact. The
+mask of a row is never NULL.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,7 +48,7 @@ def key_of(cells: Cells, names: Iterable[str]) -> Key:
 
 
 def sort_key(key: Key) -> Key:
-    """The key as one that can be compared even where it has NULLs, which come last."""
+    """The key in a form that can be compared even if it contains NULLs, which come last."""
     return tuple((part is None, False if part is None else part) for part in key)
 
 
@@ -56,13 +56,13 @@ def sort_key(key: Key) -> Key:
 
 
 def at_most_mask(a: CellKnowledge, b: CellKnowledge) -> Mask:
-    """a <= b, with NULL for NULL."""
+    """The mask of a <= b. It is NULL if an operand is NULL."""
     x, y = to_range(a), to_range(b)
     return Mask(comparison_truths("<=", x, y), None if x.now is None or y.now is None else x.now <= y.now)  # type: ignore[operator]
 
 
 def not_distinct_mask(a: CellKnowledge, b: CellKnowledge) -> Mask:
-    """a IS NOT DISTINCT FROM b: NULLs group together."""
+    """The mask of a IS NOT DISTINCT FROM b. NULLs group together."""
     x, y = to_range(a), to_range(b)
     return Mask(null_test_truths("is not distinct from", [x, y]), x.now == y.now)
 
@@ -76,7 +76,7 @@ def is_sealed(seals: Mapping[str, Seal], cells: Cells, types: Mapping[str, DataT
 
 
 def _is_seal_reached(seal: Seal, cells: Cells, types: Mapping[str, DataType], horizon: int) -> bool:
-    """Whether the horizon has reached the seal: at the end of time it has, even one that is never."""
+    """Whether the horizon has reached the seal. At the end of time every seal is reached, even `never`."""
     if horizon >= END:
         return True
     ticks = [tick_of(cells, column, types) for column, _ in seal.terms]

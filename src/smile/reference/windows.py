@@ -1,4 +1,4 @@
-"""Windows over time: each is [start, end), aligned at tick 0. A row whose time is NULL lies in no window."""
+"""Windows over time: each is [start, end), aligned at tick 0. A row whose time is NULL is in no window."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def window(ev: "Evaluation", rel: mmpl.Window) -> Relation:
-    """A row once for each window it is in: TUMBLE is a HOP that slides by its size."""
+    """Each row once for every window it is in. A TUMBLE is a HOP that slides by its size."""
     heading = ev.relation_type(rel).heading
     data = heading.columns[rel.on]
     unit = TICKS_PER_MICROSECOND if data == TIMESTAMP else 1
@@ -38,7 +38,7 @@ def window(ev: "Evaluation", rel: mmpl.Window) -> Relation:
 
 
 def last_window(ev: "Evaluation", rel: mmpl.Window) -> Relation:
-    """The horizon is the least of those of the streams that rows come from; it will pass every row."""
+    """Hides each row once the horizon is `size` beyond it. The horizon is the least of the source streams' horizons."""
     horizon = min(ev.history.horizons[s] for s in ev.relation_type(rel.input).seals)
     return {
         key: replace(row, mask=all_of(row.mask, _mask_until(horizon, row.cells[rel.on].now + rel.size)))
@@ -51,7 +51,8 @@ def _mask_until(horizon: int, tick: int) -> Mask:
 
 
 def silence(ev: "Evaluation", rel: mmpl.Silence) -> Relation:
-    """False for good once a row breaks it, true for good once the horizon has reached its end; false until then."""
+    """Adds the Boolean column: permanently false once a row breaks the silence, permanently true once the horizon
+    reaches its end, and false until then."""
     source = ev.relation(rel.input)
     horizon = min(ev.history.horizons[s] for s in ev.relation_type(rel.input).seals)
     result = {}

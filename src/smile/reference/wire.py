@@ -1,5 +1,4 @@
-"""Rows as they travel: JSON objects, from which a subscriber's knowledge of a view is built. Equal knowledge has equal
-objects."""
+"""Rows as JSON objects, as they are sent to subscribers. Equal knowledge has equal objects."""
 
 from collections.abc import Iterable
 
@@ -15,7 +14,7 @@ from smile.reference.relation import Horizons, Key, ReferenceRow, Relation, is_s
 
 
 def row_message(view: str, type_: RelationType, key: Key, row: ReferenceRow) -> Json:
-    """What is told of a row that is, or was, shown."""
+    """The message for a row that is, or was, shown."""
     heading = type_.heading
     message: Json = {"view": view, "key": _key_json(type_, key)}
     if not row.is_shown:
@@ -39,14 +38,14 @@ def _key_json(type_: RelationType, key: Key) -> Json:
 
 
 def snapshot_messages(view: str, type_: RelationType, relation: Relation) -> dict[Key, Json]:
-    """The rows shown."""
+    """The messages of the rows that are shown."""
     return {key: row_message(view, type_, key, row) for key, row in relation.items() if row.is_shown}
 
 
 def change_messages(
     view: str, type_: RelationType, before: dict[Key, Json], relation: Relation, horizons: Horizons
 ) -> list[Json]:
-    """What a subscriber who was shown `before` has to be told."""
+    """The messages for a subscriber that has received `before`."""
     after = snapshot_messages(view, type_, relation)
     messages = [message for key, message in after.items() if before.get(key) != message]
     for key in before.keys() - after.keys():
@@ -58,7 +57,7 @@ def change_messages(
 
 
 def _absent_row_message(view: str, type_: RelationType, key: Key, horizons: Horizons) -> Json:
-    """A row of which nothing is left, such as a group all of whose members moved to others."""
+    """The message for a row that became absent, such as a group that all its members left."""
     columns = type_.heading.columns
     cells = {c: exact_cell(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
     final = is_sealed(type_.seals, cells, columns, horizons)
@@ -66,7 +65,7 @@ def _absent_row_message(view: str, type_: RelationType, key: Key, horizons: Hori
 
 
 def final_rows(program: mmpl.Program, events: Iterable[RecordedLine]) -> dict[str, dict[Key, dict[str, Value]]]:
-    """Of every view, the rows of plain SQL over all events: what it holds once all streams are finished."""
+    """The rows of every view by plain SQL over all events: its content once all streams are finished."""
     analysis = TypeAnalysis(program)
     relations = evaluate(program, analysis, History.from_lines(program, events).with_finished_streams())
     return {

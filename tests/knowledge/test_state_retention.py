@@ -1,4 +1,4 @@
-"""What is remembered, until when, and what the log must keep."""
+"""State retention: which state is kept, until when, and how much of the log is needed."""
 
 import pytest
 
@@ -29,11 +29,14 @@ def program(views: str) -> mmpl.Program:
     return rewrite(check_program(parse_program(Source("test.mmpl", STREAMS + views))))
 
 
-def remembered(views: str) -> list[StateRetention]:
-    found = program(views)
-    memories = StateAnalysis(found, TypeAnalysis(found))
+def retained_state(views: str) -> list[StateRetention]:
+    parsed = program(views)
+    analysis = StateAnalysis(parsed, TypeAnalysis(parsed))
     return [
-        m for view in found.views for node in reversed(list(trees.walk(view.body))) for m in memories.state_of(node)
+        state
+        for view in parsed.views
+        for node in reversed(list(trees.walk(view.body)))
+        for state in analysis.state_of(node)
     ]
 
 
@@ -43,7 +46,7 @@ def remembered(views: str) -> list[StateRetention]:
         ("S WHERE a > 1", []),
         ("S SUMMARIZE PER {} ADD {n := COUNT()}", ["n, once, until the end"]),
         ("S SUMMARIZE PER {d} ADD {n := COUNT()}", ["n for each d, until the end"]),
-        ("S SUMMARIZE PER {k} ADD {n := COUNT()}", ["n for each k, until the end: endless in k"]),
+        ("S SUMMARIZE PER {k} ADD {n := COUNT()}", ["n for each k, until the end: unbounded in k"]),
         (
             "S TUMBLE t SIZE INTERVAL '1' HOUR SUMMARIZE PER {window_end, k} ADD {m := MAX(a)}",
             ["m for each (window_end, k), until the horizon of S reaches window_end - 1"],
@@ -56,11 +59,11 @@ def remembered(views: str) -> list[StateRetention]:
             ],
         ),
         ("S BEST 3 BY a PER {}", ["the best 3 rows, until the end"]),
-        ("S BEST 3 BY a PER {k}", ["the best 3 rows of each k, until the end: endless in k"]),
-        ("S PROJECT {k} DISTINCT", ["a count of the rows for each k, until the end: endless in k"]),
+        ("S BEST 3 BY a PER {k}", ["the best 3 rows of each k, until the end: unbounded in k"]),
+        ("S PROJECT {k} DISTINCT", ["a count of the rows for each k, until the end: unbounded in k"]),
         (
             "S SUMMARIZE PER {k} ADD {n := COUNT()} SUMMARIZE PER {n} ADD {m := COUNT()}",
-            ["n for each k, until the end: endless in k", "each row, to group it by n, until the end"],
+            ["n for each k, until the end: unbounded in k", "each row, to group it by n, until the end"],
         ),
         (
             "S JOIN (R RENAME {k AS j}) ON {k = j} WHERE u >= t AND u <= t + INTERVAL '1' HOUR",
@@ -71,7 +74,7 @@ def remembered(views: str) -> list[StateRetention]:
         ),
         (
             "S JOIN (R RENAME {k AS j}) ON {k = j}",
-            ["each row of S by k, until the end: endless in t", "each row of R by j, until the end: endless in u"],
+            ["each row of S by k, until the end: unbounded in t", "each row of R by j, until the end: unbounded in u"],
         ),
         (
             "S ANTIJOIN (R RENAME {k AS j}) ON {t = ref}",
@@ -81,14 +84,14 @@ def remembered(views: str) -> list[StateRetention]:
             "S ASOF JOIN (R RENAME {k AS j}) ON {k = j} AT t >= u",
             [
                 "each row of the left side, until the horizon of S reaches t and the horizon of R reaches t",
-                "the latest row of the right side for each j, and those after it, until the end: endless in j",
+                "the latest row of the right side for each j, and those after it, until the end: unbounded in j",
             ],
         ),
         ("S SUMMARIZE PER {t} ADD {n := COUNT()}", []),
         ("S SUMMARIZE PER {d} ADD {n := COUNT(DISTINCT d)}", ["n, with the values counted, for each d, until the end"]),
-        ("S SUMMARIZE PER {d} ADD {n := COUNT(DISTINCT a)}", ["n, with the values counted, for each d, until the end: endless in a"]),
-        ("S SUMMARIZE PER {} ADD {n := COUNT(DISTINCT a + 1)}", ["n, with the values counted, once, until the end: endless in a + 1"]),
-        ("S SUMMARIZE PER {} ADD {g := GROUP {t, a}}", ["g, with all members, once, until the end: endless in t"]),
+        ("S SUMMARIZE PER {d} ADD {n := COUNT(DISTINCT a)}", ["n, with the values counted, for each d, until the end: unbounded in a"]),
+        ("S SUMMARIZE PER {} ADD {n := COUNT(DISTINCT a + 1)}", ["n, with the values counted, once, until the end: unbounded in a + 1"]),
+        ("S SUMMARIZE PER {} ADD {g := GROUP {t, a}}", ["g, with all members, once, until the end: unbounded in t"]),
         (
             "S LAST t SIZE INTERVAL '1' HOUR SUMMARIZE PER {d} ADD {m := MAX(a), n := COUNT(DISTINCT k)}",
             ["each row, until the horizon reaches t + INTERVAL '1' HOUR", "m and n, with all members, for each d, until its last member is hidden for good"],
@@ -97,18 +100,18 @@ def remembered(views: str) -> list[StateRetention]:
             "S SEMIJOIN (R LAST u SIZE INTERVAL '1' HOUR RENAME {k AS j}) ON {k = j} SUMMARIZE PER {d} ADD {m := MAX(a)}",
             [
                 "each row, until the horizon reaches u + INTERVAL '1' HOUR",
-                "each row of S by k, until the end: endless in t",
+                "each row of S by k, until the end: unbounded in t",
                 "a count of the rows of the right side for each j, until the last of them is hidden for good",
-                "m, with all members, for each d, until the end: endless in t",
+                "m, with all members, for each d, until the end: unbounded in t",
             ],
         ),
         (
             f"{HOURLY} SUMMARIZE PER {{k}} ADD {{s := SUM(n)}}",
-            [SEALED, "s for each k, until the end: endless in k"],
+            [SEALED, "s for each k, until the end: unbounded in k"],
         ),
         (
             f"{HOURLY} SUMMARIZE PER {{n}} ADD {{s := COUNT()}}",
-            [SEALED, "each row, to group it by n, until the end: endless in window_end"],
+            [SEALED, "each row, to group it by n, until the end: unbounded in window_end"],
         ),
         (
             f"{HOURLY} BEST 3 BY n PER {{window_end}}",
@@ -118,14 +121,14 @@ def remembered(views: str) -> list[StateRetention]:
         ("S LAST t SIZE INTERVAL '1' HOUR BEST 3 BY a PER {}", ["each row, until the horizon reaches t + INTERVAL '1' HOUR", "each row, until it is hidden for good"]),
         (
             "S SEMIJOIN R ON {d = e}",
-            ["each row of S by d, until the end: endless in t", "a count of the rows of R for each e, until the end"],
+            ["each row of S by d, until the end: unbounded in t", "a count of the rows of R for each e, until the end"],
         ),
         (
             "S SEMIJOIN (R RENAME {k AS j}) ON {k = j} WHEN b > a",
-            ["each row of S by k, until the end: endless in t", "each row of R by j, until the end: endless in u"],
+            ["each row of S by k, until the end: unbounded in t", "each row of R by j, until the end: unbounded in u"],
         ),
         ("S OVER PER {} BY t RANGE UNBOUNDED ADD {m := SUM(a)}", ["running totals, until the end"]),
-        ("S OVER PER {} BY t RANGE UNBOUNDED ADD {m := COUNT(DISTINCT a)}", ["the rows, until the end: endless in t"]),
+        ("S OVER PER {} BY t RANGE UNBOUNDED ADD {m := COUNT(DISTINCT a)}", ["the rows, until the end: unbounded in t"]),
         (
             "S LAST t SIZE INTERVAL '1' HOUR OVER PER {} BY t RANGE UNBOUNDED ADD {m := SUM(a)}",
             ["each row, until the horizon reaches t + INTERVAL '1' HOUR", "the rows, until it is hidden for good"],
@@ -133,16 +136,16 @@ def remembered(views: str) -> list[StateRetention]:
         (
             "S JOIN (R SUMMARIZE PER {ref} ADD {c := COUNT()} WHERE c < 3 RENAME {ref AS t}) ON {t}",
             [
-                "c for each ref, until the end: endless in ref",
-                "each row of S by t, until the end: endless in t",
+                "c for each ref, until the end: unbounded in ref",
+                "each row of S by t, until the end: unbounded in t",
                 "each row of the right side by t, until the horizon of S reaches t",
             ],
         ),
         (
             "S LEFT JOIN (R SUMMARIZE PER {ref} ADD {c := COUNT()} WHERE c < 3 RENAME {ref AS t}) ON {t}",
             [
-                "c for each ref, until the end: endless in ref",
-                "each row of S by t, until the end: endless in t",
+                "c for each ref, until the end: unbounded in ref",
+                "each row of S by t, until the end: unbounded in t",
                 "each row of the right side by t, until the end",
             ],
         ),
@@ -150,11 +153,11 @@ def remembered(views: str) -> list[StateRetention]:
         ("S SILENCE {q := t PER {k} > INTERVAL '3' MINUTE} WHERE q", ["the last row of each k, until the horizon reaches t + INTERVAL '3' MINUTE"]),
     ],
 )  # fmt: skip
-def test_remembered(body: str, expected: list[str]) -> None:
-    found = remembered(f"VIEW V := {body}; SUBSCRIBE V;")
+def test_state(body: str, expected: list[str]) -> None:
+    states = retained_state(f"VIEW V := {body}; SUBSCRIBE V;")
     assert [
-        f"{m.description}, until {m.until}" + (f": endless in {m.unbounded.column}" if m.unbounded else "")
-        for m in found
+        f"{s.description}, until {s.until}" + (f": unbounded in {s.unbounded.column}" if s.unbounded else "")
+        for s in states
     ] == expected
 
 
@@ -166,18 +169,18 @@ SUBSCRIBE {subscribed};
 
 
 def test_a_group_is_needed_until_its_only_reader_hides_the_row_for_good() -> None:
-    assert [m.until for m in remembered(MATCHED.format(subscribed="V"))] == ["V hides the row for good"] * 2
+    assert [s.until for s in retained_state(MATCHED.format(subscribed="V"))] == ["V hides the row for good"] * 2
 
 
-def test_but_not_if_somebody_subscribes_to_the_group_itself() -> None:
-    group, rows = remembered(MATCHED.format(subscribed="T, V"))
+def test_but_not_if_the_group_itself_is_subscribed_to() -> None:
+    group, rows = retained_state(MATCHED.format(subscribed="T, V"))
     assert group.until == "the end"
     assert group.unbounded is not None
     assert rows.until == "V hides the row for good"
 
 
 def test_nor_if_one_group_meets_many_rows() -> None:
-    group, rows = remembered(
+    group, rows = retained_state(
         "VIEW T := R SUMMARIZE PER {k} ADD {total := COUNT()};"
         "VIEW V := S PROJECT {t, k, a} JOIN T ON {k} EXTEND {rest := 6 - total} WHERE rest > 0; SUBSCRIBE V;"
     )
@@ -185,18 +188,18 @@ def test_nor_if_one_group_meets_many_rows() -> None:
     assert rows.until == "V hides the row for good"
 
 
-def test_nor_if_more_than_a_row_of_the_group_is_kept() -> None:
-    group, *_ = remembered(MATCHED.format(subscribed="V").replace("COUNT()", "COUNT(DISTINCT k)"))
+def test_nor_if_more_than_a_row_of_the_group_is_stored() -> None:
+    group, *_ = retained_state(MATCHED.format(subscribed="V").replace("COUNT()", "COUNT(DISTINCT k)"))
     assert group.until == "the end"
     assert group.unbounded is not None
 
 
-def test_groups_that_are_dropped_may_yet_be_kept_by_a_join() -> None:
-    memories = remembered(
+def test_a_join_may_keep_groups_that_were_dropped() -> None:
+    states = retained_state(
         "VIEW E := S TUMBLE t SIZE INTERVAL '1' HOUR SUMMARIZE PER {window_end} ADD {n := COUNT()};"
         "VIEW V := R PROJECT {u, ref} JOIN (E RENAME {window_end AS ref}) ON {ref}; SUBSCRIBE V;"
     )
-    assert [(m.until, m.unbounded is not None) for m in memories] == [
+    assert [(s.until, s.unbounded is not None) for s in states] == [
         ("the horizon of S reaches window_end - 1", False),
         ("the horizon of S reaches ref - 1", False),
         ("the end", True),
@@ -223,13 +226,13 @@ def test_groups_that_are_dropped_may_yet_be_kept_by_a_join() -> None:
     ],
 )  # fmt: skip
 def test_log(body: str, need: str) -> None:
-    found = program(f"VIEW V := {body}; SUBSCRIBE V;")
-    assert str(log_retentions(found, TypeAnalysis(found))[0]) == need
+    parsed = program(f"VIEW V := {body}; SUBSCRIBE V;")
+    assert str(log_retentions(parsed, TypeAnalysis(parsed))[0]) == need
 
 
 def test_a_right_row_of_an_as_of_join_may_be_needed_for_ever() -> None:
-    found = program("VIEW V := S ASOF JOIN (R RENAME {k AS j}) ON {k = j} AT t >= u; SUBSCRIBE V;")
-    assert str(log_retentions(found, TypeAnalysis(found))[1]).startswith("all of it, or a hard checkpoint")
+    parsed = program("VIEW V := S ASOF JOIN (R RENAME {k AS j}) ON {k = j} AT t >= u; SUBSCRIBE V;")
+    assert str(log_retentions(parsed, TypeAnalysis(parsed))[1]).startswith("all of it, or a hard checkpoint")
 
 
 @pytest.mark.parametrize(
@@ -246,26 +249,28 @@ def test_a_right_row_of_an_as_of_join_may_be_needed_for_ever() -> None:
     ],
 )
 def test_predicates_that_the_types_decide(predicate: str, message: str | None) -> None:
-    found = program(f"VIEW V := S WHERE {predicate}; SUBSCRIBE V;")
-    assert [w.message for w in program_warnings(found, TypeAnalysis(found))] == ([message] if message else [])
+    parsed = program(f"VIEW V := S WHERE {predicate}; SUBSCRIBE V;")
+    assert [w.message for w in program_warnings(parsed, TypeAnalysis(parsed))] == ([message] if message else [])
 
 
 def test_a_group_that_is_hidden_for_good_must_not_start_again() -> None:
-    (group,) = remembered("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} WHERE n < 10; SUBSCRIBE V;")
+    (group,) = retained_state("VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} WHERE n < 10; SUBSCRIBE V;")
     assert group.unbounded is not None
-    groups = remembered(
+    groups = retained_state(
         "VIEW V := S SUMMARIZE PER {k} ADD {n := COUNT()} JOIN (R SUMMARIZE PER {k} ADD {m := COUNT()}) ON {k}"
         " WHERE n + m < 10; SUBSCRIBE V;"
     )
-    assert [m.until for m in groups if m.description in ("n for each k", "m for each k")] == ["the end"] * 2
+    assert [s.until for s in groups if s.description in ("n for each k", "m for each k")] == ["the end"] * 2
 
 
 def test_rows_that_still_evolve_are_kept_for_over_and_as_of() -> None:
     evolving = "VIEW E := S JOIN (R SUMMARIZE PER {ref} ADD {c := COUNT()} RENAME {ref AS t}) ON {t};"
-    over = remembered(evolving + "VIEW V := E OVER PER {} BY t RANGE INTERVAL '1' HOUR ADD {m := SUM(c)}; SUBSCRIBE V;")
+    over = retained_state(
+        evolving + "VIEW V := E OVER PER {} BY t RANGE INTERVAL '1' HOUR ADD {m := SUM(c)}; SUBSCRIBE V;"
+    )
     assert over[-1].until == "the end"
-    asof = remembered(evolving + "VIEW V := R RENAME {k AS j} ASOF JOIN E ON {j = k} AT u >= t; SUBSCRIBE V;")
-    assert [m.until for m in asof[-2:]] == ["the end", "the end"]
+    asof = retained_state(evolving + "VIEW V := R RENAME {k AS j} ASOF JOIN E ON {j = k} AT u >= t; SUBSCRIBE V;")
+    assert [s.until for s in asof[-2:]] == ["the end", "the end"]
 
 
 @pytest.mark.parametrize(
@@ -290,5 +295,5 @@ def test_rows_that_still_evolve_are_kept_for_over_and_as_of() -> None:
 )
 def test_log_of_checked_streams(checks: str, body: str, need: str) -> None:
     text = f"STREAM S (t: time -> k: string, o: time) {checks}; VIEW V := {body}; SUBSCRIBE V;"
-    found = check_program(parse_program(Source("test.mmpl", text)))
-    assert str(log_retentions(found, TypeAnalysis(found))[0]).startswith(need)
+    parsed = check_program(parse_program(Source("test.mmpl", text)))
+    assert str(log_retentions(parsed, TypeAnalysis(parsed))[0]).startswith(need)
