@@ -1,4 +1,4 @@
-"""Random MMPL: every tree drawn here has the shape its classes promise, but need not be well typed."""
+"""Hypothesis strategies for MMPL trees. The trees are well formed, but need not be well typed."""
 
 from decimal import Decimal
 from functools import cache, partial
@@ -58,14 +58,14 @@ def data_types() -> st.SearchStrategy[DataType]:
     return simple | st.builds(types.relation_type, _tuples(st.tuples(names(), simple), 0, 2))
 
 
-def _decimals(of: DataType) -> st.SearchStrategy[Decimal]:
-    assert of.digits is not None
-    greatest = 10**of.digits - 1
-    return st.integers(-greatest, greatest).map(lambda n: Decimal(f"{n}E-{of.scale}"))
+def _decimals(data_type: DataType) -> st.SearchStrategy[Decimal]:
+    assert data_type.digits is not None
+    greatest = 10**data_type.digits - 1
+    return st.integers(-greatest, greatest).map(lambda n: Decimal(f"{n}E-{data_type.scale}"))
 
 
-def _values(of: DataType) -> st.SearchStrategy[Value]:
-    match of.name:
+def _values(data_type: DataType) -> st.SearchStrategy[Value]:
+    match data_type.name:
         case "bool":
             return st.booleans()
         case "int" | "time" | "interval":
@@ -73,7 +73,7 @@ def _values(of: DataType) -> st.SearchStrategy[Value]:
         case "float":
             return st.floats(allow_nan=False, allow_infinity=False)
         case "decimal":
-            return _decimals(of)
+            return _decimals(data_type)
         case "string":
             return st.text(max_size=6) | st.sampled_from(["'", "''", "--", '"', "\r\n", "*/"])
         case "timestamp":
@@ -87,8 +87,8 @@ def _values(of: DataType) -> st.SearchStrategy[Value]:
 
 @cache
 def constants() -> st.SearchStrategy[mmpl.Constant]:
-    known = [_values(of).map(partial(mmpl.Constant, type=of)) for of in _SCALARS]
-    return st.one_of(*known, data_types().map(partial(mmpl.Constant, None)))
+    typed = [_values(t).map(partial(mmpl.Constant, type=t)) for t in _SCALARS]
+    return st.one_of(*typed, data_types().map(partial(mmpl.Constant, None)))
 
 
 def _tuples(items: st.SearchStrategy[T], least: int, most: int) -> st.SearchStrategy[tuple[T, ...]]:

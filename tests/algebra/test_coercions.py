@@ -1,4 +1,4 @@
-"""Coercions and literals against PostgreSQL's answers, and text that reads back as what was written."""
+"""Coercions and literals give the results of PostgreSQL, and printed values parse to the same values."""
 
 from decimal import Decimal
 from random import Random
@@ -154,8 +154,8 @@ def test_literals_read_back(random: Random) -> None:
     type = random.choice(POOL)
     draw: Any = random.choice([ordinary, extreme])
     value = random.random() < 0.5 if type == BOOL else draw(random, type)
-    back = parse_literal(literal_text(value, type), type)
-    assert (back, repr(back)) == (value, repr(value))
+    parsed = parse_literal(literal_text(value, type), type)
+    assert (parsed, repr(parsed)) == (value, repr(value))
     if type != STRING:
         assert cast(cast(value, type, STRING), STRING, type) == value
 

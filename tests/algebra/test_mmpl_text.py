@@ -1,4 +1,4 @@
-"""What is printed parses to an equal tree and says no more than it must; what is wrong is refused where it is wrong."""
+"""Printed MMPL parses to an equal tree and has no needless parentheses. Errors have the right position and hint."""
 
 import re
 from contextlib import suppress
@@ -37,7 +37,7 @@ def call(function: str, *args: Expr) -> Call:
     return Call(function, args)
 
 
-# ── there and back ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── printing and parsing ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @repeatable(500)
@@ -57,9 +57,9 @@ def test_a_relation_survives(rel: mmpl.Rel) -> None:
 @example(mmpl.Program((), (), ()))
 def test_a_program_survives(program: mmpl.Program) -> None:
     text = print_program(program)
-    again = parse_program(Source("program", text))
-    assert again == program
-    assert print_program(again) == text
+    reparsed = parse_program(Source("program", text))
+    assert reparsed == program
+    assert print_program(reparsed) == text
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_expressions_look_like_sql(expr: Expr, text: str) -> None:
 
 
 @pytest.mark.parametrize("outer", [*BINARY, *UNARY])
-def test_an_operator_within_an_operator_survives_without_an_idle_parenthesis(outer: str) -> None:
+def test_an_operator_within_an_operator_survives_without_a_needless_parenthesis(outer: str) -> None:
     leaves = (A, ONE, Constant(-1, types.INT), Constant(None, types.INT))
     inner = [call(f, a, B) for f in BINARY for a in leaves[:2]] + [call(f, a) for f in UNARY for a in leaves]
     for expr in (*inner, *leaves):
@@ -121,11 +121,11 @@ def test_an_operator_within_an_operator_survives_without_an_idle_parenthesis(out
             assert parse_expression(text) == whole
             for start, end in _parentheses(text):
                 bare = f"{text[:start]} {text[start + 1 : end]} {text[end + 1 :]}"
-                idle = False
+                needless = False
                 with suppress(SmileError):
-                    idle = parse_expression(bare) == whole
-                # Those of -(-a) are not: without them the minus signs would start a comment.
-                assert not idle or "-(-" in text
+                    needless = parse_expression(bare) == whole
+                # Those of -(-a) are needed: without them the minus signs would start a comment.
+                assert not needless or "-(-" in text
 
 
 def _parentheses(text: str) -> list[tuple[int, int]]:
@@ -138,13 +138,13 @@ def _parentheses(text: str) -> list[tuple[int, int]]:
     return pairs
 
 
-def test_the_short_decimal_has_the_shape_of_its_text() -> None:
+def test_the_short_decimal_has_the_digits_and_scale_of_its_text() -> None:
     assert parse_expression("DECIMAL '1.50'") == Constant(Decimal("1.50"), types.decimal_type(3, 2))
     assert parse_expression("DECIMAL '-0.001'") == Constant(Decimal("-0.001"), types.decimal_type(3, 3))
     assert parse_expression("DECIMAL '1e3'") == Constant(Decimal(1000), types.decimal_type(4, 0))
 
 
-def test_comments_and_blanks_are_nothing() -> None:
+def test_comments_and_blanks_are_ignored() -> None:
     text = "A -- a WHERE ' \n /* PROJECT { * / ** */WHERE\tx--\n=1"
     assert parse_relation(text) == mmpl.Restrict(mmpl.RelationRef("A"), call("=", ColumnRef("x"), ONE))
 
@@ -185,13 +185,13 @@ def test_the_span_of_an_expression_is_its_text(expr: Expr) -> None:
 def test_the_span_of_an_operator_is_its_own_line(rel: mmpl.Rel) -> None:
     text = print_relation(rel)
     for node in trees.walk(parse_relation(text)):
-        own = _slice(text, node.span)
+        line = _slice(text, node.span)
         if isinstance(node, mmpl.RelationRef | mmpl.Merge | mmpl.Union):
-            assert parse_relation(own) == node
+            assert parse_relation(line) == node
         else:
             side = "left" if isinstance(node, mmpl.Join | mmpl.Asof) else "input"
             changes: dict[str, Any] = {side: mmpl.RelationRef("a")}
-            assert parse_relation(f"a {own}") == replace(node, **changes)
+            assert parse_relation(f"a {line}") == replace(node, **changes)
 
 
 def test_the_span_of_a_statement_is_its_text() -> None:
@@ -204,14 +204,14 @@ def test_the_span_of_a_statement_is_its_text() -> None:
     assert _slice(text, body.aggregates[0][1].span) == "COUNT()"
 
 
-# ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "at", "hint"),
+    ("text", "code", "position", "hint"),
     [
-        ("VIEW A := B where x;", "E010", "where", "Keywords are in upper case: WHERE."),
-        ("VIEW SUM := B;", "E010", "SUM", 'Expected a name. SUM is a keyword; as a name it is written "SUM".'),
+        ("VIEW A := B where x;", "E010", "where", "Write keywords in upper case: WHERE."),
+        ("VIEW SUM := B;", "E010", "SUM", 'Expected a name. SUM is a keyword. To use it as a name, write "SUM".'),
         ("VIEW A := B WHERE a + ;", "E010", ";", "Expected an expression."),
         ("VIEW A := B WHERE a b;", "E010", "b;", "Expected an operator such as WHERE or ';'."),
         ("VIEW A := B", "E010", "", "Expected an operator such as WHERE or ';'."),
@@ -220,9 +220,9 @@ def test_the_span_of_a_statement_is_its_text() -> None:
         ("VIEW A := B SUMMARIZE PER {x} ADD {};", "E010", "};", "Expected a name."),
         ("SELECT 1;", "E010", "SELECT", "Expected LET, STREAM, SUBSCRIBE, VIEW or the end of the text."),
         ("VIEW A := B WHERE 5x > 3;", "E010", "5x", "Expected an expression."),
-        ("VIEW A := B WHERE x = 'it''s;", "E011", "'it", "A string goes on until ', across lines too."),
-        ('VIEW "A := B;', "E011", '"A', 'A quoted name goes on until ", across lines too.'),
-        ("VIEW A := B /* WHERE 'x'", "E011", "/*", "A comment goes on until */, across lines too."),
+        ("VIEW A := B WHERE x = 'it''s;", "E011", "'it", "A string ends at the next ', which may be on a later line."),
+        ('VIEW "A := B;', "E011", '"A', 'A quoted name ends at the next ", which may be on a later line.'),
+        ("VIEW A := B /* WHERE 'x'", "E011", "/*", "A comment ends at the next */, which may be on a later line."),
         ("STREAM s (t: tim);", "E025", "tim", "Did you mean time?"),
         ("STREAM s (t: time -> x: decimal(39, 0));", "E025", "decimal", "A decimal has from 1 to 38 digits"),
         ("STREAM s (t: time -> x: int(3, 0));", "E025", "int", "Only decimal(digits, scale) has."),
@@ -234,13 +234,13 @@ def test_the_span_of_a_statement_is_its_text() -> None:
         ("VIEW A := B TUMBLE t SIZE INTERVAL 'x' DAY;", "E033", "INTERVAL", None),
     ],
 )
-def test_what_is_wrong_is_said_where_it_is(text: str, code: str, at: str, hint: str | None) -> None:
+def test_errors_have_a_position_and_a_hint(text: str, code: str, position: str, hint: str | None) -> None:
     with pytest.raises(SmileError) as raised:
         parse_program(Source("p", text))
     [diagnostic] = raised.value.diagnostics
     assert diagnostic.code == code
     assert diagnostic.span is not None
-    assert diagnostic.span.start == (text.index(at) if at else len(text))
+    assert diagnostic.span.start == (text.index(position) if position else len(text))
     assert (diagnostic.hint or "").startswith(hint or "")
     assert (diagnostic.hint is None) == (hint is None)
 

@@ -1,4 +1,4 @@
-"""The catalogue against PostgreSQL's answers; growth as declared; nothing raises, whatever the values."""
+"""Functions give the results of PostgreSQL, are monotone as declared, and raise no exception for any value."""
 
 from decimal import Decimal, localcontext
 from random import Random
@@ -144,7 +144,7 @@ EXAMPLES: dict[str, list[tuple[tuple[Value, ...], Value]]] = {
     "reverse": [(("abc",), "cba")],
     "split_part": [(("a,b,c", ",", 2), "b"), (("a,b,c", ",", -1), "c"), (("a", ",", 9), ""), (("a", ",", 0), None)],
 }
-MOMENTS: dict[str, Value] = {
+EXTRACTED_FROM_NOON: dict[str, Value] = {
     "extract_year": 2024,
     "extract_quarter": 1,
     "extract_month": 2,
@@ -160,7 +160,7 @@ MOMENTS: dict[str, Value] = {
 
 
 def run(name: str, values: tuple[Value, ...], types: tuple[DataType, ...]) -> Value:
-    """As the translator does it: arguments are cast to what the signature asks for."""
+    """Casts the arguments to the types of the signature, as the translator does, and evaluates the call."""
     signature = resolve_signature(name, types)
     assert signature is not None, (name, types)
     args = tuple(Cast(Constant(v, t), a) for v, t, a in zip(values, types, signature.args, strict=True))
@@ -175,15 +175,15 @@ def test_examples(name: str) -> None:
         assert (result, type(result)) == (expected, type(expected)), (values, result)
 
 
-@pytest.mark.parametrize("name", MOMENTS)
-def test_parts_of_moments(name: str) -> None:
-    assert run(name, (NOON,), (TIMESTAMP,)) == MOMENTS[name]
-    assert run(name, (NOON * 1024 + 5,), (TIME,)) == MOMENTS[name]
+@pytest.mark.parametrize("name", EXTRACTED_FROM_NOON)
+def test_extract(name: str) -> None:
+    assert run(name, (NOON,), (TIMESTAMP,)) == EXTRACTED_FROM_NOON[name]
+    assert run(name, (NOON * 1024 + 5,), (TIME,)) == EXTRACTED_FROM_NOON[name]
     assert resolve_signature(name, (INT,)) is None
 
 
 def test_every_entry_has_an_example() -> None:
-    assert SCALAR_FUNCTIONS.keys() == EXAMPLES.keys() | MOMENTS.keys() | {"date_trunc"}
+    assert SCALAR_FUNCTIONS.keys() == EXAMPLES.keys() | EXTRACTED_FROM_NOON.keys() | {"date_trunc"}
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_every_entry_has_an_example() -> None:
     ],
 )
 def test_date_trunc(unit: str, expected: str) -> None:
-    moment = Call("date_trunc", (Constant(unit, STRING), Constant(NOON, TIMESTAMP)))
-    assert evaluate_expr(Cast(moment, STRING), {}, {}) == expected
+    truncated = Call("date_trunc", (Constant(unit, STRING), Constant(NOON, TIMESTAMP)))
+    assert evaluate_expr(Cast(truncated, STRING), {}, {}) == expected
     assert run("date_trunc", ("fortnight", 0), (STRING, TIMESTAMP)) is None
 
 
@@ -272,13 +272,13 @@ def test_types_that_do_not_fit(name: str, types: tuple[DataType, ...]) -> None:
     assert resolve_signature(name, types) is None
 
 
-def drawn(random: Random, type: DataType, draw: Any) -> Value:
+def draw_value(random: Random, type: DataType, draw: Any) -> Value:
     return random.choice([True, False]) if type == BOOL else draw(random, type)
 
 
 @pytest.mark.parametrize("name", SCALAR_FUNCTIONS)
 def test_signatures(name: str) -> None:
-    """Arguments can be cast to what is asked for, asking again changes nothing, and results are of their type."""
+    """Arguments can be cast to the signature's types, which resolve to the same signature. Results have its type."""
     least, greatest = arity_of(name)
     assert least >= 1
     assert greatest is None or greatest >= least
@@ -294,7 +294,7 @@ def test_signatures(name: str) -> None:
             assert resolve_signature(name, signature.args) == signature
         signature = random.choice(signatures)
         draw = random.choice([ordinary, extreme])
-        values = [drawn(random, t, draw) for t in signature.args]
+        values = [draw_value(random, t, draw) for t in signature.args]
         result: Any = evaluate(name, tuple(values), signature)
         if result is not None and signature.result.name in ("int", "float", "decimal", "time", "interval"):
             assert fit_number(result, signature.result) == result
@@ -308,8 +308,8 @@ def test_signatures(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCALAR_FUNCTIONS)
-def test_growth(name: str) -> None:
-    """In an argument that is said to push one way, a greater value never pushes the other."""
+def test_monotonicity(name: str) -> None:
+    """In an argument that is declared as monotone, a greater value never changes the result in the other direction."""
     scalar = SCALAR_FUNCTIONS[name]
     signatures = signatures_of(name)
 
@@ -318,15 +318,15 @@ def test_growth(name: str) -> None:
     def holds(random: Random) -> None:
         signature = random.choice(signatures)
         draw = random.choice([ordinary, extreme])
-        values = [drawn(random, t, draw) for t in signature.args]
-        at = random.randrange(len(values))
-        ends: list[Any] = sorted(drawn(random, signature.args[at], draw) for _ in range(2))
-        results: list[Any] = [evaluate(name, (*values[:at], v, *values[at + 1 :]), signature) for v in ends]
+        values = [draw_value(random, t, draw) for t in signature.args]
+        index = random.randrange(len(values))
+        ends: list[Any] = sorted(draw_value(random, signature.args[index], draw) for _ in range(2))
+        results: list[Any] = [evaluate(name, (*values[:index], v, *values[index + 1 :]), signature) for v in ends]
         if None in results:
             return
-        if scalar.monotonicity_in(at) is INCREASING:
+        if scalar.monotonicity_in(index) is INCREASING:
             assert results[0] <= results[1]
-        if scalar.monotonicity_in(at) is DECREASING:
+        if scalar.monotonicity_in(index) is DECREASING:
             assert results[0] >= results[1]
 
     holds()
@@ -340,7 +340,7 @@ def test_decimals_do_not_depend_on_the_ambient_context() -> None:
         assert run("neg", (D(10**37 + 1),), (WIDE,)) == -(10**37) - 1
 
 
-def test_patterns_take_no_longer_than_their_length() -> None:
+def test_patterns_are_matched_in_polynomial_time() -> None:
     assert run("like", ("a" * 3000, "%a" * 40 + "b"), (STRING, STRING)) is False
 
 

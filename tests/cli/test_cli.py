@@ -214,9 +214,9 @@ def test_who_reads_an_unreadable_view_is_not_blamed(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("CREATE VIEW V AS SELECT 1 AS x;", "1:18: error E040: a query without FROM has no key"),
-        ("CREATE STREAM S (a: int);", "1:18: error E040: the stream has no tick: nothing stands before ->"),
+        ("CREATE STREAM S (a: int);", "1:18: error E040: the stream has no tick: there is no column before ->"),
         ("CREATE STREAM S (a int);", "1:15: error E040: stream S has no TIME KEY column"),
-        ("CREATE STREAM S (a: int -> b: int);", "1:21: error E040: the key of a stream is a time, a is int"),
+        ("CREATE STREAM S (a: int -> b: int);", "1:21: error E040: the key of a stream is a time, but a is int"),
     ],
 )
 def test_what_has_no_key_is_refused(text: str, message: str, tmp_path: Path) -> None:

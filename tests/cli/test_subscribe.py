@@ -98,7 +98,7 @@ def test_what_is_wrong(fake: Fake) -> None:
     assert done.exit_code == 2
     assert done.stderr == (
         "condition:1:9: error E099: expected = but found >\n  WHERE k > 3\n          ^\n"
-        "  hint: A condition is column = value, or several of them with AND; for more, write a view.\n"
+        "  hint: Write column = value, or several such comparisons with AND. For other conditions, define a view.\n"
     )
     assert run("subscribe", "Counts", "--once", "--changes", "--url", fake.url).exit_code == 2
 

@@ -1,4 +1,4 @@
-"""Programs of SmileSQL that can be read: the paper's, the worked examples', and one that has the whole language."""
+"""Valid SmileSQL programs: that of the paper, the worked examples, and one that uses the whole language."""
 
 FIG_2 = """
 CREATE STREAM BuyBids (buyid: time ->

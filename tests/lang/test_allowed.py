@@ -1,4 +1,4 @@
-"""What SmileSQL does not have is refused by name; nothing slips through."""
+"""Unsupported SQL is refused with its name, and nothing unsupported is accepted silently."""
 
 import pytest
 from sqlglot import exp
@@ -8,7 +8,7 @@ from smile.lang import parse
 from smile.lang.allowlist import check_allowed
 from smile.source import Source
 
-# text, what is refused, the words it points at
+# text, the refused construct, the words of its span (None: not checked)
 STATEMENTS = [
     ("INSERT INTO s VALUES (1)", "INSERT", "INSERT"),
     ("UPDATE s SET a = 1", "UPDATE", "UPDATE"),
@@ -121,18 +121,19 @@ QUERIES = [
 
 
 @pytest.mark.parametrize(
-    ("text", "what", "at"), STATEMENTS + [(f"CREATE VIEW v AS {text}", what, at) for text, what, at in QUERIES]
+    ("text", "construct", "words"),
+    STATEMENTS + [(f"CREATE VIEW v AS {text}", construct, words) for text, construct, words in QUERIES],
 )
-def test_refused(text: str, what: str, at: str | None) -> None:
+def test_refused(text: str, construct: str, words: str | None) -> None:
     statements, (problem,) = parse(Source("p", text))
     assert statements == []
-    assert (problem.code, problem.message) == ("E013", f"{what} is not supported")
+    assert (problem.code, problem.message) == ("E013", f"{construct} is not supported")
     assert problem.span is not None
-    pointed = text[problem.span.start : problem.span.end]
-    assert pointed == at if at is not None else pointed
+    span_text = text[problem.span.start : problem.span.end]
+    assert span_text == words if words is not None else span_text
 
 
-# What sqlglot has and forgives, or reads in another dialect's way: an error of whatever kind, never silence.
+# sqlglot accepts all of these, some as syntax of other dialects. SmileSQL reports an error for each.
 @pytest.mark.parametrize(
     "query",
     [
@@ -238,8 +239,8 @@ def test_nothing_is_overlooked(query: str) -> None:
         exp.select("a").from_(exp.Values(expressions=[])),
     ],
 )
-def test_the_list_itself(node: exp.Expr) -> None:
-    """Even what the grammar cannot read today would be refused, were it to read it tomorrow."""
+def test_the_allowlist_itself(node: exp.Expr) -> None:
+    """Nodes that the grammar cannot produce today are refused too, in case a later version of sqlglot does."""
     with pytest.raises(SmileError) as failure:
         check_allowed(node, "")
     assert failure.value.diagnostics[0].code == "E013"

@@ -1,4 +1,4 @@
-"""Any text gives statements or diagnostics in it, never an exception; whatever is read is printed and read again."""
+"""Any text gives statements or diagnostics, never an exception. Parsed statements can be printed and parsed again."""
 
 from hypothesis import example, given, settings, strategies as st
 
@@ -7,8 +7,8 @@ from smile.lang import CreateView, parse, print_statements, span_of
 from smile.source import Source
 from tests.lang.corpus import EXAMPLES, QUERIES
 
-EXAMPLES_EACH = 800
-FAST = settings(max_examples=EXAMPLES_EACH, database=None, derandomize=False, print_blob=True, deadline=None)
+EXAMPLES_PER_TEST = 800
+FAST = settings(max_examples=EXAMPLES_PER_TEST, database=None, derandomize=False, print_blob=True, deadline=None)
 
 VOCABULARY = r"""
     CREATE STREAM VIEW DOMAIN SUBSCRIBE subscriptions AS SELECT FROM WHERE GROUP BY ORDER LIMIT HAVING JOIN ON USING
@@ -27,17 +27,17 @@ any_bytes = st.binary(max_size=60).map(lambda b: b.decode("utf-8", "surrogateesc
 
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
-    """A program with a few pieces cut, doubled, replaced or moved."""
+    """A program in which a few pieces are deleted, doubled or replaced."""
     text = draw(programs)
     for _ in range(draw(st.integers(1, 4))):
         i, j = sorted(draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
         j = min(j, i + 30)
-        put = draw(st.sampled_from(["", text[i:j] * 2, *WORDS]) | any_text)
-        text = text[:i] + put + text[j:]
+        replacement = draw(st.sampled_from(["", text[i:j] * 2, *WORDS]) | any_text)
+        text = text[:i] + replacement + text[j:]
     return text
 
 
-def check_answer(text: str) -> None:
+def check_result(text: str) -> None:
     source = Source("p", text)
     statements, problems = parse(source)
     assert statements or problems
@@ -52,26 +52,26 @@ def check_answer(text: str) -> None:
         if isinstance(statement, CreateView):
             assert all(span_of(node) for node in statement.query.walk())
     printed = print_statements(statements)
-    again, more = parse(Source("p", printed)) if statements else ([], [])
-    assert more == [] and print_statements(again) == printed
+    reparsed, new_problems = parse(Source("p", printed)) if statements else ([], [])
+    assert new_problems == [] and print_statements(reparsed) == printed
 
 
 @FAST
 @given(token_soup)
 def test_token_soup(text: str) -> None:
-    check_answer(text)
+    check_result(text)
 
 
 @FAST
 @given(token_soup)
 def test_token_soup_in_a_query(text: str) -> None:
-    check_answer(f"CREATE VIEW v AS SELECT a FROM s {text}")
+    check_result(f"CREATE VIEW v AS SELECT a FROM s {text}")
 
 
 @FAST
 @given(token_soup)
 def test_token_soup_in_an_expression(text: str) -> None:
-    check_answer(f"CREATE VIEW v AS SELECT {text} FROM s")
+    check_result(f"CREATE VIEW v AS SELECT {text} FROM s")
 
 
 @FAST
@@ -79,13 +79,13 @@ def test_token_soup_in_an_expression(text: str) -> None:
 @example("\ud800")
 @example("\0")
 def test_any_text(text: str) -> None:
-    check_answer(text)
+    check_result(text)
 
 
 @FAST
 @given(mutated())
 def test_mutated_programs(text: str) -> None:
-    check_answer(text)
+    check_result(text)
 
 
 names = st.sampled_from(["a", "b", "s.c", '"Q q"', "#bid"])
@@ -128,11 +128,11 @@ def compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @FAST
 @given(st.recursive(names | literals, compound, max_leaves=12))
 def test_expressions(expression: str) -> None:
-    """Reading, printing and reading again keeps the tree, so no parenthesis is lost."""
+    """Printing and parsing again gives the same tree, so no parenthesis is lost."""
     statements, problems = parse(Source("p", f"CREATE VIEW v AS SELECT {expression} FROM s"))
     if problems:
         return
-    (one,) = statements
-    assert isinstance(one, CreateView)
-    (other,), _ = parse(Source("p", print_statements([one])))
-    assert isinstance(other, CreateView) and other.query == one.query
+    (view,) = statements
+    assert isinstance(view, CreateView)
+    (reparsed,), _ = parse(Source("p", print_statements([view])))
+    assert isinstance(reparsed, CreateView) and reparsed.query == view.query

@@ -1,4 +1,4 @@
-"""Whatever the text, an answer comes soon: deep, long and senseless programs are refused, long flat ones are read."""
+"""Parsing is fast for every text. Programs that are too deep, too long or nonsense are refused; long flat ones are not."""
 
 import time
 
@@ -17,7 +17,7 @@ def nested_queries(opening: str, closing: str, times: int) -> str:
     return "CREATE VIEW v AS " + opening * times + "SELECT a FROM s" + closing * times
 
 
-READ = {
+ACCEPTED = {
     "parentheses": view("(" * limits.nesting_max + "a" + ")" * limits.nesting_max),
     "calls": view("f(" * limits.nesting_max + "a" + ")" * limits.nesting_max),
     "cases": view("CASE WHEN a THEN " * 150 + "a" + " END" * 150),
@@ -37,9 +37,9 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("name", READ)
-def test_read(name: str) -> None:
-    statements, problems = parse(Source("p", READ[name]))
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_accepted(name: str) -> None:
+    statements, problems = parse(Source("p", ACCEPTED[name]))
     assert problems == []
     printed = print_statements(statements)
     assert print_statements(parse(Source("p", printed))[0]) == printed
@@ -74,7 +74,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_soon(name: str) -> None:
+def test_refused_quickly(name: str) -> None:
     text, code, count = REFUSED[name]
     start = time.process_time()
     statements, problems = parse(Source("p", text))

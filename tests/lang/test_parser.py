@@ -1,4 +1,4 @@
-"""What statements hold, and what each error says and where."""
+"""The contents of parsed statements, and the message and position of each syntax error."""
 
 import pytest
 from sqlglot import exp
@@ -134,7 +134,7 @@ def test_empty(text: str) -> None:
 
 
 V = "CREATE VIEW v AS "
-# text, code, column of line 1 where it points, message
+# text, code, column of line 1 at which the span starts, message
 ERRORS = [
     # lexical
     ("SUBSCRIBE 'abc", "E011", 11, "unterminated string"),
@@ -148,7 +148,7 @@ ERRORS = [
     (V + "SELECT 2x FROM s", "E010", 25, "2x is neither a number nor a name"),
     (V + 'SELECT "" FROM s', "E010", 25, "a name cannot be empty"),
     (V + "SELECT e'a' FROM s", "E013", 25, "e'…' is not supported"),
-    (V + "SELECT x'0' FROM s", "E033", 25, "not a string of bytes"),
+    (V + "SELECT x'0' FROM s", "E033", 25, "not a valid byte string"),
     # statements
     ("hello world", "E010", 1, "expected CREATE STREAM, CREATE DOMAIN, CREATE VIEW or SUBSCRIBE but found hello"),
     ("CREATE VEIW v AS SELECT a FROM s", "E010", 8, "expected STREAM, DOMAIN or VIEW but found VEIW"),
@@ -166,7 +166,7 @@ ERRORS = [
     ("CREATE DOMAIN d AS int CHECK VALUE > 0", "E010", 30, "expected ( but found VALUE"),
     ("CREATE DOMAIN d AS int CHECK ()", "E010", 31, "expected a condition but found )"),
     ("CREATE DOMAIN d AS int DEFAULT 3", "E010", 24, "expected CHECK or NOT NULL but found DEFAULT"),
-    ("CREATE DOMAIN d AS int CHECK (TRUE) CHECK (TRUE)", "E010", 37, "a second CHECK"),
+    ("CREATE DOMAIN d AS int CHECK (TRUE) CHECK (TRUE)", "E010", 37, "a domain can have only one CHECK"),
     # streams
     ("CREATE STREAM s (a int, b int)", "E040", 15, "stream s has no TIME KEY column"),
     ("CREATE STREAM s (a TIME KEY, b TIME KEY)", "E040", 30, "stream s has two TIME KEY columns, a and b"),
@@ -225,8 +225,8 @@ ERRORS = [
     (V + "SELECT a IS 3 FROM s", "E010", 25, "expected NULL, TRUE, FALSE or DISTINCT FROM after IS"),
     (V + "SELECT a IS", "E010", 29, "expected NULL, TRUE, FALSE or DISTINCT FROM but found the end"),
     (V + "SELECT a 'b' FROM s", "E010", 27, "unexpected 'b'"),
-    (V + "SELECT a + * FROM s", "E010", 29, "* stands in a select list or in COUNT only"),
-    (V + "SELECT (a AS b) FROM s", "E010", 26, "AS stands in a select list only"),
+    (V + "SELECT a + * FROM s", "E010", 29, "* is allowed only in a select list or in COUNT"),
+    (V + "SELECT (a AS b) FROM s", "E010", 26, "AS is allowed only in a select list"),
     (V + "SELECT SUM(a, b) FROM s", "E032", 25, "SUM takes one argument"),
     (V + "SELECT COUNT() FROM s", "E032", 25, "COUNT takes one argument"),
     (V + "SELECT GROUP(a + 1) FROM s", "E010", 31, "expected a column"),

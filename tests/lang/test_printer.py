@@ -1,4 +1,4 @@
-"""Printing and reading are each other's inverse, and every spelling has one canonical form."""
+"""Printing is the inverse of parsing, and every spelling has one canonical form."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from smile.source import Source
 from tests.lang.corpus import EXAMPLES, QUERIES, SPELLINGS, STATEMENTS
 
 
-def read(text: str) -> list[Statement]:
+def parse_valid(text: str) -> list[Statement]:
     statements, problems = parse(Source("program", text))
     assert problems == []
     return statements
 
 
-def without_places(statement: Statement) -> list[object]:
-    """What a statement says, to be compared; expressions compare by content."""
+def content_of(statement: Statement) -> list[object]:
+    """The content of a statement without its spans. Expressions are compared by content."""
     match statement:
         case CreateDomain():
             return [statement.name.text, statement.base, statement.check, statement.not_null]
@@ -31,11 +31,11 @@ def without_places(statement: Statement) -> list[object]:
 
 
 def check_inverse(text: str) -> None:
-    statements = read(text)
+    statements = parse_valid(text)
     printed = print_statements(statements)
-    again = read(printed)
-    assert [without_places(s) for s in again] == [without_places(s) for s in statements]
-    assert print_statements(again) == printed
+    reparsed = parse_valid(printed)
+    assert [content_of(s) for s in reparsed] == [content_of(s) for s in statements]
+    assert print_statements(reparsed) == printed
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -45,21 +45,24 @@ def test_examples(name: str) -> None:
 
 @pytest.mark.parametrize(("text", "canonical"), STATEMENTS)
 def test_statements(text: str, canonical: str) -> None:
-    assert print_statements(read(text)) == canonical + ";\n"
+    assert print_statements(parse_valid(text)) == canonical + ";\n"
     check_inverse(text)
 
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_canonical_queries(query: str) -> None:
     text = f"CREATE VIEW v AS {query};\n"
-    assert print_statements(read(text)) == text
+    assert print_statements(parse_valid(text)) == text
     check_inverse(text)
 
 
 @pytest.mark.parametrize(("query", "canonical"), SPELLINGS)
 def test_spellings(query: str, canonical: str) -> None:
-    (one,), (other,) = read(f"CREATE VIEW v AS {query}\n;"), read(f"CREATE VIEW v AS {canonical}")
-    assert print_statements([one]) == f"CREATE VIEW v AS {canonical};\n"
-    assert isinstance(one, CreateView) and isinstance(other, CreateView)
-    assert one.query == other.query
+    (view,), (canonical_view,) = (
+        parse_valid(f"CREATE VIEW v AS {query}\n;"),
+        parse_valid(f"CREATE VIEW v AS {canonical}"),
+    )
+    assert print_statements([view]) == f"CREATE VIEW v AS {canonical};\n"
+    assert isinstance(view, CreateView) and isinstance(canonical_view, CreateView)
+    assert view.query == canonical_view.query
     check_inverse(f"CREATE VIEW v AS {query}\n;")

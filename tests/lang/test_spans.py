@@ -1,4 +1,4 @@
-"""Every node knows the words it was read from."""
+"""Every node has the span of the words it was parsed from."""
 
 import pytest
 from sqlglot import exp
@@ -21,15 +21,16 @@ def test_every_node_lies_within_its_parent(text: str) -> None:
     for node in nodes_of(text):
         span = span_of(node)
         assert span is not None and 0 <= span.start < span.end <= len(text), repr(node)
-        if node.parent and (above := span_of(node.parent)):
-            assert above.start <= span.start and span.end <= above.end, repr(node)
+        if node.parent and (parent_span := span_of(node.parent)):
+            assert parent_span.start <= span.start and span.end <= parent_span.end, repr(node)
         if isinstance(node, exp.Identifier):
             assert text[span.start : span.end] in (node.name, '"' + node.name.replace('"', '""') + '"')
         if isinstance(node, exp.Literal) and not node.is_string:
             assert text[span.start : span.end] == node.name or "substring(a for" in text
 
 
-SHAPES = [
+NODE_SPANS = [
+    # query, type of the node, words of its span
     ("SELECT a + 'x' FROM s", exp.Add, "a + 'x'"),
     ("SELECT a + 'x' FROM s", exp.Literal, "'x'"),
     ("SELECT -  a FROM s", exp.Neg, "-  a"),
@@ -85,8 +86,8 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("query", "kind", "words"), SHAPES)
-def test_shapes(query: str, kind: type[exp.Expr], words: str) -> None:
+@pytest.mark.parametrize(("query", "kind", "words"), NODE_SPANS)
+def test_the_span_of_a_node_covers_its_words(query: str, kind: type[exp.Expr], words: str) -> None:
     text = f"SUBSCRIBE z;\nCREATE VIEW v AS {query};"
     node = next(n for n in nodes_of(text) if type(n) is kind)
     span = span_of(node)
@@ -94,12 +95,12 @@ def test_shapes(query: str, kind: type[exp.Expr], words: str) -> None:
     assert text[span.start : span.end] == words
 
 
-def test_checks_have_places_too() -> None:
+def test_checks_have_spans_too() -> None:
     text = "CREATE STREAM s (t TIME KEY, a int CHECK (a > 1), CHECK (a < 9))"
     (stream,), _ = parse(Source("p", text))
     spans = [span_of(check) for check in (*stream.columns[0].checks, *stream.checks)]  # type: ignore[union-attr]
     assert [text[s.start : s.end] for s in spans if s] == ["a > 1", "a < 9"]
 
 
-def test_a_node_of_ones_own_has_no_place() -> None:
+def test_a_node_that_was_not_parsed_has_no_span() -> None:
     assert span_of(exp.column("a")) is None

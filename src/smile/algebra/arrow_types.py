@@ -1,6 +1,7 @@
-"""Plain values as Arrow has them: one Arrow type for each data type, everywhere.
+"""The Arrow type of each data type. It is the same everywhere.
 
-Moments, ticks and lengths of time are the integers that `smile.algebra.types` says; whoever shows them gives them form.
+Times, timestamps, dates and intervals are integers, as described in `smile.algebra.types`. They are formatted
+when they are shown.
 """
 
 import pyarrow as pa
@@ -23,11 +24,11 @@ def arrow_type(data: DataType) -> pa.DataType:
 
 
 def stream_types(stream: mmpl.StreamDef) -> dict[str, DataType]:
-    """The tick first."""
+    """The types of the columns of a stream, the tick first."""
     return {stream.tick: TIME, **dict(stream.columns)}
 
 
 def stream_schema(stream: mmpl.StreamDef) -> pa.Schema:
-    """What a batch of a stream's events has; the tick is never NULL."""
+    """The Arrow schema of a batch of events. The tick is never NULL."""
     columns = stream_types(stream)
     return pa.schema([pa.field(name, arrow_type(data), name != stream.tick) for name, data in columns.items()])

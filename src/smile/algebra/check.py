@@ -1,4 +1,4 @@
-"""A program written in MMPL, checked as one translated from SQL is: unique names, no circles, well-formed views."""
+"""Checks a program written in MMPL for what translation from SQL guarantees: unique names, no cycles, valid views."""
 
 from smile import limits
 from smile.algebra import mmpl, trees
@@ -11,7 +11,7 @@ from smile.errors import Diagnostic, SmileError, did_you_mean, error
 
 
 def check_program(program: mmpl.Program) -> mmpl.Program:
-    """The program with its views in order, or all the errors in it."""
+    """The program with its views in order of dependency. Raises all errors; too deep nesting (E012) is raised alone."""
     problems: list[Diagnostic] = []
     for view in program.views:
         if _nesting_depth(view.body) > limits.expression_depth_max:
@@ -46,7 +46,7 @@ def check_program(program: mmpl.Program) -> mmpl.Program:
 
 
 def _nesting_depth(rel: mmpl.Rel) -> int:
-    """Operators within operators, relational and scalar, counted without recursion."""
+    """The number of nested operators, relational and scalar, counted without recursion."""
     deepest = 0
     stack: list[tuple[mmpl.Node, int]] = [(rel, 1)]
     while stack:

@@ -1,7 +1,7 @@
-"""Coercions: a value handed out here is of its target type exactly, or NULL where the cast fails or overflows.
+"""Converts values between data types and to and from text. A cast that fails or overflows gives NULL.
 
-Implicit coercions (`common_type`) never change which of two values is the greater; explicit ones (`cast`) do what
-PostgreSQL's do. A timestamp and a date lie in the years 1 to 9999, so that each has a text.
+Implicit coercions (`common_type`) preserve the order of values. Explicit casts (`cast`) do what they do in PostgreSQL.
+Timestamps and dates lie in the years 1 to 9999, so that each can be written as text.
 """
 
 import math
@@ -33,10 +33,10 @@ DATE_MAX: Final = date.max.toordinal() - EPOCH.toordinal()
 TIMESTAMP_MIN: Final = DATE_MIN * MICROSECONDS_PER_DAY
 TIMESTAMP_MAX: Final = (DATE_MAX + 1) * MICROSECONDS_PER_DAY - 1
 INT_DIGITS: Final = 19
-"""Digits of the widest 64-bit integer."""
+"""The number of digits of the largest 64-bit integer."""
 
-# Twice the digits a decimal may have and some: products of two decimals are exact, and nothing depends on the
-# default context of 28 digits, which any library may change.
+# More than twice the maximum digits of a decimal, so that products of two decimals are exact. The default context of 28
+# digits is not used, because any library may change it.
 EXACT_CONTEXT: Final = Context(
     prec=100, rounding=ROUND_HALF_UP, Emin=-999999, Emax=999999, traps=[InvalidOperation, Overflow]
 )
@@ -51,7 +51,7 @@ _INTEGER_RANGES: Final = {
 
 
 def common_type(a: DataType, b: DataType) -> DataType | None:
-    """The type both are coerced to where nothing says otherwise, or None if they cannot be compared."""
+    """The type that both are implicitly coerced to, or None if they cannot be compared."""
     if a == b or b == NULL:
         return a
     if a == NULL:
@@ -67,15 +67,17 @@ def common_type(a: DataType, b: DataType) -> DataType | None:
 
 
 def _wider_decimal(a: DataType, b: DataType) -> DataType:
-    """The scale is the larger one, and room is made for the larger whole part, as far as 38 digits go: what does
-    not fit overflows rather than losing digits behind the point."""
+    """Has the larger scale, and as many digits before the point as the wider type, up to 38 digits in total.
+
+    Values that do not fit overflow; they do not lose digits after the point.
+    """
     (a_digits, a_scale), (b_digits, b_scale) = digits_and_scale(a), digits_and_scale(b)
     scale = max(a_scale, b_scale)
     return decimal_type(min(limits.decimal_digits_max, max(a_digits - a_scale, b_digits - b_scale) + scale), scale)
 
 
 def digits_and_scale(type: DataType) -> tuple[int, int]:
-    """Digits and scale of a decimal, or of the decimal that holds any int."""
+    """The digits and scale of a decimal. For an int, those of the decimal that can hold any int."""
     return (INT_DIGITS, 0) if type.name == "int" else (type.digits or limits.decimal_digits_max, type.scale or 0)
 
 
@@ -91,7 +93,7 @@ def can_cast(a: DataType, b: DataType) -> bool:
 
 
 def is_monotone_cast(a: DataType, b: DataType) -> bool:
-    """Whether a greater value never becomes a smaller one."""
+    """Whether the cast preserves the order of values."""
     return a in (b, NULL) or (can_cast(a, b) and "string" not in (a.name, b.name) and b.name != "bool")
 
 
@@ -120,14 +122,14 @@ def _cast_to_number(value: Value, target: DataType) -> int | float | Decimal | N
     if target.name == "float":
         return float(value)
     if target.name == "int":
-        # PostgreSQL: halves go away from zero, but those of a float to the even number.
+        # PostgreSQL rounds halves of a decimal away from zero, and halves of a float to the even number.
         return int(value.to_integral_value(ROUND_HALF_UP)) if isinstance(value, Decimal) else round(value)
-    # PostgreSQL: a float is worth 15 digits as a decimal, so that 0.1 is 0.1.
+    # PostgreSQL uses 15 digits of a float, so that 0.1 becomes the decimal 0.1.
     return Decimal(f"{value:.14e}") if isinstance(value, float) else to_decimal(value)
 
 
 def _cast_to_temporal(value: Value, source: DataType, target: DataType) -> int:
-    """Finer to coarser goes down, to the tick's own microsecond and the microsecond's own day."""
+    """Casts to a coarser unit round down, to the microsecond of a tick or the day of a microsecond."""
     assert isinstance(value, int)
     if "int" in (source.name, target.name):
         return value
@@ -145,13 +147,16 @@ def to_decimal(value: Value) -> Decimal:
 
 
 def round_half_away(value: Decimal, scale: int) -> Decimal:
-    """To `scale` digits behind the point, ties away from zero; there is no negative zero. The result must fit EXACT."""
+    """Rounds to `scale` digits after the point, ties away from zero, without negative zero.
+
+    The result must fit into the precision of `EXACT_CONTEXT`.
+    """
     rounded = value.quantize(Decimal((0, (1,), -scale)), context=EXACT_CONTEXT)
     return rounded or rounded.copy_abs()
 
 
 def fit_number(value: int | float | Decimal | None, type: DataType) -> int | float | Decimal | None:
-    """The number as `type` holds it, or None if it does not: overflow is NULL, and so are NaN and the infinities."""
+    """The number as a value of `type`, or None if it overflows. NaN and infinities give None too."""
     if value is None:
         return None
     if type.name == "float":
@@ -176,7 +181,7 @@ _FALSE_WORDS: Final = ("false", "no", "off", "0")
 
 
 def parse_literal(text: str, type: DataType) -> Value:
-    """The value of `type` written as `text`; ValueError says what is wrong with it."""
+    """The value of `type` that `text` represents. Raises ValueError with a message if there is none."""
     match type.name:
         case "string":
             return text
@@ -196,7 +201,7 @@ def parse_literal(text: str, type: DataType) -> Value:
             return parse_interval(text)
         case "bytes":
             if not text.startswith("\\x"):
-                raise ValueError(f"'{text}' is not written as bytes are, for example '\\x0aff'")
+                raise ValueError(f"'{text}' is not a byte string; write for example '\\x0aff'")
             return bytes.fromhex(text[2:])
     raise ValueError(f"there is no literal of type {type}")
 
@@ -209,7 +214,7 @@ def literal_text(value: Value, type: DataType) -> str:
 
 
 def to_text(value: Value, type: DataType) -> str:
-    """What a cast to string gives."""
+    """The result of a cast to string."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -230,7 +235,7 @@ def to_text(value: Value, type: DataType) -> str:
 
 def _parse_bool(text: str) -> bool:
     folded = text.lower()
-    # PostgreSQL takes any beginning that leaves no doubt; `o` leaves one.
+    # PostgreSQL accepts any unambiguous prefix; `o` is ambiguous.
     if folded and folded != "o":
         if any(word.startswith(folded) for word in _TRUE_WORDS):
             return True
@@ -276,7 +281,7 @@ def _timestamp_text(value: int) -> str:
 
 
 def _float_text(value: float) -> str:
-    """PostgreSQL's: the fewest digits that read back the same; an exponent from 1e15 up and below 1e-4."""
+    """As in PostgreSQL: the fewest digits that parse to the same float, with an exponent from 1e15 and below 1e-4."""
     sign, digits, exponent = Decimal(repr(value)).normalize(EXACT_CONTEXT).as_tuple()
     assert isinstance(exponent, int)
     power = len(digits) - 1 + exponent
@@ -299,7 +304,7 @@ TICKS_PER_UNIT: Final = {
     "MICROSECOND": TICKS_PER_MICROSECOND,
     "TICK": 1,
 }
-"""Ticks of each unit, the largest first."""
+"""The number of ticks of each unit, the largest unit first."""
 
 _UNIT_ABBREVIATIONS: Final = {
     "D": "DAY",
@@ -329,7 +334,10 @@ def interval_text(ticks: int) -> str:
 
 
 def parse_interval(text: str, unit: str | None = None) -> int:
-    """Ticks. `unit` is what follows the quotes, and belongs to a number that has no unit of its own (else seconds)."""
+    """The number of ticks. `unit` is what follows the quotes.
+
+    It applies to numbers without a unit in the text. The default is seconds.
+    """
     literal = _INTERVAL_LITERAL.fullmatch(text)
     if literal:
         text, unit = literal[1], literal[2] or unit
@@ -343,7 +351,7 @@ def parse_interval(text: str, unit: str | None = None) -> int:
         position = len(stripped) - len(stripped[part.end() :].lstrip())
         total += _part_ticks(part, fields, before_clock=":" in stripped[position:])
     if not stripped:
-        raise ValueError("an interval is empty")
+        raise ValueError("the interval is empty")
     if total.denominator != 1:
         raise ValueError(f"'{text}' is not a whole number of ticks; a microsecond has {TICKS_PER_MICROSECOND}")
     if not INT_MIN <= total <= INT_MAX:
@@ -389,9 +397,10 @@ def _unit_name(word: str) -> str:
 
 
 def _clock_text(ticks: int) -> str:
-    """Hours, minutes and seconds, exact to the tick; `parse_interval` reads it back."""
+    """Hours, minutes and seconds, exact to the tick. `parse_interval` parses the text to the same value."""
     minutes, rest = divmod(abs(ticks), TICKS_PER_UNIT["MINUTE"])
-    seconds = f"{EXACT_CONTEXT.divide(Decimal(rest), Decimal(_TICKS_PER_SECOND)):f}"  # at most 16 digits behind the point: exact
+    # At most 16 digits after the point, so the division is exact.
+    seconds = f"{EXACT_CONTEXT.divide(Decimal(rest), Decimal(_TICKS_PER_SECOND)):f}"
     whole, _, fraction = seconds.partition(".")
     clock = f"{minutes // 60:02d}:{minutes % 60:02d}:{int(whole):02d}" + (f".{fraction}" if fraction else "")
     return f"-{clock}" if ticks < 0 else clock

@@ -1,12 +1,12 @@
-"""The order of views: each after those it reads."""
+"""Orders views and domains by their dependencies."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 
 def topological_order(reads: Mapping[str, Sequence[str]], on_cycle: Callable[[list[str]], None]) -> list[str]:
-    """Names so that each comes after what it reads, and otherwise in their own order.
+    """The names in an order in which each comes after those it reads, and otherwise in their given order.
 
-    `circle` is told of each circle, as the path from a name back to itself.
+    Calls `on_cycle` for each cycle, with the path from a name back to itself.
     """
     order: list[str] = []
     finished: dict[str, bool] = {}

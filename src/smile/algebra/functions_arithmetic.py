@@ -1,9 +1,10 @@
-"""Arithmetic: exact on integers and decimals, IEEE on floats; what overflows or divides by zero is NULL.
+"""Arithmetic: exact on integers and decimals, IEEE on floats. Overflow and division by zero give NULL.
 
-Types of decimal results, (p, s) and (q, r) being digits and scale of the operands and an int counting as (19, 0):
-`+ -` have scale max(s, r) and one whole digit more than the wider operand; `*` has digits p + q and scale s + r;
-`/` has scale max(s, r, 16) and 38 digits; `%` has scale max(s, r) and the wider whole part. Digits are capped at 38,
-and so is the scale: the whole part yields first, and what does not fit is NULL.
+The types of decimal results, where (p, s) and (q, r) are digits and scale of the operands and an int is (19, 0):
+`+ -` have scale max(s, r) and one more digit before the point than the wider operand; `*` has p + q digits and scale
+s + r; `/` has 38 digits and scale max(s, r, 16); `%` has scale max(s, r) and as many digits before the point as the
+wider operand. Digits and scale are limited to 38: first the digits before the point are reduced. A result that does
+not fit is NULL.
 """
 
 import math
@@ -38,11 +39,11 @@ from smile.algebra.types import (
     decimal_type,
 )
 
-NumericValue = Any  # int, float or Decimal, of the type the signature says: arithmetic on a union does not type-check
+NumericValue = Any  # int, float or Decimal, depending on the signature: arithmetic on a union does not type-check
 
 DIVISION_SCALE: Final = 16
 TRANSCENDENTAL_CONTEXT: Final = Context(prec=60, Emin=-999999, Emax=999999)
-"""Digits enough that rounding them to a float is monotone, and the same on every machine, which libm is not."""
+"""Has enough digits that rounding to a float is monotone and gives the same result on every machine, unlike libm."""
 
 
 def _capped_decimal_type(digits: int, scale: int) -> DataType:
@@ -137,7 +138,7 @@ def _minus(values: tuple[NumericValue, ...], signature: Signature) -> Value:
 
 
 def _to_result_unit(value: NumericValue, type: DataType, signature: Signature) -> NumericValue:
-    """In the result's unit. An interval is rounded down to whole microseconds, so that order is kept."""
+    """The value in the unit of the result. An interval is rounded down to whole microseconds, which preserves order."""
     if type == INTERVAL and signature.result == TIMESTAMP:
         return value // TICKS_PER_MICROSECOND
     if type == TIMESTAMP and signature.result == INTERVAL:
@@ -166,7 +167,7 @@ def _quotient(values: tuple[NumericValue, ...], signature: Signature) -> Value:
 
 
 def _decimal_quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
-    """Rounded once, half away from zero: a quotient of many digits rounded on the way would be rounded twice."""
+    """The exact quotient, rounded once, half away from zero. `Decimal` division would already round it."""
     quotient = abs(Fraction(a) / Fraction(b)) * 10**scale
     units = (quotient.numerator * 2 + quotient.denominator) // (quotient.denominator * 2)
     return Decimal((int((a < 0) != (b < 0)), tuple(map(int, str(units))), -scale))
@@ -187,7 +188,7 @@ def _modulo(values: tuple[NumericValue, ...], signature: Signature) -> Value:
 
 
 def _times_limit(values: tuple[NumericValue, ...]) -> Value:
-    """Nothing times anything is nothing, however large."""
+    """Zero times infinity is zero: an unbounded factor is still finite."""
     return math.prod(0 if v == 0 else math.copysign(INFINITY, v) for v in values) if 0 not in values else 0
 
 
@@ -198,7 +199,7 @@ def _quotient_limit(values: tuple[NumericValue, ...]) -> Value:
     return 0 if abs(b) == INFINITY else math.copysign(INFINITY, a) * math.copysign(1, b)
 
 
-# ── of one number ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── functions of one number ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _same_type_signature(*, interval: bool) -> SignatureResolver:
@@ -210,7 +211,7 @@ def _same_type_signature(*, interval: bool) -> SignatureResolver:
 
 
 def _whole_number_signature(types: tuple[DataType, ...]) -> Signature | None:
-    """To a whole number: a decimal keeps its whole part and gains the digit that rounding up may take."""
+    """Rounding a decimal gives one digit more before the point, because rounding up may carry."""
     type = INT if types[0] == NULL else types[0]
     if type.name == "decimal":
         digits, scale = digits_and_scale(type)
@@ -219,7 +220,7 @@ def _whole_number_signature(types: tuple[DataType, ...]) -> Signature | None:
 
 
 def _round_signature(types: tuple[DataType, ...]) -> Signature | None:
-    """round(x, n) is for decimals, as in PostgreSQL; it keeps the type's scale, since n may vary by row."""
+    """round(x, n) is for decimals, as in PostgreSQL. The scale of the type stays, because n may differ between rows."""
     if len(types) == 1:
         return _whole_number_signature(types)
     type = decimal_type(*digits_and_scale(INT)) if types[0] in (NULL, INT) else types[0]
@@ -243,7 +244,7 @@ def _rounding_function(decimal_rounding: str, round_float: Any) -> ValueFunction
             )
             return _fit_result(shifted, signature)
         if isinstance(value, float):
-            # A float from 2^53 up is whole already, and an int of its size need not fit a float again.
+            # Converting the rounded int back to a float is exact: floats from 2^53 are whole numbers already.
             return math.copysign(float(round_float(value)), value)
         return _fit_result(value, signature)
 
@@ -263,7 +264,7 @@ def _sign(values: tuple[NumericValue, ...], signature: Signature) -> Value:
 
 
 def _float_signature(types: tuple[DataType, ...]) -> Signature | None:
-    """Roots and powers are floats, whatever number they are of."""
+    """The arguments of roots, logarithms and powers are cast to float, and the result is a float."""
     return Signature((FLOAT,) * len(types), FLOAT) if all(t.is_number or t == NULL for t in types) else None
 
 

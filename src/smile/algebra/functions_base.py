@@ -1,4 +1,4 @@
-"""What an entry of the catalogue is: types in, type out, a value for values, and how it grows in each argument."""
+"""An entry of the function catalogue: its signatures, its values, and its monotonicity in each argument."""
 
 import math
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from smile.algebra.types import NULL, STRING, DataType, Value
 
 
 class Monotonicity(Enum):
-    """How a function answers to one argument while the others stand still (false is below true)."""
+    """How the result changes when one argument rises and the others stay the same (false is below true)."""
 
     INCREASING = "non-decreasing"
     DECREASING = "non-increasing"
-    MONOTONE = "one or the other, as the other arguments decide"
+    MONOTONE = "one of the two, depending on the other arguments"
     NOT_MONOTONE = "neither"
 
 
@@ -24,7 +24,7 @@ INCREASING, DECREASING, MONOTONE, NOT_MONOTONE = Monotonicity
 
 @dataclass(frozen=True)
 class Signature:
-    """The type each argument must be cast to, and the type of the result."""
+    """The types that the arguments must be cast to, and the type of the result."""
 
     args: tuple[DataType, ...]
     result: DataType
@@ -39,10 +39,13 @@ LimitFunction = Callable[[tuple[Value, ...]], Value]
 class ScalarFunction:
     """One operator or function.
 
-    `strict`: NULL for any argument gives NULL, and `apply` never sees one. `partial`: NULL may also come of arguments
-    none of which is NULL. `growth` is of each argument, the last one of all that follow. `pivot` is, of an argument,
-    a value at which growth changes or the function is undefined: to either side of it `growth` holds. `limit` is the
-    value where arguments (as infinite floats) leave all bounds; an infinite result is no bound, None is NULL, perhaps.
+    `strict`: the result is NULL if any argument is NULL, and `apply` is never called with NULL. `partial`: the result
+    may be NULL although no argument is, and the ends of the arguments' ranges do not show where. (`/`, `sqrt` and `ln`
+    are not partial: where a range contains arguments without a result, one of its ends or a turning point has none.)
+    `monotonicity` has an entry for each argument; the last one applies to all further arguments. `turning_points` has,
+    by argument, the value at which the monotonicity changes or the function is undefined: on either side of it,
+    `monotonicity` holds. `limit_at_infinity` is the limit of the result where arguments (given as infinite floats) are
+    unbounded: an infinite limit means no bound, None means that the result may be NULL.
     """
 
     name: str
@@ -63,7 +66,7 @@ INFINITY: Final = math.inf
 
 
 def common_type_of_all(types: tuple[DataType, ...]) -> DataType | None:
-    """What all are coerced to, or None."""
+    """The type that all of them are coerced to, or None if there is none."""
     common: DataType | None = NULL
     for t in types:
         common = common_type(common, t) if common is not None else None
@@ -71,12 +74,12 @@ def common_type_of_all(types: tuple[DataType, ...]) -> DataType | None:
 
 
 def fixed_signature(args: tuple[DataType, ...], result: DataType, optional: int = 0) -> SignatureResolver:
-    """Exactly these types (or NULL); the last `optional` may be left out."""
+    """Accepts exactly these types, or NULL. The last `optional` arguments may be omitted."""
 
     def resolve(types: tuple[DataType, ...]) -> Signature | None:
         expected = args[: len(types)]
         fits = len(args) - optional <= len(types) <= len(args) and all(
-            t in (w, NULL) for t, w in zip(types, expected, strict=True)
+            t in (e, NULL) for t, e in zip(types, expected, strict=True)
         )
         return Signature(expected, result) if fits else None
 

@@ -1,4 +1,4 @@
-"""Comparisons, Boolean logic and the treatment of NULL: exactly SQL's three values, whatever the operands."""
+"""Comparisons, Boolean operators and functions of NULL, with the three-valued logic of SQL."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -77,7 +77,7 @@ def _nullif(values: tuple[Value, ...], signature: Signature) -> Value:
 
 
 def _extreme(choose: Any) -> Callable[[tuple[Value, ...], Signature], Value]:
-    """NULLs are ignored, as in PostgreSQL; NULL if all are."""
+    """NULLs are ignored, as in PostgreSQL. The result is NULL if all values are NULL."""
     return lambda values, signature: choose((v for v in values if v is not None), default=None)
 
 

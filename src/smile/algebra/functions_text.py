@@ -1,4 +1,4 @@
-"""Functions of strings: characters are counted from 1, and order is that of code points."""
+"""String functions. Characters are counted from 1. Strings are ordered by code points."""
 
 from functools import lru_cache
 from typing import Any, Final
@@ -14,11 +14,11 @@ from smile.algebra.functions_base import (
 )
 from smile.algebra.types import BOOL, BYTES, INT, NULL, STRING, DataType, Value
 
-TextOrInt = Any  # str, or int where the signature says so: the functions below are handed what their signatures demand
+TextOrInt = Any  # str or int, depending on the signature: the functions below get values of their argument types
 
 
 def _concatenation_signature(types: tuple[DataType, ...]) -> Signature | None:
-    """Two byte strings, or a string and anything that has a text."""
+    """Two byte strings, or a string and a value that can be cast to a string."""
     if BYTES in types and all(t in (BYTES, NULL) for t in types):
         return Signature((BYTES, BYTES), BYTES)
     fits = any(is_text_type(t) for t in types) and all(can_cast(t, STRING) for t in types)
@@ -43,7 +43,7 @@ _ANY_STRING: Final = object()
 
 @lru_cache(maxsize=1024)
 def _compile_pattern(pattern: str, escape: str) -> tuple[object, ...] | None:
-    """The pattern's parts, or None if it ends in the middle of an escape."""
+    """The parts of the pattern, or None if it ends with the escape character."""
     parts: list[object] = []
     characters = iter(pattern)
     for c in characters:
@@ -58,7 +58,7 @@ def _compile_pattern(pattern: str, escape: str) -> tuple[object, ...] | None:
 
 
 def _is_match(text: str, parts: tuple[object, ...]) -> bool:
-    """Only the last `%` is ever reconsidered, so that no pattern takes more than length times length."""
+    """Backtracks only to the last `%`, so that the time is at most the product of both lengths."""
     position = part_index = 0
     retry: tuple[int, int] | None = None
     while position < len(text):
@@ -100,7 +100,7 @@ def _left(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
 
 
 def _right(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
-    """A negative count leaves out that many from the left, as in PostgreSQL."""
+    """A negative count removes as many characters from the left, as in PostgreSQL."""
     text, count = values
     return text[-count:] if count < 0 else text[max(0, len(text) - count) :]  # type: ignore[no-any-return]
 
@@ -133,7 +133,7 @@ _DEFAULT_TRIM_CHARACTERS: Final = " "
 def _simple_function(
     name: str, args: tuple[DataType, ...], result: DataType, function: Any, optional: int = 0
 ) -> ScalarFunction:
-    """A function of exact types that Python has already."""
+    """A function with fixed argument types that a Python function computes."""
     arity = (len(args) - optional, len(args))
     return ScalarFunction(
         name,
@@ -163,13 +163,25 @@ FUNCTIONS: Final = (
     _simple_function("upper", (STRING,), STRING, str.upper),
     _simple_function("reverse", (STRING,), STRING, lambda text: text[::-1]),
     _simple_function(
-        "trim", (STRING, STRING), STRING, lambda text, of=_DEFAULT_TRIM_CHARACTERS: text.strip(of) if of else text, 1
+        "trim",
+        (STRING, STRING),
+        STRING,
+        lambda text, characters=_DEFAULT_TRIM_CHARACTERS: text.strip(characters) if characters else text,
+        1,
     ),
     _simple_function(
-        "ltrim", (STRING, STRING), STRING, lambda text, of=_DEFAULT_TRIM_CHARACTERS: text.lstrip(of) if of else text, 1
+        "ltrim",
+        (STRING, STRING),
+        STRING,
+        lambda text, characters=_DEFAULT_TRIM_CHARACTERS: text.lstrip(characters) if characters else text,
+        1,
     ),
     _simple_function(
-        "rtrim", (STRING, STRING), STRING, lambda text, of=_DEFAULT_TRIM_CHARACTERS: text.rstrip(of) if of else text, 1
+        "rtrim",
+        (STRING, STRING),
+        STRING,
+        lambda text, characters=_DEFAULT_TRIM_CHARACTERS: text.rstrip(characters) if characters else text,
+        1,
     ),
     _simple_function("position", (STRING, STRING), INT, lambda part, text: text.find(part) + 1),
     _simple_function("starts_with", (STRING, STRING), BOOL, str.startswith),

@@ -1,4 +1,4 @@
-"""Functions of moments: all work on a timestamp, to which dates and ticks are cast; UTC, years 1 to 9999."""
+"""Functions of timestamps, in UTC and in the years 1 to 9999. Dates and ticks are cast to timestamps."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ def _extract_function(
 def _extract_seconds_function(
     name: str, result: DataType, extract: Callable[[int], int], monotonicity: Monotonicity
 ) -> ScalarFunction:
-    """Seconds with their six digits, from a number of microseconds."""
+    """Seconds with six digits after the point. `extract` gives them in microseconds."""
 
     def resolve(types: tuple[DataType, ...]) -> Signature | None:
         return Signature((TIMESTAMP,), result) if types[0] in _TEMPORAL_TYPES else None

@@ -1,5 +1,7 @@
-"""The heading of a relational expression: its columns, their data types, its key. A heading exists only for an
-expression that is well formed; asking for one is how MMPL is checked, whoever wrote it."""
+"""Computes the heading of a relational expression: its columns, their data types and its key.
+
+Only a valid expression has a heading. MMPL is checked by computing headings.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,9 +30,9 @@ WINDOW_COLUMNS = ("window_start", "window_end")
 
 @dataclass(frozen=True)
 class Heading:
-    """`hidden` are key columns that no query named; `tick` are the key columns that say when a row happened, if any.
+    """`hidden` are key columns that were not selected. `tick` are the key columns with the tick of a row, if any.
 
-    A total relation has a row for every value of its key: a group nobody has heard of has its default row.
+    A total relation has a row for every value of its key: a group without members has the default row.
     """
 
     columns: Mapping[str, DataType]
@@ -45,7 +47,7 @@ class Heading:
 
     @property
     def value_columns(self) -> tuple[str, ...]:
-        """The visible columns that are not key."""
+        """The visible columns that are not part of the key."""
         return tuple(c for c in self.visible if c not in self.key)
 
 
@@ -55,11 +57,12 @@ def stream_heading(stream: mmpl.StreamDef) -> Heading:
 
 
 def is_key_equated(heading: Heading, joined: Iterable[str]) -> bool:
+    """Whether a join that equates the columns `joined` equates the whole key."""
     return set(heading.key) <= set(joined)
 
 
 class Headings:
-    """Headings of all the relational expressions of one program, each computed once."""
+    """The headings of all relational expressions of a program. Each is computed once."""
 
     def __init__(self, relations: Mapping[str, Heading] | None = None) -> None:
         self.relations = dict(relations or {})
@@ -111,23 +114,23 @@ class Headings:
     @_compute.register
     def _(self, rel: mmpl.Extend) -> Heading:
         heading = self.heading_of(rel.input)
-        new = {name: type_of(e, heading.columns) for name, e in rel.assignments}
+        new_columns = {name: type_of(e, heading.columns) for name, e in rel.assignments}
         _check_unique((*heading.columns, *(name for name, _ in rel.assignments)), rel.span)
-        return replace(heading, columns={**heading.columns, **new})
+        return replace(heading, columns={**heading.columns, **new_columns})
 
     @_compute.register
     def _(self, rel: mmpl.Rename) -> Heading:
         heading = self.heading_of(rel.input)
         _check_columns_exist((old for old, _ in rel.pairs), heading, rel.span)
         _check_unique((old for old, _ in rel.pairs), rel.span)
-        new = dict(rel.pairs)
-        names = tuple(new.get(c, c) for c in heading.columns)
+        new_names = dict(rel.pairs)
+        names = tuple(new_names.get(c, c) for c in heading.columns)
         _check_unique(names, rel.span)
         return Heading(
             dict(zip(names, heading.columns.values(), strict=True)),
-            tuple(new.get(c, c) for c in heading.key),
-            frozenset(new.get(c, c) for c in heading.hidden),
-            tuple(new.get(c, c) for c in heading.tick),
+            tuple(new_names.get(c, c) for c in heading.key),
+            frozenset(new_names.get(c, c) for c in heading.hidden),
+            tuple(new_names.get(c, c) for c in heading.tick),
             heading.total,
         )
 
@@ -135,9 +138,8 @@ class Headings:
     def _(self, rel: mmpl.Join) -> Heading:
         left, right = self.heading_of(rel.left), self.heading_of(rel.right)
         _check_pairs(rel.on, left, right, rel.span)
-        both = {**right.columns, **left.columns}
         if rel.when is not None:
-            expect_type(rel.when, BOOL, both)
+            expect_type(rel.when, BOOL, {**right.columns, **left.columns})
         if rel.kind in ("semi", "anti"):
             return replace(left, total=False)
         if rel.kind == "match":
@@ -148,7 +150,7 @@ class Headings:
         _check_unique((*left.columns, *(c for c in right.columns if c not in merged)), rel.span)
         key, tick = _join_key_and_tick(rel, left, right)
         on_keys = {a for a, _ in rel.on} == set(left.key) and {b for _, b in rel.on} == set(right.key)
-        # With a key of either side, no row has two values that differ.
+        # If the key has the columns of both sides, no row exists for keys in which they differ.
         one_key = len(key) == len(left.key)
         total = left.total and right.total and on_keys and one_key and rel.when is None
         columns = {**left.columns, **{c: t for c, t in right.columns.items() if c not in merged}}
@@ -163,13 +165,13 @@ class Headings:
         _check_pairs((*rel.on, rel.ticks), left, right, rel.span)
         for side, column in ((left, rel.ticks[0]), (right, rel.ticks[1])):
             if side.columns[column] not in (TIME, TIMESTAMP):
-                raise error("E043", f"ASOF JOIN needs a time, {column} is {side.columns[column]}", rel.span)
+                raise error("E043", f"ASOF JOIN needs a time, but {column} is {side.columns[column]}", rel.span)
         if right.tick[:1] != (rel.ticks[1],):
             raise error("E043", f"{rel.ticks[1]} is not the tick of the joined relation", rel.span)
         merged = [r for a, r in (*rel.on, rel.ticks) if a == r]
-        kept = {c: t for c, t in right.columns.items() if c not in merged and c not in right.hidden}
-        _check_unique((*left.columns, *kept), rel.span)
-        return replace(left, columns={**left.columns, **kept}, total=False)
+        right_columns = {c: t for c, t in right.columns.items() if c not in merged and c not in right.hidden}
+        _check_unique((*left.columns, *right_columns), rel.span)
+        return replace(left, columns={**left.columns, **right_columns}, total=False)
 
     @_compute.register
     def _(self, rel: mmpl.Summarize) -> Heading:
@@ -196,7 +198,7 @@ class Headings:
         _check_columns_exist(rel.per, heading, rel.span)
         _check_comparable(rel.per, heading, rel.span)
         if rel.k < 1:
-            raise error("E033", "the number of rows is a whole number above zero", rel.span)
+            raise error("E033", "the number of rows must be a positive whole number", rel.span)
         for e, _ in rel.by:
             t = type_of(e, heading.columns)
             if not t.is_ordered:
@@ -209,19 +211,19 @@ class Headings:
         _check_columns_exist((rel.on,), heading, rel.span)
         on_type = heading.columns[rel.on]
         if on_type not in (TIME, TIMESTAMP):
-            raise error("E046", f"a window needs a time or a timestamp, {rel.on} is {on_type}", rel.span)
+            raise error("E046", f"a window needs a time or a timestamp, but {rel.on} is {on_type}", rel.span)
         if rel.size <= 0 or (rel.slide is not None and rel.slide <= 0):
-            raise error("E046", "a window's size and slide must be above zero", rel.span)
+            raise error("E046", "the size and slide of a window must be positive", rel.span)
         if on_type == TIMESTAMP and (rel.size % TICKS_PER_MICROSECOND or (rel.slide or 0) % TICKS_PER_MICROSECOND):
-            raise error("E046", "windows on a timestamp are of whole microseconds", rel.span)
+            raise error("E046", "the size and slide of a window on a timestamp must be whole microseconds", rel.span)
         if rel.slide is not None and rel.size // rel.slide > limits.windows_max:
             message = (
-                f"a row would be in {rel.size // rel.slide:,} windows at once, {limits.windows_max:,} are the most"
+                f"a row would be in {rel.size // rel.slide:,} windows at once, the maximum is {limits.windows_max:,}"
             )
-            raise error("E046", message, rel.span, "Let the window slide further, or make it shorter.")
+            raise error("E046", message, rel.span, "Increase the slide or decrease the size of the window.")
         if rel.kind == "last":
             if heading.tick[:1] != (rel.on,):
-                raise error("E043", f"LAST needs the tick of the relation, {rel.on} is not", rel.span)
+                raise error("E043", f"LAST needs the tick of the relation, but {rel.on} is not its tick", rel.span)
             return replace(heading, total=False)
         _check_unique((*heading.columns, *WINDOW_COLUMNS), rel.span)
         columns = {**heading.columns, **dict.fromkeys(WINDOW_COLUMNS, on_type)}
@@ -234,10 +236,12 @@ class Headings:
         _check_columns_exist((*rel.per, rel.by), heading, rel.span)
         _check_comparable(rel.per, heading, rel.span)
         if heading.tick[:1] != (rel.by,):
-            raise error("E043", f"OVER must be ordered by the tick of the relation, {rel.by} is not", rel.span)
-        new = {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
+            raise error(
+                "E043", f"OVER must be ordered by the tick of the relation, but {rel.by} is not its tick", rel.span
+            )
+        new_columns = {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
         _check_unique((*heading.columns, *(name for name, _ in rel.aggregates)), rel.span)
-        return replace(heading, columns={**heading.columns, **new}, total=False)
+        return replace(heading, columns={**heading.columns, **new_columns}, total=False)
 
     @_compute.register
     def _(self, rel: mmpl.Silence) -> Heading:
@@ -245,7 +249,7 @@ class Headings:
         _check_columns_exist((*rel.per, rel.tick), heading, rel.span)
         _check_comparable(rel.per, heading, rel.span)
         if heading.key != (rel.tick,) or heading.tick != heading.key:
-            raise error("E043", f"SILENCE needs rows keyed by one tick, {rel.tick} is not their key", rel.span)
+            raise error("E043", f"SILENCE needs rows whose key is one tick, but {rel.tick} is not their key", rel.span)
         _check_unique((*heading.columns, rel.name), rel.span)
         return replace(heading, columns={**heading.columns, rel.name: BOOL}, total=False)
 
@@ -254,7 +258,7 @@ class Headings:
         headings = [self.heading_of(i) for i in rel.inputs]
         for heading, node in zip(headings, rel.inputs, strict=True):
             if len(heading.key) != 1 or heading.tick != heading.key:
-                raise error("E043", "MERGE needs relations keyed by one tick each", node.span or rel.span)
+                raise error("E043", "MERGE needs relations whose key is one tick", node.span or rel.span)
         first = _check_same_visible_columns("MERGE", headings, rel.span)
         if any(h.key != first.key for h in headings):
             raise error("E044", "MERGE needs the tick in the same column of each relation", rel.span)
@@ -300,14 +304,14 @@ def aggregate_type(aggregate: mmpl.Aggregate, heading: Heading, span: Span | Non
         if not heading.tick:
             raise error(
                 "E043",
-                "LATEST needs rows with one tick, and these have none",
+                "LATEST needs rows that have a tick, and these have none",
                 error_span,
                 "Take LATEST of a stream, or group so that the tick stays in the key.",
             )
         return arg
     if aggregate.function in ("min", "max"):
         if not arg.is_ordered:
-            raise error("E031", f"{name} of a {arg.name} has no meaning", error_span)
+            raise error("E031", f"{name} cannot be applied to a {arg.name}", error_span)
         return arg
     if arg.name == "interval":
         return arg
@@ -331,13 +335,13 @@ def _check_pairs(on: Sequence[tuple[str, str]], left: Heading, right: Heading, s
 
 
 def _join_key_and_tick(rel: mmpl.Join, left: Heading, right: Heading) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A side whose whole key is equated adds nothing to the key, provided that the other side is always there."""
+    """A side whose whole key is equated adds nothing to the key, if every joined row has a row of the other side."""
     if rel.kind in ("inner", "left") and is_key_equated(right, (b for _, b in rel.on)):
         return left.key, left.tick
     if rel.kind == "right" and is_key_equated(left, (a for a, _ in rel.on)):
         return right.key, right.tick
     if rel.kind == "full" and rel.when is not None and any(a == b for a, b in rel.on):
-        hint = "Give the right column another name, and equate the two."
+        hint = "Rename the column on the right side, and equate the two columns."
         raise error("E040", "rows of a FULL JOIN with WHEN cannot share a column of the key", rel.span, hint)
     return (*left.key, *(c for c in right.key if c not in left.key)), ()
 
@@ -357,11 +361,11 @@ def _check_columns_exist(names: Iterable[str], heading: Heading, span: Span | No
 
 
 def _check_comparable(names: Sequence[str], heading: Heading, span: Span | None) -> None:
-    """Columns that rows are grouped by: each once, and of a type that can be compared."""
+    """Columns that rows are compared by must be distinct and have types that can be compared."""
     _check_unique(names, span)
     for name in names:
         if not heading.columns[name].is_ordered:
-            raise error("E031", f"rows cannot be told apart by {name}, a {heading.columns[name].name}", span)
+            raise error("E031", f"rows cannot be compared by {name}, which is a {heading.columns[name].name}", span)
 
 
 def _check_unique(names: Iterable[str], span: Span | None) -> None:

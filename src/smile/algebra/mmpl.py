@@ -1,7 +1,7 @@
-"""MMPL, our form of Tutorial D: the only form a program has after `algebra`.
+"""The syntax tree of MMPL, a relational algebra based on Tutorial D. All later stages work on MMPL only.
 
-Every node is immutable, hashable and compared by content; a span says where in the program's text it came from and
-takes no part in comparison. Names are exact: case has been settled by then.
+Every node is immutable, hashable and compared by content. Its span is its position in the program's text and is ignored
+in comparisons. Names are exact: they have been resolved to the declared case.
 """
 
 from dataclasses import dataclass, field, fields
@@ -19,22 +19,22 @@ def _compared_fields(node: type) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Node:
-    """A node's hash is made with the node, of its parts' hashes: comparing and finding whole programs is cheap, and no
-    chain of operators is too long for it."""
+    """The hash of a node is computed once, from the hashes of its parts. Comparisons and lookups of whole programs are
+    therefore cheap, and hashing does not recurse over long chains of operators."""
 
     def __init_subclass__(cls) -> None:
-        cls.__hash__ = Node.__hash__  # type: ignore[method-assign]  # else each dataclass would make its own
+        cls.__hash__ = Node.__hash__  # type: ignore[method-assign]  # dataclasses would generate their own
         cls.__eq__ = Node.__eq__  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((type(self).__name__, self._content())))
 
     def _content(self) -> tuple[object, ...]:
-        """What makes two nodes of one class the same."""
+        """The values by which two nodes of one class are compared."""
         return tuple([getattr(self, name) for name in _compared_fields(type(self))])  # type: ignore[arg-type]  # a class has a hash
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """A hash of text is another in every process."""
+        """Recomputes the hash: hashes of strings differ between processes."""
         self.__dict__.update(state)
         Node.__post_init__(self)
 
@@ -65,19 +65,19 @@ class ColumnRef(Expr):
 
 @dataclass(frozen=True)
 class Constant(Expr):
-    """`value` is of `type` as `smile.algebra.types` says; NULL is None of any type."""
+    """`value` represents a value of `type` as described in `smile.algebra.types`. NULL is None, with any type."""
 
     value: Value
     type: DataType
 
     def _content(self) -> tuple[object, ...]:
-        """1 = 1.0 = True in Python, and 1.0 = 1.00 among decimals, but they are not the same constant."""
+        """Python treats 1, 1.0 and True as equal, and the decimals 1.0 and 1.00. They are different constants."""
         return self.type, type(self.value), self.value, str(self.value)
 
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """An operator or a function of the catalogue `smile.algebra.scalars`, by its name there: `+`, `and`, `abs`."""
+    """An operator or function, by its name in the catalogue `smile.algebra.scalars`: `+`, `and`, `abs`."""
 
     function: str
     args: tuple[Expr, ...]
@@ -91,7 +91,7 @@ class Cast(Expr):
 
 @dataclass(frozen=True)
 class Case(Expr):
-    """The value of the first branch whose condition is true, else `otherwise`."""
+    """The value of the first (condition, value) branch whose condition is true, else `otherwise`."""
 
     branches: tuple[tuple[Expr, Expr], ...]
     otherwise: Expr
@@ -102,7 +102,7 @@ AggregateName = OneOf["sum", "count", "min", "max", "avg", "latest", "count_dist
 
 @dataclass(frozen=True)
 class Aggregate(Node):
-    """count of no argument counts rows; group collects `columns` of the members as a nested relation."""
+    """count without an argument counts rows. group collects `columns` of the members as a nested relation."""
 
     function: AggregateName
     arg: Expr | None = None
@@ -133,7 +133,7 @@ class Restrict(Rel):
 
 @dataclass(frozen=True)
 class Project(Rel):
-    """The columns named stay visible, in this order. Key columns not named stay too, hidden."""
+    """`columns` stay visible, in this order. Key columns that are not among them become hidden."""
 
     input: Rel
     columns: tuple[str, ...]
@@ -141,7 +141,7 @@ class Project(Rel):
 
 @dataclass(frozen=True)
 class Extend(Rel):
-    """New columns; none sees another of the same EXTEND."""
+    """Adds columns. An assignment cannot refer to another one of the same EXTEND."""
 
     input: Rel
     assignments: tuple[tuple[str, Expr], ...]
@@ -149,7 +149,7 @@ class Extend(Rel):
 
 @dataclass(frozen=True)
 class Rename(Rel):
-    """(old, new) pairs, all at once."""
+    """Renames columns by (old, new) pairs, all at once."""
 
     input: Rel
     pairs: tuple[tuple[str, str], ...]
@@ -160,10 +160,10 @@ JoinKind = OneOf["inner", "left", "right", "full", "semi", "anti", "match"]
 
 @dataclass(frozen=True)
 class Join(Rel):
-    """`on` equates (left, right) columns. A pair of one name is one column of the result; else names are disjoint.
+    """`on` equates (left, right) columns. A pair of equal names is one column of the result. All other names differ.
 
-    `when` is what else must hold of a pair of rows. semi, anti and match give left rows only; match adds the Boolean
-    column `mark`. `null_aware` is NOT IN's and IN's treatment of NULL: a NULL on either side leaves the answer unknown.
+    `when` is a further condition on a pair of rows. semi, anti and match give left rows only; match adds the Boolean
+    column `match_column`. `null_aware` is how IN and NOT IN treat NULL: a NULL on either side makes the result unknown.
     """
 
     kind: JoinKind
@@ -177,8 +177,8 @@ class Join(Rel):
 
 @dataclass(frozen=True)
 class Asof(Rel):
-    """Each left row with the right row of the greatest tick `at[1]` at or below the left's `at[0]`, among those that
-    `on` equates. Names as in `Join`."""
+    """Joins each left row with the right row that has the greatest tick `ticks[1]` not above the left row's `ticks[0]`,
+    among the right rows that `on` equates with it. Names are as in `Join`."""
 
     kind: OneOf["inner", "left"]
     left: Rel
@@ -189,7 +189,7 @@ class Asof(Rel):
 
 @dataclass(frozen=True)
 class Summarize(Rel):
-    """One row a group; at least one aggregate. `per` empty: one row, always."""
+    """One row per group, with at least one aggregate. If `per` is empty, there is always exactly one row."""
 
     input: Rel
     per: tuple[str, ...]
@@ -198,14 +198,14 @@ class Summarize(Rel):
 
 @dataclass(frozen=True)
 class Distinct(Rel):
-    """Keyed on all visible columns."""
+    """Each combination of the visible columns once. They are the key."""
 
     input: Rel
 
 
 @dataclass(frozen=True)
 class Best(Rel):
-    """The k least rows by (expression, descending) pairs, ties to the smaller key; in each group of `per`."""
+    """The first k rows of each group of `per`, ordered by (expression, descending) pairs and then by key."""
 
     input: Rel
     k: int
@@ -215,8 +215,9 @@ class Best(Rel):
 
 @dataclass(frozen=True)
 class Window(Rel):
-    """tumble and hop add window_start and window_end, aligned at 0; hop repeats a row once a window (its key gains
-    window_start). last keeps the rows of the last `size` as of the horizon. `size` and `slide` are intervals."""
+    """tumble and hop add window_start and window_end, aligned at 0. hop repeats a row for each window that contains it,
+    and adds window_start to the key. last has the rows of the last `size` before the horizon. `size` and `slide` are
+    intervals."""
 
     kind: OneOf["tumble", "hop", "last"]
     input: Rel
@@ -227,7 +228,7 @@ class Window(Rel):
 
 @dataclass(frozen=True)
 class Over(Rel):
-    """To each row, aggregates over the rows of its `per` whose `by` lies in [by - range, by]; None is unbounded."""
+    """Adds aggregates over the rows of the same `per` whose `by` lies in [by - range, by]. None is unbounded."""
 
     input: Rel
     per: tuple[str, ...]
@@ -238,7 +239,7 @@ class Over(Rel):
 
 @dataclass(frozen=True)
 class Silence(Rel):
-    """Adds the Boolean column `name`: no row of the same `per` in (tick, tick + longer_than]."""
+    """Adds the Boolean column `name`: whether no row of the same `per` lies in (tick, tick + longer_than]."""
 
     input: Rel
     name: str
@@ -249,14 +250,14 @@ class Silence(Rel):
 
 @dataclass(frozen=True)
 class Merge(Rel):
-    """Histories in one, keyed by tick and `source`, the input's position from 1."""
+    """All rows of the inputs, keyed by the tick and `source`, the position of the input counted from 1."""
 
     inputs: tuple[Rel, ...]
 
 
 @dataclass(frozen=True)
 class Union(Rel):
-    """UNION ALL: all inputs have the same visible columns; the key gains `branch`, the position from 1."""
+    """UNION ALL of inputs with the same visible columns. `branch`, the position of the input from 1, joins the key."""
 
     inputs: tuple[Rel, ...]
 
@@ -266,7 +267,7 @@ class Union(Rel):
 
 @dataclass(frozen=True)
 class Definition(Node):
-    """What gives a relation its name."""
+    """Defines a named relation."""
 
     name: str
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
@@ -274,7 +275,7 @@ class Definition(Node):
 
 @dataclass(frozen=True)
 class StreamDef(Definition):
-    """Keyed by `tick`. Each check is a predicate that publishing enforces; NULL passes it, as in SQL."""
+    """A stream, keyed by `tick`. Events that make a check false are rejected; NULL passes, as in SQL."""
 
     tick: str
     columns: tuple[tuple[str, DataType], ...]
@@ -284,7 +285,7 @@ class StreamDef(Definition):
 
 @dataclass(frozen=True)
 class ViewDef(Definition):
-    """`shared`: not the user's, but made by a rewrite for what several views have in common (printed as LET)."""
+    """`shared` views are created by a rewrite rule for an expression that occurs several times, and printed as LET."""
 
     body: Rel
     shared: bool = False
@@ -292,7 +293,7 @@ class ViewDef(Definition):
 
 @dataclass(frozen=True)
 class Program(Node):
-    """Views stand in an order in which each refers only to those before it."""
+    """After `check_program` or `translate`, each view refers only to views before it."""
 
     streams: tuple[StreamDef, ...]
     views: tuple[ViewDef, ...]

@@ -1,5 +1,7 @@
-"""MMPL from Lark's tree, from the leaves up. Every node built here has the span of its text; an operator's is its own
-line, without its input."""
+"""Builds MMPL nodes from Lark's parse tree, from the leaves up.
+
+Every node has the span of its text. The span of an operator is its own line, without its input.
+"""
 
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
@@ -27,7 +29,7 @@ Operator = Callable[[mmpl.Rel], mmpl.Rel]
 _JOIN_KINDS: Final = {text: kind for kind, text in JOIN_KEYWORDS.items()}
 
 
-# ── from the leaves up ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── values and types ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _with_span(build: Callable[..., Any], _rule: str, children: list[Any], meta: Meta) -> Any:
@@ -51,13 +53,13 @@ def _parse_constant(text: str, data_type: DataType, span: Span) -> mmpl.Constant
 
 def _checked_decimal_type(span: Span, digits: int, scale: int) -> DataType:
     if not (1 <= digits <= limits.decimal_digits_max and scale <= digits):
-        hint = f"A decimal has from 1 to {limits.decimal_digits_max} digits, of which 0 or more are behind the point."
+        hint = f"A decimal has from 1 to {limits.decimal_digits_max} digits, 0 or more of them after the decimal point."
         raise error("E025", f"there is no type decimal({digits}, {scale})", span, hint)
     return types.decimal_type(digits, scale)
 
 
 def _written_digits_and_scale(text: str) -> tuple[int, int]:
-    """The digits and scale a decimal needs as it is written."""
+    """The digits and scale of a decimal as it is written."""
     try:
         _, digits, exponent = Decimal(text).as_tuple()
     except InvalidOperation:
@@ -69,9 +71,9 @@ def _written_digits_and_scale(text: str) -> tuple[int, int]:
 
 @v_args(wrapper=_with_span)
 class MmplBuilder(Transformer_NonRecursive[Token, Any]):
-    """One method a rule of the grammar, called with the rule's span and the values of its parts.
+    """Has one method for each rule of the grammar, called with the span of the rule and the values of its parts.
 
-    A rule without a method is the tuple of its parts.
+    The value of a rule without a method is the tuple of its parts.
     """
 
     def __default__(self, _rule: str, parts: list[Any], _meta: Meta) -> tuple[Any, ...]:
@@ -128,12 +130,12 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
 
     def decimal_type(self, span: Span, name: str, digits: str, scale: str) -> DataType:
         if name != "decimal":
-            raise error("E025", f"{name} has no digits", span, "Only decimal(digits, scale) has.")
+            raise error("E025", f"the type {name} has no parameters", span, "Only decimal(digits, scale) has.")
         return _checked_decimal_type(span, _parse_count(digits, span), _parse_count(scale, span))
 
     def relation_type(self, span: Span, name: str, columns: Fields | None) -> DataType:
         if name != "relation":
-            raise error("E025", f"{name} has no columns", span, "Only relation{name: type, …} has.")
+            raise error("E025", f"the type {name} has no columns", span, "Only relation{name: type, …} has.")
         return types.relation_type(columns or ())
 
     # relations
@@ -236,12 +238,12 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
     # expressions
 
     def operation(self, span: Span, *parts: mmpl.Expr | Token) -> mmpl.Expr:
-        """The words around the operands name the function: `is not null`."""
+        """The words around the operands are the name of the function, such as `is not null`."""
         function = " ".join(p for p in parts if isinstance(p, Token)).lower()
         return mmpl.Call(function, tuple(p for p in parts if isinstance(p, mmpl.Expr)), span=span)
 
     def connective(self, span: Span, *parts: mmpl.Expr | Token) -> mmpl.Expr:
-        """A chain of one connective is one call."""
+        """A chain of ANDs or of ORs is one call."""
         operands = tuple(p for p in parts if isinstance(p, mmpl.Expr))
         return mmpl.Call(str(parts[1]).lower(), operands, span=span)
 

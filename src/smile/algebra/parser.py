@@ -1,7 +1,7 @@
-"""MMPL from text. Every node built here has the span of its text; an operator's is its own line, without its input.
+"""Parses MMPL text. Lark builds a parse tree, from which `mmpl_builder` builds the nodes.
 
-Nothing here recurses over the text, however long a pipeline or a sum is: Lark's LALR parser keeps a stack, and the
-tree it gives is turned into MMPL from the leaves up. Brackets are counted before any of that.
+Nothing recurses over the text, however long a pipeline or a sum is: Lark's LALR parser has its own stack, and the
+builder works from the leaves up. The nesting of brackets is checked first.
 """
 
 import re
@@ -46,7 +46,7 @@ def _parse(text: str, start: str) -> object:
 
 @cache
 def _lark_parser() -> Lark:
-    # The basic lexer: a keyword is a keyword everywhere, so that what must be quoted does not depend on its place.
+    # With the basic lexer a word is a keyword everywhere. So which names need quotes does not depend on the context.
     return Lark(
         GRAMMAR,
         parser="lalr",
@@ -78,24 +78,26 @@ def _check_nesting(text: str) -> None:
             construct, closing = _UNCLOSED[word]
             raise error(
                 "E011",
-                f"this {construct} does not end",
+                f"unterminated {construct}",
                 Span(*lexeme.span()),
-                f"A {construct} goes on until {closing}, across lines too.",
+                f"A {construct} ends at the next {closing}, which may be on a later line.",
             )
         if word in _OPENING:
             depth += 1
         elif word in _CLOSING:
             depth -= 1
         if depth > limits.nesting_max:
-            message = f"brackets within brackets, more than {limits.nesting_max} deep"
-            raise error("E012", message, Span(*lexeme.span()), "Make a view of the inner part and use its name here.")
+            message = f"nested too deeply: more than {limits.nesting_max} levels"
+            raise error(
+                "E012", message, Span(*lexeme.span()), "Define the inner part as a view, and use its name here."
+            )
 
 
 _TERMINAL_NAMES: Final = {
     "NAME": "a name",
     "QUOTED_NAME": "a name",
     "INT": "a whole number",
-    "STRING": "a text in single quotes",
+    "STRING": "a string in single quotes",
     "$END": "the end of the text",
 }
 
@@ -110,17 +112,17 @@ def _syntax_error(unexpected: UnexpectedInput) -> SmileError:
     token = unexpected.token
     if token.type == "$END":
         end = token.end_pos or 0
-        return error("E010", "the text ends too early", Span(end, end), hint)
+        return error("E010", "unexpected end of the text", Span(end, end), hint)
     if token.type == "NAME" and token.upper() in accepted & KEYWORDS:
-        hint = f"Keywords are in upper case: {token.upper()}."
+        hint = f"Write keywords in upper case: {token.upper()}."
     elif token.type in KEYWORDS and "NAME" in accepted:
-        hint += f' {token} is a keyword; as a name it is written "{token}".'
+        hint += f' {token} is a keyword. To use it as a name, write "{token}".'
     start = token.start_pos or 0
     return error("E010", f"unexpected {token}", Span(start, start + len(token)), hint)
 
 
 def _describe_expected(accepted: frozenset[str]) -> str:
-    """What may stand here; ways to go on with an expression that could end here are left out."""
+    """Describes what may follow. Where an expression may end, its possible continuations are omitted."""
     descriptions: list[str] = []
     if accepted >= _accepted_after("1 *", "expression"):
         accepted -= _accepted_after("", "expression")

@@ -1,7 +1,7 @@
-"""MMPL as text. What is printed parses to an equal tree, span aside: no parenthesis too few, none too many.
+"""Prints MMPL as text with the fewest parentheses. Parsing the text gives an equal tree.
 
-Nothing here recurses over the tree, however deep it is: printing a node gives the pieces it consists of, text and
-smaller nodes, and a stack turns those into text.
+Nothing recurses over the tree, however deep it is: a node is split into pieces, which are text and smaller nodes, and a
+stack turns these into text.
 """
 
 import re
@@ -19,7 +19,7 @@ _BARE_NAME: Final = re.compile(re.findall(r"^NAME: /(.*)/$", GRAMMAR, re.MULTILI
 
 
 class _ExpressionPiece(NamedTuple):
-    """An expression where the grammar wants one that binds at least as tightly as `level`."""
+    """An expression where the grammar requires one that binds at least as tightly as `level`."""
 
     expr: mmpl.Expr
     level: int = 0
@@ -36,7 +36,7 @@ _Piece = str | _ExpressionPiece | _RelationPiece
 
 
 class _Infix(NamedTuple):
-    """An operator's binding strength and what it asks of its operands: SQL's, in PostgreSQL's order."""
+    """The precedence level of an operator, and the levels that it requires of its operands, as in PostgreSQL."""
 
     symbol: str
     level: int
@@ -172,7 +172,7 @@ def _head(rel: mmpl.RelationRef | mmpl.Merge | mmpl.Union, indent: int) -> list[
 
 
 def _operator(rel: mmpl.Rel, indent: int) -> list[_Piece]:
-    """The operator's own line, without what it is applied to."""
+    """The line of the operator, without its input."""
     match rel:
         case mmpl.Restrict(_, predicate):
             return ["WHERE ", _ExpressionPiece(predicate)]
@@ -255,7 +255,7 @@ def _expression(expr: mmpl.Expr, level: int) -> list[_Piece]:
 
 
 def _unparenthesised(expr: mmpl.Expr) -> tuple[int, list[_Piece]]:
-    """How tightly the expression binds, and its pieces."""
+    """The precedence level of the expression, and its pieces."""
     match expr:
         case mmpl.ColumnRef(name):
             return _PRIMARY, [name_text(name)]

@@ -1,6 +1,6 @@
-"""The catalogue of scalar operators and functions: each name has one entry, and each entry one meaning, PostgreSQL's.
+"""The catalogue of scalar operators and functions. Each name has one entry, which does what it does in PostgreSQL.
 
-NULL, overflow (of 64 bits, of 38 digits, of a float) and division by zero give NULL; nothing here raises on a value.
+Overflow (of 64 bits, of 38 digits, of a float) and division by zero give NULL. No value raises an exception.
 """
 
 from collections.abc import Mapping
@@ -49,13 +49,13 @@ SCALAR_FUNCTIONS: Final[dict[str, ScalarFunction]] = {
 
 
 def arity_of(name: str) -> tuple[int, int | None]:
-    """The least and the greatest number of arguments; None is any number."""
+    """The minimum and maximum number of arguments. None means no maximum."""
     return SCALAR_FUNCTIONS[name].arity
 
 
 @lru_cache(maxsize=4096)
 def resolve_signature(name: str, arg_types: tuple[DataType, ...]) -> Signature | None:
-    """What `name` makes of these types, or None if they, or their number, do not fit."""
+    """The signature of `name` for arguments of these types, or None if it cannot be applied to them."""
     scalar = SCALAR_FUNCTIONS[name]
     least, greatest = scalar.arity
     if len(arg_types) < least or (greatest is not None and len(arg_types) > greatest):
@@ -64,13 +64,13 @@ def resolve_signature(name: str, arg_types: tuple[DataType, ...]) -> Signature |
 
 
 def evaluate(name: str, values: tuple[Value, ...], signature: Signature) -> Value:
-    """The result for values that are of the signature's types already."""
+    """The result for values that already have the argument types of the signature."""
     scalar = SCALAR_FUNCTIONS[name]
     return None if scalar.strict and None in values else scalar.apply(values, signature)
 
 
 def type_of(expr: Expr, types: Mapping[str, DataType]) -> DataType:
-    """The type of an expression whose coercions are all explicit, or the error in it."""
+    """The type of an expression in which all coercions are explicit. Raises an error if it is not valid."""
     match expr:
         case ColumnRef(name):
             if name not in types:
@@ -114,7 +114,7 @@ def signature_of(call: Call, types: Mapping[str, DataType]) -> Signature:
 
 
 def evaluate_expr(expr: Expr, row: Mapping[str, Value], types: Mapping[str, DataType]) -> Value:
-    """The value of an expression on a plain row."""
+    """The value of an expression for a row of plain values."""
     match expr:
         case ColumnRef():
             return row[expr.name]

@@ -1,4 +1,4 @@
-"""Walking and rebuilding MMPL's trees. Nothing is changed in place: what stays the same is the same node."""
+"""Walks and rebuilds MMPL trees. Nothing is changed in place, and unchanged parts stay the same nodes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ def inputs_of(rel: Rel) -> tuple[Rel, ...]:
 
 
 def walk(rel: Rel) -> Iterator[Rel]:
-    """The node and all below it, inputs after the node that reads them."""
+    """The node and all nodes below it. A node comes before its inputs."""
     stack = [rel]
     while stack:
         node = stack.pop()
@@ -28,7 +28,7 @@ def walk(rel: Rel) -> Iterator[Rel]:
 
 
 def with_inputs(rel: Rel, inputs: tuple[Rel, ...]) -> Rel:
-    """The same operator on other inputs; the node itself where nothing changed."""
+    """The same operator on other inputs. Returns the node itself if no input changed."""
     if all(a is b for a, b in zip(inputs, inputs_of(rel), strict=True)):
         return rel
     match rel:
@@ -41,7 +41,7 @@ def with_inputs(rel: Rel, inputs: tuple[Rel, ...]) -> Rel:
 
 
 def rebuild_relation(rel: Rel, change: Callable[[Rel], Rel]) -> Rel:
-    """Apply `change` to every node, inputs first."""
+    """Applies `change` to every node, inputs first."""
     return change(with_inputs(rel, tuple(rebuild_relation(i, change) for i in inputs_of(rel))))
 
 
@@ -69,7 +69,7 @@ def columns_in(expr: Expr) -> frozenset[str]:
 
 
 def with_operands(expr: Expr, operands: tuple[Expr, ...]) -> Expr:
-    """The same operator on other operands; the node itself where nothing changed."""
+    """The same operator on other operands. Returns the node itself if no operand changed."""
     if all(a is b for a, b in zip(operands, operands_of(expr), strict=True)):
         return expr
     match expr:
@@ -87,15 +87,15 @@ def rebuild_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return change(with_operands(expr, tuple(rebuild_expr(p, change) for p in operands_of(expr))))
 
 
-def rename_columns(expr: Expr, new: Mapping[str, str]) -> Expr:
+def rename_columns(expr: Expr, new_names: Mapping[str, str]) -> Expr:
     def change(e: Expr) -> Expr:
-        return replace(e, name=new[e.name]) if isinstance(e, ColumnRef) and e.name in new else e
+        return replace(e, name=new_names[e.name]) if isinstance(e, ColumnRef) and e.name in new_names else e
 
     return rebuild_expr(expr, change)
 
 
 def conjuncts(predicate: Expr) -> list[Expr]:
-    """The operands of AND, of ANDs within it too, in their order."""
+    """The operands of an AND, including those of nested ANDs, in order."""
     operands: list[Expr] = []
     stack = [predicate]
     while stack:
@@ -108,7 +108,7 @@ def conjuncts(predicate: Expr) -> list[Expr]:
 
 
 def conjunction(predicates: Sequence[Expr]) -> Expr:
-    """All of them; at least one is given."""
+    """The AND of at least one predicate."""
     if len(predicates) == 1:
         return predicates[0]
     return Call("and", tuple(predicates), span=predicates[0].span)

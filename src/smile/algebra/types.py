@@ -1,7 +1,8 @@
-"""Data types: what a value is, once it is known. How it becomes known is `knowledge`'s matter.
+"""Data types of values. How values become known is described in `knowledge`.
 
-Values in Python: bool, int, float, Decimal, str, bytes; a time is its tick; an interval is a number of ticks
-(1,024 to the microsecond, always); a timestamp is microseconds, a date days, since 1970-01-01 UTC. NULL is None.
+Values in Python are bool, int, float, Decimal, str and bytes. A time is its tick. An interval is a number of ticks,
+always 1,024 per microsecond. A timestamp is a number of microseconds since 1970-01-01 UTC, a date a number of days.
+NULL is None.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ INT_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True)
 class DataType:
-    """`digits` and `scale` belong to decimals; `columns` to relations (name and type of each column)."""
+    """Decimals have `digits` and `scale`. Relations have `columns`: the name and type of each column."""
 
     name: str
     digits: int | None = None
@@ -58,7 +59,7 @@ TIMESTAMP: Final = DataType("timestamp")
 DATE: Final = DataType("date")
 BYTES: Final = DataType("bytes")
 NULL: Final = DataType("null")
-"""The type of a bare NULL, which becomes any other."""
+"""The type of a bare NULL. It can be coerced to any other type."""
 SUM_OF_INTS: Final = decimal_type(38, 0)
 
 SIMPLE_TYPES: Final = {t.name: t for t in (BOOL, INT, FLOAT, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES)}

@@ -1,4 +1,4 @@
-"""Text to statements, and back. Nothing here knows what a name means."""
+"""Parses SmileSQL text into statements and prints statements as text. Names are not resolved here."""
 
 from smile.lang.nodes import BestClause, Latest, NestedGroup, SilenceCall, StreamFunction
 from smile.lang.parser import parse, unparsed_names

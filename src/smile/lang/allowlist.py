@@ -1,6 +1,6 @@
-"""What SmileSQL has of SQL. A tree that passes `check` holds only nodes and clauses listed here.
+"""The part of SQL that SmileSQL supports. A tree that passes `check_allowed` has only nodes and clauses listed here.
 
-The list says what is allowed, not what is refused, so that whatever else sqlglot reads is an error, and never ignored.
+The list contains what is allowed. Anything else that sqlglot can parse is therefore an error and never ignored.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +14,16 @@ from smile.lang.lexer import span_of_token
 from smile.lang.nodes import BestClause, Latest, NestedGroup, SilenceCall, StreamFunction
 from smile.lang.spans import span_of
 
-_USE_VIEWS_HINT = "Name the inner query as a view, or use WITH."
-_NO_CLOCK_HINT = "A view depends on events only; LAST(s, t, INTERVAL …) gives the last hour as of now."
+_USE_VIEWS_HINT = "Define the inner query as a view, or use WITH."
+_NO_CLOCK_HINT = "A view depends only on events. LAST(s, t, INTERVAL …) has the events of the last interval."
 
 REFUSED_WORDS: dict[TokenType, tuple[str, str | None]] = {
     TokenType.AMP: ("the operator &", None),
     TokenType.ANTI: ("ANTI JOIN", "Use NOT EXISTS or NOT IN."),
     TokenType.ANY: ("ANY", "Use IN or EXISTS."),
-    TokenType.ARROW: ("the operator ->", "It stands in CREATE STREAM only, after the tick."),
+    TokenType.ARROW: ("the operator ->", "-> is allowed only in CREATE STREAM, after the tick."),
     TokenType.CARET: ("the operator ^", "Use POWER(a, b)."),
-    TokenType.COLLATE: ("COLLATE", "Strings are ordered by their characters."),
+    TokenType.COLLATE: ("COLLATE", "Strings are ordered by code points."),
     TokenType.CUBE: ("CUBE", "Write a view for each GROUP BY."),
     TokenType.CURRENT_DATE: ("CURRENT_DATE", _NO_CLOCK_HINT),
     TokenType.CURRENT_TIME: ("CURRENT_TIME", _NO_CLOCK_HINT),
@@ -33,14 +33,14 @@ REFUSED_WORDS: dict[TokenType, tuple[str, str | None]] = {
     TokenType.FETCH: ("FETCH", "Use LIMIT."),
     TokenType.GROUPING_SETS: ("GROUPING SETS", "Write a view for each GROUP BY."),
     TokenType.INTERSECT: ("INTERSECT", "Use EXISTS."),
-    TokenType.INTO: ("INTO", "A view keeps its rows by itself."),
+    TokenType.INTO: ("INTO", "Views store their rows automatically."),
     TokenType.L_BRACKET: ("an array", None),
     TokenType.LATERAL: ("LATERAL", "Use a JOIN."),
     TokenType.LOCALTIME: ("LOCALTIME", _NO_CLOCK_HINT),
     TokenType.LOCALTIMESTAMP: ("LOCALTIMESTAMP", _NO_CLOCK_HINT),
     TokenType.MATCH_RECOGNIZE: ("MATCH_RECOGNIZE", "Use joins, ASOF JOIN and SILENCE."),
-    TokenType.OFFSET: ("OFFSET", 'Use LIMIT alone; a column of that name is written "offset".'),
-    TokenType.PIPE: ("the operator |", "Strings are joined by ||."),
+    TokenType.OFFSET: ("OFFSET", 'Use LIMIT alone. Write a column of that name in quotes: "offset".'),
+    TokenType.PIPE: ("the operator |", "Use || to concatenate strings."),
     TokenType.PIVOT: ("PIVOT", "Use CASE inside aggregates."),
     TokenType.QUALIFY: ("QUALIFY", "Use WHERE around a subquery."),
     TokenType.RECURSIVE: ("WITH RECURSIVE", None),
@@ -53,7 +53,7 @@ REFUSED_WORDS: dict[TokenType, tuple[str, str | None]] = {
     TokenType.UNNEST: ("UNNEST", None),
     TokenType.UNPIVOT: ("UNPIVOT", "Use UNION ALL."),
     TokenType.VALUES: ("VALUES", "Rows come from streams."),
-    TokenType.WINDOW: ("WINDOW", "Write the window out after each OVER."),
+    TokenType.WINDOW: ("WINDOW", "Write the window definition after each OVER."),
 }
 
 _COMPARISONS = (TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE)
@@ -134,7 +134,7 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
 
 _REFUSED_NODES: dict[type[exp.Expr], tuple[str, str | None]] = {
     exp.Tuple: ("a list of values", "Use EXISTS, or compare the columns one by one."),
-    exp.Concat: ("a string in two parts", "Use || between them."),
+    exp.Concat: ("a string in two parts", "Use || to concatenate strings."),
     exp.Filter: ("FILTER", "Use CASE inside the aggregate."),
     exp.Dot: ("a name of more than two parts", "Relations have no schema."),
     exp.WithinGroup: ("WITHIN GROUP", None),
@@ -160,19 +160,19 @@ _REFUSED_ARGS: dict[tuple[type[exp.Expr], str], tuple[str, str | None]] = {
     (exp.Star, "replace"): ("* REPLACE", "List the columns."),
     (exp.Star, "rename"): ("* RENAME", "List the columns."),
     (exp.Ordered, "with_fill"): ("WITH FILL", None),
-    (exp.CTE, "materialized"): ("MATERIALIZED", "Every view keeps its rows."),
-    (exp.Window, "alias"): ("a named window", "Write the window out after OVER."),
+    (exp.CTE, "materialized"): ("MATERIALIZED", "Omit MATERIALIZED or NOT MATERIALIZED."),
+    (exp.Window, "alias"): ("a named window", "Write the window definition after OVER."),
 }
 
 
 def refuse_words(tokens: Sequence[Token]) -> None:
-    """A refused word stops a query before it is read."""
+    """Raises E013 at the first refused word. This runs before the query is parsed."""
     types = [token.token_type for token in tokens]
     for i, token in enumerate(tokens):
         refused = REFUSED_WORDS.get(token.token_type)
         following = types[i + 1] if i + 1 < len(types) else None
         if token.token_type == TokenType.FOR and following and tokens[i + 1].text.upper() in ("UPDATE", "SHARE"):
-            refused = "FOR UPDATE", "Nothing here is locked."
+            refused = "FOR UPDATE", "There are no locks."
         elif token.token_type == TokenType.DISTINCT and following == TokenType.ON:
             refused = "DISTINCT ON", "Use BEST 1 BY … PER …."
         elif token.token_type == TokenType.ALL and following == TokenType.L_PAREN and types[i - 1] in _COMPARISONS:
@@ -182,7 +182,7 @@ def refuse_words(tokens: Sequence[Token]) -> None:
 
 
 def check_allowed(root: exp.Expr, text: str) -> None:
-    """Raises E013 (or the error of a clause left empty) at the first node that SmileSQL does not have."""
+    """Raises E013 at the first node that SmileSQL does not support, or another error if the node is incomplete."""
     for node in root.walk(bfs=False):
         kind = type(node)
         if kind not in _ALLOWED_ARGS:
@@ -215,7 +215,7 @@ def _check_select(node: exp.Expr) -> None:
 
 
 def _check_clause_order(node: exp.Expr) -> None:
-    """sqlglot takes the clauses in any order."""
+    """sqlglot accepts the clauses in any order."""
     clauses = ["WHERE", "GROUP", "HAVING", "BEST", "ORDER", "LIMIT"]
     present = [
         (clause, span) for clause in clauses if (part := node.args.get(clause.lower())) and (span := span_of(part))
@@ -269,30 +269,32 @@ def _check_join(node: exp.Expr) -> None:
 
 def _check_ordered(node: exp.Expr) -> None:
     if bool(node.args.get("nulls_first")) != bool(node.args.get("desc")):
-        raise _unsupported_error(node, "NULLS FIRST or LAST", "NULL comes last, and first with DESC.")
+        raise _unsupported_error(
+            node, "NULLS FIRST or LAST", "NULL comes last in ascending order, and first with DESC."
+        )
 
 
 def _check_distinct(node: exp.Expr) -> None:
     if isinstance(node.parent, exp.Select):
         return
     if not isinstance(node.parent, exp.Count):
-        raise _unsupported_error(node, "DISTINCT outside COUNT", "Aggregate over a view that is DISTINCT.")
+        raise _unsupported_error(node, "DISTINCT outside COUNT", "Aggregate over a view that uses SELECT DISTINCT.")
     if len(node.expressions) != 1:
         raise _unsupported_error(
-            node, "COUNT(DISTINCT) of several columns", "Count the rows of a view that is DISTINCT."
+            node, "COUNT(DISTINCT) of several columns", "Count the rows of a view that uses SELECT DISTINCT."
         )
 
 
 def _check_table(node: exp.Expr) -> None:
     if not isinstance(node.this, exp.Identifier):
         name = node.this.name if isinstance(node.this, exp.Anonymous) else "this relation"
-        hint = "The functions of streams are TUMBLE, HOP, LAST and MERGE."
+        hint = "The functions allowed in FROM are TUMBLE, HOP, LAST and MERGE."
         raise _unsupported_error(node, f"{name} in FROM", hint)
 
 
 def _check_alias(node: exp.Expr) -> None:
     if not isinstance(node.parent, exp.Select):
-        raise error("E010", "AS stands in a select list only", span_of(node))
+        raise error("E010", "AS is allowed only in a select list", span_of(node))
 
 
 def _check_star(node: exp.Expr) -> None:
@@ -300,7 +302,7 @@ def _check_star(node: exp.Expr) -> None:
     if isinstance(parent, exp.Column):
         parent = parent.parent if isinstance(parent.parent, exp.Select) else None
     if not isinstance(parent, exp.Select | exp.Count):
-        raise error("E010", "* stands in a select list or in COUNT only", span_of(node))
+        raise error("E010", "* is allowed only in a select list or in COUNT", span_of(node))
 
 
 def _check_is(node: exp.Expr) -> None:

@@ -1,4 +1,4 @@
-"""Conditions of subscriptions: `column = literal AND …`, and nothing else. A value is what JSON would hold."""
+"""Parses the condition of a subscription: `column = literal AND …`. Values are those that JSON can represent."""
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -11,11 +11,11 @@ from smile.source import Source
 ConditionValue = str | int | float | bool
 
 _TYPED_LITERAL_WORDS = ("DATE", "TIMESTAMP", "TIME", "INTERVAL")
-"""DATE '2024-05-31' and its like: the broker reads the text as the column's type says."""
+"""In literals such as DATE '2024-05-31', the word is skipped: the broker parses the text by the column's type."""
 
 
 def parse_condition(source: Source) -> dict[str, ConditionValue]:
-    """Values by column; the text may begin with WHERE. What is wrong is E099, with its place."""
+    """The values by column. The text may begin with WHERE. A syntax error is raised as E099 with its position."""
     statements = list(split_statements(source.text))
     for statement in statements:
         if statement.problem:
@@ -67,5 +67,5 @@ def _condition_error(unexpected: UnexpectedTokenError, source: Source) -> SmileE
     token = unexpected.token
     actual = "the end" if token is None else source.text[token.start : token.end + 1]
     message = f"expected {unexpected.expected} but found {actual}"
-    hint = "A condition is column = value, or several of them with AND; for more, write a view."
+    hint = "Write column = value, or several such comparisons with AND. For other conditions, define a view."
     return SmileError(Diagnostic("E099", message, span_of_token(token) if token else None, hint))

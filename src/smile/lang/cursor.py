@@ -1,4 +1,4 @@
-"""A statement's tokens, read from left to right. What has been read is never read again."""
+"""A cursor over the tokens of a statement. It only moves forward."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ class TokenCursor:
         return self.tokens[self.index] if self.index < len(self.tokens) else None
 
     def is_at(self, *words: str, ahead: int = 0) -> bool:
-        """Whether the tokens from here on are these words or signs, unquoted, in any case."""
+        """Whether the next tokens are these words or signs, unquoted, in any case."""
         following = self.tokens[self.index + ahead : self.index + ahead + len(words)]
         return [unquoted_text(t) for t in following] == list(words)
 
@@ -64,12 +64,12 @@ class TokenCursor:
         return written, self.span_from(self.index, self.index + size)
 
     def span_from(self, first: int, end: int | None = None) -> Span:
-        """The span of the tokens from number `first` to here; `end` moves here first."""
+        """The span from token `first` to the cursor. If `end` is given, the cursor is moved there before."""
         self.index = self.index if end is None else end
         return Span(self.tokens[first].start, self.tokens[self.index - 1].end + 1)
 
     def read_parenthesised(self) -> list[Token]:
-        """The tokens up to the parenthesis that closes the one here, both left out."""
+        """The tokens between the parenthesis at the cursor and the one that closes it."""
         self.expect("(")
         depth, first = 1, self.index
         while token := self.token:
@@ -80,7 +80,7 @@ class TokenCursor:
         raise UnexpectedTokenError(")", None)
 
     def read_condition(self) -> exp.Expr:
-        """`(…)`, without its parentheses."""
+        """The condition of `(…)`, without the parentheses."""
         inner, after = self.read_parenthesised(), self.tokens[self.index - 1]
         return self._parse_tokens(SmileParser._parse_disjunction, "a condition", inner, after)
 
@@ -116,7 +116,7 @@ class TokenCursor:
 
 
 def unquoted_text(token: Token) -> str:
-    """What a word or a sign is, for comparison; the empty string for what is quoted."""
+    """The text of a word or sign in upper case, for comparison; the empty string if it is quoted."""
     quoted_types = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.HEX_STRING)
     return "" if token.token_type in quoted_types else token.text.upper()
 
@@ -128,7 +128,7 @@ _INVALID_AFTER_COMMA = frozenset(
 
 
 def _refuse_trailing_commas(tokens: list[Token], after: Token | None) -> None:
-    """sqlglot overlooks a comma after which nothing comes."""
+    """sqlglot accepts a comma without an item after it."""
     for token, following in zip(tokens, [*tokens, after][1:], strict=True):
         if token.token_type == TokenType.COMMA and (following is None or following.token_type in _INVALID_AFTER_COMMA):
             raise UnexpectedTokenError("an expression", following)

@@ -1,4 +1,4 @@
-"""The grammar of queries, on that of expressions: what sqlglot's has, BEST, and functions of streams in FROM."""
+"""The grammar of queries: that of sqlglot, BEST, and stream functions (TUMBLE, HOP, LAST, MERGE) in FROM."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -16,7 +16,7 @@ from smile.lang.spans import widen_span
 from smile.source import Span
 
 _WINDOW_INTERVAL_COUNTS = {"TUMBLE": 1, "HOP": 2, "LAST": 1}
-"""Functions from a stream to its windows, with the number of their intervals."""
+"""The window functions, with the number of their intervals."""
 
 
 class SmileParser(ExpressionParser):
@@ -49,7 +49,7 @@ class SmileParser(ExpressionParser):
                     "E010",
                     f"{self._curr.text.upper()} cannot follow BEST",
                     span_of_token(self._curr),
-                    "BEST is a query's last clause; read from a subquery to go on.",
+                    "BEST must be the last clause of a query. Put the query into a subquery to add other clauses.",
                 )
             widen_span(this, span_of_token(self._prev))
         return this
@@ -82,7 +82,7 @@ class SmileParser(ExpressionParser):
             first = self._index
             node = super()._parse_table(*args, **kwargs)
             stars = [t for t in self._tokens[first : self._index] if t.token_type == TokenType.STAR]
-            if stars and isinstance(node, exp.Table):  # which sqlglot overlooks after a table's name
+            if stars and isinstance(node, exp.Table):  # sqlglot ignores a star after the name of a table
                 raise UnexpectedTokenError(None, stars[0])
             return node
         if alias := self._parse_table_alias():
@@ -95,7 +95,7 @@ class SmileParser(ExpressionParser):
 
     def _parse_cte(self) -> Any:
         cte = super()._parse_cte()
-        if cte is None:  # and it has gone back to the name
+        if cte is None:  # sqlglot has moved back to the name
             raise UnexpectedTokenError("AS", self._next or None)
         return cte
 
@@ -146,7 +146,7 @@ class SmileParser(ExpressionParser):
         return node
 
     def _parse_relation(self) -> exp.Expr | None:
-        """A relation as an argument: `s`, `TABLE s`, `(SELECT …)` or another function of streams."""
+        """A relation as an argument: `s`, `TABLE s`, `(SELECT …)` or another stream function."""
         if function := self._parse_stream_function():
             return function
         if self._curr.token_type == TokenType.L_PAREN:

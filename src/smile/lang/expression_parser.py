@@ -1,7 +1,7 @@
-"""The grammar of expressions, on sqlglot's. Every node read knows its place in the text.
+"""The grammar of expressions, derived from sqlglot's. Every parsed node has a span.
 
-sqlglot reads many dialects and forgives much; here a name is a name, a clause has its words, and what SmileSQL does
-not have is an error. No rule reads the same text twice, so that reading takes time in proportion to it.
+sqlglot accepts many dialects and tolerates errors. This grammar is strict: what SmileSQL does not have is an error.
+Rules backtrack only over a type name or over the words before JOIN, so that parsing takes linear time.
 """
 
 from collections.abc import Callable
@@ -22,16 +22,16 @@ NON_RESERVED_WORDS = frozenset(
     {TokenType.VAR, TokenType.DATE, TokenType.TIME, TokenType.TIMESTAMP, TokenType.TIMESTAMPTZ}
     | {TokenType.RANGE, TokenType.ROWS, TokenType.FILTER}
 )
-"""Words that are names wherever no clause asks for them."""
+"""Words that are names wherever no clause expects them."""
 
 _NAME_TOKENS = NON_RESERVED_WORDS | {TokenType.IDENTIFIER}
 _TYPE_TOKENS = _NAME_TOKENS | {TokenType.INTERVAL}
 _LITERAL_TYPE_TOKENS = frozenset({TokenType.DATE, TokenType.TIME, TokenType.TIMESTAMP, TokenType.TIMESTAMPTZ})
-"""DATE '2020-01-01' and its like."""
+"""Types of literals such as DATE '2020-01-01'."""
 
 
 class UnexpectedTokenError(ParseError):
-    """What should have stood at `token`, or after the last token if it is None."""
+    """`expected` was missing at `token`, or after the last token if that is None."""
 
     def __init__(self, expected: str | None, token: Token | None) -> None:
         super().__init__(expected or "unexpected")
@@ -40,7 +40,7 @@ class UnexpectedTokenError(ParseError):
 
 
 class _WrongArgumentCount(Exception):
-    """A function was given too many arguments or none; its name and place are known where it is called."""
+    """A function of one argument has none or several. The caller knows its name and its span."""
 
 
 def _one_argument_builder(kind: type[exp.Func]) -> Callable[[list[exp.Expr]], exp.Func]:
@@ -127,7 +127,7 @@ class ExpressionParser(PostgresParser):
     OPTIONAL_ALIAS_TOKEN_CTE = False
     SUPPORTS_TABLE_QUERY = False
 
-    # ── places and errors ───────────────────────────────────────────────────────────────────────────────────────
+    # ── spans and errors ───────────────────────────────────────────────────────────────────────────────────────
 
     def expression(self, instance: Any, token: Token | None = None, comments: list[str] | None = None) -> Any:
         node = super().expression(instance, token, comments)
@@ -147,7 +147,7 @@ class ExpressionParser(PostgresParser):
     def parse_tokens(
         self, parse: Callable[[], exp.Expr | None], expected: str, tokens: list[Token], text: str
     ) -> exp.Expr:
-        """The one node that `tokens` are, by one of this parser's rules."""
+        """Parses all of `tokens` with one rule of this parser."""
         self.reset()
         self.sql, self._tokens, self._tokens_size = text, tokens, len(tokens)
         self._index = -1
@@ -168,7 +168,7 @@ class ExpressionParser(PostgresParser):
         allow_identifiers: bool = True,
         with_collation: bool = False,
     ) -> exp.Expr | None:
-        """A type is kept as written: which types there are is not the grammar's business."""
+        """A type name is stored as written. Whether the type exists is checked later."""
         if self._curr.token_type not in (_TYPE_TOKENS if allow_identifiers else _LITERAL_TYPE_TOKENS):
             return None
         index = self._index
@@ -208,7 +208,7 @@ class ExpressionParser(PostgresParser):
         return super()._parse_in(this)
 
     def _parse_primary(self) -> exp.Expr | None:
-        """sqlglot takes a point that stands apart for the beginning of the number after it, whatever that is."""
+        """sqlglot parses a separate point and the token after it as a number, whatever that token is."""
         if self._curr.token_type == TokenType.DOT:
             raise UnexpectedTokenError("an expression", self._curr)
         return super()._parse_primary()
@@ -224,7 +224,7 @@ class ExpressionParser(PostgresParser):
         return super()._parse_alias(this, explicit)
 
     def _expect_name_after_as(self) -> None:
-        """sqlglot overlooks an AS after which no name comes."""
+        """sqlglot accepts an AS without a name after it."""
         if self._curr.token_type == TokenType.ALIAS and self._next.token_type not in _NAME_TOKENS:
             raise UnexpectedTokenError("a name", self._next or None)
 
@@ -261,9 +261,9 @@ class ExpressionParser(PostgresParser):
             raise error("E032", f"{first.text.upper()} takes one argument", span) from None
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
-        """Here a call has just been read: the node goes from its name to the previous token.
+        """sqlglot calls this after each function call: the span of the call ends at the previous token.
 
-        sqlglot lets functions with a syntax of their own do without the closing parenthesis.
+        For functions with a special syntax, sqlglot does not require the closing parenthesis.
         """
         if this is not None:
             if (start := this.meta.get("start")) is not None:
@@ -321,7 +321,7 @@ class ExpressionParser(PostgresParser):
 
 
 def _normalise_frame(spec: exp.WindowSpec) -> None:
-    """A frame that ends at the current row does so whether it says it or not."""
+    """Frames with and without an explicit end at CURRENT ROW become equal."""
     if spec.args.get("end") == "CURRENT ROW":
         spec.set("end", None)
     for word in ("kind", "start_side"):
@@ -329,7 +329,7 @@ def _normalise_frame(spec: exp.WindowSpec) -> None:
 
 
 def type_name_at(tokens: list[Token], index: int) -> tuple[str, int]:
-    """The type whose name starts at `index`, one space between words, and the number of its tokens."""
+    """The type name that starts at `index`, with one space between words, and the number of its tokens."""
     position = index + 1
     words = [_written_word(tokens[index])]
     texts = [t.text.upper() if t.token_type != TokenType.IDENTIFIER else "" for t in tokens[index : index + 5]]

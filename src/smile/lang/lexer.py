@@ -1,7 +1,8 @@
-"""Tokens of a program, cut into statements. Every token's `start` and `end` (its last character) are the whole text's.
+"""Splits a program into statements and these into tokens. `start` and `end` (the last character) of a token are
+positions in the whole text.
 
-A semicolon outside strings and comments always ends a statement: no parenthesis may hold one. A statement with a
-problem has no tokens, and a program's other statements do not suffer from it.
+A semicolon outside strings and comments always ends a statement, also within parentheses. A statement with a lexical
+error has at most its first three tokens. It does not affect the other statements.
 """
 
 import re
@@ -39,7 +40,7 @@ _KEYWORD_ONLY_BEFORE = {
     **dict.fromkeys(("CUBE", "PIVOT", "ROLLUP", "UNNEST", "UNPIVOT", "VALUES", "MATCH_RECOGNIZE"), TokenType.L_PAREN),
     **dict.fromkeys(("ANTI", "SEMI"), TokenType.JOIN),
 }
-"""Words that are names unless this follows."""
+"""Words that are names unless a token of this type follows."""
 
 _OPERATORS = {
     "->": TokenType.ARROW,
@@ -71,11 +72,11 @@ _OPERATORS = {
 }
 
 _CHARACTER_HINTS = {
-    "`": 'A name with unusual characters is written "so".',
-    "‘": "A string is written 'so'.",
-    "’": "A string is written 'so'.",
-    "“": "A string is written 'so', a name with unusual characters \"so\".",
-    "”": "A string is written 'so', a name with unusual characters \"so\".",
+    "`": 'Write a name with special characters in double quotes: "name".',
+    "‘": "Write a string in single quotes: 'text'.",
+    "’": "Write a string in single quotes: 'text'.",
+    "“": "Write a string in single quotes: 'text', and a name with special characters in double quotes: \"name\".",
+    "”": "Write a string in single quotes: 'text', and a name with special characters in double quotes: \"name\".",
     "≤": "Write <=.",
     "≥": "Write >=.",
     "≠": "Write <>.",
@@ -84,21 +85,21 @@ _CHARACTER_HINTS = {
     "==": "Write =.",
 }
 
-# Python's \w leaves out the marks that many scripts write their vowels with.
+# Python's \w does not include the combining marks that many scripts use for vowels.
 _COMBINING_MARKS = "".join(
     re.escape(chr(c)) for c in (*range(0x300, 0x3100), 0x200C, 0x200D) if unicodedata.category(chr(c)) in ("Mn", "Mc")
 )
 _LEXEME = re.compile(
     rf"""
       (?P<space>   [\s\ufeff]+ )
-    | (?P<string>  [xX]?'[^']*(?:''[^']*)*(?P<closed>'?) )
+    | (?P<string>  [xX]?'[^']*(?:''[^']*)*(?P<string_end>'?) )
     | (?P<word>    (?:[^\W\d]|\#(?=[\w]))[\w$\#{_COMBINING_MARKS}]* )
     | (?P<number>  (?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?P<junk>[\w$\#]*) )
     | (?P<remark>  --[^\n]* )
     | (?P<comment> /\* )
     | (?P<wrong>   == )
     | (?P<operator> {"|".join(re.escape(o) for o in _OPERATORS)} )
-    | (?P<quoted>  "[^"]*(?:""[^"]*)*(?P<shut>"?) )
+    | (?P<quoted>  "[^"]*(?:""[^"]*)*(?P<name_end>"?) )
     | (?P<end>     ; )
     | (?P<other>   . )
     """,
@@ -112,7 +113,7 @@ _INVALID_CHARACTER = re.compile("[\0\ud800-\udfff]")
 
 @dataclass
 class StatementTokens:
-    """One statement: from its first token to its semicolon at `end`, or to the end of the text."""
+    """One statement. `end` is the position of its semicolon, or the end of the text."""
 
     tokens: list[Token] = field(default_factory=list)
     end: int = 0
@@ -120,20 +121,20 @@ class StatementTokens:
 
 
 def split_statements(text: str) -> Iterator[StatementTokens]:
-    """The statements of a text that hold anything but space and comments."""
-    position = _BETWEEN_STATEMENTS.match(text, 0).end()  # type: ignore[union-attr]  # it matches the empty string
+    """The statements of a text, without those that contain only space and comments."""
+    position = _BETWEEN_STATEMENTS.match(text, 0).end()  # type: ignore[union-attr]  # matches the empty string
     while position < len(text):
         statement = _StatementLexer(text, position).read()
         position = _BETWEEN_STATEMENTS.match(text, statement.end).end()  # type: ignore[union-attr]
         if statement.problem:
-            del statement.tokens[3:]  # what it would have created is still to be seen
+            del statement.tokens[3:]  # enough for `unparsed_names`
         if statement.tokens or statement.problem:
             _demote_keywords(statement.tokens)
             yield statement
 
 
 class _StatementLexer:
-    """Reads one statement, from `at` to its semicolon."""
+    """Reads one statement, from `position` to its semicolon."""
 
     def __init__(self, text: str, position: int) -> None:
         self.text = text
@@ -170,7 +171,7 @@ class _StatementLexer:
         if self.depth > limits.nesting_max:
             statement.problem = nesting_problem(span)
         elif len(statement.tokens) > limits.statement_tokens_max:
-            message = f"the statement is too large: more than {limits.statement_tokens_max} words"
+            message = f"the statement is too large: more than {limits.statement_tokens_max} tokens"
             statement.problem = Diagnostic("E003", message, span_of_token(statement.tokens[0]))
 
     def _skip_comment(self, start: int) -> None:
@@ -201,11 +202,11 @@ def _lexeme_problem(kind: str, lexeme: re.Match[str], text: str) -> Diagnostic |
     match kind:
         case "word" if text.startswith("'", lexeme.end()) and lexeme.group().upper() in ("E", "B", "N"):
             message = f"{lexeme.group()}'…' is not supported"
-            return Diagnostic("E013", message, Span(*lexeme.span()), "A string is written 'so', bytes x'00ff'.")
+            return Diagnostic("E013", message, Span(*lexeme.span()), "Write a string as 'text' and bytes as x'00ff'.")
         case "string":
-            return _quoting_problem("string", lexeme, "closed", text)
+            return _quoting_problem("string", lexeme, "string_end", text)
         case "quoted":
-            return _quoting_problem("quoted name", lexeme, "shut", text)
+            return _quoting_problem("quoted name", lexeme, "name_end", text)
         case "number" if lexeme.group("junk"):
             message = f"{_printable_text(lexeme.group())} is neither a number nor a name"
             return Diagnostic("E010", message, Span(*lexeme.span()))
@@ -231,7 +232,9 @@ def _quoting_problem(construct: str, lexeme: re.Match[str], closing_group: str, 
     if lexeme.group() == '""':
         return Diagnostic("E010", "a name cannot be empty", span)
     if lexeme.group()[0] in "xX" and not re.fullmatch(r"(?:[0-9a-fA-F]{2})*", lexeme.group()[2:-1]):
-        return Diagnostic("E033", "not a string of bytes", span, "Write two hexadecimal digits for each byte: x'00ff'.")
+        return Diagnostic(
+            "E033", "not a valid byte string", span, "Write two hexadecimal digits for each byte: x'00ff'."
+        )
     return None
 
 
@@ -246,7 +249,7 @@ def _unterminated_problem(construct: str, text: str, start: int) -> Diagnostic:
 
 def nesting_problem(span: Span, levels: int = limits.nesting_max) -> Diagnostic:
     message = f"nested too deeply: more than {levels} levels"
-    return Diagnostic("E012", message, span, "Name the inner parts as views.")
+    return Diagnostic("E012", message, span, "Define the inner parts as views.")
 
 
 def _make_token(kind: str, written: str, span: Span) -> Token:
@@ -273,7 +276,7 @@ def _depth_change(token: Token) -> int:
 
 
 def _append_token(tokens: list[Token], token: Token) -> None:
-    """GROUP BY and its like are one token, whatever stands between their words."""
+    """Word pairs such as GROUP BY become one token, also with space or comments between the words."""
     if tokens and token.token_type == TokenType.VAR and tokens[-1].token_type == TokenType.VAR:
         first = tokens[-1].text.upper()
         if first in _WORD_PAIR_STARTS and (type_ := _WORD_PAIRS.get((first, token.text.upper()))):

@@ -1,10 +1,10 @@
-"""What SmileSQL adds to SQL's syntax tree. Equal meanings have equal nodes, whichever spelling was used.
+"""The syntax nodes that SmileSQL adds to sqlglot's. Different spellings of the same thing give equal nodes.
 
-Every ordinary function call is `exp.Anonymous` (`this` is the name as written, `expressions` the arguments), so that
-only the catalogue of functions decides which exist. The exceptions are the aggregates (`exp.Sum`, `exp.Count`,
-`exp.Min`, `exp.Max`, `exp.Avg`, `Latest`, `NestedGroup`), `exp.Cast`, `exp.Extract`, `exp.Case`, `exp.Exists` and
-`Silence`. SQL's wordy calls become plain ones: SUBSTRING(s FROM a FOR n) is SUBSTRING(s, a, n), TRIM(LEADING c FROM s)
-is LTRIM(s, c), POSITION(a IN s) is STRPOS(s, a).
+Every ordinary function call is an `exp.Anonymous` (`this` is the name as written, `expressions` the arguments), so that
+only the catalogue of functions decides which functions exist. The exceptions are the aggregates (`exp.Sum`,
+`exp.Count`, `exp.Min`, `exp.Max`, `exp.Avg`, `Latest`, `NestedGroup`), `exp.Cast`, `exp.Extract`, `exp.Case`,
+`exp.Exists` and `SilenceCall`. SQL's calls with keywords become plain calls: SUBSTRING(s FROM a FOR n) is
+SUBSTRING(s, a, n), TRIM(LEADING c FROM s) is LTRIM(s, c), POSITION(a IN s) is STRPOS(s, a).
 """
 
 from typing import ClassVar, cast
@@ -13,7 +13,7 @@ from sqlglot import exp
 
 
 class BestClause(exp.Expression):
-    """`BEST k BY expr [DESC], … [PER column, …]`; a SELECT has it as `args["best"]`."""
+    """`BEST k BY expr [DESC], … [PER column, …]`. A SELECT stores it as `args["best"]`."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "by": True, "per": False}
 
@@ -47,17 +47,17 @@ class Latest(exp.Expression, exp.AggFunc):
 
 
 class NestedGroup(exp.Expression, exp.AggFunc):
-    """`GROUP(a, b) AS x`: the members' columns as a relation within the row."""
+    """`GROUP(a, b) AS x`: the columns of the members, as a nested relation."""
 
     arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
     is_var_len_args = True
 
 
 class StreamFunction(exp.Expression):
-    """TUMBLE, HOP, LAST or MERGE where a relation may stand: in FROM and JOIN, and as another's relation.
+    """TUMBLE, HOP, LAST or MERGE. It is used as a relation: in FROM, in JOIN, or as the argument of another one.
 
     `kind` is its name in lower case. A relation is an `exp.Table`, an `exp.Subquery` or a `StreamFunction`. MERGE has
-    relations only; the others have one relation, a column, and their intervals in the order (slide, size) for HOP.
+    relations only. The others have one relation, a column and intervals; HOP has them in the order (slide, size).
     """
 
     arg_types: ClassVar[dict[str, bool]] = {

@@ -1,4 +1,8 @@
-"""Statements of a program, each read on its own: one error in each that is broken, and nothing lost of the others."""
+"""Parses a program statement by statement. An error in one statement does not affect the others.
+
+A statement gives at most one error, and one more if the semicolon before it is missing. Parsing stops once
+`limits.syntax_errors_max` errors have been found.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -17,7 +21,7 @@ from smile.lang.statement_parser import read_statement
 from smile.lang.statements import Statement
 from smile.source import Source, Span
 
-# Once, and not for each call: the limit is the whole process's, and others watch it while they run.
+# Set once at import, not in each call: the limit applies to the whole process, and other code may read it.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), limits.recursion_max))
 
 _COMMON_WORDS = """
@@ -28,7 +32,7 @@ _SUGGESTED_WORDS = _COMMON_WORDS.split()
 
 
 def parse(source: Source) -> tuple[list[Statement], list[Diagnostic]]:
-    """The statements that could be read, and one diagnostic for each that could not, both in the text's order."""
+    """The statements that could be parsed, and the syntax errors, both in the order of the text."""
     statements: list[Statement] = []
     problems: list[Diagnostic] = []
     empty = True
@@ -49,7 +53,7 @@ def parse(source: Source) -> tuple[list[Statement], list[Diagnostic]]:
 
 
 def unparsed_names(source: Source) -> list[str]:
-    """What the CREATE statements that cannot be read would have named: those who use it are not to blame."""
+    """The names that unparsable CREATE statements would define. Statements that use them get no further errors."""
     unparsed = [
         part for part, _ in _split_program(source.text) if isinstance(_parse_statement(part, source.text), Diagnostic)
     ]
@@ -58,12 +62,12 @@ def unparsed_names(source: Source) -> list[str]:
 
 
 def _printable(message: str) -> str:
-    """A message may quote the program, which may hold anything."""
+    """A message may quote the program, which may contain unprintable characters."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
 
 
 def _split_program(text: str) -> Iterator[tuple[StatementTokens, Diagnostic | None]]:
-    """Every statement's tokens, with the error of a semicolon missing before it."""
+    """The tokens of every statement, with the error for a missing semicolon before it, if any."""
     for statement in split_statements(text):
         yield from _split_at_missing_semicolons(statement)
 
@@ -81,7 +85,7 @@ def _parse_statement(statement: StatementTokens, text: str) -> Statement | Diagn
     except RecursionError:
         return nesting_problem(_whole_span(tokens), limits.expression_depth_max)
     except SqlglotError:
-        return Diagnostic("E010", "the statement cannot be read", _whole_span(tokens))
+        return Diagnostic("E010", "the statement cannot be parsed", _whole_span(tokens))
 
 
 def _whole_span(tokens: list[Token]) -> Span:
@@ -108,7 +112,7 @@ def _shorten(written: str) -> str:
 
 
 def _spelling_hint(tokens: list[Token], unexpected: Token | None) -> str | None:
-    """`SELECT a FORM s` goes wrong at `s`, one word after the misspelt one, which was taken for a name."""
+    """In `SELECT a FORM s` the error is at `s`: the misspelt word before it was parsed as a name."""
     index = next((i for i, token in enumerate(tokens) if token is unexpected), len(tokens))
     for token in tokens[max(index - 1, 0) : index + 1]:
         word = unquoted_text(token)
@@ -123,7 +127,7 @@ def _spelling_hint(tokens: list[Token], unexpected: Token | None) -> str | None:
 
 
 def _split_at_missing_semicolons(statement: StatementTokens) -> Iterator[tuple[StatementTokens, Diagnostic | None]]:
-    """A piece in which another statement starts, as the statements it should have been."""
+    """Splits a statement in which another one starts."""
     tokens, first = statement.tokens, 0
     problem = None
     for index in range(1, len(tokens)):

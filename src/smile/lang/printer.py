@@ -1,4 +1,4 @@
-"""Statements as text in one canonical form: reading the text gives equal statements, printing them the same text."""
+"""Prints statements in a canonical form. Parsing the text gives equal statements, which print as the same text."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from smile.lang.statements import ColumnDecl, CreateDomain, CreateStream, Create
 
 
 def print_statements(statements: Iterable[Statement]) -> str:
-    """One statement a line."""
+    """One statement per line."""
     return "".join(f"{print_statement(s)};\n" for s in statements)
 
 
@@ -32,7 +32,7 @@ def print_statement(statement: Statement) -> str:
 
 
 def print_expression(node: exp.Expr) -> str:
-    """A query, a condition or any part of one."""
+    """Prints a query, a condition or any part of one."""
     return _SmileGenerator(dialect=SmileSQL, comments=False, unsupported_level=ErrorLevel.IGNORE).generate(node)
 
 
@@ -104,9 +104,9 @@ class _SmileGenerator(Generator):
         return str(type_.args["kind"])
 
     def not_sql(self, negation: exp.Not) -> str:
-        """`a NOT IN (…)` binds tighter than `NOT a IN (…)`: it may be an operand as it is.
+        """Prints `a NOT IN (…)` instead of `NOT a IN (…)`: it binds tighter and can be an operand without parentheses.
 
-        `a IS NOT TRUE` is a NOT too, while `a IS NOT NULL` is an `exp.Is` of its own.
+        `a IS NOT TRUE` is an `exp.Not` too, while `a IS NOT NULL` is an `exp.Is`.
         """
         inner = negation.this
         if isinstance(inner, exp.In | exp.Between):

@@ -1,4 +1,4 @@
-"""CREATE DOMAIN, CREATE STREAM, CREATE VIEW and SUBSCRIBE: from a statement's tokens to the statement."""
+"""Parses the tokens of CREATE DOMAIN, CREATE STREAM, CREATE VIEW and SUBSCRIBE into a statement."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ from smile.lang.expression_parser import UnexpectedTokenError
 from smile.lang.statements import ColumnDecl, CreateDomain, CreateStream, CreateView, Name, Statement, Subscribe
 
 _STATEMENT_KINDS = "CREATE STREAM, CREATE DOMAIN, CREATE VIEW or SUBSCRIBE"
-_NO_TABLES_HINT = "Streams hold what is published; views what follows from it."
+_NO_TABLES_HINT = "Use a stream for published events, and a view for rows derived from them."
 
 REFUSED_STATEMENTS: dict[str, str | None] = {
-    "INSERT": "Events are published to streams; a program only says what follows from them.",
-    "UPDATE": "An event never changes; a view may take the LATEST of them.",
-    "DELETE": "An event never goes; a view may leave rows out.",
-    "MERGE": "MERGE(a, b) stands in FROM.",
-    "DROP": "Leave the statement out of the program.",
-    "ALTER": "Change the statement itself.",
-    "SELECT": "Name the query: CREATE VIEW v AS SELECT ….",
-    "WITH": "Name the query: CREATE VIEW v AS WITH ….",
+    "INSERT": "Events are published to streams. A program only defines streams and views.",
+    "UPDATE": "Events never change. A view can show the newest value with LATEST.",
+    "DELETE": "Events are never deleted. A view can filter rows with WHERE.",
+    "MERGE": "Use MERGE(a, b) in FROM.",
+    "DROP": "Remove the definition from the program.",
+    "ALTER": "Change the definition in the program.",
+    "SELECT": "Define a view: CREATE VIEW v AS SELECT ….",
+    "WITH": "Define a view: CREATE VIEW v AS WITH ….",
     **dict.fromkeys(
         ("TRUNCATE", "GRANT", "REVOKE", "BEGIN", "COMMIT", "ROLLBACK", "SET", "EXPLAIN", "COPY", "CALL"), None
     ),
@@ -30,11 +30,11 @@ REFUSED_STATEMENTS: dict[str, str | None] = {
 
 REFUSED_CREATIONS: dict[str, str | None] = {
     "TABLE": _NO_TABLES_HINT,
-    "INDEX": "Views are indexed as they need.",
-    "MATERIALIZED": "Every view is kept up to date: CREATE VIEW.",
-    "OR": "A program is read as a whole; leave OR REPLACE out.",
-    "TEMPORARY": "Leave TEMPORARY out.",
-    "TEMP": "Leave TEMP out.",
+    "INDEX": "Indexes are created automatically.",
+    "MATERIALIZED": "Every view is kept up to date. Use CREATE VIEW.",
+    "OR": "A program is compiled as a whole. Omit OR REPLACE.",
+    "TEMPORARY": "Omit TEMPORARY.",
+    "TEMP": "Omit TEMP.",
     "RECURSIVE": None,
     **dict.fromkeys(("FUNCTION", "TRIGGER", "SCHEMA", "TYPE", "SEQUENCE", "DATABASE", "ROLE", "USER", "RULE"), None),
     **dict.fromkeys(("PROCEDURE", "EXTENSION", "UNIQUE", "UNLOGGED", "SOURCE", "SINK"), None),
@@ -75,7 +75,7 @@ def _refuse(cursor: TokenCursor, refused: dict[str, str | None], prefix: str) ->
 def _read_defined_name(cursor: TokenCursor, expected: str) -> Name:
     first = cursor.index
     if cursor.skip("IF", "NOT", "EXISTS"):
-        hint = "A program is read as a whole, and each name defined once."
+        hint = "A program is compiled as a whole, and defines each name once. Omit IF NOT EXISTS."
         raise error("E013", "IF NOT EXISTS is not supported", cursor.span_from(first), hint)
     name = cursor.read_name(expected)
     if cursor.skip("."):
@@ -92,7 +92,9 @@ def _read_domain(cursor: TokenCursor) -> CreateDomain:
         first = cursor.index
         if cursor.skip("CHECK"):
             if check is not None:
-                raise error("E010", "a second CHECK", cursor.span_from(first), "Join the two with AND.")
+                raise error(
+                    "E010", "a domain can have only one CHECK", cursor.span_from(first), "Combine them with AND."
+                )
             check = cursor.read_condition()
         elif cursor.skip("NOT", "NULL"):
             not_null = True
@@ -103,7 +105,7 @@ def _read_domain(cursor: TokenCursor) -> CreateDomain:
 
 @dataclass
 class _StreamElements:
-    """What has been read of a stream's columns."""
+    """The elements of a stream that have been parsed so far."""
 
     ticks: list[ColumnDecl] = field(default_factory=list)
     columns: list[ColumnDecl] = field(default_factory=list)
@@ -132,10 +134,10 @@ def _read_stream(cursor: TokenCursor) -> CreateStream:
 
 
 def _read_paper_columns(cursor: TokenCursor, elements: _StreamElements) -> None:
-    """`t: time -> a: string, …`."""
+    """The columns in the notation of the papers: `t: time -> a: string, …`."""
     elements.ticks.append(_read_column(cursor, colon=True)[0])
     if cursor.is_at(")"):
-        message = "the stream has no tick: nothing stands before ->"
+        message = "the stream has no tick: there is no column before ->"
         raise error("E040", message, elements.ticks[0].span, "Write (t: time -> a: int, …).")
     cursor.expect("->")
 
@@ -164,7 +166,7 @@ def _read_list(cursor: TokenCursor, read_item: Callable[[], None]) -> None:
 
 
 def _read_column(cursor: TokenCursor, colon: bool) -> tuple[ColumnDecl, bool]:
-    """A column, and whether it is the TIME KEY. `t TIME KEY` gives the type and the key in one."""
+    """A column, and whether it is the TIME KEY. In `t TIME KEY`, TIME is both the type and part of TIME KEY."""
     first = cursor.index
     name = cursor.read_name("a column")
     if colon:
@@ -192,7 +194,7 @@ def _read_column(cursor: TokenCursor, colon: bool) -> tuple[ColumnDecl, bool]:
 
 
 def _read_tick_option(cursor: TokenCursor) -> bool:
-    """`WITH (TICKS = PUBLISHER)`; by default the broker assigns ticks."""
+    """Whether the stream is declared `WITH (TICKS = PUBLISHER)`. By default the broker assigns ticks."""
     if not cursor.skip("WITH"):
         return False
     cursor.expect("(", "TICKS", "=")

@@ -1,6 +1,6 @@
-"""Statements of a program as written: names, types and order are the text's own, and every part knows its place.
+"""The statements of a program as written. Names, types and order are those of the text, and every part has a span.
 
-Nothing is resolved here: a name may be unknown, a type may not exist, a query may make no sense.
+Nothing is resolved: a name or a type may be unknown, and a query may be invalid.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from smile.source import Span
 
 @dataclass(frozen=True)
 class Name:
-    """`text` is as written, without quotes; whether its case matters is said by `quoted`."""
+    """`text` is the name as written, without quotes. Its case matters if it was `quoted`."""
 
     text: str
     quoted: bool
@@ -24,7 +24,7 @@ class Name:
 
 @dataclass(frozen=True)
 class ColumnDecl:
-    """`type_name` is as written with its arguments, one space between words: `decimal(10, 2)`, `double precision`."""
+    """`type_name` includes the arguments and has one space between words: `decimal(10, 2)`, `double precision`."""
 
     name: Name
     type_name: str
@@ -36,7 +36,7 @@ class ColumnDecl:
 
 @dataclass(frozen=True)
 class CreateDomain:
-    """In `check` the value is the column VALUE."""
+    """`check` refers to the value as the column VALUE."""
 
     name: Name
     base: str
@@ -48,9 +48,9 @@ class CreateDomain:
 
 @dataclass(frozen=True)
 class CreateStream:
-    """`columns` are those other than the tick, in their order; `checks` those of the stream, not of one column.
+    """`columns` excludes the tick. `checks` are those of the stream, not those of single columns.
 
-    `tick.checks` and `tick.not_null` are as written: a tick is never NULL whether it says so or not.
+    `tick.checks` and `tick.not_null` are as written. A tick is never NULL, also without NOT NULL.
     """
 
     name: Name
@@ -63,7 +63,7 @@ class CreateStream:
 
 @dataclass(frozen=True)
 class CreateView:
-    """`columns` are the names given in `CREATE VIEW v (a, b) AS …`, or none."""
+    """`columns` are the names of `CREATE VIEW v (a, b) AS …`; empty if there are none."""
 
     name: Name
     columns: tuple[Name, ...]
@@ -73,7 +73,7 @@ class CreateView:
 
 @dataclass(frozen=True)
 class Subscribe:
-    """At least one name. A name may be that of a stream: a stream is subscribed to like a view."""
+    """At least one name. A name may be that of a view or a stream."""
 
     names: tuple[Name, ...]
     span: Span

@@ -1,8 +1,9 @@
-"""Fixture files: a case is SmileSQL, a line of dashes, and the MMPL it becomes or the errors it has.
+"""Reads fixture files. A case is SmileSQL text, a line of dashes, and the expected MMPL or errors.
 
-A file starts with definitions that all its cases share; each case starts with a line `### title`. The definitions come
-after the case's own text when it is compiled, so that places in it are counted from its first line. Of the MMPL, the
-shared streams are left out. `python tests/algebra/translate/fixtures.py` writes what is expected anew: read it.
+A file starts with definitions that all its cases share. Each case starts with a line `### title`. For compilation, the
+shared definitions are appended to the text of the case, so that positions are counted from its first line. The shared
+streams are omitted from the MMPL. `python tests/algebra/translate/fixtures.py` rewrites the expected results: check the
+difference.
 """
 
 import sys
@@ -46,23 +47,22 @@ def all_cases() -> list[Case]:
 
 def outcome(case: Case) -> str:
     try:
-        return shown_program(case, compile_program(case.source))
+        return program_text(case, compile_program(case.source))
     except SmileError as failure:
-        return shown_errors(case.source, failure.diagnostics)
+        return errors_text(case.source, failure.diagnostics)
 
 
-def shown_program(case: Case, compiled: CompiledProgram) -> str:
-    known = len(case.text)
-    written = compiled.original
-    own = tuple(s for s in written.streams if s.span is None or s.span.start < known)
-    return print_program(replace(written, streams=own)).strip()
+def program_text(case: Case, compiled: CompiledProgram) -> str:
+    program = compiled.original
+    own_streams = tuple(s for s in program.streams if s.span is None or s.span.start < len(case.text))
+    return print_program(replace(program, streams=own_streams)).strip()
 
 
-def shown_errors(source: Source, diagnostics: list[Diagnostic]) -> str:
+def errors_text(source: Source, diagnostics: list[Diagnostic]) -> str:
     lines = []
     for d in sorted(diagnostics, key=lambda d: d.span.start if d.span else 0):
-        place = "{}:{}: ".format(*source.line_col(d.span.start)) if d.span else ""
-        lines.append(f"{place}error {d.code}: {d.message}")
+        position = "{}:{}: ".format(*source.line_col(d.span.start)) if d.span else ""
+        lines.append(f"{position}error {d.code}: {d.message}")
         lines += [f"  hint: {d.hint}"] if d.hint else []
     return "\n".join(lines)
 

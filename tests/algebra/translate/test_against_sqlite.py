@@ -1,4 +1,4 @@
-"""Queries of plain SQL mean what they mean in SQLite, on small tables with many NULLs."""
+"""Queries in standard SQL give the same rows as in SQLite, on small tables with many NULLs."""
 
 import sqlite3
 from collections import Counter
@@ -94,7 +94,7 @@ number = st.sampled_from([0, 1, 2, 3, None])
 table = st.lists(st.tuples(word, word, number), max_size=5)
 
 
-def in_sqlite(query: str, tables: dict[str, list[Row]]) -> Counter[tuple[Value, ...]]:
+def sqlite_rows(query: str, tables: dict[str, list[Row]]) -> Counter[tuple[Value, ...]]:
     connection = sqlite3.connect(":memory:")
     for name, columns in TABLES.items():
         connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
@@ -107,14 +107,14 @@ def in_sqlite(query: str, tables: dict[str, list[Row]]) -> Counter[tuple[Value, 
 
 
 @cache
-def translated(query: str) -> mmpl.Program:
+def compiled_query(query: str) -> mmpl.Program:
     return compile_program(Source("query.smile", f"{STREAMS}CREATE VIEW V AS {query};")).original
 
 
 @pytest.mark.parametrize("query", QUERIES)
 @settings(max_examples=20)
 @given(contents=st.tuples(table, table, table))
-def test_means_what_it_means_in_sqlite(query: str, contents: tuple[list[tuple[Value, ...]], ...]) -> None:
+def test_queries_give_the_same_rows_as_in_sqlite(query: str, contents: tuple[list[tuple[Value, ...]], ...]) -> None:
     tables: dict[str, list[Row]] = {
         name: [dict(zip(columns, (tick, *values), strict=True)) for tick, values in enumerate(rows)]
         for (name, columns), rows in zip(TABLES.items(), contents, strict=True)
@@ -122,5 +122,5 @@ def test_means_what_it_means_in_sqlite(query: str, contents: tuple[list[tuple[Va
     events = [
         {"stream": name, "at": row[TABLES[name][0]], "event": row} for name, rows in tables.items() for row in rows
     ]
-    shown = final_rows(translated(query), events)["V"].values()
-    assert Counter(tuple(row.values()) for row in shown) == in_sqlite(query, tables)
+    shown = final_rows(compiled_query(query), events)["V"].values()
+    assert Counter(tuple(row.values()) for row in shown) == sqlite_rows(query, tables)

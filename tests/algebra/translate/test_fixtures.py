@@ -1,4 +1,4 @@
-"""Every case of the fixture files becomes what the file says, and that is MMPL as any other."""
+"""Every case of the fixture files has the expected result, and the resulting MMPL can be parsed and checked."""
 
 import pytest
 
@@ -19,13 +19,13 @@ def test_case(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.file}: {c.title}")
-def test_mmpl_reads_back(case: Case) -> None:
+def test_printed_mmpl_parses_to_the_same_program(case: Case) -> None:
     try:
-        written = compile_program(case.source).original
+        program = compile_program(case.source).original
     except SmileError:
         return
-    assert check_program(written) == written
-    assert parse_program(Source("case.mmpl", print_program(written))) == written
+    assert check_program(program) == program
+    assert parse_program(Source("case.mmpl", print_program(program))) == program
 
 
 def test_errors_test_expects_errors_and_the_others_none() -> None:
@@ -35,5 +35,5 @@ def test_errors_test_expects_errors_and_the_others_none() -> None:
 
 def test_every_code_of_names_types_and_relations_has_a_case() -> None:
     expected = "\n".join(case.expected for case in CASES)
-    wanted = [code for code in CATALOGUE if "E020" <= code < "E050"]
-    assert [code for code in wanted if f"error {code}:" not in expected] == []
+    required = [code for code in CATALOGUE if "E020" <= code < "E050"]
+    assert [code for code in required if f"error {code}:" not in expected] == []

@@ -1,4 +1,4 @@
-"""What only MMPL made by hand can get wrong."""
+"""Errors that are only possible in hand-written MMPL."""
 
 import pytest
 
@@ -17,9 +17,9 @@ def codes(text: str) -> list[str]:
 
 
 def test_a_union_of_a_union_needs_two_names_for_its_branches() -> None:
-    one = "VIEW one := UNION { s PROJECT {x}, s PROJECT {x} };\n"
-    assert codes(one + "VIEW two := UNION { one, s PROJECT {x} };") == ["E044"]
-    program = one + "VIEW two := UNION { one RENAME {branch AS inner}, s PROJECT {x} };"
+    first = "VIEW one := UNION { s PROJECT {x}, s PROJECT {x} };\n"
+    assert codes(first + "VIEW two := UNION { one, s PROJECT {x} };") == ["E044"]
+    program = first + "VIEW two := UNION { one RENAME {branch AS inner}, s PROJECT {x} };"
     assert len(check_program(parse_program(Source("hand.mmpl", STREAM + program))).views) == 2
 
 

@@ -1,4 +1,4 @@
-"""Large queries are translated in time that grows with their size, and deep ones without a crash."""
+"""Large queries are translated to trees of moderate size, and deeply nested ones without a crash."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Programs broken at random: each compiles or is refused with errors that have a place, and nothing else is raised."""
+"""Randomly changed programs either compile or are refused with valid diagnostics. Nothing else is raised."""
 
 import random
 import re
@@ -23,17 +23,17 @@ WORDS = sorted({word for text in TEXTS for word in TOKEN.findall(text) if not wo
 def mutated(text: str, chance: random.Random) -> str:
     tokens = TOKEN.findall(text)
     for _ in range(chance.randint(1, 3)):
-        at = chance.randrange(len(tokens))
+        position = chance.randrange(len(tokens))
         match chance.randrange(6):
             case 0:
-                tokens[at] = ""
+                tokens[position] = ""
             case 1:
-                tokens[at] = f"{tokens[at]} {tokens[at]}"
+                tokens[position] = f"{tokens[position]} {tokens[position]}"
             case 2:
                 other = chance.randrange(len(tokens))
-                tokens[at], tokens[other] = tokens[other], tokens[at]
+                tokens[position], tokens[other] = tokens[other], tokens[position]
             case 3:
-                tokens[at] = chance.choice(WORDS)
+                tokens[position] = chance.choice(WORDS)
             case _:
                 names = [i for i, token in enumerate(tokens) if NAME.fullmatch(token)]
                 if names:
@@ -43,11 +43,11 @@ def mutated(text: str, chance: random.Random) -> str:
 
 @settings(max_examples=1000)
 @given(st.sampled_from(TEXTS), st.randoms(use_true_random=False))
-def test_whatever_is_broken_is_refused_in_good_order(text: str, chance: random.Random) -> None:
+def test_changed_programs_compile_or_have_valid_diagnostics(text: str, chance: random.Random) -> None:
     source = Source("broken.smile", mutated(text, chance))
     problems: list[Diagnostic] = []
     try:
-        written = compile_program(source).original
+        program = compile_program(source).original
     except SmileError as failure:
         problems = failure.diagnostics
     for problem in problems:
@@ -55,6 +55,6 @@ def test_whatever_is_broken_is_refused_in_good_order(text: str, chance: random.R
         assert problem.span is None or 0 <= problem.span.start <= problem.span.end <= len(source.text)
     if not problems:
         views = [s for s in lang.parse(source)[0] if isinstance(s, lang.CreateView)]
-        assert len(written.views) == len(views)
-        assert check_program(written) == written
-        assert parse_program(Source("case.mmpl", print_program(written))) == written
+        assert len(program.views) == len(views)
+        assert check_program(program) == program
+        assert parse_program(Source("case.mmpl", print_program(program))) == program

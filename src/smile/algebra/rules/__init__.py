@@ -1,5 +1,7 @@
-"""Rewrites of MMPL: a visible list of rules, in the order they are applied. Each keeps every view's rows, its rows at
-the end of time, and the truth of every bound."""
+"""The rewrite rules of MMPL, in the order in which they are applied.
+
+A rule does not change which rows a view has, neither while events arrive nor in the end. All bounds stay correct.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""How rules are applied: to every relational or scalar expression of a program."""
+"""Applies rewrite rules to the relational and scalar expressions of a program."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,11 +8,11 @@ from smile.algebra.heading import Headings, stream_heading
 
 RelationRewrite = Callable[[mmpl.Rel, Headings], mmpl.Rel]
 RestrictionPush = Callable[[mmpl.Expr, mmpl.Rel, Headings], mmpl.Rel | None]
-"""A relation with a predicate somewhere within it, or None if the predicate cannot go there."""
+"""Gives the relation with the predicate moved into it, or None if the predicate cannot be moved there."""
 
 
 def rewrite_bodies(program: mmpl.Program, change: RelationRewrite) -> mmpl.Program:
-    """Change whole view bodies. Headings of the relations a body reads are those after their own change."""
+    """Rewrites the bodies of views. The headings of the relations that a body reads are those after their rewrite."""
     headings = Headings({s.name: stream_heading(s) for s in program.streams})
     views = []
     for view in program.views:
@@ -23,14 +23,14 @@ def rewrite_bodies(program: mmpl.Program, change: RelationRewrite) -> mmpl.Progr
 
 
 def rewrite_relations(program: mmpl.Program, change: RelationRewrite) -> mmpl.Program:
-    """Change every relational expression, inputs first."""
+    """Rewrites every relational expression, inputs first."""
     return rewrite_bodies(
         program, lambda body, headings: trees.rebuild_relation(body, lambda rel: change(rel, headings))
     )
 
 
 def push_restriction(rel: mmpl.Rel, headings: Headings, push: RestrictionPush) -> mmpl.Rel:
-    """A restriction put where `below` finds a place for it; one may pass others on its way, which keep their order."""
+    """Moves a restriction to where `push` places it. It may pass other restrictions, whose order stays the same."""
     if not isinstance(rel, mmpl.Restrict):
         return rel
 
@@ -45,7 +45,7 @@ def push_restriction(rel: mmpl.Rel, headings: Headings, push: RestrictionPush) -
 
 
 def map_expressions(rel: mmpl.Rel, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Rel:
-    """The operator with each of its scalar expressions changed."""
+    """The operator with `change` applied to each of its scalar expressions."""
 
     def aggregates(pairs: tuple[tuple[str, mmpl.Aggregate], ...]) -> tuple[tuple[str, mmpl.Aggregate], ...]:
         return tuple((n, a if a.arg is None else replace(a, arg=change(a.arg))) for n, a in pairs)

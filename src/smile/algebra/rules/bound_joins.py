@@ -1,7 +1,7 @@
-"""Conditions between the times of both sides go into the join: σp(A ⋈ B) = A ⋈p B.
+"""Moves conditions between the times of both sides into the join: σp(A ⋈ B) = A ⋈p B.
 
-A join that knows how far apart its rows may lie need not remember them for longer. The guard: with a total relation on
-its whole key the default row takes part, and there the condition stays where it is.
+A join with a bound on the time between matching rows can expire its state earlier. The guard: the condition is not
+moved into a join on the whole key of a total relation, because default rows take part in that join.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Constant folding: what depends on no column is computed once; TRUE and FALSE decide ANDs and ORs."""
+"""Constant folding: computes expressions without columns, and simplifies AND, OR and CASE with constant operands."""
 
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import cast
@@ -15,7 +15,7 @@ def fold_constants(program: mmpl.Program) -> mmpl.Program:
 def _fold_relation(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
     folded = map_expressions(rel, fold_expression)
     if isinstance(folded, mmpl.Restrict) and folded.predicate == mmpl.Constant(True, BOOL):
-        # A restriction that hides nothing still makes a total relation one that is not: then it has to stay.
+        # A restriction that hides nothing still makes a total relation non-total. Then it has to stay.
         return folded if headings.heading_of(folded.input).total else folded.input
     return folded
 

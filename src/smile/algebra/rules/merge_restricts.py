@@ -1,4 +1,4 @@
-"""Restrictions that follow each other are one: a row is masked once."""
+"""Merges consecutive restrictions into one, so that the mask of a row is computed once."""
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings

@@ -1,4 +1,4 @@
-"""Column pruning: what no later operator reads is not computed, and is dropped before it would be remembered."""
+"""Column pruning: columns that no later operator reads are not computed, and not stored in the state of transforms."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,7 +15,7 @@ def prune_columns(program: mmpl.Program) -> mmpl.Program:
 
 
 def _prune(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
-    """The expression without columns that are neither needed nor key."""
+    """The expression without the columns that are neither needed nor part of the key."""
     match rel:
         case mmpl.RelationRef():
             return rel
@@ -29,10 +29,12 @@ def _prune(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
                 else replace(rel, input=pruned_input, columns=columns)
             )
         case mmpl.Extend():
-            kept_assignments = tuple((n, e) for n, e in rel.assignments if n in needed)
-            needed_below = (needed - {n for n, _ in kept_assignments}) | _columns_of(e for _, e in kept_assignments)
+            needed_assignments = tuple((n, e) for n, e in rel.assignments if n in needed)
+            needed_below = (needed - {n for n, _ in needed_assignments}) | _columns_of(e for _, e in needed_assignments)
             pruned_input = _prune(rel.input, needed_below, headings)
-            return replace(rel, input=pruned_input, assignments=kept_assignments) if kept_assignments else pruned_input
+            return (
+                replace(rel, input=pruned_input, assignments=needed_assignments) if needed_assignments else pruned_input
+            )
         case mmpl.Rename():
             old = {new: old for old, new in rel.pairs}
             pruned_input = _prune(rel.input, {old.get(c, c) for c in needed}, headings)
@@ -73,20 +75,20 @@ def _aggregated_columns(aggregates: Iterable[tuple[str, mmpl.Aggregate]]) -> set
 
 
 def _prune_summarize(rel: mmpl.Summarize, needed: set[str], headings: Headings) -> mmpl.Rel:
-    """At least one aggregate stays: without any it would be another operator, which is not total."""
-    kept_aggregates = tuple((n, a) for n, a in rel.aggregates if n in needed) or rel.aggregates[:1]
-    pruned_input = _prune(rel.input, set(rel.per) | _aggregated_columns(kept_aggregates), headings)
-    return replace(rel, input=pruned_input, aggregates=kept_aggregates)
+    """At least one aggregate stays: without one it would be a different operator, which is not total."""
+    needed_aggregates = tuple((n, a) for n, a in rel.aggregates if n in needed) or rel.aggregates[:1]
+    pruned_input = _prune(rel.input, set(rel.per) | _aggregated_columns(needed_aggregates), headings)
+    return replace(rel, input=pruned_input, aggregates=needed_aggregates)
 
 
 def _prune_over(rel: mmpl.Over, needed: set[str], headings: Headings) -> mmpl.Rel:
-    kept_aggregates = tuple((n, a) for n, a in rel.aggregates if n in needed)
-    if not kept_aggregates:
+    needed_aggregates = tuple((n, a) for n, a in rel.aggregates if n in needed)
+    if not needed_aggregates:
         return _prune(rel.input, needed, headings)
     needed_below = (
-        (needed - {n for n, _ in kept_aggregates}) | {*rel.per, rel.by} | _aggregated_columns(kept_aggregates)
+        (needed - {n for n, _ in needed_aggregates}) | {*rel.per, rel.by} | _aggregated_columns(needed_aggregates)
     )
-    return replace(rel, input=_narrow_input(rel.input, needed_below, headings), aggregates=kept_aggregates)
+    return replace(rel, input=_narrow_input(rel.input, needed_below, headings), aggregates=needed_aggregates)
 
 
 def _prune_join(rel: mmpl.Join | mmpl.Asof, needed: set[str], headings: Headings) -> mmpl.Rel:
@@ -102,8 +104,8 @@ def _prune_join(rel: mmpl.Join | mmpl.Asof, needed: set[str], headings: Headings
 
 
 def _narrow_input(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
-    """An input that will be remembered: columns nobody needs are projected away. Its key always stays."""
+    """Prunes an input that is stored in state, and projects it to the needed columns. Its key always stays."""
     pruned = _prune(rel, needed, headings)
     heading = headings.heading_of(pruned)
-    kept_columns = tuple(c for c in heading.visible if c in needed or c in heading.key)
-    return pruned if kept_columns == heading.visible else mmpl.Project(pruned, kept_columns, span=rel.span)
+    needed_columns = tuple(c for c in heading.visible if c in needed or c in heading.key)
+    return pruned if needed_columns == heading.visible else mmpl.Project(pruned, needed_columns, span=rel.span)

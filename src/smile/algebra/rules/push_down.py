@@ -1,7 +1,7 @@
-"""Push-down: a restriction moves towards the streams, below every operator that gives the same rows after it.
+"""Predicate push-down: moves a restriction towards the streams, below every operator for which the result is the same.
 
-The guard of every push below a join with a total relation T on its whole key: A ⋈ σp(T) = σp(A ⋈ T) only if p is not
-true of T's default row.
+The guard for a join on the whole key of a total relation T: A ⋈ σp(T) = σp(A ⋈ T) only if p is not true of the default
+row of T.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from smile.algebra.types import DataType, Value
 
 
 def push_down(program: mmpl.Program) -> mmpl.Program:
-    """Repeated until nothing moves: a relation that is no longer total lets through what it held up before."""
+    """Repeats until nothing moves: restrictions can be pushed into a relation once another has made it non-total."""
     pushed = rewrite_relations(program, _push)
     return program if pushed == program else push_down(pushed)
 
@@ -26,7 +26,7 @@ def _push(rel: mmpl.Rel, headings: Headings) -> mmpl.Rel:
 
 
 def _push_below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl.Rel | None:
-    """`rel` with the predicate somewhere in its inputs, or None if it cannot go there."""
+    """`rel` with the predicate moved into its inputs, or None if that is not possible."""
     columns = trees.columns_in(predicate)
 
     def push_into(source: mmpl.Rel, moved: mmpl.Expr = predicate) -> mmpl.Rel:
@@ -49,7 +49,7 @@ def _push_below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl
         case mmpl.Window():
             return replace(rel, input=push_into(rel.input))
         case mmpl.Best() | mmpl.Over() | mmpl.Silence():
-            # Whole groups are kept or dropped: what is computed over a group stays the same.
+            # The predicate keeps or drops whole groups, so what is computed over a group stays the same.
             return replace(rel, input=push_into(rel.input)) if columns and columns <= set(rel.per) else None
         case mmpl.Distinct():
             return replace(rel, input=push_into(rel.input))
@@ -75,7 +75,7 @@ def _push_below_join(predicate: mmpl.Expr, join: mmpl.Join, headings: Headings) 
     left_total = left.total and is_key_equated(left, (a for a, _ in join.on))
     right_total = right.total and is_key_equated(right, (b for _, b in join.on))
     if left_total and right_total and join.kind in ("inner", "left", "right", "full"):
-        # Every row of either has a partner in the other: what is left out on one side would come back as a default.
+        # Every row of one side matches a row of the other. A row filtered on one side would come back as a default row.
         return None
     if columns <= set(left.columns) and join.kind in ("inner", "left", "semi", "anti", "match"):
         if join.kind == "inner" and left_total and _can_hold_of_default(predicate, join.left, left):
@@ -89,7 +89,7 @@ def _push_below_join(predicate: mmpl.Expr, join: mmpl.Join, headings: Headings) 
 
 
 def _can_hold_of_default(predicate: mmpl.Expr, rel: mmpl.Rel, heading: Heading) -> bool:
-    """Whether the predicate can be true of a group nobody has heard of. Its key can be anything."""
+    """Whether the predicate can be true of a default row. The key of a default row can have any value."""
     default = _default_row(rel, heading)
     if default is None or trees.columns_in(predicate) & set(heading.key):
         return True
@@ -97,7 +97,7 @@ def _can_hold_of_default(predicate: mmpl.Expr, rel: mmpl.Rel, heading: Heading) 
 
 
 def _default_row(rel: mmpl.Rel, heading: Heading) -> Mapping[str, Value] | None:
-    """The aggregates of a group nobody has heard of; None if they are not to be seen from here, as behind a view."""
+    """The aggregates of a default row, or None if they are not known here, such as those of a view."""
     match rel:
         case mmpl.Summarize():
             zeros = {n for n, a in rel.aggregates if a.function in ("sum", "count", "count_distinct")}
@@ -109,6 +109,6 @@ def _default_row(rel: mmpl.Rel, heading: Heading) -> Mapping[str, Value] | None:
 
 
 def _zero(data: DataType | None) -> Value:
-    """Nothing of a column that was projected away."""
+    """The zero of a type; None for a column that was projected away."""
     zeros: dict[str, Value] = {"int": 0, "interval": 0, "float": 0.0, "decimal": Decimal(0)}
     return zeros[data.name] if data is not None else None

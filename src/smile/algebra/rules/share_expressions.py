@@ -1,5 +1,8 @@
-"""Sharing: equal sub-expressions of all views become one. What equals a whole view is that view; what several places
-have in common otherwise gets a name of its own (LET)."""
+"""Common sub-expression elimination over all views.
+
+An expression that equals the body of a view becomes a reference to it. Other repeated expressions become shared views
+(LET).
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -12,8 +15,8 @@ def share_expressions(program: mmpl.Program) -> mmpl.Program:
 
 
 class _ExpressionSharing:
-    """Works on the views as one graph in which equal expressions are the same node: a node deserves a name if more
-    than one place reads it. What is only read inside a larger shared expression is not one of them."""
+    """Treats the views as one graph in which equal expressions are one node. A node becomes a shared view if several
+    nodes or views read it. A node that is only read within a larger shared expression has one reader."""
 
     def __init__(self, program: mmpl.Program) -> None:
         self.source = program

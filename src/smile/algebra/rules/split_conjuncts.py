@@ -1,4 +1,4 @@
-"""Conjunct splitting: WHERE a AND b is WHERE a, WHERE b, so that each can move by itself."""
+"""Splits WHERE a AND b into WHERE a and WHERE b, so that each condition can be moved separately."""
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Headings

@@ -1,4 +1,4 @@
-"""Statements of SmileSQL to MMPL. No SQL tree goes further than this folder."""
+"""Translates SmileSQL statements to MMPL. SQL syntax trees are not used outside of this folder and `lang`."""
 
 from smile.algebra.translate.program import translate
 

@@ -1,4 +1,4 @@
-"""GROUP BY and aggregates. After a SUMMARIZE, an expression stands on its columns alone: groups and aggregates."""
+"""Translates GROUP BY and aggregates. Expressions after a SUMMARIZE use only its group columns and aggregates."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,11 +27,14 @@ AGGREGATE_FUNCTIONS: dict[type[exp.Expr], mmpl.AggregateName] = {
 }
 
 _GROUPED_PREFIX = "\0"
-"""Before the name of a column of the grouped relation, while an expression over the rows is translated."""
+"""Marks the columns of the grouped relation while an expression over the rows is translated."""
+
+
+_NESTED_AGGREGATE_HINT = "Compute the inner aggregate in a view, and aggregate over that view."
 
 
 def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The aggregates of a query's own expression: not those of a subquery in it, nor those with OVER."""
+    """The aggregates of an expression, without those within subqueries and those with OVER."""
     for part in node.walk(
         bfs=False, prune=lambda n: isinstance(n, exp.Query | exp.Window) or type(n) in AGGREGATE_FUNCTIONS
     ):
@@ -43,21 +46,21 @@ def has_aggregates(node: exp.Expr) -> bool:
     return next(find_aggregates(node), None) is not None
 
 
-def translate_aggregate(node: exp.Expr, expressions: ExpressionTranslator) -> mmpl.Aggregate:
+def translate_aggregate(node: exp.Expr, translator: ExpressionTranslator) -> mmpl.Aggregate:
     span, function = span_of(node), AGGREGATE_FUNCTIONS[type(node)]
     args = node.expressions if function == "group" else [node.this]
     for arg in args:
         if has_aggregates(arg) or any(isinstance(n, exp.Window) for n in arg.walk(bfs=False, prune=_is_query)):
-            raise error("E042", f"{function.upper()} of an aggregate", span, "Aggregate a view that aggregates.")
+            raise error("E042", f"{function.upper()} cannot be applied to an aggregate", span, _NESTED_AGGREGATE_HINT)
     if function == "group":
-        columns = tuple(dict.fromkeys(expressions.column_name(c) for c in args))
+        columns = tuple(dict.fromkeys(translator.column_name(c) for c in args))
         return mmpl.Aggregate("group", columns=columns, span=span)
     (arg,) = args
     if isinstance(arg, exp.Star):
         return mmpl.Aggregate("count", span=span)
     if isinstance(arg, exp.Distinct):
-        return mmpl.Aggregate("count_distinct", expressions.translate(arg.expressions[0]).expr, span=span)
-    return mmpl.Aggregate(function, expressions.translate(arg).expr, span=span)
+        return mmpl.Aggregate("count_distinct", translator.translate(arg.expressions[0]).expr, span=span)
+    return mmpl.Aggregate(function, translator.translate(arg).expr, span=span)
 
 
 def _is_query(node: exp.Expr) -> bool:
@@ -66,8 +69,8 @@ def _is_query(node: exp.Expr) -> bool:
 
 @dataclass
 class GroupingBuilder:
-    """What is being grouped by and computed of each group. `rows` translates what is evaluated on rows; `avoid` are
-    names that no aggregate may get."""
+    """Collects the group columns and aggregates of a SUMMARIZE. `row_translator` translates expressions over the rows.
+    No aggregate gets one of the `reserved_names`."""
 
     pipeline: QueryPipeline
     row_translator: ExpressionTranslator
@@ -77,12 +80,12 @@ class GroupingBuilder:
     aggregate_columns: dict[int, str] = field(default_factory=dict)
 
     def add_group_column(self, name: str, typed: TypedExpr) -> None:
-        """Group by an expression of the rows; `name` is the name it is wanted by."""
+        """Groups by an expression over the rows. `name` is the preferred name of its column."""
         column = self.pipeline.extend(name, typed)
         self.group_columns[typed.expr] = self.group_columns[mmpl.ColumnRef(column)] = column
 
     def add_aggregates(self, output: exp.Expr) -> None:
-        """Compute the aggregates of one expression."""
+        """Adds the aggregates of one expression."""
         for node in find_aggregates(output):
             aggregate = translate_aggregate(node, self.row_translator)
             aggregate_type(aggregate, self.pipeline.heading, span_of(node))
@@ -95,7 +98,7 @@ class GroupingBuilder:
             self.aggregate_columns[id(node)] = name
 
     def summarize(self) -> ExpressionTranslator:
-        """Put the SUMMARIZE on the pipeline; how to translate what is evaluated on groups."""
+        """Adds the SUMMARIZE to the pipeline. Returns the translator for expressions over groups."""
         pipeline, source = self.pipeline, self.pipeline.heading
         per = tuple(dict.fromkeys(self.group_columns.values()))
         if self.aggregates:
@@ -105,12 +108,12 @@ class GroupingBuilder:
         pipeline.computed.clear()
         groups = dict(self.group_columns)
 
-        def finish(typed: TypedExpr) -> TypedExpr:
+        def finish_expression(typed: TypedExpr) -> TypedExpr:
             return TypedExpr(_rewrite_over_groups(typed.expr, groups, source.key), typed.type)
 
         columns = pipeline.heading.columns
-        lifted = dict(self.row_translator.lifted)
-        lifted |= {
+        lifted_values = dict(self.row_translator.lifted_values)
+        lifted_values |= {
             p: _mark_grouped_columns(TypedExpr(mmpl.ColumnRef(n), columns[n]))
             for p, n in self.aggregate_columns.items()
         }
@@ -119,17 +122,23 @@ class GroupingBuilder:
         def type_of(name: str, span: Span | None) -> DataType:
             return source.columns.get(name) or row_type_of(name, span)
 
-        return replace(self.row_translator, type_of=type_of, begin=_mark_grouped_columns, finish=finish, lifted=lifted)
+        return replace(
+            self.row_translator,
+            type_of=type_of,
+            mark_lifted=_mark_grouped_columns,
+            finish_expression=finish_expression,
+            lifted_values=lifted_values,
+        )
 
 
 def _mark_grouped_columns(typed: TypedExpr) -> TypedExpr:
-    """An expression over the grouped relation, to be part of one over the rows."""
+    """Marks the columns of an expression over the grouped relation, so that it can be part of one over the rows."""
     new_names = {c: _GROUPED_PREFIX + c for c in trees.columns_in(typed.expr)}
     return TypedExpr(trees.rename_columns(typed.expr, new_names), typed.type)
 
 
 def _rewrite_over_groups(expr: mmpl.Expr, groups: Mapping[mmpl.Expr, str], key: tuple[str, ...]) -> mmpl.Expr:
-    """An expression over rows as one over groups: what was grouped by is a column, and nothing else is left."""
+    """Rewrites an expression over rows to one over groups: grouped expressions become columns. Others raise E041."""
     if expr in groups:
         return mmpl.ColumnRef(groups[expr], span=expr.span)
     if not isinstance(expr, mmpl.ColumnRef):

@@ -1,4 +1,4 @@
-"""Branches of a UNION or a MERGE, made alike: the first one's names, by position, and the types they have in common."""
+"""Gives the branches of a UNION or MERGE the same columns, by position: the names of the first and the common types."""
 
 from collections.abc import Sequence
 
@@ -26,10 +26,10 @@ def visible_columns(rel: mmpl.Rel, catalog: Catalog) -> BranchColumns:
 def common_types(operator: str, branches: Sequence[BranchColumns], spans: Sequence[Span | None]) -> list[DataType]:
     names = [name for name, _ in branches[0]]
     types = [type for _, type in branches[0]]
-    for shape, span in zip(branches, spans, strict=True):
-        if len(shape) != len(types):
-            raise error("E044", f"{operator} needs {len(types)} columns, this has {len(shape)}", span)
-        for i, (_, type) in enumerate(shape):
+    for columns, span in zip(branches, spans, strict=True):
+        if len(columns) != len(types):
+            raise error("E044", f"{operator} needs {len(types)} columns, but this relation has {len(columns)}", span)
+        for i, (_, type) in enumerate(columns):
             common = common_type(types[i], type)
             if common is None:
                 raise error("E030", f"{operator} of {types[i]} and {type} in column {names[i]}", span)
@@ -40,7 +40,7 @@ def common_types(operator: str, branches: Sequence[BranchColumns], spans: Sequen
 def align_branch(
     rel: mmpl.Rel, names: Sequence[str], types: Sequence[DataType], span: Span | None, catalog: Catalog
 ) -> mmpl.Rel:
-    """A branch with these names and types."""
+    """The branch with these names and types of its columns."""
     pipeline = QueryPipeline(rel, Scope(), catalog)
     translator = ExpressionTranslator(Scope(), pipeline.column_type)
     outputs = []
@@ -54,12 +54,12 @@ def align_branch(
 
 
 def names_inside_union(names: Sequence[str]) -> list[str]:
-    """What a UNION's columns are called inside it: MMPL has a hidden column `branch` there."""
+    """The names of the columns within a UNION, where MMPL has a hidden column `branch`."""
     return [free_name("branch_", names) if n == BRANCH_COLUMN else n for n in names]
 
 
 def union_all(branches: Sequence[mmpl.Rel], names: Sequence[str], catalog: Catalog, span: Span | None) -> mmpl.Rel:
-    """UNION ALL of branches that have the inner names; hidden columns that would clash are told apart."""
+    """UNION ALL of branches with the names of `names_inside_union`. Clashing hidden columns are renamed."""
     names_inside = names_inside_union(names)
     hidden: dict[str, DataType] = {}
     renamed = []

@@ -1,4 +1,4 @@
-"""Scalar expressions of SQL to MMPL's: names resolved, every coercion an explicit CAST."""
+"""Translates scalar expressions of SQL to MMPL. Names are resolved, and every coercion becomes an explicit CAST."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ OPERATORS = frozenset({"and", "or", "not", "neg", "like", "ilike"})
 CALLABLE_FUNCTIONS = frozenset(
     {n for n in SCALAR_FUNCTIONS if n.isidentifier() and not n.startswith("extract_")} - OPERATORS | {"%"}
 )
-"""What may be called by name."""
+"""The functions that can be called by name."""
 
 
 def interval_ticks(node: exp.Expr, hint: str = "Write INTERVAL '3' MINUTE.") -> int:
@@ -67,40 +67,41 @@ def interval_ticks(node: exp.Expr, hint: str = "Write INTERVAL '3' MINUTE.") -> 
 
 @dataclass
 class ExpressionTranslator:
-    """Translates against a scope whose columns have the types `type_of` gives.
+    """Translates expressions in a scope. `type_of` gives the types of its columns.
 
-    `lifted` are nodes that were computed beforehand (aggregates, windows, subqueries, silences), by identity; `alias`
-    is what a name means that no column of the scope has, such as one of the select list; `begin` is done to whatever
-    is lifted, `finish` to every whole expression.
+    `lifted_values` are the results of nodes that are computed before the expression (aggregates, windows, subqueries,
+    silences), by the identity of the node. `resolve_alias` resolves names that are not columns of the scope, such as
+    aliases of the select list; `alias_names` are suggested in errors. `mark_lifted` is applied to every lifted value,
+    `finish_expression` to every complete expression.
     """
 
     scope: Scope
     type_of: Callable[[str, Span | None], DataType]
-    alias: Callable[[exp.Column], TypedExpr | None] = lambda _: None
-    aliases: Sequence[str] = ()
-    finish: Callable[[TypedExpr], TypedExpr] = lambda typed: typed
-    begin: Callable[[TypedExpr], TypedExpr] = lambda typed: typed
-    lifted: dict[int, TypedExpr] = field(default_factory=dict)
+    resolve_alias: Callable[[exp.Column], TypedExpr | None] = lambda _: None
+    alias_names: Sequence[str] = ()
+    finish_expression: Callable[[TypedExpr], TypedExpr] = lambda typed: typed
+    mark_lifted: Callable[[TypedExpr], TypedExpr] = lambda typed: typed
+    lifted_values: dict[int, TypedExpr] = field(default_factory=dict)
 
     def translate(self, node: exp.Expr) -> TypedExpr:
-        return self.finish(self._translate_node(node))
+        return self.finish_expression(self._translate_node(node))
 
     def translate_predicate(self, node: exp.Expr) -> mmpl.Expr:
-        return self.finish(TypedExpr(self._translate_condition(node), BOOL)).expr
+        return self.finish_expression(TypedExpr(self._translate_condition(node), BOOL)).expr
 
-    def lift(self, node: exp.Expr, typed: TypedExpr) -> None:
-        """The node was computed beforehand."""
-        self.lifted[id(node)] = self.begin(typed)
+    def add_lifted(self, node: exp.Expr, typed: TypedExpr) -> None:
+        """Uses `typed` as the translation of the node."""
+        self.lifted_values[id(node)] = self.mark_lifted(typed)
 
     def column_name(self, node: exp.Column) -> str:
-        """The one column that a name means, where no other expression may stand."""
+        """The column that a name refers to, where only a column is allowed."""
         expr = self.translate(node).expr
         assert isinstance(expr, mmpl.ColumnRef)
         return expr.name
 
     def _translate_node(self, node: exp.Expr) -> TypedExpr:
-        if id(node) in self.lifted:
-            return self.lifted[id(node)]
+        if id(node) in self.lifted_values:
+            return self.lifted_values[id(node)]
         binary = BINARY_OPERATORS.get(type(node))
         if binary is not None:
             return self._call(binary, [node.this, node.expression], span_of(node))
@@ -119,7 +120,7 @@ class ExpressionTranslator:
     # ── leaves ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _column(self, node: exp.Column) -> TypedExpr:
-        """A column of this FROM, an alias of the select list, or a column of the query right around."""
+        """A column of this FROM, an alias of the select list, or a column of the directly enclosing query."""
         span = span_of(node)
         scope: Scope | None = self.scope
         levels_out = 0
@@ -129,20 +130,19 @@ class ExpressionTranslator:
                 self._check_reach(levels_out, span)
             if column is not None:
                 return TypedExpr(mmpl.ColumnRef(column, span=span), self.type_of(column, span))
-            alias = self.alias(node) if scope is self.scope and not node.table else None
+            alias = self.resolve_alias(node) if scope is self.scope and not node.table else None
             if alias is not None:
                 return alias
             scope, levels_out = scope.outer, levels_out + 1
-        raise self.scope.unknown_column_error(node, span, self.aliases)
+        raise self.scope.unknown_column_error(node, span, self.alias_names)
 
     def _check_reach(self, levels_out: int, span: Span | None) -> None:
         if self.scope.closed:
-            raise error(
-                "E047", "only the WHERE of a subquery that is FROM and WHERE alone may refer to the query around it",
-                span, "Make a view that has the column, and compare it in the WHERE of the subquery.",
-            )  # fmt: skip
+            message = "only the WHERE of a subquery that consists of FROM and WHERE may refer to the outer query"
+            hint = "Define a view that has the column, and compare the column in the WHERE of the subquery."
+            raise error("E047", message, span, hint)
         if levels_out > 1:
-            raise error("E047", "a subquery may refer to the query right around it, not further out", span)
+            raise error("E047", "a subquery may refer only to the query directly around it", span)
 
     def _literal(self, node: exp.Literal) -> TypedExpr:
         if node.is_string:
@@ -209,17 +209,17 @@ class ExpressionTranslator:
         return self._connective("or", node)
 
     def _connective(self, name: str, node: exp.Connector) -> TypedExpr:
-        """A chain of ANDs leans to the left, as deep as it is long: it is not walked by recursion."""
+        """Translates a chain of ANDs or ORs without recursion: its tree is as deep as the chain is long."""
         operands: list[exp.Expr] = []
         rest: exp.Expr = node
-        while type(rest) is type(node) and id(rest) not in self.lifted:
+        while type(rest) is type(node) and id(rest) not in self.lifted_values:
             operands.append(rest.expression)
             rest = rest.this
         predicates = [self._translate_condition(operand) for operand in (rest, *reversed(operands))]
         return TypedExpr(mmpl.Call(name, tuple(predicates), span=span_of(node)), BOOL)
 
     def _is(self, node: exp.Is) -> TypedExpr:
-        """sqlglot has NOT inside of IS NOT NULL, but outside of IS NOT TRUE."""
+        """sqlglot puts the NOT of IS NOT NULL into this node, but that of IS NOT TRUE around it."""
         operand, negate = node.expression, bool(node.args.get("negate"))
         if isinstance(operand, exp.Null):
             return self._call("is not null" if negate else "is null", [node.this], span_of(node))
@@ -240,7 +240,7 @@ class ExpressionTranslator:
 
     def _escape(self, node: exp.Escape) -> TypedExpr:
         if not isinstance(node.this, exp.Like | exp.ILike):
-            raise error("E013", "ESCAPE is supported after LIKE only", span_of(node))
+            raise error("E013", "ESCAPE is supported only after LIKE", span_of(node))
         return self._like(node.this, [node.expression])
 
     def _between(self, node: exp.Between) -> TypedExpr:
@@ -312,10 +312,8 @@ class ExpressionTranslator:
         return self._call(name, args, span_of(node))
 
     def _silencecall(self, node: lang.SilenceCall) -> TypedExpr:
-        raise error(
-            "E045", "SILENCE may only be compared with an interval in WHERE", span_of(node),
-            "Write WHERE SILENCE(t) > INTERVAL '3' MINUTE.",
-        )  # fmt: skip
+        message = "SILENCE can only be compared with an interval in WHERE"
+        raise error("E045", message, span_of(node), "Write WHERE SILENCE(t) > INTERVAL '3' MINUTE.")
 
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -337,14 +335,14 @@ class ExpressionTranslator:
             if name in COMPARISONS:
                 raise error("E030", f"{types[0]} cannot be compared with {types[1]}", span)
             raise error("E031", f"{name} cannot be applied to {' and '.join(types) or 'nothing'}", span)
-        # What a string is put together with becomes text, whatever it is.
+        # Concatenation casts its operands to strings.
         is_concatenation = name in ("||", "concat")
         pairs = zip(args, signature.args, strict=True)
         coerced = tuple(self.coerce(a, t, a.expr.span, explicit=is_concatenation) for a, t in pairs)
         return TypedExpr(mmpl.Call(name, coerced, span=span), signature.result)
 
     def _adapt_literals(self, args: list[TypedExpr]) -> list[TypedExpr]:
-        """A quoted literal takes the type it stands beside, and a whole number beside a time is a tick."""
+        """A quoted literal takes the type of the other operands, and a whole number next to a time is a tick."""
         target_types = [a.type for a in args if not isinstance(a.expr, mmpl.Constant) and a.type not in (STRING, NULL)]
         target_types += [
             a.type for a in args if isinstance(a.expr, mmpl.Constant) and a.type not in (STRING, INT, NULL)
@@ -372,7 +370,11 @@ class ExpressionTranslator:
         for value in values:
             common = common_type(result, value.type)
             if common is None:
-                raise error("E030", f"{result} and {value.type} cannot both be a value here", value.expr.span or span)
+                raise error(
+                    "E030",
+                    f"the branches of CASE have the incompatible types {result} and {value.type}",
+                    value.expr.span or span,
+                )
             result = common
         return STRING if result == NULL else result
 
@@ -390,13 +392,14 @@ class ExpressionTranslator:
 
 
 def _misplaced_error(node: exp.Expr) -> SmileError:
-    """The error of a node that would have been lifted, had it stood where it may."""
+    """The error for a node that is lifted where it is allowed, and was found elsewhere."""
     span = span_of(node)
     if isinstance(node, exp.Window):
-        hint = "Put it in the select list of a view, and go on from that view."
-        return error("E042", "OVER stands in a select list only", span, hint)
+        hint = "Compute it in the select list of a view, and read that view."
+        return error("E042", "OVER is allowed only in a select list", span, hint)
     if isinstance(node, exp.AggFunc):
-        return error("E042", f"an aggregate cannot stand here: {type(node).__name__.upper()}", span)
+        name = "GROUP" if isinstance(node, lang.NestedGroup) else type(node).__name__.upper()
+        return error("E042", f"the aggregate {name} is not allowed here", span)
     if isinstance(node, exp.Query | exp.Exists | exp.In):
-        return error("E047", "a subquery cannot stand here", span, "Make it a view, and join that.")
+        return error("E047", "a subquery is not allowed here", span, "Define it as a view, and join that view.")
     return error("E013", f"{type(node).__name__} is not supported here", span)

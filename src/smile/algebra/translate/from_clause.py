@@ -1,4 +1,4 @@
-"""Entries of FROM: relations by name, subqueries, windows and merges, each a pipeline of its own."""
+"""Translates the entries of FROM to pipelines: named relations, subqueries, windows and merges."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -16,7 +16,7 @@ from smile.errors import did_you_mean, error
 from smile.lang import span_of
 
 QueryTranslation = Callable[[exp.Expr, Catalog], mmpl.Rel]
-"""How a query inside another becomes MMPL."""
+"""Translates a nested query to MMPL."""
 
 
 class FromTranslator:
@@ -25,7 +25,7 @@ class FromTranslator:
         self.translate = translate
 
     def pipeline(self, node: exp.Expr) -> QueryPipeline:
-        """One entry of FROM."""
+        """The pipeline of one entry of FROM."""
         if isinstance(node, exp.Table):
             rel, name = self._named_relation(node)
         elif isinstance(node, exp.Subquery):
@@ -71,7 +71,7 @@ class FromTranslator:
 
 
 def _apply_column_aliases(pipeline: QueryPipeline, node: exp.Expr) -> None:
-    """`FROM s AS q (a, b)`: the first columns go by these names, the others by their own."""
+    """In `FROM s AS q (a, b)`, the first columns get these names, and the others keep their own."""
     alias = node.args.get("alias")
     if not isinstance(alias, exp.TableAlias) or not alias.args.get("columns"):
         return
@@ -82,10 +82,10 @@ def _apply_column_aliases(pipeline: QueryPipeline, node: exp.Expr) -> None:
         raise column_count_error(len(aliases), len(columns), span_of(alias))
     renamed: NameTable[str] = NameTable()
     for position, (name, column) in enumerate(columns):
-        new, quoted = (
+        new_name, quoted = (
             (aliases[position].name, is_quoted(aliases[position])) if position < len(aliases) else (name, True)
         )
-        if renamed.clash(new, quoted) is not None:
-            raise error("E020", f"there are two columns named {new}", span_of(alias))
-        renamed.add(new, column, quoted)
+        if renamed.clash(new_name, quoted) is not None:
+            raise error("E020", f"there are two columns named {new_name}", span_of(alias))
+        renamed.add(new_name, column, quoted)
     item.columns = renamed

@@ -1,4 +1,4 @@
-"""JOINs: each adds one entry of FROM to the pipeline. Only columns that the join makes one have a name in common."""
+"""Translates JOINs. Each adds one entry of FROM to the pipeline. Both sides share only the names of merged columns."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,7 +17,7 @@ from smile.source import Span
 
 @dataclass(frozen=True)
 class _UsingColumn:
-    """A name that USING gives to a column of each side, with the MMPL columns."""
+    """A name in USING, with the MMPL columns of both sides."""
 
     name: str
     left: str
@@ -26,7 +26,7 @@ class _UsingColumn:
 
 
 def add_join(left: QueryPipeline, right: QueryPipeline, node: exp.Join) -> None:
-    """Add one JOIN to the pipeline."""
+    """Adds one JOIN to the pipeline."""
     alias = right.scope.from_items[0].alias
     if alias and left.scope.has_table(alias, False):
         hint = "Give one of them an alias."
@@ -64,7 +64,7 @@ def _using_columns(left: QueryPipeline, right: QueryPipeline, node: exp.Join) ->
             raise (left if a is None else right).scope.unknown_column_error(column, span)
         name = next(n for n, c in right.scope.from_items[0].columns.items() if c == b)
         if any(s.name == name for s in using):
-            raise error("E020", f"{name} is twice in USING", span)
+            raise error("E020", f"{name} occurs twice in USING", span)
         using.append(_UsingColumn(name, a, b, span))
     return using
 
@@ -72,7 +72,7 @@ def _using_columns(left: QueryPipeline, right: QueryPipeline, node: exp.Join) ->
 def _split_same_names(
     left: QueryPipeline, right: QueryPipeline, node: exp.Join, conditions: list[exp.Expr]
 ) -> tuple[list[str], list[exp.Expr]]:
-    """The columns that `l.c = r.c` makes one where both rows are always there, and the other conditions."""
+    """The columns that `l.c = r.c` merges, and the other conditions. Only inner joins merge them."""
     same_columns: list[str] = []
     other_conditions: list[exp.Expr] = []
     for condition in conditions:
@@ -101,7 +101,7 @@ def _same_named_column(left: QueryPipeline, right: QueryPipeline, condition: exp
 def _rename_right_side(
     left: QueryPipeline, right: QueryPipeline, using: list[_UsingColumn], same_columns: list[str], merge: bool
 ) -> list[tuple[str, str]]:
-    """Rename the right side so that only merged columns have a name in common; the pairs of shared columns."""
+    """Renames the right side so that only merged columns share a name. Returns the pairs of USING columns."""
     cast_pairs = [cast_to_common_type(left, s.left, right, s.right, s.span) for s in using]
     new_names = {b: a for a, b in cast_pairs} if merge else {}
     used_names = {*left.heading.columns, *right.heading.columns}
@@ -116,22 +116,22 @@ def _rename_right_side(
 def _add_merged_columns(
     joined: QueryPipeline, alias: str, node: exp.Join, using: list[_UsingColumn], pairs: list[tuple[str, str]]
 ) -> None:
-    """A shared name means the side that is always there; after a FULL JOIN, whichever is."""
+    """A merged column has the value of the side that always has a row; in a FULL JOIN, of the side that has one."""
     scope = joined.scope
-    for s, (a, b) in zip(using, pairs, strict=True):
+    for shared, (a, b) in zip(using, pairs, strict=True):
         column = b if node.side == "RIGHT" else a
         if node.side == "FULL" and a != b:
-            coalesced = mmpl.Call("coalesce", (mmpl.ColumnRef(a), mmpl.ColumnRef(b)), span=s.span)
-            column = joined.extend(s.name, TypedExpr(coalesced, joined.heading.columns[a]))
-        earlier = [m for m in scope.merged_columns if m.column == s.left]
-        parts = {(i.alias, n) for i in scope.from_items for n, c in i.columns.items() if c in (s.left, a, b)}
-        parts |= {(alias, s.name)}.union(*(m.parts for m in earlier))
+            coalesced = mmpl.Call("coalesce", (mmpl.ColumnRef(a), mmpl.ColumnRef(b)), span=shared.span)
+            column = joined.extend(shared.name, TypedExpr(coalesced, joined.heading.columns[a]))
+        earlier = [m for m in scope.merged_columns if m.column == shared.left]
+        parts = {(i.alias, n) for i in scope.from_items for n, c in i.columns.items() if c in (shared.left, a, b)}
+        parts |= {(alias, shared.name)}.union(*(m.parts for m in earlier))
         scope.merged_columns = [m for m in scope.merged_columns if m not in earlier]
-        scope.merged_columns.append(MergedColumn(s.name, column, frozenset(parts)))
+        scope.merged_columns.append(MergedColumn(shared.name, column, frozenset(parts)))
 
 
 def _can_merge(node: exp.Join, using: list[_UsingColumn]) -> bool:
-    """Whether the sides' shared columns can be one: if both rows are always there, or nothing tells them apart."""
+    """Whether the USING columns can be merged: in an inner join, or if the query never qualifies their names."""
     if not node.side:
         return True
     select = node.find_ancestor(exp.Select)
@@ -141,35 +141,43 @@ def _can_merge(node: exp.Join, using: list[_UsingColumn]) -> bool:
 
 
 def _add_plain_join(
-    left: QueryPipeline, right: QueryPipeline, node: exp.Join, on: tuple[tuple[str, str], ...], rest: list[mmpl.Expr]
+    left: QueryPipeline,
+    right: QueryPipeline,
+    node: exp.Join,
+    on: tuple[tuple[str, str], ...],
+    predicates: list[mmpl.Expr],
 ) -> None:
     kind: mmpl.JoinKind = node.side.lower() or "inner"  # type: ignore[assignment]
     if kind == "inner":
         fixed_pairs = tuple(
             p for p in on if not _is_evolving(left.heading, p[0]) and not _is_evolving(right.heading, p[1])
         )
-        rest = [
-            *rest,
+        predicates = [
+            *predicates,
             *(mmpl.Call("=", (mmpl.ColumnRef(a), mmpl.ColumnRef(b))) for a, b in on if (a, b) not in fixed_pairs),
         ]
         left.rel = mmpl.Join(kind, left.rel, right.rel, fixed_pairs, span=span_of(node))
-        left.restrict(rest)
+        left.restrict(predicates)
     else:
-        when = trees.conjunction(rest) if rest else None
+        when = trees.conjunction(predicates) if predicates else None
         left.rel = mmpl.Join(kind, left.rel, right.rel, on, when, span=span_of(node))
 
 
 def _is_evolving(heading: Heading, column: str) -> bool:
-    """Of a column known to be computed of groups: rows are better compared by it once they have met."""
+    """Whether a column is an aggregate. A WHERE after the join compares it, because its value may still change."""
     return heading.total and column not in heading.key
 
 
 def _add_asof_join(
-    left: QueryPipeline, right: QueryPipeline, node: exp.Join, on: tuple[tuple[str, str], ...], rest: list[mmpl.Expr]
+    left: QueryPipeline,
+    right: QueryPipeline,
+    node: exp.Join,
+    on: tuple[tuple[str, str], ...],
+    predicates: list[mmpl.Expr],
 ) -> None:
-    """What else is said of the right side alone restricts it before the greatest tick is looked for."""
-    right_predicates = [p for p in rest if trees.columns_in(p) <= set(right.heading.columns)]
-    tick_predicates = [p for p in rest if p not in right_predicates]
+    """Conditions on the right side alone restrict it before the join searches the greatest tick."""
+    right_predicates = [p for p in predicates if trees.columns_in(p) <= set(right.heading.columns)]
+    tick_predicates = [p for p in predicates if p not in right_predicates]
     tick_columns = _tick_comparison(left, right, tick_predicates[0]) if len(tick_predicates) == 1 else None
     if tick_columns is None:
         message = "ASOF JOIN needs one comparison of ticks besides equalities"
@@ -180,7 +188,7 @@ def _add_asof_join(
 
 
 def _tick_comparison(left: QueryPipeline, right: QueryPipeline, predicate: mmpl.Expr) -> tuple[str, str] | None:
-    """l.t >= r.t, whichever way round it is written."""
+    """The columns of l.t >= r.t or r.t <= l.t."""
     match predicate:
         case mmpl.Call(">=", (mmpl.ColumnRef(a), mmpl.ColumnRef(b))) | mmpl.Call(
             "<=", (mmpl.ColumnRef(b), mmpl.ColumnRef(a))
@@ -194,9 +202,9 @@ def _tick_comparison(left: QueryPipeline, right: QueryPipeline, predicate: mmpl.
 
 
 def with_equality_in_join(rel: mmpl.Rel, predicate: mmpl.Expr, headings: Headings) -> mmpl.Rel | None:
-    """`FROM l, r WHERE l.a = r.b` is `l JOIN r ON l.a = r.b`: the relation with an equality of WHERE in its join.
+    """Moves an equality of WHERE into the join: `FROM l, r WHERE l.a = r.b` becomes `l JOIN r ON l.a = r.b`.
 
-    It matters for what an aggregate is: total, a row for every value of its key, where a join equates that key.
+    The two differ for an aggregate: default rows take part only in a join that equates its key.
     """
     match predicate:
         case mmpl.Call("=", (mmpl.ColumnRef(a), mmpl.ColumnRef(b))) if a != b:

@@ -1,4 +1,4 @@
-"""The select list as columns: named, projected, and ordered by. What is not selected of the key stays, hidden."""
+"""Projects a query to its select list, and translates BEST and ORDER BY. Key columns not selected become hidden."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from smile.source import Span
 
 @dataclass
 class SelectOutput:
-    """`exact`: only another name of exactly this spelling clashes with it."""
+    """If `exact`, the case of the name matters."""
 
     name: str
     typed: TypedExpr
@@ -26,7 +26,7 @@ class SelectOutput:
 
 
 def unique_names(outputs: Sequence[SelectOutput]) -> list[str]:
-    """The names of the outputs, or all the errors in them."""
+    """The names of the outputs. Raises an error for each duplicate."""
     seen: NameTable[None] = NameTable()
     problems: list[Diagnostic] = []
     for output in outputs:
@@ -46,8 +46,10 @@ def column_count_error(names: int, columns: int, span: Span | None) -> SmileErro
 
 
 def project_outputs(pipeline: QueryPipeline, outputs: Sequence[SelectOutput], span: Span | None) -> mmpl.Rel:
-    """The outputs as the visible columns. A key column that is not among them stays under its own name, or, where an
-    output has that, with its relation's name before it."""
+    """The relation with the outputs as its visible columns.
+
+    A key column that is not selected keeps its name. If an output has that name, its relation becomes a prefix.
+    """
     extended = pipeline.extend_all([(o.name, o.typed) for o in outputs])
     already_named = {name for name, output in zip(extended, outputs, strict=True) if name == output.name}
     columns: list[str] = []
@@ -70,7 +72,7 @@ def project_outputs(pipeline: QueryPipeline, outputs: Sequence[SelectOutput], sp
 
 
 def star_columns(scope: Scope, node: exp.Expr) -> list[tuple[str, str]]:
-    """What `*` or `s.*` stands for: names and MMPL columns; what USING made one comes first, and once."""
+    """The names and MMPL columns of `*` or `s.*`. For `*`, columns merged by USING come first, each once."""
     table = node.args.get("table")
     if table is None:
         merged_parts = frozenset[tuple[str, str]]().union(*(m.parts for m in scope.merged_columns))
@@ -88,47 +90,45 @@ def star_columns(scope: Scope, node: exp.Expr) -> list[tuple[str, str]]:
 
 
 def add_limit(
-    node: exp.Expr, pipeline: QueryPipeline, outputs: Sequence[SelectOutput], expressions: ExpressionTranslator
+    node: exp.Expr, pipeline: QueryPipeline, outputs: Sequence[SelectOutput], translator: ExpressionTranslator
 ) -> None:
-    """ORDER BY … LIMIT k of a query whose outputs are columns already."""
+    """Adds ORDER BY … LIMIT k. The outputs must be columns of the pipeline already."""
     order, limit_node = node.args.get("order"), node.args.get("limit")
     if limit_node is None:
         if order is not None:
-            hint = "Add LIMIT k to keep the first k rows, or take the ORDER BY away."
+            hint = "Add LIMIT k to keep the first k rows, or remove ORDER BY."
             raise error("E013", "ORDER BY without LIMIT: a view's rows have no order", span_of(order), hint)
         return
     if order is None:
-        raise error("E013", "LIMIT without ORDER BY would keep any rows at all", span_of(limit_node), "Add ORDER BY.")
-    by = _ordering(order.expressions, expressions, outputs)
+        raise error("E013", "LIMIT without ORDER BY would keep arbitrary rows", span_of(limit_node), "Add ORDER BY.")
+    by = _ordering(order.expressions, translator, outputs)
     pipeline.rel = mmpl.Best(pipeline.rel, _row_count(limit_node.expression), by, (), span=span_of(limit_node))
 
 
 def add_best(
-    node: exp.Expr, pipeline: QueryPipeline, outputs: Sequence[SelectOutput], expressions: ExpressionTranslator
+    node: exp.Expr, pipeline: QueryPipeline, outputs: Sequence[SelectOutput], translator: ExpressionTranslator
 ) -> None:
-    """BEST k BY … PER …."""
-    per = [_translate_ordering(c, expressions, outputs) for c in node.args.get("per") or []]
-    by = _ordering(node.args["by"], expressions, outputs)
+    """Adds BEST k BY … PER …."""
+    per = [_translate_ordering(c, translator, outputs) for c in node.args.get("per") or []]
+    by = _ordering(node.args["by"], translator, outputs)
     columns = pipeline.extend_all([("per", typed) for typed in per])
     pipeline.rel = mmpl.Best(pipeline.rel, _row_count(node.this), by, tuple(dict.fromkeys(columns)), span=span_of(node))
 
 
 def _ordering(
-    nodes: Sequence[exp.Ordered], expressions: ExpressionTranslator, outputs: Sequence[SelectOutput]
+    nodes: Sequence[exp.Ordered], translator: ExpressionTranslator, outputs: Sequence[SelectOutput]
 ) -> tuple[tuple[mmpl.Expr, bool], ...]:
     by = []
     for node in nodes:
-        typed = _translate_ordering(node.this, expressions, outputs)
+        typed = _translate_ordering(node.this, translator, outputs)
         if not typed.type.is_ordered:
             raise error("E031", f"rows cannot be ordered by a {typed.type.name}", span_of(node))
         by.append((typed.expr, bool(node.args.get("desc"))))
     return tuple(by)
 
 
-def _translate_ordering(
-    node: exp.Expr, expressions: ExpressionTranslator, outputs: Sequence[SelectOutput]
-) -> TypedExpr:
-    """What orders rows names outputs before columns, and may count them."""
+def _translate_ordering(node: exp.Expr, translator: ExpressionTranslator, outputs: Sequence[SelectOutput]) -> TypedExpr:
+    """An expression of ORDER BY or BEST. A name refers to an output before a column, and a number to an output."""
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
         if not 1 <= int(node.name) <= len(outputs):
             raise error("E022", f"there is no column number {node.name} in the select list", span_of(node))
@@ -138,10 +138,10 @@ def _translate_ordering(
         exact = [o for o in matching if o.name == node.name] or matching
         if exact:
             return exact[0].typed
-    return expressions.translate(node)
+    return translator.translate(node)
 
 
 def _row_count(node: exp.Expr) -> int:
     if not 0 < int(node.name) <= INT_MAX:
-        raise error("E033", "the number of rows is a whole number above zero", span_of(node))
+        raise error("E033", "the number of rows must be a positive whole number", span_of(node))
     return int(node.name)

@@ -1,4 +1,4 @@
-"""The MMPL relation that a query has become so far, with the names by which its columns can be written."""
+"""The MMPL relation of a partly translated query, with the names that can be written for its columns."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,38 +18,38 @@ from smile.source import Span
 
 @dataclass(frozen=True)
 class Catalog:
-    """Streams, views and common table expressions by name. `broken` are those whose errors are reported already.
+    """Streams, views and common table expressions by name. The errors of the `broken` ones have already been reported.
 
-    `around` is the query around the one that is being translated, if that may not refer to it.
+    `outer_scope` is the scope of the enclosing query, to which the translated query cannot refer.
     """
 
     relations: NameTable[mmpl.Rel]
     headings: Headings
     broken: NameTable[None]
-    around: Scope | None = None
+    outer_scope: Scope | None = None
 
     def with_relation(self, name: str, quoted: bool, rel: mmpl.Rel) -> "Catalog":
-        """One more, which hides whatever had its name."""
+        """The catalog with one more relation, which hides others of the same name."""
         relations = self.relations.without(name, quoted)
         relations.add(name, rel, quoted)
         return replace(self, relations=relations, broken=self.broken.without(name, quoted))
 
     def new_pipeline(self, rel: mmpl.Rel, alias: str) -> "QueryPipeline":
-        """A relation as the one entry of a FROM."""
+        """A pipeline with a relation as the only entry of FROM."""
         heading = self.headings.heading_of(rel)
         item = FromItem(
             alias, NameTable({c: c for c in heading.visible}), {c: c for c in heading.columns if c in heading.hidden}
         )
-        return QueryPipeline(rel, Scope([item], outer=self.around, closed=True), self)
+        return QueryPipeline(rel, Scope([item], outer=self.outer_scope, closed=True), self)
 
 
 class BrokenDependency(Exception):
-    """A view refers to one whose errors are reported already: nothing more can be said about it."""
+    """A definition refers to one whose errors have already been reported. No further error is reported."""
 
 
 @dataclass
 class QueryPipeline:
-    """`computed` are the expressions that are columns of `rel` already."""
+    """`computed` has the columns of `rel` that contain the values of expressions."""
 
     rel: mmpl.Rel
     scope: Scope
@@ -71,7 +71,7 @@ class QueryPipeline:
             self.rel = mmpl.Restrict(self.rel, trees.conjunction(predicates), span=predicates[0].span)
 
     def extend(self, wanted: str, typed: TypedExpr, avoid: Iterable[str] = ()) -> str:
-        """The column that holds an expression's value: one that does already, else a new one named like `wanted`."""
+        """The column with the value of an expression: an existing one, or a new one, preferably named `wanted`."""
         return self.extend_all([(wanted, typed)], avoid)[0]
 
     def extend_all(self, wanted: Sequence[tuple[str, TypedExpr]], avoid: Iterable[str] = ()) -> list[str]:
@@ -93,27 +93,29 @@ class QueryPipeline:
         self._add_columns(assignments)
         return names
 
-    def _add_columns(self, new: Sequence[tuple[str, mmpl.Expr]]) -> None:
+    def _add_columns(self, assignments: Sequence[tuple[str, mmpl.Expr]]) -> None:
         previous = self.rel
-        if new and isinstance(previous, mmpl.Extend) and not _columns_of(new) & {n for n, _ in previous.assignments}:
-            self.rel = mmpl.Extend(previous.input, (*previous.assignments, *new), span=previous.span)
-        elif new:
-            self.rel = mmpl.Extend(previous, tuple(new), span=new[0][1].span)
+        if not assignments:
+            return
+        if isinstance(previous, mmpl.Extend) and not _columns_of(assignments) & {n for n, _ in previous.assignments}:
+            self.rel = mmpl.Extend(previous.input, (*previous.assignments, *assignments), span=previous.span)
+        else:
+            self.rel = mmpl.Extend(previous, tuple(assignments), span=assignments[0][1].span)
 
     def add_copy(self, name: str, column: str, span: Span | None) -> str:
-        """One more column with the value of one that is there."""
+        """Adds a copy of a column. Returns its name."""
         new_name = free_name(name, self.heading.columns)
         self._add_columns([(new_name, mmpl.ColumnRef(column, span=span))])
         return new_name
 
-    def rename(self, new: dict[str, str]) -> None:
-        if new:
-            self.rel = mmpl.Rename(self.rel, tuple(new.items()), span=self.rel.span)
-            self.scope.rename(new)
+    def rename(self, new_names: dict[str, str]) -> None:
+        if new_names:
+            self.rel = mmpl.Rename(self.rel, tuple(new_names.items()), span=self.rel.span)
+            self.scope.rename(new_names)
             self.computed.clear()
 
     def rename_clashes(self, taken: Iterable[str]) -> None:
-        """Rename what clashes with `taken`, so that both relations' columns can stand in one expression."""
+        """Renames the columns whose names are `taken`, so that an expression can use the columns of both relations."""
         clashing = set(taken)
         used_names = clashing | set(self.heading.columns)
         new_names = {}
@@ -129,7 +131,7 @@ def _columns_of(assignments: Iterable[tuple[str, mmpl.Expr]]) -> set[str]:
 
 
 def split_conjunction(node: exp.Expr) -> list[exp.Expr]:
-    """The operands of a chain of ANDs, in their order, without recursion."""
+    """The operands of a chain of ANDs, in order. It does not recurse."""
     operands: list[exp.Expr] = []
     stack = [node]
     while stack:
@@ -146,7 +148,7 @@ def split_conjunction(node: exp.Expr) -> list[exp.Expr]:
 def split_equalities(
     left: QueryPipeline, right: QueryPipeline, predicates: Iterable[mmpl.Expr]
 ) -> tuple[list[tuple[str, str]], list[mmpl.Expr]]:
-    """Cut predicates over both sides into pairs of equal columns and the rest; computed sides become columns."""
+    """Splits predicates over both sides into pairs of equal columns and the rest. Computed operands become columns."""
     pairs: list[tuple[str, str]] = []
     other_predicates: list[mmpl.Expr] = []
     for predicate in predicates:
@@ -176,7 +178,7 @@ def _equality_columns(left: QueryPipeline, right: QueryPipeline, predicate: mmpl
 
 
 def add_equal_columns(left: QueryPipeline, a: mmpl.Expr, right: QueryPipeline, b: mmpl.Expr) -> tuple[str, str]:
-    """Values of both sides, of one type, as columns that a join equates."""
+    """The columns of the values `a` and `b`, which have the same type, for a join that equates them."""
     left_column = left.extend("joined", TypedExpr(a, type_of(a, left.heading.columns)), right.heading.columns)
     return left_column, right.extend(
         "joined_right", TypedExpr(b, type_of(b, right.heading.columns)), left.heading.columns
@@ -186,7 +188,7 @@ def add_equal_columns(left: QueryPipeline, a: mmpl.Expr, right: QueryPipeline, b
 def cast_to_common_type(
     left: QueryPipeline, a: str, right: QueryPipeline, b: str, span: Span | None
 ) -> tuple[str, str]:
-    """Columns of both sides that can be equated: those given, or casts of them to what they have in common."""
+    """Columns that can be equated: the given ones, or casts of them to their common type."""
     type_a, type_b = left.heading.columns[a], right.heading.columns[b]
     common = common_type(type_a, type_b)
     if common is None or not common.is_ordered:

@@ -1,4 +1,4 @@
-"""Statements to one MMPL program: domains become checks, views are put in the order in which they depend."""
+"""Translates statements to an MMPL program. Domains become checks, and views are ordered by dependency."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,15 +37,15 @@ PREDEFINED_DOMAINS = {
     "centspershare": _NON_NEGATIVE_INT,
     "centspersshare": _NON_NEGATIVE_INT,
 }
-"""The domains of the paper's program, which a program may define otherwise."""
+"""The domains of the program in the paper. A program may redefine them."""
 
 
 def translate(
     statements: Sequence[lang.Statement], unparsed_names: Iterable[str] = ()
 ) -> tuple[mmpl.Program, list[Diagnostic]]:
-    """The program, as far as it has no errors, and the errors.
+    """The valid part of the program, and the errors.
 
-    `unread` are the names of statements that could not be read: nothing is said of those, nor of what uses them.
+    `unparsed_names` are names that statements with syntax errors would define. Uses of them give no further errors.
     """
     translation = _ProgramTranslation(unparsed_names)
     translation.add_domains([s for s in statements if isinstance(s, lang.CreateDomain)])
@@ -60,7 +60,7 @@ def translate(
 
 
 class _ProgramTranslation:
-    """`broken` are names of relations and domains whose errors are reported already."""
+    """`broken` are the names of relations and domains whose errors have already been reported."""
 
     def __init__(self, unparsed_names: Iterable[str]) -> None:
         self.problems: list[Diagnostic] = []
@@ -76,7 +76,7 @@ class _ProgramTranslation:
 
     @contextmanager
     def _report_errors(self, name: lang.Name, span: Span) -> Iterator[None]:
-        """Errors of one definition break it, and say no more."""
+        """Collects the errors of one definition and marks it as broken."""
         try:
             yield
             return
@@ -91,7 +91,7 @@ class _ProgramTranslation:
     # ── domains and streams ─────────────────────────────────────────────────────────────────────────────────────────
 
     def add_domains(self, statements: list[lang.CreateDomain]) -> None:
-        """Each domain after the one it is based on; `CREATE DOMAIN d AS d` is based on a type, or predefined."""
+        """Adds each domain after its base. In `CREATE DOMAIN d AS d`, the base is a type or a predefined domain."""
         by_name: NameTable[lang.CreateDomain] = NameTable()
         for statement in statements:
             name = statement.name
@@ -159,7 +159,7 @@ class _ProgramTranslation:
             self._declare(statement.name, stream_heading(stream))
 
     def _columns_and_checks(self, statement: lang.CreateStream) -> tuple[dict[str, DataType], list[mmpl.Expr]]:
-        """The columns and the checks of a stream, or all the errors in them."""
+        """The columns and checks of a stream. Raises all errors in them."""
         problems: list[Diagnostic] = []
         columns: dict[str, DataType] = {}
         checks: list[mmpl.Expr] = []
@@ -172,7 +172,7 @@ class _ProgramTranslation:
                 declared.add(name.text, None, name.quoted)
                 domain = self._resolve_type(column.type_name, column.type_span)
                 if column is statement.tick and domain.type != TIME:
-                    message = f"the key of a stream is a time, {name.text} is {domain.type}"
+                    message = f"the key of a stream is a time, but {name.text} is {domain.type}"
                     raise error("E040", message, column.type_span, f"Write {name.text}: time.")
                 columns[name.text] = domain.type
                 if column.not_null and column is not statement.tick:
@@ -197,7 +197,7 @@ class _ProgramTranslation:
     # ── views ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add_views(self, statements: list[lang.CreateView]) -> None:
-        """Each view after those it reads; views in a circle, and those that read them, are broken."""
+        """Adds each view after those that it reads. Views in a cycle, and views that read them, are broken."""
         by_name: NameTable[lang.CreateView] = NameTable()
         for statement in statements:
             name = statement.name
@@ -236,21 +236,21 @@ class _ProgramTranslation:
 
 
 def _unquote_type_name(type_name: str) -> tuple[str, bool]:
-    """A type's name without its quotes, and whether it had any."""
+    """The name of a type without quotes, and whether it was quoted."""
     quoted = type_name.startswith('"')
     return (type_name[1:-1].replace('""', '"') if quoted else type_name), quoted
 
 
 def _translate_check(node: exp.Expr, columns: dict[str, DataType]) -> list[mmpl.Expr]:
-    """A CHECK as predicates over a stream's or a domain's own columns."""
+    """The predicates of a CHECK over the columns of a stream or the value of a domain."""
     if node.find(exp.Query) is not None:
-        raise error("E047", "a CHECK sees one event only: it cannot have a subquery", span_of(node))
+        raise error("E047", "a CHECK is about one event and cannot have a subquery", span_of(node))
     scope = Scope([FromItem("", NameTable({c: c for c in columns}))])
     return trees.conjuncts(ExpressionTranslator(scope, lambda name, _: columns[name]).translate_predicate(node))
 
 
 def _views_read(statement: lang.CreateView, views: NameTable[lang.CreateView]) -> list[str]:
-    """The views that a view names; where a common table expression of the same name is in sight, it is that."""
+    """The views that a view reads. A name that a common table expression hides does not count."""
     read_views = []
     for table in statement.query.find_all(exp.Table):
         name = views.find(table.name, is_quoted(table))
@@ -260,7 +260,7 @@ def _views_read(statement: lang.CreateView, views: NameTable[lang.CreateView]) -
 
 
 def _is_cte_reference(table: exp.Table) -> bool:
-    """Whether a WITH around this place, or an entry before it in the same WITH, has the name."""
+    """Whether the name is that of an entry of an enclosing WITH, or of an earlier entry of the same WITH."""
     child: exp.Expr = table
     node = table.parent
     skipped: exp.Expr | None = None

@@ -1,4 +1,4 @@
-"""A query to one relational expression of MMPL whose visible columns are the select list's, in its order."""
+"""Translates a query to a relational expression. Its visible columns are those of the select list, in their order."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from smile.lang import span_of
 
 
 def translate_query(node: exp.Expr, catalog: Catalog, names: Sequence[str] = ()) -> mmpl.Rel:
-    """`names` are those that `v (a, b) AS …` gives the columns."""
+    """`names` are the column names of `v (a, b) AS …`, if given."""
     while isinstance(node, exp.Subquery):
         node = node.this
     catalog = _with_ctes(node, catalog)
@@ -42,7 +42,7 @@ def _new_select(node: exp.Expr, catalog: Catalog) -> SelectTranslator:
 
 
 def _with_ctes(node: exp.Expr, catalog: Catalog) -> Catalog:
-    """The catalog with the common table expressions of a query, each of which sees those before it."""
+    """The catalog with the common table expressions of a query. Each can refer to those before it."""
     with_ = node.args.get("with_")
     declared: NameTable[None] = NameTable()
     for cte in with_.expressions if with_ is not None else []:
@@ -76,7 +76,7 @@ def _translate_union(node: exp.Union, catalog: Catalog, names: Sequence[str]) ->
 
 
 class _UnionBranch:
-    """One query of a UNION, translated as far as can be done before its types are settled."""
+    """One query of a UNION. Its translation is finished once the common types of all branches are known."""
 
     def __init__(self, node: exp.Expr, catalog: Catalog) -> None:
         while isinstance(node, exp.Subquery):
@@ -102,8 +102,11 @@ class _UnionBranch:
 
 
 def _branches(node: exp.Union, distinct: bool) -> list[exp.Expr]:
-    """The queries of a chain of UNIONs. UNION drops duplicates of whatever is to its left; UNION ALL keeps what a UNION
-    before it has dropped dropped."""
+    """The queries of a chain of UNIONs that can be one UNION.
+
+    UNION also removes the duplicates of everything to its left, so a chain that ends with it is one UNION. A UNION
+    before a UNION ALL is computed separately: it removes only its own duplicates.
+    """
     branches: list[exp.Expr] = [node.expression]
     remaining: exp.Expr = node.this
     while True:

@@ -1,7 +1,6 @@
-"""What names mean at one place of a query. A scope maps the names a user may write to columns of one MMPL relation.
+"""Name resolution. A scope maps the names that can be written at a point of a query to columns of an MMPL relation.
 
-Unquoted names match whatever their case, and prefer the spelling that is exactly their own; a quoted one matches
-exactly.
+Unquoted names match in any case, and prefer the declared name with exactly their spelling. Quoted names match exactly.
 """
 
 import unicodedata
@@ -26,13 +25,13 @@ def is_match(written: str, quoted: bool, declared: str) -> bool:
 
 
 def is_quoted(node: exp.Expr) -> bool:
-    """Of a column, a table or an identifier: whether its name was written in quotes."""
+    """Whether the name of a column, table or identifier was written in quotes."""
     identifier = node.this if isinstance(node, exp.Column | exp.Table) else node
     return bool(identifier.args.get("quoted"))
 
 
 class NameTable(Generic[T]):
-    """Declared names and what each stands for."""
+    """Declared names, with an item for each."""
 
     def __init__(self, items: Mapping[str, T] | None = None) -> None:
         self._exact: dict[str, T] = {}
@@ -49,25 +48,25 @@ class NameTable(Generic[T]):
             self._quoted.add(name)
 
     def clash(self, name: str, quoted: bool) -> str | None:
-        """The name declared already that could be taken for this one: only quotes tell two cases apart."""
+        """The declared name that is ambiguous with this one, if any. Names that differ in case must all be quoted."""
         if name in self._exact:
             return name
         declared = self._folded.get(fold_case(name), [])
         return next((spelling for spelling in declared if not (quoted and spelling in self._quoted)), None)
 
     def spellings(self, written: str, quoted: bool) -> list[str]:
-        """The declared spellings that a written name may mean."""
+        """The declared names that a written name can refer to."""
         if written in self._exact:
             return [written]
         return [] if quoted else self._folded.get(fold_case(written), [])
 
     def find(self, written: str, quoted: bool) -> str | None:
-        """The one spelling that a written name means."""
+        """The declared name that a written name refers to; None if there is none or it is ambiguous."""
         spellings = self.spellings(written, quoted)
         return spellings[0] if len(spellings) == 1 else None
 
     def without(self, name: str, quoted: bool) -> "NameTable[T]":
-        """All but those that `name` hides."""
+        """The table without the names that `name` hides."""
         return NameTable({n: item for n, item in self._exact.items() if not is_match(name, quoted, n)})
 
     def __getitem__(self, name: str) -> T:
@@ -85,7 +84,7 @@ class NameTable(Generic[T]):
 
 @dataclass
 class FromItem:
-    """One entry of FROM: the name it goes by, and the MMPL columns of its visible columns and of its hidden ones."""
+    """One entry of FROM: its alias, and the MMPL columns of its visible and of its hidden columns."""
 
     alias: str
     columns: NameTable[str]
@@ -94,7 +93,7 @@ class FromItem:
 
 @dataclass
 class MergedColumn:
-    """A column that USING made one of several: its name, its MMPL column, and the columns it stands for."""
+    """A column that USING merges: its name, its MMPL column, and the (alias, name) pairs of the merged columns."""
 
     name: str
     column: str
@@ -103,7 +102,7 @@ class MergedColumn:
 
 @dataclass
 class Scope:
-    """`outer` is the query around this one. A closed scope belongs to a query that may not refer to it."""
+    """`outer` is the scope of the enclosing query. A query with a closed scope cannot refer to it."""
 
     from_items: list[FromItem] = field(default_factory=list)
     merged_columns: list[MergedColumn] = field(default_factory=list)
@@ -111,7 +110,7 @@ class Scope:
     closed: bool = False
 
     def find(self, column: exp.Expr, span: Span | None) -> str | None:
-        """The MMPL column of this scope that a name means; None if it means none; an error if it means several."""
+        """The MMPL column that a name refers to in this scope, or None. Raises E023 if the name is ambiguous."""
         name, quoted = _name_of(column), is_quoted(column)
         table = column.args.get("table")
         candidates: dict[str, str] = {}
@@ -133,7 +132,7 @@ class Scope:
         return next(iter(candidates.values()), None)
 
     def _unambiguous_name(self, merged: MergedColumn) -> str:
-        """How to write a merged column so that it is not mistaken for another."""
+        """A qualified name for a merged column, which is not ambiguous."""
         parts = (
             f"{i.alias}.{n}" for i in self.from_items for n in i.columns if (i.alias, n) in merged.parts and i.alias
         )
@@ -158,20 +157,24 @@ class Scope:
                 "E021", f"there is no relation {table.name} in this FROM", span, did_you_mean(table.name, tables)
             )
         written_name = f"{table.name}.{name}" if table is not None else name
-        hidden_in = [i.alias or "The subquery" for i in self.from_items if name in i.hidden]
-        hint = f"{hidden_in[0]} has it as a hidden key: select it there." if hidden_in else did_you_mean(name, columns)
+        hidden_in = [i.alias or "the subquery" for i in self.from_items if name in i.hidden]
+        hint = (
+            f"It is a hidden key column of {hidden_in[0]}: select it there."
+            if hidden_in
+            else did_you_mean(name, columns)
+        )
         return error("E022", f"there is no column {written_name}", span, hint)
 
-    def rename(self, new: Mapping[str, str]) -> None:
-        """The MMPL relation's columns were renamed; what users write stays."""
+    def rename(self, new_names: Mapping[str, str]) -> None:
+        """Follows a renaming of columns of the MMPL relation. The names that can be written stay the same."""
         for item in self.from_items:
-            item.columns = NameTable({n: new.get(c, c) for n, c in item.columns.items()})
-            item.hidden = {n: new.get(c, c) for n, c in item.hidden.items()}
+            item.columns = NameTable({n: new_names.get(c, c) for n, c in item.columns.items()})
+            item.hidden = {n: new_names.get(c, c) for n, c in item.hidden.items()}
         for merged in self.merged_columns:
-            merged.column = new.get(merged.column, merged.column)
+            merged.column = new_names.get(merged.column, merged.column)
 
     def qualified_name(self, column: str) -> str:
-        """A column's name with the entry of FROM it came from: what a clash of names is resolved to."""
+        """The name of a column, with the alias of its FROM entry. Columns with clashing names are renamed to it."""
         for item in self.from_items:
             for name, c in (*item.columns.items(), *item.hidden.items()):
                 if c == column and item.alias:
@@ -184,7 +187,7 @@ def _name_of(column: exp.Expr) -> str:
 
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:
-    """`wanted`, or with a number behind it that nobody has taken."""
+    """`wanted`, with a number appended if it is taken."""
     used_names = taken if isinstance(taken, set | frozenset | dict) else set(taken)
     name, number = wanted, 2
     while name in used_names:

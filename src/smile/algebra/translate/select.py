@@ -1,5 +1,7 @@
-"""One SELECT. Its clauses are taken in the order in which SQL evaluates them; errors of a clause's parts are gathered,
-so that several are reported at once."""
+"""Translates one SELECT. Its clauses are translated in the order in which SQL evaluates them.
+
+The errors of the parts of a clause are collected, so that several are reported at once.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,14 +35,14 @@ from smile.source import Span
 
 
 class SelectTranslator:
-    """`prepare` finds the outputs and their types, `finish` makes the relation: a UNION has its say in between."""
+    """`prepare` determines the outputs and their types. `finish` builds the relation; a UNION gives it other types."""
 
     def __init__(self, node: exp.Select, catalog: Catalog, translate: QueryTranslation) -> None:
         self.node = node
         self.translate_query = translate
         self.problems: list[Diagnostic] = []
         self.aliases = NameTable({e.alias: e for e in node.expressions if isinstance(e, exp.Alias)})
-        self.lifted: dict[int, TypedExpr] = {}
+        self.lifted_values: dict[int, TypedExpr] = {}
         self.pipeline = self._translate_from(catalog)
 
     def prepare(self) -> list[SelectOutput]:
@@ -57,24 +59,24 @@ class SelectTranslator:
 
     @contextmanager
     def _collect_errors(self) -> Iterator[None]:
-        """Keep an error for later, and the relation, with what is known of it, as it was before."""
+        """Collects an error, and restores the relation and what was computed for it to the state before."""
         pipeline = self.pipeline
-        rel, computed, lifted = pipeline.rel, dict(pipeline.computed), dict(self.lifted)
+        rel, computed, lifted_values = pipeline.rel, dict(pipeline.computed), dict(self.lifted_values)
         try:
             yield
             pipeline.catalog.headings.heading_of(pipeline.rel)
         except SmileError as problem:
             self.problems += problem.diagnostics
             pipeline.rel, pipeline.computed = rel, computed
-            self.lifted.clear()
-            self.lifted.update(lifted)
+            self.lifted_values.clear()
+            self.lifted_values.update(lifted_values)
 
     def _raise_problems(self) -> None:
         if self.problems:
             raise SmileError(_remove_duplicates(self.problems))
 
     def _lift(self, node: exp.Expr) -> bool:
-        """Compute what must be computed before an expression; whether that could be done."""
+        """Lifts the subqueries and window functions of an expression. Returns False if there was an error."""
         problem_count = len(self.problems)
         with self._collect_errors():
             self._subquery_translator(self.translator).lift(node)
@@ -89,10 +91,10 @@ class SelectTranslator:
         return pipeline
 
     def _row_translator(self) -> ExpressionTranslator:
-        return replace(self.pipeline.translator(), lifted=self.lifted)
+        return replace(self.pipeline.translator(), lifted_values=self.lifted_values)
 
-    def _subquery_translator(self, expressions: ExpressionTranslator) -> SubqueryTranslator:
-        return SubqueryTranslator(self.pipeline, self.translate_query, expressions)
+    def _subquery_translator(self, translator: ExpressionTranslator) -> SubqueryTranslator:
+        return SubqueryTranslator(self.pipeline, self.translate_query, translator)
 
     # ── WHERE ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -107,9 +109,11 @@ class SelectTranslator:
                     tests.append((positive, negated))
                     continue
                 if has_aggregates(node):
-                    raise error("E042", "an aggregate in WHERE", span_of(node), "Put the condition in HAVING.")
+                    raise error(
+                        "E042", "WHERE cannot contain an aggregate", span_of(node), "Put the condition in HAVING."
+                    )
                 conditions = self._translate_where_condition(node)
-                self.pipeline.catalog.headings.heading_of(self.pipeline.rel)  # what it needed may not be well formed
+                self.pipeline.catalog.headings.heading_of(self.pipeline.rel)  # raises the errors of lifted parts
                 predicates += conditions
         self.pipeline.restrict(predicates)
         for test, negated in tests:
@@ -117,7 +121,7 @@ class SelectTranslator:
                 self._subquery_translator(self._row_translator_with_aliases()).add_restriction(test, negated)
 
     def _translate_where_condition(self, node: exp.Expr) -> list[mmpl.Expr]:
-        """One condition of WHERE; none, if it was put into a join."""
+        """The predicate of one condition of WHERE; empty if it became an equality of a join."""
         pipeline, translator = self.pipeline, self._row_translator_with_aliases()
         lift_silences(pipeline, node, translator)
         self._subquery_translator(translator).lift(node)
@@ -129,17 +133,17 @@ class SelectTranslator:
         return []
 
     def _row_translator_with_aliases(self) -> ExpressionTranslator:
-        return replace(self._row_translator(), alias=self._alias_on_rows, aliases=tuple(self.aliases))
+        return replace(self._row_translator(), resolve_alias=self._alias_on_rows, alias_names=tuple(self.aliases))
 
     def _alias_on_rows(self, node: exp.Column) -> TypedExpr | None:
-        """An alias of the select list, as a column of the pipeline."""
+        """The column of the pipeline for an alias of the select list."""
         alias = self.aliases.find(node.name, is_quoted(node))
         if alias is None:
             return None
         body = self.aliases[alias].this
         if has_aggregates(body) or body.find(exp.Window):
-            hint = "Put the condition in HAVING, or in a view of this view."
-            raise error("E042", f"{alias} is an aggregate, which WHERE comes before", span_of(node), hint)
+            hint = "Put the condition in HAVING, or in another view that reads this one."
+            raise error("E042", f"{alias} is an aggregate and cannot be used in WHERE", span_of(node), hint)
         translator = self._row_translator()
         self._subquery_translator(translator).lift(body)
         return self._as_column(alias, translator.translate(body), span_of(node))
@@ -150,7 +154,7 @@ class SelectTranslator:
     # ── GROUP BY, HAVING ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _expressions_after_grouping(self) -> list[exp.Expr]:
-        """What is evaluated on groups, if there are any: the select list and what orders it."""
+        """The expressions that are evaluated after grouping: the select list, and those of ORDER BY and BEST."""
         best_clause, order = self.node.args.get("best"), self.node.args.get("order")
         ordering_nodes = [
             o.this for o in (*(best_clause.by if best_clause else ()), *(order.expressions if order else ()))
@@ -158,12 +162,12 @@ class SelectTranslator:
         return [*self.node.expressions, *ordering_nodes]
 
     def _translate_grouping(self) -> ExpressionTranslator | None:
-        """How to translate what is evaluated on groups; None if there are none."""
+        """The translator for expressions over groups; None if the query has no groups."""
         having, group = self.node.args.get("having"), self.node.args.get("group")
         evaluated = [*self._expressions_after_grouping(), *([having.this] if having is not None else [])]
         if group is None and not any(has_aggregates(e) for e in evaluated):
             if having is not None:
-                raise error("E042", "HAVING without groups", span_of(having), "Use WHERE.")
+                raise error("E042", "HAVING needs GROUP BY or an aggregate", span_of(having), "Use WHERE.")
             return None
         row_translator = self._row_translator()
         grouping = GroupingBuilder(self.pipeline, row_translator)
@@ -176,12 +180,13 @@ class SelectTranslator:
                     self._subquery_translator(row_translator).lift(aggregate)
                 grouping.add_aggregates(output)
         self._raise_problems()
-        return replace(grouping.summarize(), alias=self._alias_on_groups, aliases=tuple(self.aliases))
+        translator = grouping.summarize()
+        return replace(translator, resolve_alias=self._alias_on_groups, alias_names=tuple(self.aliases))
 
     def _group_by(self, grouping: GroupingBuilder, node: exp.Expr) -> None:
         expression = self._group_expression(node)
         if has_aggregates(expression):
-            raise error("E042", "an aggregate in GROUP BY", span_of(node))
+            raise error("E042", "GROUP BY cannot contain an aggregate", span_of(node))
         self._subquery_translator(grouping.row_translator).lift(expression)
         typed = grouping.row_translator.translate(expression)
         if not typed.type.is_ordered:
@@ -190,7 +195,7 @@ class SelectTranslator:
         grouping.add_group_column(alias_names[0] if alias_names else "group_by", typed)
 
     def _group_expression(self, node: exp.Expr) -> exp.Expr:
-        """The expression that an item of GROUP BY means: an ordinal and an alias stand for one of the select list."""
+        """The expression of an item of GROUP BY. A number or an alias refers to one of the select list."""
         if isinstance(node, exp.Literal) and not node.is_string:
             index = int(node.name) if node.name.isdigit() else 0
             if not 1 <= index <= len(self.node.expressions) or self.node.expressions[index - 1].is_star:
@@ -205,16 +210,16 @@ class SelectTranslator:
         return node
 
     def _alias_on_groups(self, node: exp.Column) -> TypedExpr | None:
-        """HAVING and ORDER BY may name an aggregate by its alias."""
+        """HAVING and ORDER BY may refer to an aggregate by its alias."""
         alias = self.aliases.find(node.name, is_quoted(node))
         if alias is None:
             return None
         body = self.aliases[alias].unalias()
         if body.find(exp.Window):
-            raise error("E042", f"{alias} has OVER, which HAVING comes before", span_of(node))
-        translator = replace(self.translator, alias=lambda _: None)
+            raise error("E042", f"{alias} has OVER and cannot be used in HAVING", span_of(node))
+        translator = replace(self.translator, resolve_alias=lambda _: None)
         self._subquery_translator(translator).lift(body)
-        return translator.begin(self._as_column(alias, translator.translate(body), span_of(node)))
+        return translator.mark_lifted(self._as_column(alias, translator.translate(body), span_of(node)))
 
     def _translate_having(self) -> None:
         having = self.node.args.get("having")
@@ -227,10 +232,10 @@ class SelectTranslator:
 
     # ── the select list ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _translate_outputs(self, sound: Sequence[exp.Expr]) -> list[SelectOutput]:
+    def _translate_outputs(self, liftable: Sequence[exp.Expr]) -> list[SelectOutput]:
         outputs: list[SelectOutput] = []
-        translator = replace(self.translator, alias=lambda _: None, aliases=())
-        for node in (n for n in self.node.expressions if any(n is s for s in sound)):
+        translator = replace(self.translator, resolve_alias=lambda _: None, alias_names=())
+        for node in (n for n in self.node.expressions if any(n is node for node in liftable)):
             with self._collect_errors():
                 if node.is_star:
                     outputs += self._star_outputs(node, translator)
@@ -239,15 +244,15 @@ class SelectTranslator:
                     outputs.append(self._named_output(node, typed, {o.name for o in outputs}))
         return outputs
 
-    def _star_outputs(self, node: exp.Expr, expressions: ExpressionTranslator) -> list[SelectOutput]:
+    def _star_outputs(self, node: exp.Expr, translator: ExpressionTranslator) -> list[SelectOutput]:
         span, outputs = span_of(node), []
         for name, column in star_columns(self.pipeline.scope, node):
-            typed = TypedExpr(mmpl.ColumnRef(column, span=span), expressions.type_of(column, span))
-            outputs.append(SelectOutput(name, expressions.finish(typed), span))
+            typed = TypedExpr(mmpl.ColumnRef(column, span=span), translator.type_of(column, span))
+            outputs.append(SelectOutput(name, translator.finish_expression(typed), span))
         return outputs
 
     def _named_output(self, node: exp.Expr, typed: TypedExpr, taken: set[str]) -> SelectOutput:
-        """An output by its alias, its column, its function, or a name that is free."""
+        """An output, named by its alias, its column or its function, or with another free name."""
         span = span_of(node)
         if isinstance(node, exp.Alias):
             return SelectOutput(node.alias, typed, span, is_quoted(node.args["alias"]))
@@ -270,10 +275,10 @@ class SelectTranslator:
         return SelectOutput(free_name(wanted, taken), typed, span)
 
     def _declared_name(self, node: exp.Column) -> str:
-        """A column's name as its relation declares it."""
+        """The name of a column in the declared spelling."""
         table = node.args.get("table")
         for item in self.pipeline.scope.from_items:
-            if table is None or self.pipeline.scope.has_table(table.name, is_quoted(table)):
+            if table is None or is_match(table.name, is_quoted(table), item.alias):
                 name = item.columns.find(node.name, is_quoted(node))
                 if name is not None:
                     return name
@@ -282,7 +287,7 @@ class SelectTranslator:
     # ── BEST, DISTINCT, ORDER BY … LIMIT ────────────────────────────────────────────────────────────────────────────
 
     def finish(self, names: Sequence[str] = (), types: Sequence[DataType] = ()) -> mmpl.Rel:
-        """`names` and `types` are what the outputs are to have, if it is not their own: a bare NULL is a string."""
+        """The relation, with other `names` and `types` of the outputs if given. A bare NULL becomes a string."""
         node, pipeline, span, outputs = self.node, self.pipeline, span_of(self.node), self.outputs
         if names and len(names) != len(outputs):
             raise column_count_error(len(names), len(outputs), outputs[0].span)
@@ -294,7 +299,7 @@ class SelectTranslator:
         columns = pipeline.extend_all([(n, o.typed) for n, o in zip(names, outputs, strict=True)])
         for output, column in zip(outputs, columns, strict=True):
             output.typed = TypedExpr(mmpl.ColumnRef(column, span=output.span), output.typed.type)
-        translator = replace(self.translator, alias=self._output_alias)
+        translator = replace(self.translator, resolve_alias=self._output_alias)
         if node.args.get("best") is not None:
             add_best(node.args["best"], pipeline, outputs, translator)
         if node.args.get("distinct") is None:
@@ -305,19 +310,19 @@ class SelectTranslator:
 
     def _output_alias(self, node: exp.Column) -> TypedExpr | None:
         matching = [o.typed for o in self.outputs if is_match(node.name, is_quoted(node), o.name)]
-        return self.translator.begin(matching[0]) if matching else None
+        return self.translator.mark_lifted(matching[0]) if matching else None
 
-    def _translate_distinct(self, rel: mmpl.Rel, shown: list[SelectOutput]) -> mmpl.Rel:
-        for output in shown:
+    def _translate_distinct(self, rel: mmpl.Rel, renamed: list[SelectOutput]) -> mmpl.Rel:
+        for output in renamed:
             if not output.typed.type.is_ordered:
                 raise error("E031", f"DISTINCT cannot compare a {output.typed.type.name}", output.span)
         distinct = QueryPipeline(mmpl.Distinct(rel, span=span_of(self.node)), Scope(), self.pipeline.catalog)
-        pairs = zip(self.outputs, shown, strict=True)
-        outputs = [replace(o, typed=TypedExpr(mmpl.ColumnRef(s.name), s.typed.type)) for o, s in pairs]
+        pairs = zip(self.outputs, renamed, strict=True)
+        outputs = [replace(o, typed=TypedExpr(mmpl.ColumnRef(r.name), r.typed.type)) for o, r in pairs]
         add_limit(self.node, distinct, outputs, distinct.translator())
         return distinct.rel
 
 
 def _remove_duplicates(problems: list[Diagnostic]) -> list[Diagnostic]:
-    """An alias is translated wherever it is used, and its errors found there each time."""
+    """An alias is translated again wherever it is used, and gives the same errors each time."""
     return list(dict.fromkeys(problems))

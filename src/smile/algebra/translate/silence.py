@@ -1,4 +1,4 @@
-"""SILENCE(t) in a predicate: each comparison of it with an interval becomes a Boolean column, computed beforehand."""
+"""Translates SILENCE: each comparison of SILENCE(t) with an interval becomes a Boolean column of the pipeline."""
 
 from sqlglot import exp
 
@@ -19,15 +19,15 @@ FLIPPED_COMPARISONS: dict[type[exp.Expr], type[exp.Expr]] = {
 }
 
 
-def lift_silences(pipeline: QueryPipeline, node: exp.Expr, expressions: ExpressionTranslator) -> None:
+def lift_silences(pipeline: QueryPipeline, node: exp.Expr, translator: ExpressionTranslator) -> None:
     for comparison in node.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query)):
         if type(comparison) in FLIPPED_COMPARISONS:
             a, b = comparison.this.unnest(), comparison.expression.unnest()
             if isinstance(a, lang.SilenceCall):
-                expressions.lift(comparison, _add_silence(pipeline, a, type(comparison), b, expressions))
+                translator.add_lifted(comparison, _add_silence(pipeline, a, type(comparison), b, translator))
             elif isinstance(b, lang.SilenceCall):
-                expressions.lift(
-                    comparison, _add_silence(pipeline, b, FLIPPED_COMPARISONS[type(comparison)], a, expressions)
+                translator.add_lifted(
+                    comparison, _add_silence(pipeline, b, FLIPPED_COMPARISONS[type(comparison)], a, translator)
                 )
 
 
@@ -36,18 +36,18 @@ def _add_silence(
     silence: lang.SilenceCall,
     comparison: type[exp.Expr],
     bound: exp.Expr,
-    expressions: ExpressionTranslator,
+    translator: ExpressionTranslator,
 ) -> TypedExpr:
     span = span_of(silence)
     if len(pipeline.scope.from_items) != 1 or not isinstance(silence.this, exp.Column):
-        hint = "Make a view of the one relation first."
-        raise error("E045", "SILENCE needs a FROM of one relation, and its tick", span, hint)
+        hint = "Use SILENCE in a view over one relation, and read that view."
+        raise error("E045", "SILENCE needs a FROM with one relation, and the tick of that relation", span, hint)
     ticks = interval_ticks(bound)
     if ticks <= 0:
-        raise error("E045", "SILENCE is compared with an interval above zero", span_of(bound))
-    tick = expressions.column_name(silence.this)
-    per = tuple(expressions.column_name(c) for c in silence.per)
-    # Distances are whole ticks: at least d is more than d - 1; at most d is not more than d.
+        raise error("E045", "SILENCE must be compared with a positive interval", span_of(bound))
+    tick = translator.column_name(silence.this)
+    per = tuple(translator.column_name(c) for c in silence.per)
+    # Distances are whole ticks: at least d is more than d - 1, and at most d is not more than d.
     longer_than = ticks - 1 if comparison in (exp.GTE, exp.LT) else ticks
     name = free_name("silent", pipeline.heading.columns)
     pipeline.rel = mmpl.Silence(pipeline.rel, name, tick, per, longer_than, span=span)

@@ -1,5 +1,8 @@
-"""Subqueries inside expressions become joins: EXISTS and IN become semi, anti and match joins; a scalar subquery
-becomes a join with an aggregate over what correlates it."""
+"""Translates subqueries in expressions to joins.
+
+EXISTS and IN become semi, anti and match joins. A scalar subquery becomes a join with an aggregate, grouped by the
+columns that are correlated with the outer query.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +34,7 @@ def is_subquery_test(node: exp.Expr) -> bool:
 
 
 def strip_not(node: exp.Expr) -> tuple[exp.Expr, bool]:
-    """A test without the NOTs and parentheses around it, and whether they negate it."""
+    """The expression without the NOTs and parentheses around it, and whether they negate it."""
     negated = False
     while isinstance(node, exp.Not | exp.Paren):
         negated ^= isinstance(node, exp.Not)
@@ -40,7 +43,7 @@ def strip_not(node: exp.Expr) -> tuple[exp.Expr, bool]:
 
 
 class SubqueryTranslator:
-    """The subqueries of a query whose rows are `outer`'s. `expressions` translates what IN has on its left."""
+    """Translates the subqueries of the query `outer`. `translator` translates the left operand of IN."""
 
     def __init__(self, outer: QueryPipeline, translate: QueryTranslation, translator: ExpressionTranslator) -> None:
         self.outer = outer
@@ -48,16 +51,16 @@ class SubqueryTranslator:
         self.translator = translator
 
     def add_restriction(self, node: exp.Expr, negated: bool) -> None:
-        """Keep the rows for which a test holds, or for which it does not."""
+        """Restricts the rows to those for which the test is true, or, if `negated`, to those for which it is false."""
         self._add_test_join(node, "anti" if negated else "semi", match_column=None)
 
     def lift(self, node: exp.Expr) -> None:
-        """Compute every subquery within an expression beforehand, each as a column."""
-        lifted = self.translator.lifted
+        """Adds a column to the pipeline for every subquery within an expression."""
+        lifted_values = self.translator.lifted_values
         for part in node.walk(
-            bfs=False, prune=lambda n: isinstance(n, exp.Query) or is_subquery_test(n) or id(n) in lifted
+            bfs=False, prune=lambda n: isinstance(n, exp.Query) or is_subquery_test(n) or id(n) in lifted_values
         ):
-            if id(part) in lifted:
+            if id(part) in lifted_values:
                 continue
             if is_subquery_test(part):
                 if isinstance(part, exp.In):
@@ -66,9 +69,9 @@ class SubqueryTranslator:
                     "exists" if isinstance(part, exp.Exists) else "found", self.outer.heading.columns
                 )
                 self._add_test_join(part, "match", match_column)
-                self.translator.lift(part, TypedExpr(mmpl.ColumnRef(match_column, span=span_of(part)), BOOL))
+                self.translator.add_lifted(part, TypedExpr(mmpl.ColumnRef(match_column, span=span_of(part)), BOOL))
             elif isinstance(part, exp.Subquery):
-                self.translator.lift(part, self._translate_scalar(part))
+                self.translator.add_lifted(part, self._translate_scalar(part))
 
     # ── EXISTS and IN ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -89,7 +92,7 @@ class SubqueryTranslator:
         if kind == "semi":
             pairs, predicates = split_equalities(self.outer, inner, correlated)
         else:
-            # A NULL makes the answer unknown where IN compares, but not where WHERE does: that stays apart.
+            # A NULL makes the result of the comparison of IN unknown, but not that of WHERE. So they stay separate.
             pairs, predicates = [], correlated
         on = tuple(dict.fromkeys([*pairs, compared]))
         when = trees.conjunction(predicates) if predicates else None
@@ -98,7 +101,7 @@ class SubqueryTranslator:
         )
 
     def _compared_columns(self, node: exp.In, inner: QueryPipeline, outputs: list[TypedExpr]) -> tuple[str, str]:
-        """What IN compares, as columns of both sides."""
+        """The operands of the comparison of IN, as columns of both sides."""
         if len(outputs) != 1:
             raise error("E044", f"IN compares one value with {len(outputs)} columns", span_of(node))
         (output,) = outputs
@@ -112,7 +115,7 @@ class SubqueryTranslator:
         return add_equal_columns(self.outer, a, inner, b)
 
     def _open_subquery(self, query: exp.Expr) -> tuple[QueryPipeline, list[mmpl.Expr], list[TypedExpr]]:
-        """A subquery as a pipeline, the predicates that tie it to the outer query, and its select list."""
+        """The pipeline of a subquery, the predicates that refer to the outer query, and the select list."""
         while isinstance(query, exp.Subquery):
             query = query.this
         if not _is_from_and_where_only(query):
@@ -135,14 +138,14 @@ class SubqueryTranslator:
         return inner, correlated, outputs
 
     def _translate_closed(self, query: exp.Expr) -> QueryPipeline:
-        """A subquery that has more than FROM and WHERE, which the outer query cannot be named in."""
-        catalog = replace(self.outer.catalog, around=self.outer.scope)
+        """The pipeline of a subquery that has other clauses than FROM and WHERE. It cannot refer to the outer query."""
+        catalog = replace(self.outer.catalog, outer_scope=self.outer.scope)
         inner = catalog.new_pipeline(self.translate(query, catalog), "")
         inner.rename_clashes(self._outer_column_names())
         return inner
 
     def _outer_column_names(self) -> set[str]:
-        """What columns of the outer query may be called, those that its groups have lost included."""
+        """The column names of the outer query, including the columns that its GROUP BY has removed."""
         return {
             *self.outer.heading.columns,
             *(c for item in self.outer.scope.from_items for c in item.columns.values()),
@@ -157,11 +160,11 @@ class SubqueryTranslator:
         return inner
 
     def _is_correlated(self, inner: QueryPipeline, query: exp.Expr) -> bool:
-        """Whether a name of the subquery may be one of the outer query."""
+        """Whether the subquery contains a name that is not one of its own columns."""
         return any(inner.scope.find(c, span_of(c)) is None for c in query.find_all(exp.Column) if not c.is_star)
 
     def _split_where(self, inner: QueryPipeline, query: exp.Expr) -> list[mmpl.Expr]:
-        """Predicates of the inner rows alone restrict them; those that name an outer column are given back."""
+        """Adds the predicates over the inner rows to the pipeline. Returns those that refer to outer columns."""
         where = query.args.get("where")
         translator = ExpressionTranslator(inner.scope, self._type_lookup(inner))
         nested = SubqueryTranslator(inner, self.translate, translator)
@@ -184,7 +187,7 @@ class SubqueryTranslator:
         return correlated
 
     def _type_lookup(self, inner: QueryPipeline) -> Callable[[str, Span | None], DataType]:
-        """The type of a column of the inner query, or of this one as far as groups have left it any."""
+        """The types of the columns of the inner and the outer query. Columns removed by GROUP BY raise E041."""
 
         def type_of(name: str, span: Span | None) -> DataType:
             data_type = inner.heading.columns.get(name) or self.outer.heading.columns.get(name)
@@ -210,7 +213,7 @@ class SubqueryTranslator:
             inner.rename_clashes(self._outer_column_names())
         pairs, other_predicates = split_equalities(self.outer, inner, self._split_where(inner, query))
         if other_predicates:
-            message = "a subquery used as a value is tied to its query by equalities only"
+            message = "a subquery used as a value can be correlated with the outer query only by equalities"
             raise error("E047", message, other_predicates[0].span or span)
         output = query.expressions[0]
         grouping = GroupingBuilder(
@@ -227,12 +230,12 @@ class SubqueryTranslator:
     def _join_aggregate(
         self, inner: QueryPipeline, pairs: list[tuple[str, str]], value: TypedExpr, default: mmpl.Constant
     ) -> TypedExpr:
-        """An aggregate has a row for every value of its key but NULL, whose group is empty."""
+        """Joins the aggregate. It has a row for every key except NULL, for which the result is `default`."""
         span = value.expr.span
         nullable = [a for a, _ in pairs if a not in self.outer.heading.tick]
         kind: mmpl.JoinKind = "left" if nullable else "inner"
         if pairs and self.outer.heading.total and is_key_equated(self.outer.heading, (a for a, _ in pairs)):
-            # Groups of which only the subquery has heard are no rows of the outer query.
+            # Makes the outer relation non-total: groups that exist only in the subquery are no rows of the outer query.
             self.outer.rel = mmpl.Restrict(self.outer.rel, mmpl.Constant(True, BOOL), span=span)
         self.outer.rel = mmpl.Join(kind, self.outer.rel, inner.rel, tuple(pairs), span=span)
         if default.value is None or not nullable:
@@ -242,7 +245,7 @@ class SubqueryTranslator:
         return TypedExpr(mmpl.Case(((missing, default),), value.expr, span=span), value.type)
 
     def _join_single_row(self, query: exp.Select, span: Span | None) -> TypedExpr:
-        """A subquery of one row because what it reads has no key, such as an aggregate without groups."""
+        """Joins a subquery that has one row because it has no key, such as an aggregate without GROUP BY."""
         hint = "Use a JOIN, or an aggregate such as MAX or LATEST."
         message = "a subquery used as a value must be one aggregate, so that it has exactly one row"
         inner = self._translate_closed(query)
@@ -255,15 +258,15 @@ class SubqueryTranslator:
 
 
 def _is_from_and_where_only(query: exp.Expr) -> bool:
-    """FROM and WHERE alone: such a query can be opened and tied to the outer one."""
+    """Whether a subquery consists of FROM and WHERE, so that it may refer to the outer query."""
     if not isinstance(query, exp.Select) or any(query.args.get(part) for part in _OTHER_CLAUSES):
         return False
     return not any(has_aggregates(e) or e.find(exp.Window) for e in query.expressions)
 
 
 def _outer_reference_error(span: Span | None) -> SmileError:
-    message = "the select list of a subquery may not refer to the query around it"
-    return error("E047", message, span, "Refer to it in the subquery's WHERE.")
+    message = "the select list of a subquery may not refer to the outer query"
+    return error("E047", message, span, "Refer to the outer query in the WHERE of the subquery.")
 
 
 def _inner_type_lookup(inner: QueryPipeline) -> Callable[[str, Span | None], DataType]:
@@ -276,7 +279,7 @@ def _inner_type_lookup(inner: QueryPipeline) -> Callable[[str, Span | None], Dat
 
 
 def _empty_group_value(typed: TypedExpr, grouping: GroupingBuilder, inner: QueryPipeline) -> mmpl.Constant:
-    """The value of an aggregate's expression where no row is: counts and sums are 0."""
+    """The value of an expression with aggregates for an empty group. Counts and sums are 0."""
     types = inner.heading.columns
     row: dict[str, Value] = dict.fromkeys(types)
     for name, aggregate in grouping.aggregates.items():

@@ -1,4 +1,4 @@
-"""The spellings of data types: each names one type of `smile.algebra.types`, and the check that its length implies."""
+"""Parses the names of data types. A length becomes a CHECK."""
 
 import re
 
@@ -21,7 +21,7 @@ DECIMAL_SPELLINGS = ("decimal", "numeric", "dec")
 
 
 def parse_type_name(text: str, span: Span | None) -> tuple[DataType, int | None] | None:
-    """The type, and for a string the greatest length if one is given; None if no such type exists."""
+    """The type, and the maximum length of a string if one is given. None if there is no such type."""
     match = re.fullmatch(r"([^\W\d][\w ]*?)\s*(?:\(([^()]*)\))?", text.strip())
     if match is None:
         return None
@@ -29,7 +29,7 @@ def parse_type_name(text: str, span: Span | None) -> tuple[DataType, int | None]
     name = name.removesuffix(" without time zone")
     parameters = [n.strip() for n in args.split(",")] if args else []
     if not all(n.isdecimal() for n in parameters):
-        raise error("E025", f"the parameters of the type {name} are whole numbers", span)
+        raise error("E025", f"the parameters of the type {name} must be whole numbers", span)
     numbers = [int(n) for n in parameters]
     if name in DECIMAL_SPELLINGS:
         return _parse_decimal_type(numbers, span), None
@@ -45,15 +45,15 @@ def _parse_decimal_type(numbers: list[int], span: Span | None) -> DataType:
     digits_max = limits.decimal_digits_max
     digits, scale = (*numbers, 0)[:2] if numbers else (digits_max, digits_max // 2)
     if len(numbers) > 2 or not (1 <= digits <= digits_max and 0 <= scale <= digits):
-        hint = f"Write decimal(digits, scale), with at most {digits_max} digits of which scale are behind the point."
+        hint = f"Write decimal(digits, scale) with at most {digits_max} digits, scale of them after the decimal point."
         raise error("E025", f"there is no decimal({', '.join(map(str, numbers))})", span, hint)
     return decimal_type(digits, scale)
 
 
 def cast_target_type(node: exp.DataType, span: Span | None) -> DataType:
-    """The type that a CAST names."""
+    """The target type of a CAST."""
     text = str(node.args["kind"])
-    known = parse_type_name(text, span)
-    if known is None:
+    parsed = parse_type_name(text, span)
+    if parsed is None:
         raise error("E025", f"there is no type {text}", span, did_you_mean(text, (*TYPE_SPELLINGS, *DECIMAL_SPELLINGS)))
-    return known[0]
+    return parsed[0]
