@@ -6,12 +6,9 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 STAMP := .venv/.set-up
 # bench/ and tools/ hold scripts; all four are held to the same types and style.
-# Other seeds in every run; a failing test's name has the one to repeat.
-NOW := $(shell date +%s)
-SEEDS ?= $(NOW)00-$(NOW)99
 CODE := src tests tools $(if $(wildcard bench/*.py),bench)
 
-.PHONY: help setup java lock format lint check test fuzz torture canaries demo bench bench-peers clean
+.PHONY: help setup java lock format lint check test nightly demo bench bench-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -34,30 +31,21 @@ format: $(STAMP) ## lay out all code, and mend what ruff can mend
 	$(PY) -m ruff format .
 
 lint: $(STAMP) ## style, layout and types
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check .
-	$(PY) -m mypy $(CODE)
+	@$(PY) -m ruff check --quiet .
+	@$(PY) -m ruff format --quiet --check .
+	@$(PY) -m mypy $(CODE)
 
-check: lint ## lint and the fast tests: under two minutes
-	$(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow"
+# More workers than cores, since many tests wait. The longest tests come first (tests/conftest.py).
+PYTEST := $(PY) -m pytest -q -n $(or $(WORKERS),3) --dist loadgroup --no-loadscope-reorder
 
-test: lint ## lint and all tests
-	$(PY) -m pytest -q -n 2 --dist loadgroup
+check: lint ## lint, and the fast tests with a part of their random cases: under 90 seconds
+	@SMILE_RUNS=0.2 $(PYTEST) -m "not slow and not nightly"
 
-# The same programs on Spark with ENGINE=spark.
-FUZZED := $(if $(filter spark,$(ENGINE)),tests/engine/spark/test_random_programs.py,tests/test_random_programs.py \
-	tests/reference/test_random_programs.py tests/engine/test_random_programs.py tests/engine/test_repartition.py)
+test: lint ## lint, and all tests but the nightly ones; what continuous integration runs
+	@$(PYTEST) -m "not nightly"
 
-fuzz: $(STAMP) ## random programs with SEEDS=1000-2000, or from where the clock is; with ENGINE=spark on Spark
-	SMILE_SEEDS=$(SEEDS) $(PY) -m pytest -q -n 2 --dist loadgroup $(FUZZED)
-
-# Ten seeds, with ten kills each.
-torture: SEEDS := $(NOW)0-$(NOW)9
-torture: $(STAMP) ## kill a broker 100 times under load; SEEDS=1-10 repeats, ENGINE=spark has the views on Spark
-	SMILE_SEEDS=$(SEEDS) TORTURED=$(or $(ENGINE),local) $(PY) -m pytest -q -n 2 --dist loadgroup tests/torture/test_kills.py
-
-canaries: $(STAMP) ## plant bugs in the transforms and in the broker, one by one, and see each of them found
-	$(PY) -m pytest -q -n 2 tests/engine/canaries.py tests/torture/canaries.py
+nightly: $(STAMP) ## everything there is, with new random cases; PARTS="lint torture" runs some of it, SEED=17 repeats a run
+	@$(PY) tools/nightly.py $(if $(SEED),--seed $(SEED)) $(PARTS)
 
 demo: $(STAMP) ## the trading floor: a broker on Spark with simulated people; with SECONDS=20 it ends by itself
 	@.venv/bin/smile demo $(if $(SECONDS),--seconds $(SECONDS))

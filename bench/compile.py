@@ -15,7 +15,7 @@ from bench.report import Report
 from smile import lang
 from smile.algebra.rules import rewrite
 from smile.algebra.translate import translate
-from smile.engine.plan import plan_stages
+from smile.engine.plan import partitioned_stages
 from smile.graph.build import build_graph
 from smile.kernels.compile import compile_graph
 from smile.knowledge.analysis import TypeAnalysis
@@ -70,7 +70,7 @@ def _time_steps(views: int) -> list[float]:
 
     analysis = timed(analyse)
     graph = timed(lambda: build_graph(rewritten, analysis))
-    timed(lambda: plan_stages(graph, compile_graph(graph, rewritten.streams)))
+    timed(lambda: partitioned_stages(graph, compile_graph(graph, rewritten.streams)))
     return seconds
 
 

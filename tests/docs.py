@@ -44,7 +44,7 @@ def _run(body: str, folder: Path) -> str:
 def _output(command: str, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
-    result = subprocess.run(command, shell=True, cwd=folder, env=env, capture_output=True, text=True, timeout=180)
+    result = subprocess.run(command, shell=True, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     return result.stdout + result.stderr
 
 

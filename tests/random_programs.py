@@ -13,19 +13,20 @@ from smile.algebra.types import BOOL, INT, INTERVAL, STRING, SUM_OF_INTS, TIME, 
 from smile.errors import SmileError
 from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.types import RelationType
+from tests.repeatable import scaled
 
 SEED_ID = "SMILE_SEEDS={}".format
 """What a failing test is named by: `SMILE_SEEDS=17 .venv/bin/python -m pytest …` runs that program alone."""
 
 
 def seeds(count: int) -> list[int]:
-    """The same seeds in every run of `make test`; other ones, and as many as are asked for, in `make fuzz`.
+    """The same seeds in every run of `make test`, the first of them in `make check`, and new ones in `make nightly`.
 
     SMILE_SEEDS is one seed, or a range such as 1000-2000.
     """
     asked = os.environ.get("SMILE_SEEDS")
     if not asked:
-        return list(range(count))
+        return list(range(min(count, scaled(count))))
     first, _, last = asked.partition("-")
     return list(range(int(first), int(last or first) + 1))
 

@@ -10,7 +10,6 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "knowledge.md"]
 
 
 @pytest.mark.slow  # the README's commands start Spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
 def test_commands_print_what_the_document_says(document) -> None:  # type: ignore[no-untyped-def]
     assert refreshed(document) == document.read_text(), (

@@ -5,6 +5,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -102,10 +103,16 @@ def test_every_target_named_in_the_documents_exists(name: str) -> None:
     assert set(named) <= make_targets()
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of the file's syntax tree. Reading all modules takes a second."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path: Path) -> Iterator[str]:
     """The full names of all modules that the file imports, wherever in it."""
     package = list(path.relative_to(SRC.parent).with_suffix("").parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -114,15 +121,16 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in MODULES if p != SRC / "__init__.py"], ids=lambda p: str(p.relative_to(SRC))
-)
-def test_imports_point_downwards(path: Path) -> None:
-    layer = path.relative_to(SRC).with_suffix("").parts[0]
-    assert layer in MAY_IMPORT, f"say in MAY_IMPORT what {layer} may import"
-    here = {module.relative_to(SRC).with_suffix("").parts[0] for module in MODULES}
-    used = here & {name.split(".")[1] for name in imports(path) if name.startswith("smile.")}
-    assert used <= MAY_IMPORT[layer] | {layer}
+def test_imports_point_downwards() -> None:
+    layers = {module: module.relative_to(SRC).with_suffix("").parts[0] for module in MODULES}
+    wrong = []
+    for path, layer in layers.items():
+        if path == SRC / "__init__.py":
+            continue
+        assert layer in MAY_IMPORT, f"say in MAY_IMPORT what {layer} may import"
+        used = {name.split(".")[1] for name in imports(path) if name.startswith("smile.")} & set(layers.values())
+        wrong += [f"{path.relative_to(SRC)}: {other}" for other in used - MAY_IMPORT[layer] - {layer}]
+    assert wrong == []
 
 
 def test_the_table_of_layers_has_no_circle() -> None:
@@ -160,7 +168,7 @@ def codes_used() -> set[str]:
         node.value
         for path in MODULES
         if path != SRC / "errors.py"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[EW]\d{3}", node.value)
     }
 
@@ -221,18 +229,21 @@ def test_plain():
 """
 
 
-def test_a_random_failure_prints_how_to_repeat_it(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text())
+@pytest.mark.slow
+def test_a_random_failure_prints_how_to_repeat_it(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeconftest('pytest_plugins = ["tests.repeatable"]')
     pytester.makepyfile(test_it=FAILING)
-    first = pytester.runpytest_subprocess("-n", "1")
-    first.assert_outcomes(failed=3)
-    commands = re.findall(
-        r"^\.venv/bin/python -m pytest (\S+) --hypothesis-seed=(\d+)$", first.stdout.str(), re.MULTILINE
+    first = pytester.runpytest_subprocess("-n", "1", "--hypothesis-seed=17").stdout.str()
+    assert "3 failed" in first
+    commands = re.findall(r"^.*\.venv/bin/python -m pytest (\S+) --hypothesis-seed=17$", first, re.MULTILINE)
+    assert sorted(commands) == ["test_it.py::TestMachine::runTest", "test_it.py::test_small"]
+    assert "reproduce_failure" in first
+    again, without = (
+        pytester.runpytest_subprocess("test_it.py::test_small", *options).stdout.str()
+        for options in (["--hypothesis-seed=17"], [])
     )
-    assert sorted(node for node, _ in commands) == ["test_it.py::TestMachine::runTest", "test_it.py::test_small"]
-    assert "reproduce_failure" in first.stdout.str()
-
-    node, seed = next(command for command in commands if command[0].endswith("small"))
-    repeats = [pytester.runpytest_subprocess("-s", node, f"--hypothesis-seed={seed}").stdout.str() for _ in range(2)]
-    drawn = [re.findall(r"DREW \S+", repeat) for repeat in repeats]
-    assert drawn[0] == drawn[1] != []
+    drawn = [re.findall(r"DREW \S+", out) for out in (first, again, without)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[2]
+    assert "--hypothesis-seed=0" in without

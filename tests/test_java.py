@@ -4,11 +4,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from smile.errors import SmileError
 from smile.java import java_home, version, wrap_java, wrapped_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -34,7 +38,7 @@ def run_spark(home: Path) -> str:
         env={**os.environ, "JAVA_HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert told.returncode == 0, told.stderr
     return told.stdout.strip()
@@ -111,12 +115,18 @@ def test_the_wrapper_drops_only_the_missing_module(tmp_path: Path, given: list[s
     assert told.stdout.splitlines() == passed_on
 
 
-@pytest.mark.slow
-def test_spark_runs_on_the_java_that_is_found() -> None:
-    assert run_spark(java_home()) == "sum 45"
+def test_spark_runs_on_the_java_that_is_found(spark: "SparkSession") -> None:
+    assert spark.range(10).groupBy().sum("id").collect()[0][0] == 45
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    found = subprocess.run(
+        [java_home() / "bin" / "java", "-XshowSettings:properties", "-version"], capture_output=True, text=True
+    )
+    assert f"java.home = {jvm.java.lang.System.getProperty('java.home')}\n" in found.stderr
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # it downloads a Java
 def test_spark_runs_on_the_java_of_the_wheel(tmp_path: Path) -> None:
     lock = ROOT / "requirements-java.lock"
     pip = [sys.executable, "-m", "pip", "--quiet", "install", "--no-deps"]

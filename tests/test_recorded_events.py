@@ -17,7 +17,7 @@ from smile.program import compile_program, read_source
 from smile.reference.evaluate import Evaluation, evaluate
 from smile.reference.history import HORIZON_MIN, History, RecordedLine, read_events
 from smile.reference.relation import ReferenceRow, Relation
-from tests.reference.cases import analysed
+from tests.programs.reader import analyse
 
 pytestmark = pytest.mark.slow
 
@@ -42,12 +42,12 @@ def lines_of(name: str) -> list[RecordedLine]:
 
 
 def relations(program: mmpl.Program, lines: list[RecordedLine]) -> dict[str, Relation]:
-    return evaluate(program, analysed(program), History.from_lines(program, lines))
+    return evaluate(program, analyse(program), History.from_lines(program, lines))
 
 
 def shown(program: mmpl.Program, lines: list[RecordedLine], view: str) -> list[ReferenceRow]:
     """Of the one view, without computing what it does not need."""
-    evaluation = Evaluation(program, analysed(program), History.from_lines(program, lines))
+    evaluation = Evaluation(program, analyse(program), History.from_lines(program, lines))
     return [row for row in evaluation.relation(mmpl.RelationRef(view)).values() if row.is_shown]
 
 

@@ -20,13 +20,14 @@ from smile.algebra.scalars import SCALAR_FUNCTIONS
 from smile.errors import SmileError
 from smile.source import Source, Span
 from tests.algebra.strategies import BINARY, UNARY, expressions, programs, relations
+from tests.repeatable import scaled
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "mmpl.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```mmpl\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
 
 
 def repeatable(cases: int) -> settings:
-    return settings(max_examples=cases, deadline=None, database=None, derandomize=False, print_blob=True)
+    return settings(max_examples=scaled(cases))
 
 
 A, B, C = ColumnRef("a"), ColumnRef("b"), ColumnRef("c")

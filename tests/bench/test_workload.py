@@ -72,9 +72,14 @@ def test_open_bids_begin_as_measured() -> None:
 
 
 @pytest.mark.slow
+def test_open_bids_grow_less_and_less() -> None:
+    assert 30_000 < count_open_bids(tradefloor_blocks(600_000, SEED)) < 45_000
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_open_bids_level_off() -> None:
     """Without `WAITING_MAX` there would be 71,000."""
-    assert 30_000 < count_open_bids(tradefloor_blocks(600_000, SEED)) < 45_000
     assert 35_000 < count_open_bids(tradefloor_blocks(2_000_000, SEED)) < 45_000
 
 

@@ -23,9 +23,8 @@ from smile.log.position import BatchLimit, Log
 from smile.reference.history import History, RecordedLine
 from tests.engine.knowledge_told import broken_by
 from tests.kernels.harness import frame_of
+from tests.processes import WAIT_S
 from tests.reference.histories import Histories, names_read
-
-PATIENCE_S = 60.0
 
 
 def generation(name: str, program: mmpl.Program, views: Sequence[str]) -> Generation:
@@ -118,7 +117,7 @@ class Heard:
             )
 
         with self.moved:
-            assert self.moved.wait_for(reached, PATIENCE_S), (horizons, self.horizons, self.troubles)
+            assert self.moved.wait_for(reached, WAIT_S), (horizons, self.horizons, self.troubles)
             if self.failure is not None:
                 raise self.failure
 

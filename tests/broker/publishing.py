@@ -18,6 +18,7 @@ from smile.log.durable import DurableLog
 from smile.log.position import BatchLimit
 from smile.log.published_arrow import read_batch_events
 from smile.log.stream_schema import StreamSchema
+from tests.processes import WAIT_S
 
 COLUMNS = (("v", INT), ("w", STRING))
 STREAMS = [
@@ -25,7 +26,6 @@ STREAMS = [
     mmpl.StreamDef("S", "t", COLUMNS),
     mmpl.StreamDef("T", "t", COLUMNS, publisher_timed=True),
 ]
-WAIT_S = 30
 
 
 @contextmanager

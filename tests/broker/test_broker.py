@@ -2,8 +2,8 @@
 that are unchanged go on."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sqlite3
+from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -15,11 +15,11 @@ from smile.broker.publication import ProducerSequence, Publication
 from smile.broker.subscription import ViewSubscription
 from smile.broker.view import ViewCondition
 from smile.errors import SmileError, error
-from smile.settings import Settings
 from smile.source import Source
+from tests.brokers import open_broker
+from tests.processes import WAIT_S, wait_until
 
 Json = dict[str, Any]
-WAIT_S = 10.0
 
 BIDS = "CREATE STREAM Bids (t: time -> issue: string, shares: int);\n"
 TALKS = "CREATE STREAM Talks (t: time -> issue: string);\n"
@@ -33,13 +33,8 @@ def source(*parts: str) -> Source:
     return Source("floor.smile", "".join(parts))
 
 
-@contextmanager
-def opened(data: Path, program: Source | None, **settings: Any) -> Iterator[Broker]:
-    broker = Broker.open(data, program, Settings(engine="local", idle_ms=20, silence_ms=10, **settings))
-    try:
-        yield broker
-    finally:
-        broker.stop()
+def opened(data: Path, program: Source | None, **settings: Any) -> AbstractContextManager[Broker]:
+    return open_broker(data, program, idle_ms=20, silence_ms=10, **settings)
 
 
 def publish(broker: Broker, stream: str, *rows: tuple[Any, ...]) -> dict[str, int]:
@@ -219,17 +214,30 @@ def test_damage_to_the_note_is_told_and_can_be_mended(tmp_path: Path) -> None:
         assert values(rows_of(broker, "Counts", after)) == {"IBM": 1}
 
 
+@pytest.mark.parametrize("journal_mode", ["WAL", None])
+def test_a_broker_killed_while_it_creates_its_log_can_be_started_again(
+    tmp_path: Path, journal_mode: str | None
+) -> None:
+    """The file is there then, and has no tables."""
+    if journal_mode is None:
+        (tmp_path / "log").touch()
+    else:
+        sqlite3.connect(tmp_path / "log").execute(f"PRAGMA journal_mode = {journal_mode}").connection.close()
+    with opened(tmp_path, source(BIDS, COUNTS)) as broker:
+        after = publish(broker, "Bids", ("IBM", 5))
+        assert values(rows_of(broker, "Counts", after)) == {"IBM": 1}
+
+
 def test_the_log_is_cut_where_no_view_needs_it(tmp_path: Path) -> None:
     with opened(tmp_path, source(BIDS, COUNTS), keep="1 second") as broker:
         after = publish(broker, "Bids", *[("IBM", n) for n in range(100)])
         assert values(rows_of(broker, "Counts", after)) == {"IBM": 100}
-        deadline = Event()
-        for _ in range(100):
-            deadline.wait(0.1)
+
+        def is_cut() -> bool:
             broker.truncate_log()
-            if broker.log.truncated_to("Bids") is not None:
-                break
-        assert broker.log.truncated_to("Bids") is not None
+            return broker.log.truncated_to("Bids") is not None
+
+        wait_until(is_cut, "the log is not cut")
         assert not broker.warnings
         with pytest.raises(SmileError) as refused:
             broker.apply(source(BIDS, COUNTS, SUMS))

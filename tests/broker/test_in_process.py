@@ -23,6 +23,7 @@ from smile.source import Source
 from smile.state.store import StateStore
 from tests.broker.keeping import Heard, Publishing, differences, expected, generation, over, reads
 from tests.engine.invariants import small
+from tests.processes import WAIT_S
 from tests.random_programs import SEED_ID, STREAMS, random_program, seeds
 
 STEPS = 12
@@ -290,7 +291,7 @@ def test_a_damaged_log_ends_it(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(kept.log, "after", damaged)
     kept.keeper.wake()
     with kept.heard.moved:
-        assert kept.heard.moved.wait_for(lambda: kept.heard.failure is not None, 30)
+        assert kept.heard.moved.wait_for(lambda: kept.heard.failure is not None, WAIT_S)
     assert kept.keeper.state == "failed"
     with pytest.raises(SmileError, match="damaged"):
         kept.keeper.drop(["Sums"])
@@ -312,7 +313,7 @@ def test_a_disk_that_is_full_is_told_of_and_gets_over(kept: Kept, monkeypatch: p
     monkeypatch.setattr(StateStore, "save", failing)
     kept.publish(5)
     with kept.heard.moved:
-        assert kept.heard.moved.wait_for(lambda: bool(kept.heard.troubles), 30)
+        assert kept.heard.moved.wait_for(lambda: bool(kept.heard.troubles), WAIT_S)
     full.clear()
     kept.publish(5)
     assert kept.keeper.state == "running"

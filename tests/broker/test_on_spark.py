@@ -1,11 +1,8 @@
 """Views kept on Spark: published to, added and dropped, stopped and started again, with Java killed meanwhile. What is
 told ends as a fresh run over the log ends, and on the way nothing is taken back."""
 
-import os
 import shutil
 import signal
-import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -15,23 +12,11 @@ import pytest
 from smile.algebra import mmpl
 from smile.broker.spark_maintainer import SparkMaintainer
 from smile.engine.generation import Generation
-from smile.engine.spark.session import JavaProcess, current_java, spark_session
+from smile.engine.spark.session import JavaProcess, current_java
 from smile.log.durable import DurableLog
 from tests.broker.keeping import Heard, Publishing, differences, expected, generation, over, reads
 from tests.random_programs import SEED_ID, STREAMS, random_program, seeds
-
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProcess]:
-    """One for all of them, unless it is killed: then the keeper starts another."""
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
-    spark_session("local[2]", "smile tests", tmp_path_factory.mktemp("spark") / "log")
-    found = current_java()
-    assert found is not None
-    yield found
-    found.stop()
+from tests.shared_spark import python_pids
 
 
 class Kept:
@@ -81,6 +66,7 @@ def of_streams(seed: int, *streams: str) -> mmpl.Program:
 
 
 @pytest.mark.parametrize("seed", seeds(2), ids=SEED_ID)
+@pytest.mark.usefixtures("spark")
 def test_streams_and_views_come_and_go(seed: int, tmp_path: Path) -> None:
     program = of_streams(seed, "A")
     kept = Kept(tmp_path, program, ["A"], seed)
@@ -119,7 +105,7 @@ def test_streams_and_views_come_and_go(seed: int, tmp_path: Path) -> None:
         kept.keeper.stop()
 
 
-def test_a_broker_that_is_killed_and_then_its_java(tmp_path: Path, java: JavaProcess) -> None:
+def test_a_broker_that_is_killed_and_then_its_java(tmp_path: Path, java_to_kill: JavaProcess) -> None:
     """What is on the disk is enough, though the file that says what it is has a wrong bit; and without Java the next
     one takes over."""
     program = of_streams(7, "A")
@@ -130,7 +116,9 @@ def test_a_broker_that_is_killed_and_then_its_java(tmp_path: Path, java: JavaPro
         kept.publishing.publish(8)
         kept.check()
         assert kept.keeper.checkpoint() is not None
-        assert not any("pandas" in maps for maps in _loaded(java.process.pid))
+        loaded = _loaded()
+        assert loaded
+        assert not any("pandas" in maps for maps in loaded)
         with suppress(shutil.Error):  # files that went meanwhile
             shutil.copytree(kept.state, tmp_path / "left")
         kept.keeper.stop()
@@ -144,26 +132,23 @@ def test_a_broker_that_is_killed_and_then_its_java(tmp_path: Path, java: JavaPro
         kept.publishing.publish(4)
         kept.check()
 
-        java.process.send_signal(signal.SIGKILL)
+        java_to_kill.process.send_signal(signal.SIGKILL)
         kept.publishing.publish(4)
         kept.check()
         assert any("was killed" in told for told in kept.heard.troubles)
         own = current_java()
         assert own is not None
-        assert own is not java
+        assert own is not java_to_kill
     finally:
         kept.keeper.stop()
     assert own.process.poll() is not None
     assert current_java() is None
 
 
-def _loaded(java: int) -> list[str]:
-    """The libraries of all Python processes that Java has started."""
-    found, left = [], [java]
-    while left:
-        listed = subprocess.run(["pgrep", "-P", str(left.pop())], capture_output=True, text=True)
-        for pid in listed.stdout.split():
-            left.append(int(pid))
-            with suppress(OSError):
-                found.append(Path(f"/proc/{pid}/maps").read_text())
+def _loaded() -> list[str]:
+    """The libraries of each Python process of Spark."""
+    found = []
+    for pid in python_pids():
+        with suppress(OSError):
+            found.append(Path(f"/proc/{pid}/maps").read_text())
     return found

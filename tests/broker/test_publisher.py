@@ -1,7 +1,6 @@
 """Whatever a publisher answered is in the log, once, with those ticks; what it refused is not there."""
 
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -25,7 +24,8 @@ from smile.log.clock import TickGenerator, wall_clock
 from smile.log.durable import DurableLog
 from smile.log.input_batch import END, HORIZON_MIN
 from smile.log.pieces import StreamPiece
-from tests.broker.publishing import STREAMS, WAIT_S, answer, as_batch, content, numbered, publisher_at, taken
+from tests.broker.publishing import STREAMS, answer, as_batch, content, numbered, publisher_at, taken
+from tests.processes import WAIT_S, clean_environment
 
 PAST = 10**15
 
@@ -361,7 +361,7 @@ def test_a_publisher_that_is_killed_keeps_what_it_acknowledged_once(tmp_path: Pa
     begin = 0
     for _ in range(3):
         command = [sys.executable, "-c", WRITER, str(path), str(begin)]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = clean_environment(PYTHONPATH=str(Path(__file__).parents[2]))
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
             assert writer.stdout is not None
             left = random.randrange(50, 250)

@@ -11,7 +11,8 @@ import pytest
 from smile.broker.publication import ProducerSequence, Publication, SilencePublication
 from smile.errors import SmileError
 from smile.log.input_batch import END, HORIZON_MIN
-from tests.broker.publishing import WAIT_S, answer, as_batch, content, numbered, publisher_at, taken
+from tests.broker.publishing import answer, as_batch, content, numbered, publisher_at, taken
+from tests.processes import WAIT_S
 
 PAST = 10**15
 

@@ -1,29 +1,25 @@
 """`smile token`, `grant`, `revoke` and `grants`, as processes and on files; what they change is seen by a broker's `Access`."""
 
-import os
 import re
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from smile.cli.main import app
 from smile.gateway.access import Access
+from tests.processes import SMILE, WAIT_S, clean_environment, invoke_smile
 
 
 @pytest.fixture(autouse=True)
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for variable in [name for name in os.environ if name.startswith("SMILE_")]:
-        monkeypatch.delenv(variable)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "smile-data"
 
 
 def smile(*words: str, code: int = 0) -> Result:
-    told = CliRunner().invoke(app, list(words))
+    told = invoke_smile(*words)
     assert told.exit_code == code, told.output
     return told
 
@@ -111,25 +107,26 @@ def test_a_damaged_file(data: Path) -> None:
         assert told.stdout == ""
 
 
-def test_the_directory_is_the_brokers(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_is_the_brokers(data: Path, tmp_path: Path) -> None:
     """As a flag, the environment or the file of settings say."""
     (tmp_path / "smile.toml").write_text('data = "one"')
     token("a", "--config", "smile.toml")
-    monkeypatch.setenv("SMILE_DATA", "two")
-    token("b", "--config", "smile.toml")
-    token("c", "--config", "smile.toml", "--data", "three")
+    invoke_smile("token", "b", "--config", "smile.toml", SMILE_DATA="two")
+    invoke_smile("token", "c", "--config", "smile.toml", "--data", "three", SMILE_DATA="two")
     assert [smile("grants", "--data", place).stdout[0] for place in ("one", "two", "three")] == ["a", "b", "c"]
     assert not data.exists()
 
 
 @pytest.mark.slow
 def test_as_processes_at_the_same_time(data: Path, tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).parent / "smile"), "token", "alice"]
+    pipe = subprocess.PIPE
     running = [
-        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [SMILE, "token", "alice"], cwd=tmp_path, env=clean_environment(), stdout=pipe, stderr=pipe, text=True
+        )
         for _ in range(4)
     ]
-    told = [process.communicate(timeout=60) for process in running]
+    told = [process.communicate(timeout=WAIT_S) for process in running]
     assert [(process.returncode, error) for process, (_, error) in zip(running, told, strict=True)] == [(0, "")] * 4
     access = Access(data / "access.db")
     assert {access.principal(out.strip()) for out, _ in told} == {"alice"}

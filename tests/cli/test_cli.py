@@ -6,12 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from smile import __version__
-from smile.cli.main import app
-
-SMILE = Path(sys.executable).parent / "smile"
+from tests.processes import SMILE, WAIT_S, clean_environment, invoke_smile
 
 FLOOR = """\
 CREATE STREAM BuyBids (buyid: time -> issue: string, price: centspersshare, #bid: shares);
@@ -36,7 +34,7 @@ def floor(tmp_path: Path) -> str:
 
 
 def smile(*args: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, args, input=stdin)
+    return invoke_smile(*args, stdin=stdin)
 
 
 def explained(*args: str) -> dict[str, object]:
@@ -185,6 +183,7 @@ def test_misuse_is_exit_code_2(args: tuple[str, ...], floor: str) -> None:
         (b"CREATE VIEW A AS SELECT * FROM Nothing;", "E021"),
         ("CREATE STREAM größe (zeit: time -> länge: int); CREATE VIEW V AS SELECT lange FROM größe;".encode(), "E022"),
     ],
+    ids=lambda value: str(value)[:40],
 )  # fmt: skip
 @pytest.mark.parametrize("suffix", [".smile", ".mmpl"])
 def test_bad_files_get_a_code_and_no_traceback(content: bytes, code: str | None, suffix: str, tmp_path: Path) -> None:
@@ -250,14 +249,22 @@ def test_version_and_help_teach() -> None:
 
 def test_a_reader_that_goes_away_is_no_error(floor: str) -> None:
     command = f"{SMILE} explain {floor} --as types | head -n 1"
-    result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        env=clean_environment(),
+    )
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == "STREAM BuyBids  key buyid\n"
 
 
 def test_an_internal_error_is_said_to_be_ours(floor: str) -> None:
     broken = "import smile.cli.main as m; m.compile_program = lambda s: 1 / 0; import sys; sys.argv = ['smile', 'check', sys.argv[1]]; m.main()"
-    result = subprocess.run([sys.executable, "-c", broken, floor], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", broken, floor], capture_output=True, text=True, timeout=WAIT_S, env=clean_environment()
+    )
     assert result.returncode == 70
     assert result.stderr.startswith("smile: internal error: ZeroDivisionError")
     assert "Traceback" not in result.stderr
@@ -285,7 +292,9 @@ def test_a_view_that_is_nested_too_deeply_blames_nobody_else(tmp_path: Path) -> 
 
 def test_a_full_disk_is_not_our_fault(floor: str) -> None:
     command = f"{SMILE} explain {floor} > /dev/full"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=WAIT_S, env=clean_environment()
+    )
     assert (result.returncode, result.stderr) == (1, "smile: the output cannot be written: No space left on device\n")
 
 

@@ -1,4 +1,4 @@
-"""`smile serve` as a process: how it starts, goes on and ends, and that no secret is left behind by it."""
+"""`smile serve`: how it starts, goes on and ends, and that no secret is left behind by it."""
 
 import contextlib
 import json
@@ -7,20 +7,17 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from websockets.exceptions import InvalidHandshake
-from websockets.sync.client import connect
 
+from smile.gateway.serve import GatewayServer
 from smile.settings import SETTINGS
-from tests.served import SMILE, START_S_MAX, STOP_S_MAX, Served, clean_environment, smile
-
-pytestmark = pytest.mark.slow  # every test starts processes
+from tests.brokers import Broker, BrokerProcess, InProcessBroker
+from tests.processes import invoke_smile, make_certificate, run_smile, wait_until
 
 PROGRAM = """
 CREATE STREAM Bids (bid: time -> issue: string, price: int);
@@ -31,6 +28,7 @@ OTHER = PROGRAM.replace(
     "SUBSCRIBE Highest",
     "CREATE VIEW Number AS SELECT issue, COUNT(*) AS n FROM Bids GROUP BY issue;\nSUBSCRIBE Highest, Number",
 )
+LOCAL = ("--engine", "local", "--flight", "")
 
 
 @pytest.fixture
@@ -39,86 +37,88 @@ def floor(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def publish(broker: Served, *events: dict[str, Any]) -> list[Any]:
-    answer = httpx.post(f"{broker.url}/streams/Bids/events", json=list(events), timeout=30)
-    assert answer.status_code == 200, answer.text
-    ticks = answer.json()["ticks"]
-    assert len(ticks) == len(events)
-    return list(ticks)
+def highest(broker: Broker, after: object, view: str = "Highest", column: str = "price") -> dict[str, int]:
+    """What the view shows once it includes this tick."""
+    return {row["key"]["issue"]: row["row"][column] for row in broker.rows(view, Bids=after)}
 
 
-def highest(broker: Served, after: Any, view: str = "Highest", column: str = "price") -> dict[str, int]:
-    """What the view shows once it knows of this tick."""
-    query = {"after.Bids": str(after), "wait_ms": "30000"}
-    answer = httpx.get(f"{broker.url}/views/{view}", params=query, timeout=60)
-    assert answer.status_code == 200, answer.text
-    return {row["key"]["issue"]: row["row"][column] for row in answer.json()["rows"]}
+@pytest.fixture
+def refused(floor: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Runs `smile serve` in this process, and returns its exit code and what it says. A command that is not refused fails
+    the test instead of serving."""
+
+    def serves(*_: object, **__: object) -> None:
+        raise AssertionError("it was not refused")
+
+    monkeypatch.setattr(GatewayServer, "run", serves)
+
+    def run(*words: str, **variables: str) -> tuple[int, str]:
+        result = invoke_smile("serve", *words, cwd=floor, **variables)
+        return result.exit_code, result.stderr
+
+    return run
 
 
-def refused(*words: str, cwd: Path, **variables: str) -> tuple[int, str]:
-    told = smile("serve", *words, cwd=cwd, **variables)
-    assert "Traceback" not in told.stderr
-    return told.returncode, told.stderr
-
-
-def test_every_setting_has_a_flag_with_its_meaning(tmp_path: Path) -> None:
-    told = " ".join(smile("serve", "--help", cwd=tmp_path).stdout.split())
+def test_every_setting_has_a_flag_with_its_meaning() -> None:
+    shown = " ".join(invoke_smile("serve", "--help").stdout.split())
     for setting in SETTINGS.values():
-        assert setting.flag in told
-        assert setting.meaning.removesuffix(".") in told, setting.name
-    assert "--config FILE" in told
+        assert setting.flag in shown
+        assert setting.meaning.removesuffix(".") in shown, setting.name
+    assert "--config FILE" in shown
 
 
+@pytest.mark.slow
 def test_it_says_what_it_serves_and_where_and_when_it_is_ready(floor: Path) -> None:
-    with Served("floor.smile", cwd=floor) as broker:
-        broker.line("ready")
-        assert broker.said[0] == "serving floor.smile: Highest; kept in this process, data in smile-data"
-        assert re.fullmatch(r"listening on http://127\.0\.0\.1:\d+", broker.said[1])
-        (tick,) = publish(broker, {"issue": "IBM", "price": 7})
+    with BrokerProcess(floor) as broker:
+        broker.wait_until_ready()
+        assert broker.lines[0] == "serving floor.smile: Highest; kept in this process, data in smile-data"
+        assert re.fullmatch(r"listening on http://127\.0\.0\.1:\d+", broker.lines[1])
+        (tick,) = broker.publish("Bids", {"issue": "IBM", "price": 7})
         assert highest(broker, tick) == {"IBM": 7}
         assert broker.stop() == 0
-        log = [json.loads(line) for line in broker.errors.read_text().splitlines()]
+        log = [json.loads(line) for line in broker.log_text.splitlines()]
         assert all({"at", "level", "logger", "message"} <= set(line) for line in log)
         assert [line["code"] for line in log if line["logger"] == "smile.program"] == ["W001"]
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_was_killed_and_needs_no_program_then(floor: Path) -> None:
-    with Served("floor.smile", cwd=floor) as broker:
-        publish(broker, {"issue": "IBM", "price": 7}, {"issue": "SUN", "price": 3})
+    with BrokerProcess(floor) as broker:
+        broker.publish("Bids", {"issue": "IBM", "price": 7}, {"issue": "SUN", "price": 3})
         broker.kill()
-    with Served(cwd=floor) as broker:
-        (tick,) = publish(broker, {"issue": "IBM", "price": 9})
+        broker.program = None
+        broker.start()
+        (tick,) = broker.publish("Bids", {"issue": "IBM", "price": 9})
         assert highest(broker, tick) == {"IBM": 9, "SUN": 3}
         assert broker.stop(signal.SIGINT) == 0
-    with Served("floor.smile", cwd=floor) as broker:
-        (tick,) = publish(broker, {"issue": "SUN", "price": 4})
-        assert highest(broker, tick) == {"IBM": 9, "SUN": 4}
-        assert broker.stop() == 0
+    with InProcessBroker(floor, PROGRAM) as again:
+        (tick,) = again.publish("Bids", {"issue": "SUN", "price": 4})
+        assert highest(again, tick) == {"IBM": 9, "SUN": 4}
 
 
 def test_a_program_that_changed_is_applied(floor: Path) -> None:
-    with Served("floor.smile", cwd=floor) as broker:
-        publish(broker, {"issue": "IBM", "price": 7})
-        assert broker.stop() == 0
-    (floor / "floor.smile").write_text(OTHER)
-    with Served("floor.smile", cwd=floor) as broker:
-        (tick,) = publish(broker, {"issue": "IBM", "price": 5})
+    with InProcessBroker(floor, PROGRAM) as broker:
+        broker.publish("Bids", {"issue": "IBM", "price": 7})
+    with InProcessBroker(floor, OTHER) as broker:
+        (tick,) = broker.publish("Bids", {"issue": "IBM", "price": 5})
         assert highest(broker, tick) == {"IBM": 7}
         assert highest(broker, tick, "Number", "n") == {"IBM": 2}
 
 
+@pytest.mark.slow
 def test_the_second_broker_of_a_directory_is_refused(floor: Path) -> None:
-    with Served("floor.smile", cwd=floor) as broker:
-        code, told = refused("floor.smile", "--engine", "local", "--listen", "127.0.0.1:0", "--flight", "", cwd=floor)
-        assert (code, "E101" in told) == (1, True), told
-        publish(broker, {"issue": "IBM", "price": 7})
+    with InProcessBroker(floor, PROGRAM) as broker:
+        second = run_smile("serve", "floor.smile", *LOCAL, "--listen", "127.0.0.1:0", cwd=floor)
+        assert (second.returncode, "E101" in second.stderr) == (1, True), second.stderr
+        assert "Traceback" not in second.stderr
+        broker.publish("Bids", {"issue": "IBM", "price": 7})
 
 
-def test_a_port_in_use(floor: Path) -> None:
+def test_a_port_in_use(refused: Callable[..., tuple[int, str]]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, told = refused("floor.smile", "--engine", "local", "--listen", listen, "--flight", "", cwd=floor)
-    assert (code, f"E106: cannot listen on {listen}" in told) == (1, True), told
+        code, errors = refused("floor.smile", *LOCAL, "--listen", listen)
+    assert (code, f"E106: cannot listen on {listen}" in errors) == (1, True), errors
 
 
 @pytest.mark.parametrize(
@@ -135,64 +135,54 @@ def test_a_port_in_use(floor: Path) -> None:
         (["floor.smile", "--port", "1"], 2, "No such option: --port"),
     ],
 )
-def test_what_cannot_be_served(floor: Path, words: list[str], code: int, told: str) -> None:
+def test_what_cannot_be_served(
+    floor: Path, refused: Callable[..., tuple[int, str]], words: list[str], code: int, told: str
+) -> None:
     (floor / "wrong.smile").write_text("nonsense;")
     (floor / "smile.toml").write_text("partition = 1")
-    at = [] if "--listen" in words else ["--listen", "127.0.0.1:0"]
-    found = refused(*words, *at, "--engine", "local", "--flight", "", cwd=floor)
-    assert (found[0], told in found[1]) == (code, True), found
+    listen = [] if "--listen" in words else ["--listen", "127.0.0.1:0"]
+    result = refused(*words, *listen, *LOCAL)
+    assert (result[0], told in result[1]) == (code, True), result
 
 
-def test_a_variable_that_is_wrong(floor: Path) -> None:
-    code, told = refused("floor.smile", cwd=floor, SMILE_ENGINE="sprk")
-    assert (code, "environment, SMILE_ENGINE" in told, "Did you mean spark?" in told) == (2, True, True), told
+def test_a_variable_that_is_wrong(refused: Callable[..., tuple[int, str]]) -> None:
+    code, errors = refused("floor.smile", SMILE_ENGINE="sprk")
+    assert (code, "environment, SMILE_ENGINE" in errors, "Did you mean spark?" in errors) == (2, True, True), errors
 
 
-def certificate(folder: Path) -> None:
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
-    )
-    try:
-        subprocess.run(
-            [*command.split(), "-keyout", "key.pem", "-out", "cert.pem"],
-            cwd=folder,
-            check=True,
-            capture_output=True,
-            timeout=60,
-        )
-    except FileNotFoundError:
-        pytest.skip("openssl is not here")
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "engine"),
-    [("debug", "local"), ("info", "local"), pytest.param("debug", "spark", marks=pytest.mark.xdist_group("spark"))],
+    [
+        ("debug", "local"),
+        pytest.param("info", "local", marks=pytest.mark.nightly),
+        pytest.param("debug", "spark", marks=[pytest.mark.nightly, pytest.mark.xdist_group("spark")]),
+    ],
 )
-def test_no_secret_is_ever_written(floor: Path, level: str, engine: str) -> None:
+def test_no_secret_is_ever_written(
+    floor: Path, refused: Callable[..., tuple[int, str]], level: str, engine: str
+) -> None:
     """Tokens that are good, wrong, or in the wrong place, sent in every way there is; then everything is searched that the
     broker has written anywhere."""
-    certificate(floor)
-    good = smile("token", "alice", cwd=floor).stdout.strip()
-    assert smile("grant", "PUBLISH", "ON", "Bids", "TO", "alice", cwd=floor).returncode == 0
-    assert smile("grant", "SUBSCRIBE", "ON", "Highest", "TO", "alice", cwd=floor).returncode == 0
+    make_certificate(floor)
+    good = invoke_smile("token", "alice", cwd=floor).stdout.strip()
+    for grant in ("PUBLISH ON Bids TO alice", "SUBSCRIBE ON Highest TO alice"):
+        assert invoke_smile("grant", *grant.split(), cwd=floor).exit_code == 0
     planted = {
         name: f"smile_{name}" + "Sx7" * 12 for name in ("header", "query", "protocol", "basic", "path", "body", "toml")
     }
     foreign = "hunter2hunter2hunter2"
-    key = (floor / "key.pem").read_text().splitlines()[3]
-    words = ["--auth", "--log-level", level, "--tls-cert", "cert.pem", "--tls-key", "key.pem", "--engine", engine]
-    with Served("floor.smile", *words, cwd=floor, SMILE_TOKEN=planted["toml"]) as broker:
-        broker.line("ready")
+    key = (floor / "key.pem").read_text().splitlines()[1]
+    options = ["--auth", "--log-level", level, "--tls-cert", "cert.pem", "--tls-key", "key.pem"]
+    variables = {"SMILE_TOKEN": planted["toml"]}
+    with BrokerProcess(floor, options=options, engine=engine, variables=variables) as broker:
+        broker.wait_until_ready()
         trust = ssl.create_default_context(cafile=str(floor / "cert.pem"))
-        with httpx.Client(verify=trust, base_url=broker.url, timeout=30) as http:
-            allowed = http.post(
-                "/streams/Bids/events", json={"issue": "IBM", "price": 7}, headers={"Authorization": f"Bearer {good}"}
-            )
-            assert allowed.status_code == 200, allowed.text
-            end = time.monotonic() + START_S_MAX
-            while not http.get("/views/Highest", headers={"Authorization": f"Bearer {good}"}).json()["rows"]:
-                assert time.monotonic() < end
-                time.sleep(0.2)
+        allowed = {"Authorization": f"Bearer {good}"}
+        with broker.http(verify=trust) as http:
+            answer = http.post("/streams/Bids/events", json={"issue": "IBM", "price": 7}, headers=allowed)
+            assert answer.status_code == 200, answer.text
+            wait_until(lambda: http.get("/views/Highest", headers=allowed).json()["rows"], "the view stays empty")
             for value in (
                 f"Bearer {planted['header']}",
                 f"Bearer {foreign}",
@@ -201,81 +191,85 @@ def test_no_secret_is_ever_written(floor: Path, level: str, engine: str) -> None
             ):
                 assert http.get("/views/Highest", headers={"Authorization": value}).status_code == 401
             http.get("/views/Highest", params={"token": planted["query"], "access_token": foreign})
-            http.get(f"/views/{planted['path']}", headers={"Authorization": f"Bearer {good}"})
-            http.put("/program", content=planted["body"], headers={"Authorization": f"Bearer {good}"})
-            http.post("/streams/Bids/events", json={planted["body"]: 1}, headers={"Authorization": f"Bearer {good}"})
-        place = broker.url.replace("https", "wss") + "/ws"
+            http.get(f"/views/{planted['path']}", headers=allowed)
+            http.put("/program", content=planted["body"], headers=allowed)
+            http.post("/streams/Bids/events", json={planted["body"]: 1}, headers=allowed)
         for token in (good, planted["protocol"]):
             with (
                 contextlib.suppress(InvalidHandshake, OSError),
-                connect(place, ssl=trust, subprotocols=[f"smile.token.{token}"], open_timeout=30) as socket_,  # type: ignore[list-item]
+                broker.websocket(ssl=trust, subprotocols=[f"smile.token.{token}"]) as client,
             ):
-                socket_.send(json.dumps({"publish": planted["body"], "events": [], "id": 1}))
-                socket_.recv(timeout=30)
+                client.ask({"publish": planted["body"], "events": [], "id": 1})
         with (
             contextlib.suppress(InvalidHandshake, OSError),
-            connect(f"{place}?token={planted['query']}", ssl=trust, open_timeout=30),
+            broker.websocket(path=f"/ws?token={planted['query']}", ssl=trust),
         ):
             pass
         assert broker.stop() == 0
-        said = "\n".join(broker.said)
-    (floor / "token.toml").write_text(f'token = "{planted["toml"]}"')
-    said += refused("floor.smile", "--config", "token.toml", cwd=floor)[1]
-    (floor / "token.toml").write_text(f"listen = {planted['toml']}")
-    said += refused("floor.smile", "--config", "token.toml", cwd=floor)[1]
-    said += "".join(path.read_text() for path in floor.glob("broker-*.err"))
-    assert ('"status":401' in said) == (level == "debug")
+        written = "\n".join([*broker.lines, broker.log_text])
+    for setting in (f'token = "{planted["toml"]}"', f"listen = {planted['toml']}"):
+        (floor / "token.toml").write_text(setting)
+        code, errors = refused("floor.smile", "--config", "token.toml")
+        assert code == 2
+        written += errors
+    assert ('"status":401' in written) == (level == "debug")
     assert (floor / "smile-data" / "spark.log").exists() == (engine == "spark")
     stored = b"".join(path.read_bytes() for path in (floor / "smile-data").rglob("*") if path.is_file())
     for name, secret in {**planted, "good": good, "foreign": foreign, "key": key}.items():
-        assert secret not in said, name
-        assert secret.removeprefix("smile_") not in said, name
+        assert secret not in written, name
+        assert secret.removeprefix("smile_") not in written, name
         assert secret.encode() not in stored, name
 
 
 def test_grants_are_seen_by_a_running_broker(floor: Path) -> None:
-    with Served("floor.smile", "--auth", cwd=floor) as broker:
-        token = smile("token", "alice", cwd=floor).stdout.strip()
+    with InProcessBroker(floor, PROGRAM, auth=True) as broker:
+        token = invoke_smile("token", "alice", cwd=floor).stdout.strip()
+        with broker.http(token) as http:
 
-        def status() -> int:
-            headers = {"Authorization": f"Bearer {token}"}
-            return httpx.get(f"{broker.url}/views/Highest", headers=headers, timeout=30).status_code
+            def becomes(status: int) -> None:
+                wait_until(lambda: http.get("/views/Highest").status_code == status, f"it is not {status}")
 
-        def becomes(wanted: int) -> None:
-            end = time.monotonic() + 1.5  # a second, and what a request takes here
-            while (found := status()) != wanted:
-                assert time.monotonic() < end, found
-                time.sleep(0.05)
-
-        becomes(403)
-        smile("grant", "SUBSCRIBE", "ON", "Highest", "TO", "alice", cwd=floor)
-        becomes(200)
-        smile("revoke", "SUBSCRIBE", "ON", "Highest", "FROM", "alice", cwd=floor)
-        becomes(403)
-        smile("token", "alice", "--revoke", cwd=floor)
-        becomes(401)
+            becomes(403)
+            invoke_smile("grant", "SUBSCRIBE", "ON", "Highest", "TO", "alice", cwd=floor)
+            becomes(200)
+            invoke_smile("revoke", "SUBSCRIBE", "ON", "Highest", "FROM", "alice", cwd=floor)
+            becomes(403)
+            invoke_smile("token", "alice", "--revoke", cwd=floor)
+            becomes(401)
 
 
-def test_a_damaged_file_of_grants(floor: Path) -> None:
+def test_a_damaged_file_of_grants(floor: Path, refused: Callable[..., tuple[int, str]]) -> None:
     (floor / "smile-data").mkdir()
     (floor / "smile-data" / "access.db").write_bytes(os.urandom(5000))
-    words = ["floor.smile", "--auth", "--engine", "local", "--listen", "127.0.0.1:0", "--flight", ""]
-    code, told = refused(*words, cwd=floor)
-    assert (code, "E105: smile-data/access.db is damaged" in told) == (1, True), told
+    code, errors = refused("floor.smile", "--auth", *LOCAL, "--listen", "127.0.0.1:0")
+    assert (code, "E105: smile-data/access.db is damaged" in errors) == (1, True), errors
 
 
-@pytest.mark.parametrize("delay_s", [0.5, 0.8, 1.1, 1.4])
-def test_it_can_be_stopped_before_it_listens(floor: Path, delay_s: float) -> None:
+@pytest.mark.slow
+def test_it_can_be_stopped_before_it_listens(tmp_path: Path) -> None:
     """Whenever the signal comes there is no traceback, and the directory can be served from again."""
-    words = [SMILE, "serve", "floor.smile", "--engine", "local", "--listen", "127.0.0.1:0", "--flight", ""]
-    process = subprocess.Popen(
-        words, cwd=floor, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    time.sleep(delay_s)
-    process.terminate()
-    _, errors = process.communicate(timeout=STOP_S_MAX)
-    assert "Traceback" not in errors
-    # Before it has begun with anything, the signal just ends it.
-    assert process.returncode in (0, -signal.SIGTERM), errors
-    with Served("floor.smile", cwd=floor) as broker:
-        publish(broker, {"issue": "IBM", "price": 7})
+    moments: dict[str, Callable[[BrokerProcess], bool]] = {
+        "soon": lambda _: True,
+        "directory": lambda broker: broker.data_path.exists(),
+        "log": lambda broker: (broker.data_path / "log").exists(),
+        "program": lambda broker: bool(broker.lines),
+    }
+    brokers = {}
+    for moment in moments:
+        folder = tmp_path / moment
+        folder.mkdir()
+        (folder / "floor.smile").write_text(PROGRAM)
+        brokers[moment] = BrokerProcess(folder)
+        brokers[moment].launch()
+    time.sleep(0.5)  # so that "soon" is while Python imports, mostly
+    for moment, broker in brokers.items():
+        wait_until(lambda b=broker, m=moment: moments[m](b) or not b.is_running, moment)  # type: ignore[misc]
+        broker.popen.terminate()
+    for moment, broker in brokers.items():
+        code = broker.wait()
+        assert "Traceback" not in broker.log_text, moment
+        # Until it has begun with anything, the signal just ends it. Python says that it ended by SIGINT if it was
+        # interrupted while it compiled something, though the interrupt was handled.
+        assert code in (0, -signal.SIGTERM, -signal.SIGINT), (moment, broker.log_text)
+        with InProcessBroker(broker.folder, PROGRAM) as restarted:
+            restarted.publish("Bids", {"issue": "IBM", "price": 7})

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from smile.cli.main import app
 from smile.cli.status import broker_text
-from tests.cli.processes import run
 from tests.client.fake import Fake
+from tests.processes import invoke_smile
 
 RECORDED: dict[str, Any] = {
     "at": time.time() - 3,
@@ -38,7 +37,7 @@ RECORDED: dict[str, Any] = {
 
 
 def status(folder: Path, *form: str) -> Result:
-    return CliRunner().invoke(app, ["status", str(folder), *form])
+    return invoke_smile("status", str(folder), *form)
 
 
 @pytest.fixture
@@ -146,12 +145,12 @@ def test_a_broker_for_people() -> None:
 def test_a_broker_is_asked() -> None:
     fake = Fake()
     try:
-        told = run("status", "--as", "json", SMILE_URL=fake.url)
+        told = invoke_smile("status", "--as", "json", SMILE_URL=fake.url)
         assert (told.exit_code, json.loads(told.stdout)) == (0, {"program": "ok"})
-        assert run("status", "--url", fake.url).stdout.split() == ["program", "ok"]
-        assert run("status", "--as", "prometheus", "--url", fake.url).exit_code == 1
+        assert invoke_smile("status", "--url", fake.url).stdout.split() == ["program", "ok"]
+        assert invoke_smile("status", "--as", "prometheus", "--url", fake.url).exit_code == 1
     finally:
         fake.close()
-    gone = run("status", "--url", fake.url)
+    gone = invoke_smile("status", "--url", fake.url)
     assert (gone.exit_code, gone.stderr.startswith(f"smile: error E103: {fake.url}: Connection refused\n")) == (1, True)
-    assert run("status", "somewhere", "--url", fake.url).exit_code == 2
+    assert invoke_smile("status", "somewhere", "--url", fake.url).exit_code == 2

@@ -15,8 +15,8 @@ from smile.client.rows import Rows
 from smile.errors import SmileError
 from smile.lang.conditions import parse_condition
 from smile.source import Source
-from tests.cli.processes import SMILE, WAIT_S, Terminal, environment, run
 from tests.client.fake import Fake, row
+from tests.processes import SMILE, WAIT_S, Terminal, clean_environment, invoke_smile
 
 
 @pytest.fixture
@@ -35,13 +35,13 @@ def progress(fake: Fake) -> dict[str, Any]:
 
 
 def test_once(fake: Fake) -> None:
-    done = run("subscribe", "Counts", "--once", "--url", fake.url)
+    done = invoke_smile("subscribe", "Counts", "--once", "--url", fake.url)
     assert (done.exit_code, done.stderr) == (0, "")
     assert [json.loads(line) for line in done.stdout.splitlines()] == [row("a", 2), row("b", 1)]
 
 
 def test_with_a_condition(fake: Fake) -> None:
-    done = run("subscribe", "Counts", "WHERE k = 'b'", "--once", SMILE_URL=fake.url)
+    done = invoke_smile("subscribe", "Counts", "WHERE k = 'b'", "--once", SMILE_URL=fake.url)
     assert [json.loads(line) for line in done.stdout.splitlines()] == [row("b", 1)]
     assert fake.subscriptions[-1]["where"] == {"k": "b"}
 
@@ -50,7 +50,7 @@ def test_with_a_condition(fake: Fake) -> None:
 def test_changes_in_a_pipe_survive_restarts(fake: Fake) -> None:
     command = [SMILE, "subscribe", "Counts", "--url", fake.url]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -79,7 +79,7 @@ def test_changes_in_a_pipe_survive_restarts(fake: Fake) -> None:
 def test_a_reader_who_has_had_enough(fake: Fake) -> None:
     command = f"{SMILE} subscribe Counts --url {fake.url} | head -n 1; echo ${{PIPESTATUS[0]}}"
     with subprocess.Popen(
-        ["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        ["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
     ) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline()) == row("a", 2)
@@ -91,16 +91,16 @@ def test_a_reader_who_has_had_enough(fake: Fake) -> None:
 
 
 def test_what_is_wrong(fake: Fake) -> None:
-    done = run("subscribe", "Count", "--url", fake.url)
+    done = invoke_smile("subscribe", "Count", "--url", fake.url)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "smile: error E021: there is no view Count\n  hint: Did you mean Counts?\n"
-    done = run("subscribe", "Counts", "WHERE k > 3", "--url", fake.url)
+    done = invoke_smile("subscribe", "Counts", "WHERE k > 3", "--url", fake.url)
     assert done.exit_code == 2
     assert done.stderr == (
         "condition:1:9: error E099: expected = but found >\n  WHERE k > 3\n          ^\n"
         "  hint: Write column = value, or several such comparisons with AND. For other conditions, define a view.\n"
     )
-    assert run("subscribe", "Counts", "--once", "--changes", "--url", fake.url).exit_code == 2
+    assert invoke_smile("subscribe", "Counts", "--once", "--changes", "--url", fake.url).exit_code == 2
 
 
 # ── conditions ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,35 +141,35 @@ def test_no_conditions(text: str) -> None:
 @pytest.mark.slow
 def test_a_live_table(fake: Fake) -> None:
     with Terminal("subscribe", "Counts", "--url", fake.url) as terminal:
-        assert "≥2" in terminal.until(r"2 rows, 0 final · known up to")
+        assert "≥2" in terminal.read_until(r"2 rows, 0 final · known up to")
         fake.publish("a", "c")
-        terminal.until(r"a +≥3\s+b +≥1\s+c +≥1\s+Counts: 3 rows")
+        terminal.read_until(r"a +≥3\s+b +≥1\s+c +≥1\s+Counts: 3 rows")
         fake.stop()
-        terminal.until("the broker is lost; waiting for it")
+        terminal.read_until("the broker is lost; waiting for it")
         fake.store.publish("another", 99, [{"k": "d"}])
         fake.start()
-        terminal.until(r"d +≥1\s+Counts: 4 rows, 0 final · known up to")
+        terminal.read_until(r"d +≥1\s+Counts: 4 rows, 0 final · known up to")
         terminal.process.send_signal(signal.SIGINT)
-        assert terminal.end() == (0, "")
+        assert terminal.wait() == (0, "")
 
 
 @pytest.mark.slow
 def test_a_table_larger_than_the_terminal(fake: Fake) -> None:
     fake.publish(*(f"k{i:03}" for i in range(100)))
     with Terminal("subscribe", "Counts", "--url", fake.url, lines=12, columns=60) as terminal:
-        terminal.until(r"… and 95 more\s+Counts: 102 rows")
+        terminal.read_until(r"… and 95 more\s+Counts: 102 rows")
         fake.publish("zz")
-        terminal.until(r"zz +≥1\s+… and 96 more")
+        terminal.read_until(r"zz +≥1\s+… and 96 more")
         terminal.process.send_signal(signal.SIGINT)
-        assert terminal.end() == (0, "")
+        assert terminal.wait() == (0, "")
 
 
 @pytest.mark.slow
 def test_once_in_a_terminal_shows_all(fake: Fake) -> None:
     fake.publish(*(f"k{i:03}" for i in range(100)))
     with Terminal("subscribe", "Counts", "--once", "--url", fake.url, lines=12) as terminal:
-        assert "k050" in terminal.until("102 rows, 0 final")
-        assert terminal.end() == (0, "")
+        assert "k050" in terminal.read_until("102 rows, 0 final")
+        assert terminal.wait() == (0, "")
 
 
 def picture(told: list[dict[str, Any]], now: float = 1_700_000_000.0, height: int | None = None) -> str:

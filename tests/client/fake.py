@@ -16,6 +16,8 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from tests.processes import WAIT_S
+
 Json = dict[str, Any]
 
 BEGIN = 2**60
@@ -106,7 +108,7 @@ class Fake:
 
     def run(self, coroutine: Any) -> Any:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        return future.result(timeout=10)
+        return future.result(timeout=WAIT_S)
 
     def start(self) -> None:
         self.run(self._start())
@@ -123,7 +125,7 @@ class Fake:
         if self._server is not None:
             self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(WAIT_S)
         self._loop.close()
 
     def cut(self) -> None:

@@ -1,14 +1,13 @@
-"""The client against a real broker, in a process of its own that is killed and started again."""
+"""The client against a real broker, also one that is killed and started again."""
 
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from smile.client import Change, SmileError, connect
-from tests.client.broker import SMILE, WAIT_S, Broker
+from tests.brokers import BrokerProcess, InProcessBroker
+from tests.processes import WAIT_S, invoke_smile, wait_until
 
 PROGRAM = """\
 CREATE STREAM Bids (t: time -> issue: string, price: int, size: decimal(10, 2), at: timestamp);
@@ -20,16 +19,8 @@ SUBSCRIBE Totals, Dear;
 BID = {"issue": "IBM", "price": 1, "size": 1, "at": None}
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    found = Broker(tmp_path, PROGRAM)
-    yield found
-    found.close()
-
-
-@pytest.mark.slow
-def test_publish_and_subscribe(broker: Broker) -> None:
-    with connect(broker.url, timeout=WAIT_S) as client:
+def test_publish_and_subscribe(tmp_path: Path) -> None:
+    with InProcessBroker(tmp_path, PROGRAM) as broker, connect(broker.url, timeout=WAIT_S) as client:
         totals, dear = client.table("Totals"), client.table("Dear", where={"issue": "IBM"})
         bids = [
             {"issue": i, "price": p, "size": "0.10", "at": "2024-05-31 12:00:00.5"}
@@ -51,10 +42,11 @@ def test_publish_and_subscribe(broker: Broker) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_killed_brokers_lose_and_double_nothing(broker: Broker, seed: int) -> None:
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
+def test_killed_brokers_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
-    with connect(broker.url, timeout=WAIT_S) as client:
+    (tmp_path / "floor.smile").write_text(PROGRAM)
+    with BrokerProcess(tmp_path) as broker, connect(broker.url, timeout=WAIT_S) as client:
         table, told = client.table("Totals"), client.subscribe("Totals")
         futures = []
         for i in range(400):
@@ -79,20 +71,20 @@ def test_killed_brokers_lose_and_double_nothing(broker: Broker, seed: int) -> No
         assert {k: c.row for k, c in last.items()} == {row.key["issue"]: row.row for row in table}
 
 
-@pytest.mark.slow
 def test_tokens(tmp_path: Path) -> None:
-    def smile(*args: str) -> str:
-        done = subprocess.run([SMILE, *args, "--data", "smile-data"], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split()[-1] if done.stdout else ""
+    def smile(*words: str) -> str:
+        done = invoke_smile(*words, cwd=tmp_path)
+        assert done.exit_code == 0, done.stderr
+        return done.stdout.strip()
 
-    broker = Broker(tmp_path, PROGRAM, "--auth")
-    try:
+    with InProcessBroker(tmp_path, PROGRAM, auth=True) as broker:
         token = smile("token", "alice")
         smile("grant", "SUBSCRIBE", "ON", "Totals", "TO", "alice")
         with pytest.raises(SmileError) as refused:
             connect(broker.url, timeout=WAIT_S)
         assert refused.value.diagnostics[0].code == "E091"
+        with broker.http(token) as http:
+            wait_until(lambda: http.get("/views/Totals").status_code == 200, "the grant is not known")
         with connect(broker.url, token=token, timeout=WAIT_S) as client:
             table = client.table("Totals")
             for forbidden in (lambda: client.publish("Bids", BID), lambda: client.table("Dear"), client.status):
@@ -103,5 +95,3 @@ def test_tokens(tmp_path: Path) -> None:
             with pytest.raises(SmileError) as refused:
                 table.wait_for({"Bids": 2**62}, WAIT_S)
             assert refused.value.diagnostics[0].code in ("E090", "E091")
-    finally:
-        broker.close()

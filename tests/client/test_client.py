@@ -16,8 +16,7 @@ import pytest
 from smile import limits
 from smile.client import Change, Client, SmileError, connect, connect_async
 from tests.client.fake import BEGIN, Fake, row
-
-WAIT_S = 10
+from tests.processes import WAIT_S, make_certificate
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def test_publications_survive_cuts_and_restarts(client: Client, fake: Fake, seed
         futures.append(client.submit("S", {"k": k}))
         if i in (100, 200):
             fake.restart()
-    ticks = [future.result(timeout=60).tick for future in futures]
+    ticks = [future.result(timeout=WAIT_S).tick for future in futures]
     assert [k for _, k in fake.store.events] == sent
     assert ticks == [tick for tick, _ in fake.store.events]
 
@@ -143,7 +142,7 @@ def test_many_threads_share_a_client(client: Client, fake: Fake) -> None:
         thread.start()
     fake.cut()
     for thread in threads:
-        thread.join(60)
+        thread.join(WAIT_S)
     assert fake.store.counts({}) == {f"{name}-{i}": 1 for name in range(5) for i in range(20)}
 
 
@@ -302,7 +301,7 @@ def test_a_table_reaches_the_truth_whatever_happens(client: Client, fake: Fake, 
             case _:
                 fake.publish(random.choice("abc"))
     published = client.publish("S", {"k": "z"})
-    table.wait_for(published, 30)
+    table.wait_for(published, WAIT_S)
     assert {row.key["k"]: row.row["n"] for row in table} == fake.store.counts({})
 
 
@@ -366,16 +365,8 @@ def test_wrong_urls(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    folder = tmp_path_factory.mktemp("tls")
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
-    )
-    try:
-        made = [*command.split(), "-keyout", "key.pem", "-out", "cert.pem"]
-        subprocess.run(made, cwd=folder, check=True, capture_output=True, timeout=60)
-    except FileNotFoundError:
-        pytest.skip("there is no openssl")
-    return str(folder / "cert.pem"), str(folder / "key.pem")
+    certificate, key = make_certificate(tmp_path_factory.mktemp("tls"))
+    return str(certificate), str(key)
 
 
 def test_tls(certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

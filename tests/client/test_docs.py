@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.broker import Broker
+from tests.brokers import InProcessBroker
 from tests.docs import BLOCK, ROOT, dialogues, refreshed
 
 DOCUMENT = ROOT / "docs" / "client.md"
@@ -14,14 +14,11 @@ DOCUMENT = ROOT / "docs" / "client.md"
 @pytest.mark.slow
 def test_the_document_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = next(body for _, title, body in BLOCK.findall(DOCUMENT.read_text()) if "trades.smile" in title)
-    broker = Broker(tmp_path, program)
-    monkeypatch.setenv("SMILE_URL", broker.url)
     monkeypatch.delenv("SMILE_TOKEN", raising=False)
-    try:
+    with InProcessBroker(tmp_path, program, name="trades.smile") as broker:
+        monkeypatch.setenv("SMILE_URL", broker.url)
         assert refreshed(DOCUMENT) == DOCUMENT.read_text()
         for dialogue in dialogues(DOCUMENT):
             runner = doctest.DocTestRunner(verbose=False)
             runner.run(dialogue)
             assert runner.failures == 0
-    finally:
-        broker.close()

@@ -1,6 +1,6 @@
 """The random test of promises can fail: each planted bug is found, and nothing is found without one.
 
-Each is found within SEEDS seeds, at one where the same code without it keeps the promise. `make canaries` says of each
+Each is found within SEEDS seeds, at one where the same code without it keeps the promise. `make nightly` says of each
 at which.
 """
 

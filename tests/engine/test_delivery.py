@@ -13,16 +13,16 @@ from smile.kernels.transform import InputRelation
 from smile.knowledge.json import Json, plain_json
 from smile.log.input_batch import InputBatch
 from smile.reference.history import History
-from tests.engine.test_programs import kernels, rewritten
+from tests.engine.test_programs import kernels
 from tests.kernels.harness import frame_of
-from tests.reference.cases import Case, cases
+from tests.programs.reader import Case, cases
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_arrow_tells_what_json_tells(case: Case) -> None:
-    program = rewritten(case)
+    program = case.rewritten
     engine = LocalEngine(kernels(program))
     engine.advance(InputBatch({}, {}))
     histories = [History.from_lines(program, case.events[:n]) for n in range(len(case.events) + 1)]
@@ -82,7 +82,7 @@ def _knowledge(name: str, row: Json, plain: Any) -> Json:
 def test_types_do_not_depend_on_the_rows() -> None:
     """Whoever reads several batches finds the same columns in each."""
     for case in cases():
-        program = rewritten(case)
+        program = case.rewritten
         engine = LocalEngine(kernels(program))
         seen: dict[str, pa.Schema] = {}
         histories = [History.from_lines(program, case.events[:n]) for n in range(len(case.events) + 1)]

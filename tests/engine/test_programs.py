@@ -10,19 +10,15 @@ from smile.graph.build import build_graph
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
 from smile.knowledge.analysis import TypeAnalysis
-from smile.program import compile_program
 from smile.reference.history import History
-from smile.source import Source
 from tests.kernels.harness import frame_of
-from tests.reference.cases import Case, Json, cases, comparable
+from tests.programs.cells import Json
+from tests.programs.compare import assert_changes, assert_rows
+from tests.programs.reader import Case, cases
 
 CASES = {case.name: case for case in cases()}
 CUTS = [(case.name, cut) for case in CASES.values() for cut in case.rows]
 CHANGES = [(case.name, line) for case in CASES.values() for line in case.changes]
-
-
-def rewritten(case: Case) -> mmpl.Program:
-    return compile_program(Source(f"{case.name}.{case.language}", case.program)).rewritten
 
 
 def kernels(program: mmpl.Program) -> Kernels:
@@ -62,18 +58,16 @@ def rows(engine: LocalEngine, program: mmpl.Program) -> list[Json]:
 @pytest.mark.parametrize(("name", "cut"), CUTS)
 def test_rows(name: str, cut: int | None, one_by_one: bool) -> None:
     case = CASES[name]
-    program = rewritten(case)
+    program = case.rewritten
     engine = LocalEngine(kernels(program))
     count = len(case.events) if cut is None else cut
     advance(engine, program, case, list(range(1, count + 1)) if one_by_one else [count], end=cut is None)
-    found, expected = comparable(rows(engine, program), case.rows[cut])
-    assert found == expected
+    assert_rows(case, cut, rows(engine, program))
 
 
 @pytest.mark.parametrize(("name", "line"), CHANGES)
 def test_changes(name: str, line: int) -> None:
     case = CASES[name]
-    program = rewritten(case)
+    program = case.rewritten
     told = advance(LocalEngine(kernels(program)), program, case, list(range(1, line + 1)))
-    found, expected = comparable(told, case.changes[line])
-    assert found == expected
+    assert_changes(case, line, told)

@@ -8,7 +8,7 @@ from tests.random_programs import SEED_ID, seeds
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("seed", seeds(200), ids=SEED_ID)
+@pytest.mark.parametrize("seed", seeds(100), ids=SEED_ID)
 def test_promises_hold(seed: int) -> None:
     run = draw(seed)
     try:

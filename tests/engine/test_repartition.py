@@ -60,7 +60,7 @@ def kept(program: mmpl.Program, plan: Plan, states: StatesByPartition, horizons:
     """All rows that views show, from all partitions."""
     found: list[str] = []
     for view in program.subscriptions:
-        transform, number = plan.kernels.transforms[materialized_name(view)], plan.storing_stage(view).number
+        transform, number = plan.kernels.transforms[materialized_name(view)], plan.materializing_stage(view).number
         assert isinstance(transform, MaterializedView)
         for p in range(plan.partitions):
             rows = transform.read_rows(states[number, p][materialized_name(view)])

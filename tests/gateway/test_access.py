@@ -14,6 +14,7 @@ import pytest
 from smile.errors import SmileError
 from smile.gateway import access as access_module
 from smile.gateway.access import Access, AccessDatabase, Grant, Right, token_hash
+from tests.processes import WAIT_S
 
 
 class Clock:
@@ -139,7 +140,7 @@ def test_it_sees_what_another_process_does(path: Path) -> None:
         "a.grant(Grant('SUBSCRIBE', 'Matchable', 'alice')); print(a.add_token('alice'))"
     )
     told = subprocess.run(
-        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=WAIT_S, check=True
     )
     clock.now = 0.5
     assert access.principal(told.stdout.strip()) == "alice"
@@ -168,7 +169,7 @@ def test_threads_may_ask_while_another_process_writes(path: Path, accounts: Acce
         accounts.grant(Grant("PUBLISH", f"S{number}", "bob"))
     done.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(WAIT_S)
     assert denied == []
     access.close()
 

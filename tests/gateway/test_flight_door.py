@@ -24,6 +24,7 @@ from smile.gateway.flight_proxy import (
     GrpcMessageParser,
 )
 from tests.gateway.test_flight import Floor, bids, floor, memory, until
+from tests.processes import WAIT_S, wait_until
 
 HEADERS, WINDOW = 1, 8
 
@@ -138,7 +139,7 @@ def test_a_message_of_any_length_from_anybody_costs_nothing(tmp_path: Path) -> N
     with floor(tmp_path, auth=True, bulk_bytes_max=2**20) as here:
         before = memory()
         told = subprocess.run(
-            [sys.executable, "-c", HUGE, here.server.location], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", HUGE, here.server.location], capture_output=True, text=True, timeout=WAIT_S
         )
         assert "E092: a message has 200,000" in told.stdout
         assert memory() - before < 50 * 2**20
@@ -152,9 +153,11 @@ def test_connections_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             list(second.list_flights())
             third = flight.FlightClient(here.server.location)
             with pytest.raises((flight.FlightError, pa.ArrowException)):
-                list(third.list_flights(options=flight.FlightCallOptions(timeout=5)))
+                list(third.list_flights(options=flight.FlightCallOptions(timeout=WAIT_S)))
             third.close()
-            assert "E092: no more than 2 Arrow Flight connections" in caplog.text
+            assert wait_until(
+                lambda: "E092: no more than 2 Arrow Flight connections" in caplog.text, "the refusal is not logged"
+            )
             here.publish(bids(("IBM", 1)))
         until(lambda: len(here.server.proxy.clients) == 1)
         with flight.FlightClient(here.server.location) as another:
@@ -182,10 +185,10 @@ def test_whatever_comes_in_it_goes_on(seed: int, shared: Floor) -> None:
             b"",
         ]
     )
-    with socket.create_connection(("127.0.0.1", shared.server.proxy.port), 5) as connection:
+    with socket.create_connection(("127.0.0.1", shared.server.proxy.port), WAIT_S) as connection:
         connection.sendall(said)
         connection.shutdown(socket.SHUT_WR)
-        connection.settimeout(5)
+        connection.settimeout(WAIT_S)
         while connection.recv(4096):
             pass
     until(lambda: shared.server.proxy.buffered.total == 0)

@@ -10,7 +10,7 @@ import pytest
 
 from smile import limits
 from smile.gateway.frames import FrameEncoder, encode_websocket
-from tests.gateway.serving import Serving, serving, take_in
+from tests.brokers import InProcessBroker, apply_frame
 
 PROGRAM = """
 CREATE STREAM Notes (t: time -> name: int, body: string);
@@ -21,12 +21,12 @@ SMALL = 2_000
 
 
 @pytest.fixture
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("frames"), PROGRAM) as found:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+    with InProcessBroker(tmp_path_factory.mktemp("frames"), PROGRAM) as found:
         yield found
 
 
-def published(served: Serving, events: list[dict[str, Any]]) -> str:
+def published(served: InProcessBroker, events: list[dict[str, Any]]) -> str:
     with served.http() as http:
         tick = http.post("/streams/Notes/events", json=events).json()["ticks"][-1]
         for view in ("Shown", "Last"):
@@ -34,10 +34,10 @@ def published(served: Serving, events: list[dict[str, Any]]) -> str:
     return str(tick)
 
 
-def shown(served: Serving, view: str) -> dict[str, Any]:
+def shown(served: InProcessBroker, view: str) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     with served.http() as http:
-        take_in(rows, http.get(f"/views/{view}").json())
+        apply_frame(rows, http.get(f"/views/{view}").json())
     return rows
 
 
@@ -53,7 +53,7 @@ def bounded(rows: list[bytes]) -> bool:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_frames_of_any_rows_come_to_what_the_view_shows(
-    served: Serving, monkeypatch: pytest.MonkeyPatch, seed: int
+    served: InProcessBroker, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(limits, "frame_rows_bytes_max", SMALL)
     random_ = random.Random(seed)
@@ -77,7 +77,7 @@ def test_frames_of_any_rows_come_to_what_the_view_shows(
         assert ("progress" in told) == ("resume" in told) == (frame.last_change is None)
         resets[i] += told.get("reset", False)
         resumes[i] = told.get("resume", resumes[i])
-        take_in(tables[i], told)
+        apply_frame(tables[i], told)
     assert resets == [1, 1, 1]
     assert tables == [shown(served, "Last")] * 3
     again = view.subscribe(view.condition({}), lambda: None, resumes[0])
@@ -88,35 +88,35 @@ def test_frames_of_any_rows_come_to_what_the_view_shows(
 
 
 def test_a_row_that_changes_between_two_frames_is_told_as_it_is(
-    served: Serving, monkeypatch: pytest.MonkeyPatch
+    served: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has not gone out waits in the view, and nowhere else."""
     monkeypatch.setattr(limits, "frame_rows_bytes_max", SMALL)
     published(served, [{"name": name, "body": "a" * 1_500} for name in range(3)])
-    with served.ws() as talk:
+    with served.websocket() as talk:
         talk.ask({"subscribe": "Last", "id": 1, "window": 1})
-        first = talk.next()
+        first = talk.receive()
         assert (len(first["rows"]), first["reset"], "progress" in first) == (1, True, False)
         published(served, [{"name": name, "body": "b"} for name in range(3)])
         talk.send({"ack": 1, "n": 1})
-        second = talk.next()
+        second = talk.receive()
         assert ([row["row"]["body"] for row in second["rows"]], "progress" in second) == (["b"] * 3, True)
 
 
-def test_large_rows_go_over_in_many_frames(served: Serving) -> None:
+def test_large_rows_go_over_in_many_frames(served: InProcessBroker) -> None:
     body = "x" * 300_000
     for begin in range(0, 12, 3):
         published(served, [{"name": name, "body": body} for name in range(begin, begin + 3)])
-    with served.ws(max_size=limits.frame_rows_bytes_max + 1_000) as talk:
+    with served.websocket(max_size=limits.frame_rows_bytes_max + 1_000) as talk:
         talk.ask({"subscribe": "Shown", "id": 1})
-        frames = [talk.next()]
+        frames = [talk.receive()]
         while "progress" not in frames[-1]:
-            frames.append(talk.next())
+            frames.append(talk.receive())
     assert [len(frame["rows"]) for frame in frames] == [3] * 4
     assert ["reset" in frame for frame in frames] == [True, False, False, False]
 
 
-def test_large_rows_as_server_sent_events(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_rows_as_server_sent_events(served: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "frame_rows_bytes_max", SMALL)
     tick = published(served, notes(random.Random(1), 50))
     rows: dict[str, Any] = {}
@@ -128,14 +128,14 @@ def test_large_rows_as_server_sent_events(served: Serving, monkeypatch: pytest.M
             if name == "event":
                 kinds.append(value)
             elif name == "data" and kinds[-1] == "change":
-                take_in(rows, {"rows": [json.loads(value)]})
+                apply_frame(rows, {"rows": [json.loads(value)]})
             elif name == "data" and kinds[-1] == "progress":
                 break
     assert kinds == ["reset", *["change"] * 50, "progress"]
     assert rows == shown(served, "Shown")
 
 
-def test_what_was_told_is_not_kept(served: Serving) -> None:
+def test_what_was_told_is_not_kept(served: InProcessBroker) -> None:
     """However many come and go, and though each is told of other horizons."""
     for begin in range(0, 40, 8):
         published(served, [{"name": name, "body": "x" * 100_000} for name in range(begin, begin + 8)])
@@ -164,7 +164,7 @@ def test_what_was_told_is_not_kept(served: Serving) -> None:
     assert peak < 12 * limits.frame_rows_bytes_max
 
 
-def test_those_who_are_told_the_same_share_a_frame(served: Serving) -> None:
+def test_those_who_are_told_the_same_share_a_frame(served: InProcessBroker) -> None:
     published(served, [{"name": 1, "body": "x"}])
     view = served.broker.view("Shown")
     made: list[int] = []

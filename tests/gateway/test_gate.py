@@ -10,12 +10,13 @@ from hypothesis import given, strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from smile.errors import SmileError
-from smile.gateway.access import AccessDatabase, Grant
+from smile.gateway.access import Grant
 from smile.gateway.http_response import HttpError
 from smile.gateway.origins import OriginPolicy
 from smile.gateway.rate_limiter import RateLimiter
 from smile.settings import Settings
-from tests.gateway.serving import Talk, bid, serving
+from tests.brokers import InProcessBroker, WebSocketClient, bid
+from tests.processes import wait_until
 
 PAGE = "https://floor.example.org"
 
@@ -59,7 +60,7 @@ def test_hosts_and_origins(settings: dict[str, Any], host: str, origin: str | No
 
 
 def test_origins_are_checked_on_every_entry(tmp_path: Path) -> None:
-    with serving(tmp_path, origins=(PAGE,)) as served, served.http() as http:
+    with InProcessBroker(tmp_path, origins=(PAGE,)) as served, served.http() as http:
         for path in ("/health", "/views/Totals", "/nowhere", "/openapi.json"):
             told = http.get(path, headers={"origin": "https://evil.example.org"})
             assert (told.status_code, told.json()["error"]["code"]) == (403, "E104")
@@ -71,16 +72,16 @@ def test_origins_are_checked_on_every_entry(tmp_path: Path) -> None:
         assert told.status_code == 204
         assert "authorization" in told.headers["access-control-allow-headers"]
         assert "access-control-allow-origin" not in http.get("/health").headers
-        with pytest.raises(InvalidStatus) as refused, served.ws(origin="https://evil.example.org"):
+        with pytest.raises(InvalidStatus) as refused, served.websocket(origin="https://evil.example.org"):
             pass
         assert refused.value.response.status_code == 403
-        with served.ws(origin=PAGE) as talk:
+        with served.websocket(origin=PAGE) as talk:
             assert talk.ask({"ping": 1}) == {"pong": 1}
 
 
 def test_every_entry_asks_for_a_token_and_a_right(tmp_path: Path) -> None:
-    with serving(tmp_path, tokens=True) as served:
-        accounts = AccessDatabase(tmp_path / "access.db")
+    with InProcessBroker(tmp_path, auth=True) as served:
+        accounts = served.accounts()
         token = accounts.add_token("ann")
         entries = [
             ("POST", "/streams/Bids/events", "PUBLISH"),
@@ -108,10 +109,10 @@ def test_every_entry_asks_for_a_token_and_a_right(tmp_path: Path) -> None:
                 assert nobody.get(path).status_code == 200
             for headers in ({"authorization": "Basic x"}, {"authorization": "Bearer"}, {"authorization": ""}):
                 assert nobody.get("/views/Totals", headers=headers).status_code == 401
-        with pytest.raises(InvalidStatus) as refused, served.ws():
+        with pytest.raises(InvalidStatus) as refused, served.websocket():
             pass
         assert refused.value.response.status_code == 401
-        with served.ws(subprotocols=[f"smile.token.{token}"]) as talk:
+        with served.websocket(subprotocols=[f"smile.token.{token}"]) as talk:
             assert talk.ask({"publish": "Bids", "events": {}, "id": 1})["error"]["code"] == "E090"
             assert talk.ask({"silence": "Bids", "to": 1})["error"]["code"] == "E090"
             assert talk.ask({"subscribe": "Totals", "id": 1})["error"]["code"] == "E090"
@@ -119,28 +120,26 @@ def test_every_entry_asks_for_a_token_and_a_right(tmp_path: Path) -> None:
 
 
 def test_what_is_revoked_ends(tmp_path: Path) -> None:
-    with serving(tmp_path, tokens=True) as served:
-        accounts = AccessDatabase(tmp_path / "access.db")
+    with InProcessBroker(tmp_path, auth=True) as served:
+        accounts = served.accounts()
         token = accounts.add_token("ann")
         grants = [Grant("SUBSCRIBE", "*", "ann"), Grant("PUBLISH", "Bids", "ann"), Grant("SUBSCRIBE", "Dear", "ann")]
         for grant in grants:
             accounts.grant(grant)
-        with served.http(token) as http, served.ws(token) as talk:
-            for _ in range(200):  # until the broker has looked
-                if http.get("/views/Totals").status_code == 200:
-                    break
+        with served.http(token) as http, served.websocket(token) as talk:
+            wait_until(lambda: http.get("/views/Totals").status_code == 200, "the grant is not seen")
             talk.ask({"subscribe": "Totals", "id": 1})
             talk.ask({"subscribe": "Dear", "id": 2})
             with http.stream("GET", "/views/Totals/changes") as events:
                 accounts.revoke(grants[0])
-                ended = talk.until(lambda m: "ended" in m)
+                ended = talk.receive_until(lambda m: "ended" in m)
                 assert (ended["id"], ended["ended"]["code"]) == (1, "E090")
                 lines = "\n".join(events.iter_lines())
                 assert lines.rstrip().splitlines()[-2] == "event: end"
                 assert "E090" in lines.rstrip().splitlines()[-1]
             assert "published" in talk.ask({"publish": "Bids", "events": bid(), "id": 3})
             accounts.revoke_tokens("ann")
-            ended = talk.until(lambda m: "ended" in m)
+            ended = talk.receive_until(lambda m: "ended" in m)
             assert (ended["id"], ended["ended"]["code"]) == (2, "E091")
             assert closed_with(talk) == 1008
             assert http.get("/views/Dear").status_code == 401
@@ -149,25 +148,29 @@ def test_what_is_revoked_ends(tmp_path: Path) -> None:
 
 def test_a_message_after_the_token_was_revoked(tmp_path: Path) -> None:
     """Also of those who subscribe to nothing; the last word on the connection says why it is closed."""
-    with serving(tmp_path, tokens=True) as served:
-        accounts = AccessDatabase(tmp_path / "access.db")
+    with InProcessBroker(tmp_path, auth=True) as served:
+        accounts = served.accounts()
         token = accounts.add_token("ann")
         accounts.grant(Grant("PUBLISH", "Bids", "ann"))
-        with served.http(token) as http, served.ws(token) as talk:
+        with served.websocket(token) as talk:
+
+            def refusal() -> dict[str, Any] | None:
+                answer = talk.ask({"publish": "Bids", "events": bid(), "id": 3})
+                return answer if "error" in answer else None
+
+            assert refusal() is None
             accounts.revoke_tokens("ann")
-            for _ in range(400):  # until the broker has looked
-                if http.get("/program").status_code == 401:
-                    break
-            talk.send({"publish": "Bids", "events": bid(), "id": 3})
-            told = talk.next()
+            # A broker looks at the file twice a second; until then the token is good.
+            told = wait_until(refusal, "the token can still be used")
+            assert told is not None
             assert (told["id"], told["error"]["code"]) == (3, "E091")
             assert closed_with(talk) == 1008
         accounts.close()
 
 
-def closed_with(talk: Talk) -> int:
+def closed_with(talk: WebSocketClient) -> int:
     with pytest.raises(ConnectionClosed) as closed:
-        talk.next()
+        talk.receive()
     assert closed.value.rcvd is not None
     return int(closed.value.rcvd.code)
 
@@ -192,8 +195,12 @@ def test_no_rate_is_exceeded_by_more_than_a_seconds_worth_and_a_batch(
 
 
 def test_rates_are_of_each_principal(tmp_path: Path) -> None:
-    with serving(tmp_path, events_per_second_max=10) as served, served.http() as http, served.ws() as talk:
-        assert http.post("/streams/Bids/events", json=[bid()] * 50).status_code == 200
+    with (
+        InProcessBroker(tmp_path, events_per_second_max=10) as served,
+        served.http() as http,
+        served.websocket() as talk,
+    ):
+        assert http.post("/streams/Bids/events", json=[bid()] * 5_000).status_code == 200
         told = http.post("/streams/Bids/events", json=bid())
         assert (told.status_code, told.json()["error"]["code"]) == (429, "E092")
         assert "retry-after" in told.headers
@@ -203,8 +210,8 @@ def test_rates_are_of_each_principal(tmp_path: Path) -> None:
 
 def test_numbers_are_bounded(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"connections_max": 3, "subscriptions_max": 3, "subscriptions_per_connection_max": 2}
-    with serving(tmp_path, **limits) as served:
-        with served.ws() as one, served.ws() as two:
+    with InProcessBroker(tmp_path, **limits) as served:
+        with served.websocket() as one, served.websocket() as two:
             for i in range(2):
                 assert "subscribed" in one.ask({"subscribe": "Totals", "id": i})
             assert one.ask({"subscribe": "Totals", "id": 9})["error"]["code"] == "E092"
@@ -212,14 +219,11 @@ def test_numbers_are_bounded(tmp_path: Path) -> None:
             assert two.ask({"subscribe": "Totals", "id": 2})["error"]["code"] == "E092"
             one.ask({"unsubscribe": 0})
             assert "subscribed" in two.ask({"subscribe": "Totals", "id": 2})
-            with served.raw(), served.raw() as fourth:
+            with served.raw_socket(), served.raw_socket() as fourth:
                 fourth.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert _all(fourth).startswith(b"HTTP/1.1 503")
         with served.http() as http:
-            for _ in range(100):
-                if http.get("/health").status_code == 200:
-                    break
-            assert http.get("/health").status_code == 200
+            wait_until(lambda: http.get("/health").status_code == 200, "closed connections are still counted")
 
 
 def _all(raw: socket.socket) -> bytes:

@@ -12,14 +12,15 @@ from websockets.frames import Frame, Opcode
 
 from smile import limits
 from smile.errors import CATALOGUE
-from tests.gateway.serving import Serving, bid, serving
+from tests.brokers import InProcessBroker, bid
+from tests.processes import wait_until
 
 BOUNDED = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("hostile"), message_bytes_max=50_000) as found:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+    with InProcessBroker(tmp_path_factory.mktemp("hostile"), message_bytes_max=50_000) as found:
         yield found
         with found.http() as http:
             tick = http.post("/streams/Bids/events", json=bid("last", 5)).json()["ticks"][0]
@@ -55,8 +56,8 @@ def check(status: int, body: bytes) -> None:
         assert problem["message"]
 
 
-def sent(served: Serving, data: bytes) -> list[tuple[int, bytes]]:
-    with served.raw() as raw:
+def sent(served: InProcessBroker, data: bytes) -> list[tuple[int, bytes]]:
+    with served.raw_socket() as raw:
         try:
             raw.sendall(data)
             raw.shutdown(socket.SHUT_WR)
@@ -67,7 +68,7 @@ def sent(served: Serving, data: bytes) -> list[tuple[int, bytes]]:
 
 @BOUNDED
 @given(st.binary(max_size=300))
-def test_bytes_that_are_no_request(served: Serving, data: bytes) -> None:
+def test_bytes_that_are_no_request(served: InProcessBroker, data: bytes) -> None:
     for answer in sent(served, data):
         check(*answer)
 
@@ -107,7 +108,7 @@ bodies = st.binary(max_size=200) | st.recursive(
 @BOUNDED
 @given(methods, paths, headers, bodies, st.booleans())
 def test_requests_of_any_kind(
-    served: Serving, method: str, path: str, given_: list[tuple[str, str]], body: bytes, fits: bool
+    served: InProcessBroker, method: str, path: str, given_: list[tuple[str, str]], body: bytes, fits: bool
 ) -> None:
     if path.startswith("/views/Totals/changes"):
         path += "/x"
@@ -151,12 +152,12 @@ messages = (fields | likely | anything).map(json.dumps) | st.text(max_size=100) 
 
 @BOUNDED
 @given(st.lists(messages, max_size=15))
-def test_messages_of_any_shape_in_any_order(served: Serving, given_: list[str | bytes]) -> None:
-    with served.ws() as talk:
+def test_messages_of_any_shape_in_any_order(served: InProcessBroker, given_: list[str | bytes]) -> None:
+    with served.websocket() as talk:
         for message in given_:
             talk.send(message.encode(errors="replace").decode() if isinstance(message, str) else message)
         talk.send({"ping": "the last"})
-        while (told := talk.next()) != {"pong": "the last"}:
+        while (told := talk.receive()) != {"pong": "the last"}:
             assert told.keys() & {"error", "published", "silent", "subscribed", "unsubscribed", "n", "pong", "ended"}
             if "error" in told:
                 assert told["error"]["code"] in CATALOGUE
@@ -179,8 +180,8 @@ def framed(opcode: int, data: bytes) -> bytes:
         max_size=6,
     )
 )
-def test_frames_that_are_none(served: Serving, frames: list[bytes]) -> None:
-    with served.raw() as raw:
+def test_frames_that_are_none(served: InProcessBroker, frames: list[bytes]) -> None:
+    with served.raw_socket() as raw:
         raw.sendall(UPGRADE)
         assert raw.recv(4096).startswith(b"HTTP/1.1 101")
         try:
@@ -203,9 +204,9 @@ def test_frames_that_are_none(served: Serving, frames: list[bytes]) -> None:
     ],
     ids=range(7),
 )
-def test_what_is_half_sent_is_dropped(served: Serving, begun: bytes) -> None:
+def test_what_is_half_sent_is_dropped(served: InProcessBroker, begun: bytes) -> None:
     before = _events(served)
-    with served.raw() as raw:
+    with served.raw_socket() as raw:
         raw.sendall(begun)
     assert _events(served) == before
 
@@ -215,15 +216,15 @@ def test_what_is_half_sent_is_dropped(served: Serving, begun: bytes) -> None:
     [b"", b"GET /health HT", b"POST /streams/Bids/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"],
     ids=range(3),
 )
-def test_what_takes_too_long_to_come(served: Serving, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
+def test_what_takes_too_long_to_come(served: InProcessBroker, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
     monkeypatch.setattr(limits, "request_s_max", 0)
-    with served.raw() as raw:
+    with served.raw_socket() as raw:
         raw.sendall(begun)
         ((status, body),) = answers(raw)
     assert (status, json.loads(body)["error"]["code"]) == (408, "E108")
 
 
-def test_headers_without_end(served: Serving) -> None:
+def test_headers_without_end(served: InProcessBroker) -> None:
     ((status, body),) = sent(
         served, b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2 * limits.head_bytes_max
     )
@@ -233,10 +234,10 @@ def test_headers_without_end(served: Serving) -> None:
     assert (status, json.loads(body)["error"]["code"]) == (431, "E092")
 
 
-def test_requests_that_follow_each_other_are_answered_in_order(served: Serving) -> None:
+def test_requests_that_follow_each_other_are_answered_in_order(served: InProcessBroker) -> None:
     one = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     two = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    with served.raw() as raw:
+    with served.raw_socket() as raw:
         raw.sendall(one * 3 + two)
         assert [status for status, _ in answers(raw)] == [200, 200, 200, 404]
 
@@ -245,13 +246,13 @@ def test_requests_that_follow_each_other_are_answered_in_order(served: Serving) 
     "twice",
     ["Host: evil", "Authorization: Bearer a\r\nAuthorization: Bearer b", "Origin: null\r\nOrigin: http://localhost"],
 )
-def test_a_header_that_is_there_twice(served: Serving, twice: str) -> None:
+def test_a_header_that_is_there_twice(served: InProcessBroker, twice: str) -> None:
     told = sent(served, f"GET /program HTTP/1.1\r\nHost: localhost\r\n{twice}\r\nConnection: close\r\n\r\n".encode())
     assert [status for status, _ in told] == [400]
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream"])
-def test_bodies_that_are_something_else(served: Serving, kind: str) -> None:
+def test_bodies_that_are_something_else(served: InProcessBroker, kind: str) -> None:
     with served.http() as http:
 
         @BOUNDED
@@ -263,7 +264,11 @@ def test_bodies_that_are_something_else(served: Serving, kind: str) -> None:
         one()
 
 
-def _events(served: Serving) -> Any:
+def _events(served: InProcessBroker) -> Any:
+    """How many events were published, once nothing is being published any more."""
+    gateway = served.server.gateway
+    assert gateway is not None
+    wait_until(lambda: gateway.pending_publications.count == 0, "publications are not answered")
     with served.http() as http:
         assert http.get("/health").status_code == 200
         return http.get("/status").json()["gateway"]["events"]

@@ -13,19 +13,16 @@ import pytest
 
 from smile import limits
 from smile.gateway.logs import REDACTED, redact, set_up_logging
+from tests.processes import WAIT_S, restored_logging
 
 TOKEN = "smile_" + "aB3-_xYz" * 5 + "abc"
 
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What goes to the log; the set-up of before is put back."""
-    root, ours = logging.getLogger(), logging.getLogger("smile")
-    before = (root.handlers[:], root.level, ours.level, threading.excepthook)
-    yield io.StringIO()
-    root.handlers[:], root.level, ours.level, threading.excepthook = before
-    for logger in (root, ours):
-        logger.setLevel(logger.level)  # forgets what was found out about levels
+    """What goes to the log."""
+    with restored_logging():
+        yield io.StringIO()
 
 
 def lines(written: io.StringIO) -> list[dict[str, object]]:
@@ -97,7 +94,7 @@ def test_a_thread_that_fails_is_logged(written: io.StringIO) -> None:
     set_up_logging("json", "info", written)
     thread = threading.Thread(target=lambda: 1 // 0, name="publisher")
     thread.start()
-    thread.join(10)
+    thread.join(WAIT_S)
     (line,) = lines(written)
     assert (line["level"], line["message"], line["thread_name"]) == (
         "error",

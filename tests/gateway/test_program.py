@@ -9,17 +9,17 @@ from smile import limits
 from smile.gateway.program_edits import add_views, remove_view
 from smile.program import compile_program
 from smile.source import Source
-from tests.gateway.serving import PROGRAM, Serving, bid, serving
+from tests.brokers import PROGRAM, InProcessBroker, bid
 
 
 @pytest.fixture
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("program")) as found:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+    with InProcessBroker(tmp_path_factory.mktemp("program")) as found:
         yield found
 
 
 @pytest.fixture
-def http(served: Serving) -> Iterator[httpx.Client]:
+def http(served: InProcessBroker) -> Iterator[httpx.Client]:
     with served.http() as client:
         yield client
 
@@ -40,7 +40,7 @@ def test_shown(http: httpx.Client) -> None:
     assert http.get("/program?format=xml").json()["error"]["code"] == "E093"
 
 
-def test_a_change_goes_beside_what_is_unchanged(served: Serving, http: httpx.Client) -> None:
+def test_a_change_goes_beside_what_is_unchanged(served: InProcessBroker, http: httpx.Client) -> None:
     tick = http.post("/streams/Bids/events", json=[bid("a", 5), bid("b", 500)]).json()["ticks"][-1]
     other = (
         PROGRAM.replace("price > 100", "price > 1000")
@@ -50,17 +50,17 @@ def test_a_change_goes_beside_what_is_unchanged(served: Serving, http: httpx.Cli
     told = http.put("/program?dry_run=true", content=other)
     assert expected.items() <= told.json().items()
     assert http.get("/program").text == PROGRAM
-    with served.ws() as talk:
+    with served.websocket() as talk:
         talk.ask({"subscribe": "Totals", "id": 1, "after": {"Bids": tick}})
-        talk.next()
+        talk.receive()
         talk.ask({"subscribe": "Dear", "id": 2, "after": {"Bids": tick}})
-        talk.until(lambda m: m.get("id") == 2)
+        talk.receive_until(lambda m: m.get("id") == 2)
         told = http.put("/program", content=other)
         assert expected.items() <= told.json().items(), told.text
-        ended = talk.until(lambda m: "ended" in m)
+        ended = talk.receive_until(lambda m: "ended" in m)
         assert (ended["id"], ended["ended"]["code"]) == (2, "E095")
         talk.send({"publish": "Bids", "events": bid("a", 6)})
-        frame = talk.until(lambda m: m.get("id") == 1 and bool(m.get("rows")))
+        frame = talk.receive_until(lambda m: m.get("id") == 1 and bool(m.get("rows")))
         assert frame["rows"][0]["row"] == {"total": 11, "bids": 2}
         talk.ask({"subscribe": "Dear", "id": 2})
     rows = http.get("/views/Most", params={"after.Bids": tick, "where.issue": "b"}).json()["rows"]

@@ -10,17 +10,22 @@ import pyarrow as pa
 import pytest
 
 from smile.log.input_batch import END
-from tests.gateway.serving import TIMED, Serving, bid, serving
+from tests.brokers import InProcessBroker, bid
+
+TIMED = """
+CREATE STREAM Clock (at: time -> n: int) WITH (TICKS = PUBLISHER);
+CREATE VIEW Sums AS SELECT n, COUNT(*) AS seen FROM Clock GROUP BY n;
+"""
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("publish")) as found:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+    with InProcessBroker(tmp_path_factory.mktemp("publish")) as found:
         yield found
 
 
 @pytest.fixture
-def http(served: Serving) -> Iterator[httpx.Client]:
+def http(served: InProcessBroker) -> Iterator[httpx.Client]:
     with served.http() as client:
         yield client
 
@@ -97,12 +102,12 @@ def test_a_repeat_has_the_ticks_it_had(http: httpx.Client) -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_what_is_refused(
-    http: httpx.Client, served: Serving, body: bytes, headers: dict[str, str], status: int, code: str
+    http: httpx.Client, served: InProcessBroker, body: bytes, headers: dict[str, str], status: int, code: str
 ) -> None:
-    before = served.broker.status()["views"]["Totals"]
+    before = served.broker.status()["publisher"]["events"]
     told = http.post("/streams/Bids/events", content=body, headers={"content-type": "application/json", **headers})
     assert (told.status_code, told.json()["error"]["code"]) == (status, code)
-    assert served.broker.status()["views"]["Totals"]["rows"] == before["rows"]
+    assert served.broker.status()["publisher"]["events"] == before
 
 
 def test_an_unknown_stream(http: httpx.Client) -> None:
@@ -112,7 +117,7 @@ def test_an_unknown_stream(http: httpx.Client) -> None:
     assert "Bids" in told.json()["error"]["hint"]
 
 
-def test_a_body_beyond_the_limit_is_not_read(served: Serving, http: httpx.Client) -> None:
+def test_a_body_beyond_the_limit_is_not_read(served: InProcessBroker, http: httpx.Client) -> None:
     most = served.settings.message_bytes_max
     told = http.post("/streams/Bids/events", content=b" " * (most + 1))
     assert (told.status_code, told.json()["error"]["code"]) == (413, "E092")
@@ -122,8 +127,10 @@ def test_a_body_beyond_the_limit_is_not_read(served: Serving, http: httpx.Client
     assert http.post("/streams/Bids/events", json=bid()).status_code == 200
 
 
-def test_silence_where_publishers_supply_the_ticks(served: Serving, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with serving(tmp_path_factory.mktemp("timed"), TIMED) as timed, timed.http() as http:
+def test_silence_where_publishers_supply_the_ticks(
+    served: InProcessBroker, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with InProcessBroker(tmp_path_factory.mktemp("timed"), TIMED) as timed, timed.http() as http:
         assert http.post("/streams/Clock/events", json={"at": 5, "n": 1}).json()["ticks"] == [5]
         assert http.post("/streams/Clock/silence", json={"to": 9}).json() == {"silent": 9}
         told = http.get("/views/Sums", params={"after.Clock": 9})
@@ -140,7 +147,7 @@ def test_silence_where_publishers_supply_the_ticks(served: Serving, tmp_path_fac
 
 
 def test_silence_to_the_end(tmp_path: Path) -> None:
-    with serving(tmp_path, TIMED) as timed, timed.http() as http, timed.ws() as talk:
+    with InProcessBroker(tmp_path, TIMED) as timed, timed.http() as http, timed.websocket() as talk:
         told = http.post("/streams/Clock/silence", json={"to": END - 1})
         assert told.json() == {"silent": str(END - 1)}
         assert talk.ask({"silence": "Clock", "to": str(END), "id": 1}) == {"id": 1, "silent": str(END)}

@@ -7,6 +7,7 @@ import pytest
 
 from smile.broker.publication import PublishResult
 from smile.gateway.delivery_scheduler import PendingPublications
+from tests.processes import WAIT_S
 
 
 def test_one_who_fails_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
@@ -24,7 +25,7 @@ def test_one_who_fails_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
         await asyncio.sleep(0)
         for future in futures:
             future.set_result(PublishResult((), 0))
-        assert await asyncio.wait_for(waits, 10) == PublishResult((), 0)
+        assert await asyncio.wait_for(waits, WAIT_S) == PublishResult((), 0)
         assert returns.count == 0
 
     asyncio.run(run())

@@ -3,15 +3,15 @@
 import re
 from pathlib import Path
 
-from tests.gateway.serving import bid, serving
+from tests.brokers import InProcessBroker, bid
 
 
 def test_status_health_and_metrics(tmp_path: Path) -> None:
-    with serving(tmp_path) as served, served.http() as http, served.ws() as talk:
+    with InProcessBroker(tmp_path) as served, served.http() as http, served.websocket() as talk:
         assert http.get("/health").json() == {"health": "ok"}
         tick = http.post("/streams/Bids/events", json=[bid("a"), bid("b")]).json()["ticks"][-1]
         talk.ask({"subscribe": "Totals", "id": 1, "after": {"Bids": tick}})
-        talk.next()
+        talk.receive()
         told = http.get("/status").json()
         assert told["views"]["Totals"]["rows"] == 2
         assert told["gateway"]["events"] == 2

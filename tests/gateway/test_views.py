@@ -10,21 +10,22 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from tests.gateway.serving import Serving, bid, serving
+from tests.brokers import InProcessBroker, bid
+from tests.processes import wait_until
 
 BIDS = [bid("IBM", 110, True, 1.5), bid('HP, "x"\nline', 120, None, None), bid("IBM", 90), bid("é ü", 130, False, 2.0)]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with serving(tmp_path_factory.mktemp("views")) as found, found.http() as http:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+    with InProcessBroker(tmp_path_factory.mktemp("views")) as found, found.http() as http:
         tick = http.post("/streams/Bids/events", json=BIDS).json()["ticks"][-1]
         assert http.get("/views/Dear", params={"after.Bids": tick}).status_code == 200
         yield found
 
 
 @pytest.fixture
-def http(served: Serving) -> Iterator[httpx.Client]:
+def http(served: InProcessBroker) -> Iterator[httpx.Client]:
     with served.http() as client:
         yield client
 
@@ -51,12 +52,12 @@ def test_all_formats_say_the_same(http: httpx.Client) -> None:
     assert batch.column("deleted").to_pylist() == [False] * len(told["rows"])
 
 
-def test_the_snapshots_token_goes_on_from_there(served: Serving, http: httpx.Client) -> None:
+def test_the_snapshots_token_goes_on_from_there(served: InProcessBroker, http: httpx.Client) -> None:
     token = http.get("/views/Totals").json()["resume"]
     tick = http.post("/streams/Bids/events", json=bid("new", 7)).json()["ticks"][0]
-    with served.ws() as talk:
+    with served.websocket() as talk:
         talk.ask({"subscribe": "Totals", "id": 1, "resume": token, "after": {"Bids": tick}})
-        assert [row["key"] for row in talk.next()["rows"]] == [{"issue": "new"}]
+        assert [row["key"] for row in talk.receive()["rows"]] == [{"issue": "new"}]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_no_such_view_and_no_such_format(http: httpx.Client) -> None:
 
 
 def test_a_snapshot_beyond_the_limit(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with serving(tmp_path_factory.mktemp("small"), snapshot_rows_max=2) as small, small.http() as http:
+    with InProcessBroker(tmp_path_factory.mktemp("small"), snapshot_rows_max=2) as small, small.http() as http:
         tick = http.post("/streams/Bids/events", json=[bid("a"), bid("a"), bid("b")]).json()["ticks"][-1]
         told = http.get("/views/Dear", params={"after.Bids": tick})
         assert (told.status_code, told.json()["error"]["code"]) == (413, "E092")
@@ -115,7 +116,7 @@ def test_moments_in_csv_are_those_of_json(tmp_path_factory: pytest.TempPathFacto
         {"day": None, "at": None, "raw": None},
         {"day": "1066-10-14", "at": "2024-02-29 12:00:00", "raw": "\\x"},
     ]
-    with serving(tmp_path_factory.mktemp("days"), program) as served, served.http() as http:
+    with InProcessBroker(tmp_path_factory.mktemp("days"), program) as served, served.http() as http:
         tick = http.post("/streams/Days/events", json=days).json()["ticks"][-1]
         told = http.get("/views/Seen", params={"after.Days": tick}).json()["rows"]
         table = list(csv.DictReader(io.StringIO(http.get("/views/Seen?format=csv").text, newline="")))
@@ -147,7 +148,7 @@ class Events:
         return event
 
 
-def test_changes_as_they_happen(served: Serving, http: httpx.Client) -> None:
+def test_changes_as_they_happen(served: InProcessBroker, http: httpx.Client) -> None:
     tick = http.post("/streams/Bids/events", json=bid("sse", 1)).json()["ticks"][0]
     query = {"where.issue": "sse", "after.Bids": tick}
     with http.stream("GET", "/views/Totals/changes", params=query) as answer:
@@ -170,15 +171,10 @@ def test_changes_as_they_happen(served: Serving, http: httpx.Client) -> None:
     assert (told.status_code, told.json()["error"]["code"]) == (400, "E094")
 
 
-def test_a_reader_who_leaves_is_forgotten(served: Serving) -> None:
-    gateway = served.served.gateway
+def test_a_reader_who_leaves_is_forgotten(served: InProcessBroker) -> None:
+    gateway = served.server.gateway
     assert gateway is not None
     for _ in range(5):
         with served.http() as http, http.stream("GET", "/views/Totals/changes") as answer:
             Events(answer.iter_lines()).next()
-    with served.http() as http:
-        for _ in range(200):
-            if not gateway.subscribers:
-                break
-            http.get("/health")
-        assert not gateway.subscribers
+    wait_until(lambda: not gateway.subscribers, "readers who left are still followers")

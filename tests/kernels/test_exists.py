@@ -6,8 +6,8 @@ from smile.algebra.printer import print_program
 from smile.reference.history import RecordedLine
 from tests.kernels.harness import EngineAndReference, differences
 from tests.kernels.joined import compile_text, join_differences, state_row_counts
+from tests.programs.reader import Case, cases
 from tests.random_programs import SEED_ID, seeds
-from tests.reference.cases import cases
 
 KINDS = ("semi", "anti", "match")
 
@@ -31,7 +31,7 @@ def test_more_random_programs(seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if c.name in ("not-in", "unpaid-orders")], ids=lambda c: c.name)
-def test_written_programs(case) -> None:  # type: ignore[no-untyped-def]  # a Case
+def test_written_programs(case: Case) -> None:
     assert not differences(compile_text(case.program), case.events, range(1, len(case.events) + 1))
 
 

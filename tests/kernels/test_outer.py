@@ -10,8 +10,8 @@ from smile.engine.json_changes import json_changes
 from smile.reference.history import History
 from tests.kernels.harness import EngineAndReference, differences, frame_of
 from tests.kernels.joined import DoublyEquatedJoins, RandomJoins, compile_text, join_differences
+from tests.programs.reader import Case, cases
 from tests.random_programs import SEED_ID, seeds
-from tests.reference.cases import cases
 
 KINDS = ("left", "right", "full")
 
@@ -55,7 +55,7 @@ def test_more_random_programs(seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if c.name == "left-join-many"], ids=lambda c: c.name)
-def test_written_programs(case) -> None:  # type: ignore[no-untyped-def]  # a Case
+def test_written_programs(case: Case) -> None:
     assert not differences(compile_text(case.program), case.events, range(1, len(case.events) + 1))
 
 

@@ -32,6 +32,7 @@ from smile.knowledge.latest import LatestValue
 from smile.knowledge.mask import Mask
 from smile.knowledge.once import OnceValue
 from smile.knowledge.range import MAYBE, NEVER, ONLY, Range
+from tests.repeatable import scaled
 
 MONEY = decimal_type(6, 2)
 WIDEST = decimal_type(38, 0)
@@ -43,8 +44,7 @@ WORDS = ("", "a", "b", "ab", "ba", "aab", "%", "a%", "_b", "\\", "day", "hour", 
 
 
 def repeatable(cases: int) -> settings:
-    """Settings with which a failure prints the command that repeats it."""
-    return settings(max_examples=cases, deadline=None, database=None, derandomize=False, print_blob=True)
+    return settings(max_examples=scaled(cases))
 
 
 def signatures_of(name: str) -> list[Signature]:

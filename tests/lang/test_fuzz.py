@@ -6,9 +6,9 @@ from smile.errors import CATALOGUE, render
 from smile.lang import CreateView, parse, print_statements, span_of
 from smile.source import Source
 from tests.lang.corpus import EXAMPLES, QUERIES
+from tests.repeatable import scaled
 
-EXAMPLES_PER_TEST = 800
-FAST = settings(max_examples=EXAMPLES_PER_TEST, database=None, derandomize=False, print_blob=True, deadline=None)
+FAST = settings(max_examples=scaled(400))
 
 VOCABULARY = r"""
     CREATE STREAM VIEW DOMAIN SUBSCRIBE subscriptions AS SELECT FROM WHERE GROUP BY ORDER LIMIT HAVING JOIN ON USING

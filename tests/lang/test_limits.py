@@ -8,6 +8,8 @@ from smile import limits
 from smile.lang import parse, print_statements
 from smile.source import Source
 
+pytestmark = pytest.mark.slow
+
 
 def view(expression: str) -> str:
     return f"CREATE VIEW v AS SELECT {expression} FROM s"

@@ -18,7 +18,7 @@ from smile.log.input_batch import END
 from smile.log.lines import open_events
 from smile.reference.history import History, read_events
 from tests.log.reading import KINDS, STREAMS, reader, rows_of, tolerant
-from tests.reference.cases import programs
+from tests.programs.reader import programs
 from tests.reference.histories import Histories
 
 pytestmark = pytest.mark.slow

@@ -304,4 +304,4 @@ def test_other_processes_read_it(tmp_path: Path) -> None:
     log = ParquetLog.open(str(tmp_path), STREAMS)
     with ProcessPoolExecutor(2, get_context("spawn")) as readers:
         found = [readers.submit(read, log, "Kinds") for _ in range(2)]
-        assert [[row["t"] for row in reader.result(60)] for reader in found] == [list(range(100))] * 2
+        assert [[row["t"] for row in reader.result(300)] for reader in found] == [list(range(100))] * 2

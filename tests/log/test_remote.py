@@ -190,7 +190,7 @@ def test_several_read_while_it_is_written(seed: int, log: DurableLog, far: Remot
         appended(random, log, horizons)
     done.set()
     for reader in readers:
-        reader.join(30)
+        reader.join(300)
     assert found == [True] * 3
     assert content(far) == content(log)
 

@@ -1,7 +1,6 @@
 """Random histories of a program: events that its checks allow, at ticks that its intervals make interesting, with
 silences in between. Every prefix of one is a history, of which the whole, finished, is one completion."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,10 +21,7 @@ from smile.knowledge.transfer import to_operand
 from smile.reference.evaluate import evaluate
 from smile.reference.history import END, History, RecordedLine
 from smile.reference.relation import Horizons, Relation
-from tests.reference.cases import analysed
-
-RUNS = int(os.environ.get("SMILE_RUNS", "1"))
-"""How many times as many random histories as usual: SMILE_RUNS=50 .venv/bin/python -m pytest tests/reference"""
+from tests.programs.reader import analyse
 
 TRIES_MAX = 30
 
@@ -175,7 +171,7 @@ def random_lines(program: mmpl.Program, random: Random) -> list[RecordedLine]:
 def trace(program: mmpl.Program, random: Random) -> list[Moment]:
     """A random history after each of its lines, and once it is finished."""
     lines = random_lines(program, random)
-    analysis = analysed(program)
+    analysis = analyse(program)
     moments = [moment(program, analysis, lines[:n]) for n in range(len(lines) + 1)]
     return [*moments, moment(program, analysis, lines, end=True)]
 

@@ -1,7 +1,7 @@
 """Queries of plain SQL that no program of the tests has: every scalar function, and what is rare in queries. All of
 them read one stream of every type and one beside it, and its events have the values at which functions turn."""
 
-from tests.reference.cases import Json
+from tests.programs.cells import Json
 
 STREAMS = """
 CREATE STREAM S (t: time -> i: int, j: int, d: decimal(10, 2), e: decimal(6, 4), f: float, g: float,

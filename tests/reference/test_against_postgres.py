@@ -22,11 +22,12 @@ from smile.reference.history import History, RecordedLine, read_events
 from smile.source import Source
 from tests.algebra.translate.fixtures import all_cases
 from tests.algebra.translate.test_against_sqlite import QUERIES, STREAMS
+from tests.programs.reader import ROOT, analyse, cases
 from tests.reference import plain_sql, postgres
-from tests.reference.cases import ROOT, analysed, cases
-from tests.reference.histories import RUNS, Histories
+from tests.reference.histories import Histories
 from tests.reference.postgres import Connection, name_of
 from tests.reference.to_postgres import Known, is_plain, to_postgres
+from tests.repeatable import scaled
 
 LINES = (4, 14)
 QUOTIENT_SCALE = 16
@@ -45,7 +46,7 @@ class Program:
     name: str
     text: str
     events: tuple[RecordedLine, ...] = ()
-    histories: int = 20 * RUNS
+    histories: int = scaled(20)
 
     @cached_property
     def statements(self) -> list[lang.Statement]:
@@ -96,7 +97,7 @@ def _of_examples() -> list[Program]:
 
 
 def _of_fixtures() -> list[Program]:
-    found = [Program(f"{c.file}: {c.title}", c.source.text, histories=10 * RUNS) for c in all_cases()]
+    found = [Program(f"{c.file}: {c.title}", c.source.text, histories=scaled(10)) for c in all_cases()]
     return [p for p in found if not p.name.startswith("errors.test: ")]
 
 
@@ -104,10 +105,10 @@ CORPORA: dict[str, Callable[[], list[Program]]] = {
     "test programs": _of_tests,
     "example programs": _of_examples,
     "fixtures": _of_fixtures,
-    "queries": lambda: [Program(q, f"{STREAMS}CREATE VIEW V AS {q};", (), 10 * RUNS) for q in QUERIES],
-    "plain_sql": lambda: [Program(n, t, tuple(plain_sql.EVENTS), 3 * RUNS) for n, t in plain_sql.programs().items()],
+    "queries": lambda: [Program(q, f"{STREAMS}CREATE VIEW V AS {q};", (), scaled(10)) for q in QUERIES],
+    "plain_sql": lambda: [Program(n, t, tuple(plain_sql.EVENTS), scaled(3)) for n, t in plain_sql.programs().items()],
 }
-VIEWS_MIN = {"test programs": 42, "example programs": 20, "fixtures": 150, "queries": 66, "plain_sql": 299}
+VIEWS_MIN = {"test programs": 141, "example programs": 20, "fixtures": 150, "queries": 66, "plain_sql": 299}
 """Of fewer views than these, some were lost on the way."""
 
 
@@ -141,7 +142,7 @@ def differences(
 ) -> Iterator[str]:
     streams = {s.name for s in program.written.streams}
     history = History.from_lines(program.written, [line for line in lines if line.get("stream") in {None, *streams}])
-    relations = evaluate(program.written, analysed(program.written), history.with_finished_streams())
+    relations = evaluate(program.written, analyse(program.written), history.with_finished_streams())
     for stream, events in history.events.items():
         postgres.insert(connection, stream, program.headings[stream], list(events.values()))
     for name in views:

@@ -8,7 +8,9 @@ from smile.algebra import mmpl, trees
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History
 from smile.reference.wire import change_messages, snapshot_messages
-from tests.reference.cases import Case, Json, analysed, cases, comparable
+from tests.programs.cells import Json
+from tests.programs.compare import assert_changes, assert_rows
+from tests.programs.reader import Case, analyse, cases
 
 CASES = {case.name: case for case in cases()}
 CUTS = [(case.name, cut) for case in CASES.values() for cut in case.rows]
@@ -17,7 +19,7 @@ CHANGES = [(case.name, line) for case in CASES.values() for line in case.changes
 
 def shown(case: Case, history: History) -> list[Json]:
     program = case.written
-    analysis = analysed(program)
+    analysis = analyse(program)
     relations = evaluate(program, analysis, history)
     return [
         row
@@ -30,17 +32,14 @@ def shown(case: Case, history: History) -> list[Json]:
 def test_rows(name: str, cut: int | None) -> None:
     case = CASES[name]
     history = History.from_lines(case.written, case.events[:cut])
-    found, expected = comparable(
-        shown(case, history if cut is not None else history.with_finished_streams()), case.rows[cut]
-    )
-    assert found == expected
+    assert_rows(case, cut, shown(case, history if cut is not None else history.with_finished_streams()))
 
 
 @pytest.mark.parametrize(("name", "line"), CHANGES)
 def test_changes(name: str, line: int) -> None:
     case = CASES[name]
     program = case.written
-    analysis = analysed(program)
+    analysis = analyse(program)
     before = evaluate(program, analysis, History.from_lines(program, case.events[: line - 1]))
     history = History.from_lines(program, case.events[:line])
     after = evaluate(program, analysis, history)
@@ -50,8 +49,7 @@ def test_changes(name: str, line: int) -> None:
         told += change_messages(
             view, type_, snapshot_messages(view, type_, before[view]), after[view], history.horizons
         )
-    found, expected = comparable(told, case.changes[line])
-    assert found == expected
+    assert_changes(case, line, told)
 
 
 def test_every_operator_has_a_test_program() -> None:

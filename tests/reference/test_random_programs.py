@@ -8,8 +8,8 @@ import pytest
 
 from smile.algebra import mmpl
 from smile.algebra.printer import print_program
+from tests.programs.reader import analyse
 from tests.random_programs import SEED_ID, random_program, seeds
-from tests.reference.cases import analysed
 from tests.reference.histories import Moment, broken_promises, trace
 from tests.reference.test_rewrite_holds import ALONE, check
 from tests.reference.test_safety import explain
@@ -31,7 +31,7 @@ def test_knowledge_and_types_hold(seed: int) -> None:
     moments = run(program, random)
     if not moments:
         return
-    broken: list[object] = list(violations(program, analysed(program), moments))
+    broken: list[object] = list(violations(program, analyse(program), moments))
     for moment, following in itertools.pairwise(moments):
         for view in program.views:
             for later in (following, moments[-1]):

@@ -9,9 +9,10 @@ from hypothesis import given, settings, strategies as st
 from smile.algebra import mmpl
 from smile.algebra.rules import RULES, Rule, rewrite
 from smile.reference.relation import Key, Relation
-from tests.reference.cases import analysed, programs
-from tests.reference.histories import RUNS, broken_promises, moment, random_lines
+from tests.programs.reader import analyse, programs
+from tests.reference.histories import broken_promises, moment, random_lines
 from tests.reference.test_safety import explain
+from tests.repeatable import scaled
 
 PROGRAMS = programs()
 ALONE: dict[str, Rule] = {rule.__name__: rule for rule in RULES} | {"all": rewrite}
@@ -23,7 +24,7 @@ def rows(relation: Relation, visible: tuple[str, ...]) -> dict[Key, dict[str, An
 
 
 @pytest.mark.parametrize(("name", "rule"), CASES)
-@settings(max_examples=3 * RUNS)
+@settings(max_examples=scaled(3))
 @given(st.integers(0, 2**64 - 1))
 def test_rows_stay_and_bounds_hold(name: str, rule: str, seed: int) -> None:
     check(PROGRAMS[name], ALONE[rule], Random(seed))
@@ -33,11 +34,11 @@ def check(program: mmpl.Program, rule: Rule, random: Random) -> None:
     changed = rule(program)
     lines = random_lines(program, random)
     cut = random.randint(0, len(lines))
-    now, then = moment(program, analysed(program), lines[:cut]), moment(changed, analysed(changed), lines[:cut])
-    ended, last = (moment(p, analysed(p), lines, end=True) for p in (program, changed))
+    now, then = moment(program, analyse(program), lines[:cut]), moment(changed, analyse(changed), lines[:cut])
+    ended, last = (moment(p, analyse(p), lines, end=True) for p in (program, changed))
     for view in program.views:
-        heading = analysed(program).relations[view.name].heading
-        assert analysed(changed).relations[view.name].heading.visible == heading.visible
+        heading = analyse(program).relations[view.name].heading
+        assert analyse(changed).relations[view.name].heading.visible == heading.visible
         for written, rewritten in ((now, then), (ended, last)):
             a, b = (rows(m.relations[view.name], heading.visible) for m in (written, rewritten))
             assert a == b, explain(written, view.name)

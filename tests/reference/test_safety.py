@@ -6,8 +6,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.reference.cases import programs
-from tests.reference.histories import RUNS, Moment, broken_promises, trace
+from tests.programs.reader import programs
+from tests.reference.histories import Moment, broken_promises, trace
+from tests.repeatable import scaled
 
 PROGRAMS = programs()
 
@@ -17,7 +18,7 @@ def explain(moment: Moment, problem: object) -> str:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@settings(max_examples=12 * RUNS)
+@settings(max_examples=scaled(6))
 @given(st.integers(0, 2**64 - 1))
 def test_knowledge_holds(name: str, seed: int) -> None:
     program = PROGRAMS[name]
@@ -36,7 +37,7 @@ def test_knowledge_holds(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@settings(max_examples=4 * RUNS)
+@settings(max_examples=scaled(2))
 @given(st.integers(0, 2**64 - 1))
 def test_at_the_end_all_is_final(name: str, seed: int) -> None:
     final = trace(PROGRAMS[name], Random(seed))[-1]

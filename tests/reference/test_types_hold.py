@@ -16,19 +16,20 @@ from smile.knowledge.range import Range
 from smile.knowledge.symbolic import Bound
 from smile.knowledge.types import ColumnType, Direction, MaskType, RelationType
 from smile.reference.relation import Key, ReferenceRow, is_sealed
-from tests.reference.cases import analysed, programs
-from tests.reference.histories import RUNS, Moment, trace
+from tests.programs.reader import analyse, programs
+from tests.reference.histories import Moment, trace
 from tests.reference.test_safety import explain
+from tests.repeatable import scaled
 
 PROGRAMS = programs()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@settings(max_examples=12 * RUNS)
+@settings(max_examples=scaled(6))
 @given(st.integers(0, 2**64 - 1))
 def test_types_hold(name: str, seed: int) -> None:
     program = PROGRAMS[name]
-    analysis = analysed(program)
+    analysis = analyse(program)
     moments = trace(program, Random(seed))
     broken = [f"{view}: {problem}" for view, problem in violations(program, analysis, moments)]
     assert not broken, explain(moments[-1], "\n".join(dict.fromkeys(broken)))

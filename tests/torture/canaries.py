@@ -1,4 +1,4 @@
-"""The checker can fail: each bug that is planted in a broker is found, by what it does. `make canaries` tries all."""
+"""The checker can fail: each bug that is planted in a broker is found, by what it does. `make nightly` tries all."""
 
 from pathlib import Path
 

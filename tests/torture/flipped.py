@@ -4,12 +4,10 @@ import re
 from pathlib import Path
 from random import Random
 
-import httpx
-
 from smile.errors import SmileError
+from tests.brokers import BrokerProcess, DidNotStart
 from tests.torture import floor
 from tests.torture.left import Shown, false_views
-from tests.torture.process import Victim
 from tests.torture.truth import Recorded
 from tests.torture.witness import key_of
 
@@ -52,26 +50,25 @@ def recorded_at(folder: Path) -> Recorded | None:
         return None
 
 
-def told_or_so(victim: Victim) -> None:
-    """A process on such a directory."""
-    with (victim.data / "broker.log").open("wb"):
-        pass  # what its earlier lives said is of no interest
+def told_or_so(broker: BrokerProcess) -> None:
+    """Starts a broker on such a directory: either it says what is damaged, or it shows what the log says."""
     try:
-        victim.start()
-    except SmileError:
-        assert victim.popen.wait() == 1
-        assert re.search(r"E\d{3}", victim.log_text), victim.log_text
-        assert "Traceback" not in victim.log_text
+        broker.start()
+    except DidNotStart:
+        assert broker.wait() == 1
+        assert re.search(r"E\d{3}", broker.log_text), broker.log_text
+        assert "Traceback" not in broker.log_text
         return
     told: Shown = {}
-    for view in floor.VIEWS:
-        answer = httpx.get(f"{victim.url}/views/{view}", trust_env=False).json()
-        horizons = {stream: int(tick) for stream, tick in answer["progress"].items()}
-        told[view] = horizons, {key_of(row): row for row in answer["rows"]}
-    if victim.engine == "local":
-        assert victim.stop() == 0
+    with broker.http() as client:
+        for view in floor.VIEWS:
+            answer = client.get(f"/views/{view}").json()
+            horizons = {stream: int(tick) for stream, tick in answer["progress"].items()}
+            told[view] = horizons, {key_of(row): row for row in answer["rows"]}
+    if broker.engine == "local":
+        assert broker.stop() == 0
     else:
-        victim.murder()  # to end in order, Java would have to be started first
-    assert "Traceback" not in victim.log_text
-    recorded = recorded_at(victim.data)
+        broker.kill()  # to end in order, Java would have to be started first
+    assert "Traceback" not in broker.log_text
+    recorded = recorded_at(broker.data_path)
     assert recorded is None or false_views(told, recorded) == []

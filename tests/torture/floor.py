@@ -45,10 +45,9 @@ def compiled() -> CompiledProgram:
     return compile_program(Source("floor.smile", PROGRAM))
 
 
-def written(folder: Path) -> Path:
-    path = folder / "floor.smile"
-    path.write_text(PROGRAM)
-    return path
+def write_program(folder: Path) -> None:
+    """Where a broker of this folder looks for its program."""
+    (folder / "floor.smile").write_text(PROGRAM)
 
 
 def bid(random: Random, who: str, n: int) -> Event:

@@ -3,8 +3,7 @@ known, so that whatever is made of such a directory can be held against it."""
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,9 @@ from smile import limits
 from smile.broker.broker import Broker
 from smile.broker.publication import ProducerSequence, Publication, PublishResult
 from smile.log.clock import Clock, wall_clock
-from smile.settings import Settings
 from smile.source import Source
+from tests.brokers import open_broker
+from tests.processes import WAIT_S, wait_until
 from tests.torture import floor
 from tests.torture.checker import is_same
 from tests.torture.floor import Event
@@ -23,14 +23,6 @@ from tests.torture.truth import Recorded, Truth
 from tests.torture.witness import Horizons, Json, key_of
 
 SOURCE = Source("floor.smile", floor.PROGRAM)
-WAIT_S = 20.0
-
-
-def until(ready: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not ready():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
 
 
 def publish(broker: Broker, stream: str, events: list[Event], seq: int | None = None) -> PublishResult:
@@ -42,11 +34,8 @@ def publish(broker: Broker, stream: str, events: list[Event], seq: int | None = 
 
 @contextmanager
 def opened(folder: Path, clock: Clock = wall_clock) -> Iterator[Broker]:
-    broker = Broker.open(folder, SOURCE, Settings(engine="local", data=str(folder)), clock)
-    try:
+    with open_broker(folder, SOURCE, clock) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 def has_come_to(broker: Broker, horizons: dict[str, int]) -> bool:
@@ -91,7 +80,7 @@ def left(folder: Path, random: Random, batches: int = 30) -> Left:
                 for stream, events in {"Bids": bids, "Matches": matches, "Readings": readings}.items():
                     found.events.setdefault(stream, []).extend(events)
                     found.last[stream] = told[stream][-1]
-                until(lambda: has_come_to(broker, found.last), "views do not come so far")
+                wait_until(lambda: has_come_to(broker, found.last), "views do not come so far")
             shutil.copytree(found.stopped, found.crashed)
     finally:
         limits.checkpoint_s_max = before  # type: ignore[misc]

@@ -225,7 +225,13 @@ def writes_checkpoints_all_the_time(patch: Patch) -> None:
     patch.setattr(limits, "checkpoint_s_max", 0.1)
 
 
+def waits_long_for_clients_when_it_stops(patch: Patch) -> None:
+    """A client that is not disconnected delays the end by ten minutes."""
+    patch.setattr(limits, "stop_s_max", 1200)
+
+
 HARMLESS: dict[str, Plant] = {
-    plant.__name__: plant for plant in (takes_long_to_catch_up, writes_checkpoints_all_the_time)
+    plant.__name__: plant
+    for plant in (takes_long_to_catch_up, writes_checkpoints_all_the_time, waits_long_for_clients_when_it_stops)
 }
 """What makes a broker slow or busy, and is no bug."""

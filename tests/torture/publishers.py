@@ -22,6 +22,7 @@ from smile.client import connect_async
 from smile.errors import SmileError
 from smile.log.published_arrow import schema_without_tick
 from smile.log.stream_schema import StreamSchema
+from tests.processes import WAIT_S
 from tests.torture import floor
 from tests.torture.floor import Event
 from tests.torture.witness import Witness
@@ -29,7 +30,7 @@ from tests.torture.witness import Witness
 LOST = (OSError, ConnectionClosed, InvalidHandshake, EOFError, TimeoutError, httpx.HTTPError)
 """How a connection to a broker that is killed may end."""
 RETRY_S = 0.05
-ANSWER_S = 20.0
+ANSWER_S = WAIT_S
 TRADED = "Matches"
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from tests.torture.process import Victim
+from tests.brokers import BrokerProcess
 
 SPACE = 8 * 2**20
 HELD_S = 600
@@ -24,9 +24,9 @@ class Room(Protocol):
     def seen(self, data: Path) -> Path:
         """The same directory as the test sees it."""
 
-    def fill(self, victim: Victim) -> None: ...
+    def fill(self, broker: BrokerProcess) -> None: ...
 
-    def free(self, victim: Victim) -> None: ...
+    def free(self, broker: BrokerProcess) -> None: ...
 
 
 class SmallDisk:
@@ -56,7 +56,7 @@ class SmallDisk:
     def seen(self, data: Path) -> Path:
         return Path(f"/proc/{self._holder.pid}/root{data}")
 
-    def fill(self, victim: Victim) -> None:
+    def fill(self, broker: BrokerProcess) -> None:
         with (self.seen(self._data) / "ballast").open("wb", buffering=0) as ballast:
             try:
                 while True:
@@ -64,7 +64,7 @@ class SmallDisk:
             except OSError:
                 return
 
-    def free(self, victim: Victim) -> None:
+    def free(self, broker: BrokerProcess) -> None:
         (self.seen(self._data) / "ballast").unlink()
 
 
@@ -76,13 +76,13 @@ class SmallFiles:
     def seen(self, data: Path) -> Path:
         return data
 
-    def fill(self, victim: Victim) -> None:
-        size = (victim.data / "log-wal").stat().st_size
-        resource.prlimit(victim.popen.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    def fill(self, broker: BrokerProcess) -> None:
+        size = (broker.data_path / "log-wal").stat().st_size
+        resource.prlimit(broker.popen.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
-    def free(self, victim: Victim) -> None:
+    def free(self, broker: BrokerProcess) -> None:
         most = resource.RLIM_INFINITY
-        resource.prlimit(victim.popen.pid, resource.RLIMIT_FSIZE, (most, most))
+        resource.prlimit(broker.popen.pid, resource.RLIMIT_FSIZE, (most, most))
 
 
 @contextmanager

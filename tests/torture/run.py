@@ -3,15 +3,14 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from smile.errors import SmileError
+from tests.brokers import BrokerProcess
+from tests.processes import WAIT_S
 from tests.torture import floor, publishers, subscribers
 from tests.torture.checker import problems
-from tests.torture.process import Victim
 from tests.torture.publishers import World
 from tests.torture.truth import Recorded
 from tests.torture.witness import Witness
@@ -29,34 +28,34 @@ class Torture:
     planted: str | None = None
     work: int = 200
     alive_s: float = 10.0
-    end_s_max: float = 120.0
+    end_s_max: float = 180.0
     options: Sequence[str] = ()
     witness: Witness = field(default_factory=Witness)
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
-        data = self.folder / "data"
-        data.mkdir()
-        program = floor.written(self.folder)
-        self.victim = Victim(program, data, self.options, engine=self.engine, planted=self.planted)
-        self.world = World(f"127.0.0.1:{self.victim.port}", self.witness)
+        floor.write_program(self.folder)
+        module = ("smile.cli.main",) if self.planted is None else ("tests.torture.launched", self.planted)
+        self.broker = BrokerProcess(self.folder, options=self.options, engine=self.engine, module=module)
+        self.world = World(f"127.0.0.1:{self.broker.port}", self.witness)
 
     def run(self) -> list[str]:
         """What was broken."""
         asyncio.run(self._run())
-        if "Traceback" in self.victim.log_text:
-            self.witness.wrong(f"the broker's log has a traceback: {self.victim.log_text[-3000:]}")
-        return problems(self.witness, Recorded(self.victim.data / "log", floor.compiled()), self.random)
+        log = self.broker.log_path.read_text(errors="replace")
+        if "Traceback" in log:
+            self.witness.wrong(f"the broker's log has a traceback: {log[-3000:]}")
+        return problems(self.witness, Recorded(self.broker.data_path / "log", floor.compiled()), self.random)
 
     async def _run(self) -> None:
-        await asyncio.to_thread(self.victim.start)
+        await asyncio.to_thread(self.broker.start)
         told = subscribers.crowd(self.world, self.random)
         async with asyncio.TaskGroup() as group:
             listening = [group.create_task(one.run()) for one in told]
             publishing = [group.create_task(one.run()) for one in publishers.crowd(self.world, self.random)]
             try:
                 await self._killed()
-                await self._worked(self.work)
+                await self._worked(self.work, WAIT_S)
                 self.world.stopping.set()
                 await self._in_time(publishing, "publishers are not answered")
                 for one in told:
@@ -77,33 +76,29 @@ class Torture:
         left = self.kills
         while left:
             if self.engine == "spark" and self.random.random() < 0.5:
-                await asyncio.to_thread(self.victim.wait_until_ready)
+                await asyncio.to_thread(self.broker.wait_until_ready)
             await self._worked(self.random.randint(1, self.work) if self.random.random() < 0.7 else 0)
-            await asyncio.to_thread(self.victim.murder)
+            await asyncio.to_thread(self.broker.kill)
             left -= 1
             while left and self.random.random() < 0.2:
                 await self._killed_while_it_starts()
                 left -= 1
-            self.victim = self.victim.again()
-            await asyncio.to_thread(self.victim.start)
+            await asyncio.to_thread(self.broker.start)
 
-    async def _worked(self, events: int) -> None:
-        """Until so many more have been acknowledged, and a moment longer; or for a time, if it takes that long."""
+    async def _worked(self, events: int, seconds: float | None = None) -> None:
+        """Waits until so many more events have been acknowledged, and a moment longer; but no longer than `seconds`."""
         goal = self.witness.counts.get("acknowledged", 0) + events
-        end = time.monotonic() + self.alive_s
+        end = time.monotonic() + (self.alive_s if seconds is None else seconds)
         while self.witness.counts.get("acknowledged", 0) < goal and time.monotonic() < end:
             await asyncio.sleep(0.01)
         await asyncio.sleep(self.random.uniform(0.0, 0.3))
 
     async def _killed_while_it_starts(self) -> None:
-        victim = self.victim = self.victim.again()
-        starting = asyncio.create_task(asyncio.to_thread(victim.start))
+        self.broker.launch()
         await asyncio.sleep(self.random.uniform(0.2, 2.5))
-        await asyncio.to_thread(victim.murder)
-        with suppress(SmileError):
-            await starting
+        await asyncio.to_thread(self.broker.kill)
 
     def _end(self) -> None:
         """In order, as far as it can be."""
-        if self.victim.popen.poll() is None and (code := self.victim.stop()) != 0:
-            self.witness.wrong(f"the broker ended with {code}: {self.victim.log_text[-2000:]}")
+        if self.broker.is_running and (code := self.broker.stop()) != 0:
+            self.witness.wrong(f"the broker ended with {code}: {self.broker.log_text[-2000:]}")

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.processes import wait_until
 from tests.torture import floor
 from tests.torture.checker import problems
-from tests.torture.left import has_come_to, opened, publish, until
+from tests.torture.left import has_come_to, opened, publish
 from tests.torture.truth import Recorded
 from tests.torture.witness import Progress, Reset, Session, Witness, key_of
 
@@ -27,7 +28,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Case:
         for name, view in broker.views.items():
             witness.sessions.append(Session(f"to {name}", name, {}))
             feeds[name] = view.subscribe(view.condition({}), lambda: None)
-        for n in range(12):
+        for n in range(8):
             bids = [floor.bid(random, "b", 3 * n + i) for i in range(3)]
             published = {"Bids": bids, "Readings": [floor.reading(random, "r", n, n + 1)]}
             if last:
@@ -37,7 +38,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Case:
                 ticks = list(publish(broker, stream, events).ticks)
                 witness.answered(stream, events, ticks, 0, witness.heard.get(stream))
                 last[stream] = ticks[-1]
-            until(lambda: has_come_to(broker, last), "views do not come so far")
+            wait_until(lambda: has_come_to(broker, last), "views do not come so far")
             for session in witness.sessions:
                 while (part := feeds[session.view].take(500)) is not None:
                     session.entries += [Reset()] if part.reset else []
@@ -102,7 +103,7 @@ def more_was_told_than_the_log_knows(witness: Witness) -> None:
 
 @mutation("is known less than before")
 def a_count_falls(witness: Witness) -> None:
-    row = rows_of(session_of(witness, "Totals"))[-1]
+    row = next(row for row in reversed(rows_of(session_of(witness, "Totals"))) if row["row"]["bids"] > 2)
     row["knowledge"]["bids"]["at_least"] = row["row"]["bids"] = 1
 
 

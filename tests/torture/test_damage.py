@@ -11,16 +11,18 @@ import pytest
 
 from smile.errors import SmileError
 from smile.gateway.access import Access, AccessDatabase, Grant, Right
+from tests.brokers import BrokerProcess
+from tests.processes import wait_until
 from tests.random_programs import SEED_ID, seeds
 from tests.torture import floor
 from tests.torture.flipped import flip, is_told, kinds, recorded_at, told_or_so
-from tests.torture.left import Left, false_views, has_come_to, left, opened, publish, shown, until
-from tests.torture.process import Victim
+from tests.torture.left import Left, false_views, has_come_to, left, opened, publish, shown
 from tests.torture.witness import name_of
 
 pytestmark = pytest.mark.slow
 
-FLIPS = 4
+FLIPS = pytest.mark.parametrize("flips", [1, pytest.param(4, marks=pytest.mark.nightly)])
+"""How many bits are flipped, one at a time, in every kind of file."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def outcome(folder: Path, left: Left, cut: bool = False) -> str:
     try:
         with opened(folder) as broker:
             last = {stream: of["horizon"] for stream, of in broker.status()["streams"].items()}
-            until(lambda: broker.failure is not None or has_come_to(broker, last), "it neither goes on nor fails")
+            wait_until(lambda: broker.failure is not None or has_come_to(broker, last), "it neither goes on nor fails")
             try:
                 tick = publish(broker, "Bids", [{"who": "new", "n": 1, "issue": "A", "price": 1, "size": 1}]).ticks[0]
             except SmileError as problem:
@@ -44,7 +46,7 @@ def outcome(folder: Path, left: Left, cut: bool = False) -> str:
             if broker.failure is not None:
                 assert is_told(broker.failure)
             elif tick is not None:
-                until(lambda: broker.failure is not None or has_come_to(broker, {"Bids": tick}), "it stands still")
+                wait_until(lambda: broker.failure is not None or has_come_to(broker, {"Bids": tick}), "it stands still")
             told = shown(broker)
             recorded = recorded_at(folder)
             assert recorded is None or false_views(told, recorded) == []
@@ -63,14 +65,15 @@ def outcome(folder: Path, left: Left, cut: bool = False) -> str:
 
 @pytest.mark.parametrize("seed", seeds(1), ids=SEED_ID)
 @pytest.mark.parametrize("how", ["crashed", "stopped", "without state"])
-def test_a_flipped_bit_is_told_of_or_harmless(directory: Left, tmp_path: Path, how: str, seed: int) -> None:
+@FLIPS
+def test_a_flipped_bit_is_told_of_or_harmless(directory: Left, tmp_path: Path, how: str, seed: int, flips: int) -> None:
     random = Random(seed)
     source = directory.crashed if how == "crashed" else directory.stopped
     found: dict[str, list[str]] = {}
     for kind, paths in kinds(source).items():
         if how == "without state" and kind.startswith("state"):
             continue
-        for _ in range(FLIPS * (3 if kind == "log" else 1)):
+        for _ in range(flips * (3 if kind == "log" else 1)):
             folder = directory.copied(source, tmp_path / "copy")
             if how == "without state":
                 shutil.rmtree(folder / "state")
@@ -122,12 +125,15 @@ def test_a_flipped_bit_lets_nobody_in(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(1), ids=SEED_ID)
 @pytest.mark.parametrize("how", ["crashed", "without state"])
-def test_a_log_that_has_lost_its_end_has_whole_commits(directory: Left, tmp_path: Path, how: str, seed: int) -> None:
+@FLIPS
+def test_a_log_that_has_lost_its_end_has_whole_commits(
+    directory: Left, tmp_path: Path, how: str, seed: int, flips: int
+) -> None:
     """A log whose last bytes are gone though they were flushed: either its state says so, or it goes on without."""
     random = Random(seed)
     size = (directory.crashed / "log-wal").stat().st_size
     found = []
-    for _ in range(2 * FLIPS):
+    for _ in range(2 * flips):
         folder = directory.copied(directory.crashed, tmp_path / "copy")
         if how == "without state":
             shutil.rmtree(folder / "state")
@@ -141,7 +147,8 @@ def test_a_log_that_has_lost_its_end_has_whole_commits(directory: Left, tmp_path
 
 
 @pytest.mark.parametrize("seed", seeds(1), ids=SEED_ID)
-def test_a_torn_tail_takes_nothing_with_it(directory: Left, tmp_path: Path, seed: int) -> None:
+@FLIPS
+def test_a_torn_tail_takes_nothing_with_it(directory: Left, tmp_path: Path, seed: int, flips: int) -> None:
     """What was on its way to the disk when the machine stopped, and not acknowledged, may be there in part."""
     random = Random(seed)
     whole = (directory.crashed / "log-wal").stat().st_size
@@ -151,7 +158,7 @@ def test_a_torn_tail_takes_nothing_with_it(directory: Left, tmp_path: Path, seed
         publish(broker, "Bids", [floor.bid(random, "late", n) for n in range(200)])
         wal = (longer / "log-wal").read_bytes()
     assert len(wal) > whole
-    for _ in range(2 * FLIPS):
+    for _ in range(2 * flips):
         folder = directory.copied(directory.crashed, tmp_path / "copy")
         (folder / "log-shm").unlink()
         kept = random.randrange(whole, len(wal))
@@ -162,7 +169,7 @@ def test_a_torn_tail_takes_nothing_with_it(directory: Left, tmp_path: Path, seed
             torn[at : at + 4096] = bytes(len(torn[at : at + 4096]))
         (folder / "log-wal").write_bytes(torn)
         with opened(folder) as broker:
-            until(lambda: has_come_to(broker, directory.last), "it does not go on")
+            wait_until(lambda: has_come_to(broker, directory.last), "it does not go on")
             told = shown(broker)
             recorded = recorded_at(folder)
             assert recorded is not None
@@ -173,14 +180,18 @@ def test_a_torn_tail_takes_nothing_with_it(directory: Left, tmp_path: Path, seed
         assert len(rows) in (len(mine), len(mine) + 200)
 
 
-@pytest.mark.parametrize("kind", ["log", "log-wal", "log-shm", "broker.json", "state"])
+@pytest.mark.parametrize(
+    "kind",
+    ["log", *(pytest.param(k, marks=pytest.mark.nightly) for k in ("log-wal", "log-shm", "broker.json", "state"))],
+)
 @pytest.mark.parametrize("seed", seeds(1), ids=SEED_ID)
 def test_a_process_says_what_is_damaged_or_shows_what_is_so(
     directory: Left, tmp_path: Path, kind: str, seed: int
 ) -> None:
     random = Random(seed)
     source = directory.stopped if kind == "log" else directory.crashed
-    folder = directory.copied(source, tmp_path / "copy")
+    folder = directory.copied(source, tmp_path / "smile-data")
+    floor.write_program(tmp_path)
     paths = [path for name, of in kinds(folder).items() if name == kind or name.startswith(f"{kind}/") for path in of]
     flip(random.choice(paths), random)
-    told_or_so(Victim(floor.written(tmp_path), folder))
+    told_or_so(BrokerProcess(tmp_path))

@@ -10,30 +10,35 @@ from typing import Any
 import httpx
 import pytest
 
-from smile.errors import SmileError
+from tests.brokers import BrokerProcess, DidNotStart
+from tests.processes import WAIT_S
 from tests.random_programs import SEED_ID, seeds
 from tests.torture import floor
 from tests.torture.checker import is_same, logged
-from tests.torture.process import Victim
 from tests.torture.room import Room, SmallFiles, small_disk
 from tests.torture.truth import Recorded, Truth
 from tests.torture.witness import Json, Witness, key_of
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 60.0
 
-
-@pytest.fixture(params=["a full disk", "files that may not grow"])
+@pytest.fixture(params=["files that may not grow", pytest.param("a full disk", marks=pytest.mark.nightly)])
 def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Room]:
-    (tmp_path / "data").mkdir()
+    (tmp_path / "smile-data").mkdir()
     if request.param == "files that may not grow":
         yield SmallFiles()
         return
-    with small_disk(tmp_path / "data") as disk:
+    with small_disk(tmp_path / "smile-data") as disk:
         if disk is None:
             pytest.skip("nobody may mount a file system here")
         yield disk
+
+
+def started(folder: Path, room: Room) -> BrokerProcess:
+    floor.write_program(folder)
+    # A process that enters another file system loses its working directory.
+    program, data = str(folder / "floor.smile"), str(folder / "smile-data")
+    return BrokerProcess(folder, program, data=data, prefix=room.prefix).start()
 
 
 class Publishing:
@@ -80,41 +85,39 @@ def refused(publishing: Publishing) -> list[floor.Event]:
 
 @pytest.mark.parametrize("seed", seeds(1), ids=SEED_ID)
 def test_goes_on_once_there_is_room(tmp_path: Path, room: Room, seed: int) -> None:
-    data = tmp_path / "data"
-    victim = Victim(floor.written(tmp_path), data, prefix=room.prefix)
-    victim.start()
-    publishing = Publishing(victim.url, seed)
+    data = tmp_path / "smile-data"
+    broker = started(tmp_path, room)
+    publishing = Publishing(broker.url, seed)
     try:
         assert publishing.publish(publishing.batch(20)).status_code == 200
-        room.fill(victim)
+        room.fill(broker)
         events = refused(publishing)
         # Whoever only reads is served, and is told the truth.
         assert publishing.get("/views/Totals").status_code == 200
         assert publishing.publish(events).status_code == 503
-        room.free(victim)
+        room.free(broker)
         answer = publishing.publish(events)
         assert answer.status_code == 200, answer.text
         assert publishing.publish(publishing.batch(5)).status_code == 200
-        again_full(room, victim, publishing)
-        victim = victim.again()
-        victim.start()
+        again_full(room, broker, publishing)
+        broker.start()
         assert publishing.publish(publishing.batch(5)).status_code == 200
         after = publishing.witness.last_ticks()["Bids"]
-        told = publishing.get("/views/Remaining", **{"after.Bids": str(after), "wait_ms": "20000"})
+        told = publishing.get("/views/Remaining", **{"after.Bids": str(after), "wait_ms": "60000"})
         assert told.status_code == 200, told.text
     finally:
         publishing.close()
-        victim.murder()
+        broker.kill()
     shutil.copytree(room.seen(data), tmp_path / "left")
     check(Recorded(tmp_path / "left" / "log", floor.compiled()), publishing.witness, told.json())
 
 
-def again_full(room: Room, victim: Victim, publishing: Publishing) -> None:
+def again_full(room: Room, broker: BrokerProcess, publishing: Publishing) -> None:
     """And killed in that state; there is room again when it comes back."""
-    room.fill(victim)
+    room.fill(broker)
     refused(publishing)
-    room.free(victim)
-    victim.murder()
+    room.free(broker)
+    broker.kill()
 
 
 def check(recorded: Recorded, witness: Witness, told: Json) -> None:
@@ -126,35 +129,32 @@ def check(recorded: Recorded, witness: Witness, told: Json) -> None:
 
 def test_a_start_on_a_full_disk_is_refused_or_works(tmp_path: Path) -> None:
     """It says what is wrong, and nothing is lost by it."""
-    data = tmp_path / "data"
+    data = tmp_path / "smile-data"
     data.mkdir()
     with small_disk(data) as disk:
         if disk is None:
             pytest.skip("nobody may mount a file system here")
-        victim = Victim(floor.written(tmp_path), data, prefix=disk.prefix)
-        victim.start()
-        publishing = Publishing(victim.url, 1)
+        broker = started(tmp_path, disk)
+        publishing = Publishing(broker.url, 1)
         try:
             assert publishing.publish(publishing.batch(20)).status_code == 200
-            disk.fill(victim)
-            victim.murder()
-            victim = victim.again()
+            disk.fill(broker)
+            broker.kill()
             try:
-                victim.start()
-            except SmileError:
-                assert victim.popen.wait() == 1
-                assert "E084" in victim.log_text or "E105" in victim.log_text or "E063" in victim.log_text, (
-                    victim.log_text
+                broker.start()
+            except DidNotStart:
+                assert broker.wait() == 1
+                assert "E084" in broker.log_text or "E105" in broker.log_text or "E063" in broker.log_text, (
+                    broker.log_text
                 )
             else:
-                victim.murder()
-            assert "Traceback" not in victim.log_text
-            disk.free(victim)
-            victim = victim.again()
-            victim.start()
+                broker.kill()
+            assert "Traceback" not in broker.log_text
+            disk.free(broker)
+            broker.start()
             assert publishing.publish(publishing.batch(5)).status_code == 200
         finally:
             publishing.close()
-            victim.murder()
+            broker.kill()
         shutil.copytree(disk.seen(data), tmp_path / "left")
     assert logged(publishing.witness, Recorded(tmp_path / "left" / "log", floor.compiled())) == []

@@ -81,16 +81,17 @@ def definition_text(stream: mmpl.StreamDef) -> str:
     return print_program(mmpl.Program((stream,), (), ()))
 
 
-def open_for_reading(path: str, streams: Sequence[mmpl.StreamDef]) -> sqlite3.Connection:
-    """For reading."""
+def open_for_reading(path: str, streams: Sequence[mmpl.StreamDef], may_be_empty: bool = False) -> sqlite3.Connection:
+    """For reading. An empty database is refused unless `may_be_empty` is given."""
     with translate_read_errors(path):
         if not Path(path).is_file():
             raise error("E070", f"there is no log at {path}")
         db = _connect(path, "ro")
         try:
-            if not _is_log(db, path):
+            if _is_log(db, path):
+                _verify(db, path, streams)
+            elif not may_be_empty:
                 raise not_a_log_error(path)
-            _verify(db, path, streams)
         except BaseException:
             db.close()
             raise
@@ -164,11 +165,11 @@ def _definitions(db: sqlite3.Connection, path: str) -> dict[str, str]:
 
 
 def read_definitions(path: str) -> list[mmpl.StreamDef]:
-    """The streams that a log has."""
-    db = open_for_reading(path, ())
+    """The streams that a log has: none if the process that was creating it has been killed meanwhile."""
+    db = open_for_reading(path, (), may_be_empty=True)
     try:
         with translate_read_errors(path):
-            text = "".join(_definitions(db, path).values())
+            text = "".join(_definitions(db, path).values()) if _is_log(db, path) else ""
     finally:
         db.close()
     return list(parse_program(Source(path, text)).streams) if text else []

@@ -12,6 +12,7 @@ from smile.algebra.types import Value
 from smile.program import compile_program
 from smile.reference.wire import final_rows
 from smile.source import Source
+from tests.repeatable import scaled
 
 Row = dict[str, Value]
 TABLES = {"A": ("t", "x", "y", "n"), "B": ("t", "x", "z", "n"), "C": ("u", "y", "z", "n")}
@@ -112,7 +113,7 @@ def compiled_query(query: str) -> mmpl.Program:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@settings(max_examples=20)
+@settings(max_examples=scaled(20))
 @given(contents=st.tuples(table, table, table))
 def test_queries_give_the_same_rows_as_in_sqlite(query: str, contents: tuple[list[tuple[Value, ...]], ...]) -> None:
     tables: dict[str, list[Row]] = {

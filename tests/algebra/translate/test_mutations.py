@@ -13,6 +13,7 @@ from smile.errors import CATALOGUE, Diagnostic, SmileError
 from smile.program import compile_program
 from smile.source import Source
 from tests.algebra.translate.fixtures import all_cases
+from tests.repeatable import scaled
 
 TEXTS = [case.source.text for case in all_cases()]
 TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[\w#$]+|\s+|.""", re.DOTALL)
@@ -41,7 +42,7 @@ def mutated(text: str, chance: random.Random) -> str:
     return "".join(tokens)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=scaled(500))
 @given(st.sampled_from(TEXTS), st.randoms(use_true_random=False))
 def test_changed_programs_compile_or_have_valid_diagnostics(text: str, chance: random.Random) -> None:
     source = Source("broken.smile", mutated(text, chance))

@@ -58,7 +58,7 @@ def test_views_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     def publish() -> None:
         own = DurableLog.open_or_create(str(tmp_path / "log"), workload.program().streams, flush=False)
         for frame in frames[4:]:
-            sleep(0.4)
+            sleep(0.1)
             own.append_batch(frame)
         own.close()
 

@@ -15,9 +15,9 @@ from tests.engine.spark.beside import locally
 from tests.engine.spark.cluster import cluster, environment
 from tests.engine.spark.cluster_driver import LOST, WHOLE
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 DRIVER = Path(__file__).parent / "cluster_driver.py"
-DRIVER_S_MAX = 300
+DRIVER_S_MAX = 900
 
 
 def test_a_cluster_tells_what_one_process_tells(tmp_path: Path) -> None:

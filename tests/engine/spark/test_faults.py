@@ -10,18 +10,23 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
+from time import sleep
 
 import pytest
 from pyspark.sql import SparkSession
 
 from smile.engine.spark.pipeline import PipelineBatch, SparkPipeline
+from smile.engine.spark.pipeline_directory import PipelineDirectory
+from smile.engine.spark.planning import Offset
 from tests.engine.spark import workload
 from tests.engine.spark.beside import ONE, Told, locally, pipeline_of, recorded, rows_of, told
 from tests.engine.spark.faulty import FailingJob
+from tests.shared_spark import python_pids
 
 EXPECTED, ROWS = locally(workload.program(), workload.frames())
 DRIVER = Path(__file__).parent / "driver.py"
@@ -58,15 +63,22 @@ def check(pipeline: SparkPipeline, found: dict[int, Told]) -> None:
 def test_workers_are_killed(spark: SparkSession, tmp_path: Path) -> None:
     found: dict[int, Told] = {}
     pipeline = begun(spark, tmp_path, found, [])
+    deliver = pipeline.deliver
     over = Event()
     killed: list[int] = []
 
-    def kill() -> None:
-        while not over.wait(0.7):
-            if len(killed) < 6:
-                killed.extend(p for p in _workers() if not _kill(p))
+    def kill_between_batches(batch: PipelineBatch) -> None:
+        deliver(batch)
+        if len(found) == 3:
+            killed.append(_kill_workers())
 
-    thread = Thread(target=kill)
+    def kill_at_any_moment() -> None:
+        while not over.wait(0.7):
+            if sum(killed) < 6:
+                killed.append(_kill_workers())
+
+    pipeline.deliver = kill_between_batches
+    thread = Thread(target=kill_at_any_moment)
     thread.start()
     try:
         pipeline.start(available_now=True)
@@ -74,22 +86,18 @@ def test_workers_are_killed(spark: SparkSession, tmp_path: Path) -> None:
     finally:
         over.set()
         thread.join()
-    assert killed
+    assert sum(killed)
     check(pipeline, found)
 
 
-def _workers() -> list[int]:
-    listed = subprocess.run(["pgrep", "-f", "--", "-m smile.engine.spark.daemon"], capture_output=True, text=True)
-    return [int(pid) for pid in listed.stdout.split()]
-
-
-def _kill(pid: int) -> bool:
-    """Whether it had gone already."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return True
-    return False
+def _kill_workers() -> int:
+    """Kills the Python processes in which tasks of the session run. Returns how many there were."""
+    count = 0
+    for pid in python_pids("smile.engine.spark.daemon"):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            count += 1
+    return count
 
 
 def test_tasks_fail_after_they_wrote_their_state(spark: SparkSession, tmp_path: Path) -> None:
@@ -137,8 +145,7 @@ def test_state_is_damaged_while_it_is_used(spark: SparkSession, tmp_path: Path) 
             newest = sorted((tmp_path / "state").glob(f"state-1/*/*/{pipeline.offset.number + 1:012}-*.state"))
             path = random.choice(newest)
             path.write_bytes(path.read_bytes()[: random.randrange(200)])
-            for pid in _workers():
-                _kill(pid)
+            _kill_workers()
 
     pipeline.deliver = damage
     pipeline.start(available_now=True)
@@ -160,10 +167,11 @@ def test_stopped_and_started_with_other_partitions(
         deliver(batch)
         if len(found) > 5:
             enough.set()
+            sleep(0.5)  # so that it is stopped before it has come to the end
 
     pipeline.deliver = stop_soon
     pipeline.start()
-    assert enough.wait(120)
+    assert enough.wait(600)
     pipeline.stop()
     assert len(found) < len(EXPECTED)
     pipeline = begun(spark, tmp_path, found, [], partitions[1])
@@ -173,6 +181,44 @@ def test_stopped_and_started_with_other_partitions(
     check(pipeline, found)
 
 
+@pytest.mark.parametrize("step", ["before delivery", "after delivery", "after the note"])
+def test_the_driver_fails_between_two_steps(spark: SparkSession, tmp_path: Path, step: str) -> None:
+    """The next one goes on from the files. `test_the_driver_is_killed` does the same with processes that are killed."""
+    found: dict[int, Told] = {}
+    pipeline = begun(spark, tmp_path, found, [])
+    deliver = pipeline.deliver
+
+    def fail_at(now: str) -> None:
+        if now == step and pipeline.offset.number == 2:
+            raise Failure
+
+    def deliver_or_fail(batch: PipelineBatch) -> None:
+        fail_at("before delivery")
+        deliver(batch)
+        fail_at("after delivery")
+
+    class FailingDirectory(PipelineDirectory):
+        def note_delivered(self, offset: Offset, hard: bool = False) -> None:
+            super().write_delivered(offset, hard)
+            fail_at("after the note")
+
+    pipeline.deliver = deliver_or_fail
+    pipeline.directory = FailingDirectory(str(tmp_path / "state"))
+    pipeline.start(available_now=True)
+    with pytest.raises(Failure):
+        ended(pipeline)
+    assert len(found) < len(EXPECTED)
+    pipeline = begun(spark, tmp_path, found, [])
+    pipeline.start(available_now=True)
+    ended(pipeline)
+    check(pipeline, found)
+
+
+class Failure(Exception):
+    """The driver ends at this step."""
+
+
+@pytest.mark.nightly
 def test_the_driver_is_killed(tmp_path: Path) -> None:
     """Between any two of its steps, by itself, with a signal that nothing can catch; the last run comes to the end."""
     recorded(workload.program(), workload.frames(), tmp_path / "log")
@@ -180,7 +226,7 @@ def test_the_driver_is_killed(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(workload.ROOT)}
     for step in ("before delivery", "after delivery", "after the note", "never"):
         done = subprocess.run(
-            [sys.executable, DRIVER, str(tmp_path), step], env=env, capture_output=True, text=True, timeout=300
+            [sys.executable, DRIVER, str(tmp_path), step], env=env, capture_output=True, text=True, timeout=600
         )
         assert done.returncode == (0 if step == "never" else -signal.SIGKILL), done.stderr[-3000:]
     found: dict[int, Told] = {}

@@ -1,42 +1,47 @@
 """Every test program on Spark: batch by batch, and in the end, row for row what the in-process engine tells."""
 
+import math
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from smile.algebra import mmpl
 from smile.log.input_batch import InputBatch
-from smile.program import compile_program
 from smile.reference.history import History
-from smile.source import Source
-from tests.engine.spark.beside import locally, on_spark
+from tests.engine.spark.beside import locally
+from tests.engine.spark.packs import Member, run_pack
 from tests.kernels.harness import frame_of
-from tests.reference.cases import Case, cases
+from tests.programs.reader import Case, cases
 
-CASES = {case.name: case for case in cases()}
-
-
-def rewritten(case: Case) -> mmpl.Program:
-    return compile_program(Source(f"{case.name}.{case.language}", case.program)).rewritten
+PACK_COUNT = 6
+"""Of pipelines: a further program costs little, a further pipeline seconds."""
 
 
-def frames(program: mmpl.Program, case: Case) -> list[InputBatch]:
+def frames(case: Case) -> list[InputBatch]:
     """A line a frame where there are few, and the end."""
+    program = case.rewritten
     step = max(1, len(case.events) // 8)
     histories = [History.from_lines(program, case.events[:stop]) for stop in range(0, len(case.events), step)]
     histories += [
         History.from_lines(program, case.events),
         History.from_lines(program, case.events).with_finished_streams(),
     ]
-    found = [frame_of(program, before, after) for before, after in pairwise(histories)]
-    return [frame for frame in found if frame.events or frame.horizons != dict(histories[0].horizons)]
+    every = [frame_of(program, before, after) for before, after in pairwise(histories)]
+    return [frame for frame in every if frame.events or frame.horizons != dict(histories[0].horizons)]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_rows_and_changes(spark: SparkSession, name: str, tmp_path: Path) -> None:
-    program = rewritten(CASES[name])
-    told = frames(program, CASES[name])
-    partitions = 1 + list(CASES).index(name) % 3
-    assert on_spark(spark, program, told, tmp_path, partitions) == locally(program, told)
+ORDERED = sorted(cases(), key=lambda case: len(case.events))
+PACK_SIZE = math.ceil(len(ORDERED) / PACK_COUNT)
+PACKS = [ORDERED[start : start + PACK_SIZE] for start in range(0, len(ORDERED), PACK_SIZE)]
+"""Each has programs of about as many events: those with fewer have nothing to do in the last batches."""
+
+
+@pytest.mark.parametrize("number", range(len(PACKS)))
+def test_rows_and_changes(spark: SparkSession, number: int, tmp_path: Path) -> None:
+    members = {
+        case.name: Member(case.rewritten, frames(case)).with_prefix(f"P{i}_") for i, case in enumerate(PACKS[number])
+    }
+    results = run_pack(spark, members, tmp_path, partitions=1 + number % 3)
+    for name, member in members.items():
+        assert results[name] == locally(member.program, member.frames), name
