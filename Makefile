@@ -1,4 +1,4 @@
-# Every target sets up what it needs, so each of them works in a fresh clone.
+# Every target sets up what it needs, so each works in a fresh clone.
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
@@ -19,14 +19,14 @@ $(STAMP): pyproject.toml requirements.lock requirements-java.lock tools/find-pyt
 	@python="$$(sh tools/find-python)" && "$$python" tools/setup.py
 	@touch $@
 
-java: $(STAMP) ## give .venv a Java if the machine has lost its own
+java: $(STAMP) ## install Java in .venv if the machine has none
 	@$(PY) tools/setup_java.py
 
-lock: ## make requirements.lock anew from pyproject.toml
+lock: ## rebuild requirements.lock from pyproject.toml
 	@python="$$(sh tools/find-python)" && "$$python" tools/lock.py > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
-format: $(STAMP) ## lay out all code, and mend what ruff can mend
+format: $(STAMP) ## format all code, and apply the fixes of ruff
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
@@ -47,15 +47,15 @@ test: lint ## lint, and all tests but the nightly ones; what continuous integrat
 nightly: $(STAMP) ## everything there is, with new random cases; PARTS="lint torture" runs some of it, SEED=17 repeats a run
 	@$(PY) tools/nightly.py $(if $(SEED),--seed $(SEED)) $(PARTS)
 
-demo: $(STAMP) ## the trading floor: a broker on Spark with simulated people; with SECONDS=20 it ends by itself
+demo: $(STAMP) ## run the trading floor: a broker on Spark with simulated users; SECONDS=20 ends it after 20 seconds
 	@.venv/bin/smile demo $(if $(SECONDS),--seconds $(SECONDS))
 
-bench: $(STAMP) ## run the benchmarks, or with PARTS="engine spark" some of them
+bench: $(STAMP) ## run the benchmarks; PARTS="engine spark" runs some of them
 	$(PY) -m bench $(PARTS)
 
-bench-peers: $(STAMP) ## build the environments of the systems that the benchmarks compare SMILE with
+bench-peers: $(STAMP) ## build the environments of the systems that SMILE is compared with
 	$(PY) -m bench.peers.build
 
-clean: ## remove .venv and everything else that was made
+clean: ## remove .venv and all other generated files
 	rm -rf .venv .peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis requirements.lock.new
 	find src tests tools -name __pycache__ -prune -exec rm -rf {} +

@@ -1,1 +1,1 @@
-"""Benchmarks: what `make bench` runs. Figures are of one run on one machine; compare within a run."""
+"""The benchmarks that `make bench` runs. Figures are of one run on one machine: compare them only within a run."""

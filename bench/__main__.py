@@ -1,4 +1,4 @@
-"""`make bench`: all benchmarks, in one run; `make bench PARTS=spark` only some, the others stay as they were."""
+"""`make bench` runs all benchmarks. `make bench PARTS=spark` runs some; the results of the others stay as they were."""
 
 import sys
 

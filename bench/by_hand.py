@@ -1,4 +1,4 @@
-"""Trade-Floor as one would write it by hand for this one program: dictionaries, event by event, and nothing else."""
+"""Trade-Floor written by hand, for this program only: dictionaries that are updated event by event."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from smile.log.input_batch import InputBatch
 
 
 class TradeFloorByHand:
-    """What remains of open bids, and the pairs that can be matched; nothing is said of what is final."""
+    """The remaining shares of open bids, and the pairs that can be matched, without knowledge of what is final."""
 
     def __init__(self) -> None:
         self.buys: dict[int, list[Any]] = {}
@@ -17,7 +17,7 @@ class TradeFloorByHand:
 
     @staticmethod
     def ordered_events(input_batch: InputBatch) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """Events of a frame in the order of their ticks."""
+        """The events of a batch in the order of their ticks."""
         events = []
         for stream, batch in input_batch.events.items():
             rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)

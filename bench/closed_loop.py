@@ -1,5 +1,5 @@
 """The closed loop of the paper: bidders publish bids, matchers see what can be matched and publish matches, as fast as
-the loop goes round. Beside it the same loop on PostgreSQL's stored procedures, and the paper's own figures."""
+possible. For comparison: the same loop with stored procedures in PostgreSQL, and the figures of the paper."""
 
 import asyncio
 import tempfile
@@ -50,11 +50,13 @@ def run(report: Report) -> None:
         name = "SMILE on Spark" if engine == "spark" else "SMILE in one process"
         latency = f"{1000 * (result.latency_p50 or 0):,.0f} / {1000 * (result.latency_p99 or 0):,.0f}"
         rows.append((name, "flushed", f"{result.rate:,.1f}", latency, f"{result.rate / slowest:.1f}"))
+    settings = FloorSettings()
     report.table(
         "The closed loop",
-        f"Bidders keep up to {FloorSettings().open_max:,} bids open a side over {FloorSettings().issues} issues at {FloorSettings().prices} "
-        f"prices, {MATCHERS} matchers match what they see. Broker or database, and all clients, share the machine. "
-        f"{MEASURED_S:.0f} s after {WARMUP_S:.0f} s to warm up; latency is from the later bid of a pair to a matcher.",
+        f"Bidders keep up to {settings.open_max:,} bids open on each side, over {settings.issues} issues at "
+        f"{settings.prices} prices, and {MATCHERS} matchers match what they see. The broker or database and all "
+        f"clients share the machine. {MEASURED_S:.0f} s, after {WARMUP_S:.0f} s to warm up. Latency is from the later "
+        "bid of a pair until a matcher sees it.",
         ("system", "setting", "matches/s", "latency, ms, median / 99th", "times PostgreSQL, a match a transaction"),
         rows,
     )
@@ -65,7 +67,7 @@ def run(report: Report) -> None:
 
 @dataclass(frozen=True)
 class LoopResult:
-    """Matches a second, and the latency of half of the pairs, and of 99 of 100, in seconds."""
+    """Matches a second, and the median and 99th percentile of the pairs' latency, in seconds."""
 
     rate: float
     latency_p50: float | None
@@ -87,8 +89,8 @@ async def _run_loop(url: str) -> LoopResult:
     clients = [await connect_async(url) for _ in range(MATCHERS + 1)]
     issues = [settings.issue_name(number) for number in range(settings.issues)]
     participants = [Bidders(clients[0], settings, metrics).run()]
-    participants += [Matcher(one, issues[n::MATCHERS], metrics).run() for n, one in enumerate(clients[1:])]
-    tasks = [asyncio.create_task(one) for one in participants]
+    participants += [Matcher(client, issues[n::MATCHERS], metrics).run() for n, client in enumerate(clients[1:])]
+    tasks = [asyncio.create_task(participant) for participant in participants]
     await asyncio.sleep(WARMUP_S)
     matches_before, start = metrics.matches, time.monotonic()
     metrics.latencies.clear()
@@ -129,7 +131,7 @@ END $$;
 
 @dataclass
 class PostgresLoop:
-    """What the people on PostgreSQL's floor share."""
+    """What the bidder and the matchers on PostgreSQL share."""
 
     host: str
     matches_per_transaction: int
@@ -178,7 +180,7 @@ class PostgresLoop:
 
 
 def measure_postgres(matches_per_transaction: int) -> float:
-    """Matches a second, so many of them a transaction."""
+    """Matches a second, with so many matches in a transaction."""
     with running(flush=True) as connection:
         connection.execute("ALTER SYSTEM SET autovacuum = on")
         connection.execute("SELECT pg_reload_conf()")

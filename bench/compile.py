@@ -1,4 +1,4 @@
-"""How long checking a program takes, by its number of views: every step of it, and the command as a whole."""
+"""How long `smile check` takes, by number of views: each step of compilation, and the whole command."""
 
 import subprocess
 import sys
@@ -35,8 +35,8 @@ def run(report: Report) -> None:
     report.table(
         "Checking a program",
         f"`smile check` on programs of {SIZES[0]} to {SIZES[-1]:,} views of ten kinds, every fifth subscribed. "
-        "Seconds, by step, and for the whole command with Python's own start. "
-        f"A program of {SIZES[-1]:,} views is to take under {TARGET_S:g} s: {_verdict(rows[-1][-1])}.",
+        "Seconds, by step, and for the whole command including the start of Python. "
+        f"A program of {SIZES[-1]:,} views should take less than {TARGET_S:g} s: {_verdict(rows[-1][-1])}.",
         ("views", *STEPS, "command", "ms a view"),
         [(f"{r[0]:,}", *(f"{s:.2f}" for s in r[1:]), f"{r[-1] / r[0] * 1000:.1f}") for r in rows],
     )
@@ -75,7 +75,7 @@ def _time_steps(views: int) -> list[float]:
 
 
 def _time_command(views: int) -> float:
-    """The least of three runs: what the machine does besides is not the command's."""
+    """The shortest of three runs, which other work on the machine disturbed least."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bench.smile")
         path.write_text(generate_program(views))

@@ -1,6 +1,6 @@
-"""How fast the in-process engine is: Trade-Floor by batch size and by number of events, and one operator at a time.
+"""Throughput of the local engine: Trade-Floor by batch size and by number of events, and single operators.
 
-On one core. In every batch the changes of all subscribed views are built as Arrow, and a state file is written.
+It runs on one core. In every batch the changes of all subscribed views are built as Arrow, and a state file is written.
 """
 
 import os
@@ -38,7 +38,7 @@ OPERATOR_EVENTS = 1_000_000
 
 @dataclass
 class EngineRun:
-    """What a run took, batch by batch."""
+    """The duration of a run, batch by batch."""
 
     batch_events: list[int] = field(default_factory=list)
     batch_seconds: list[float] = field(default_factory=list)
@@ -50,10 +50,9 @@ class EngineRun:
         return sum(self.batch_events) / sum(self.batch_seconds)
 
     def batch_ms(self, quantile: float) -> float:
-        """The time of a batch that this share of them do not exceed."""
-        return (
-            sorted(self.batch_seconds)[min(len(self.batch_seconds) - 1, int(quantile * len(self.batch_seconds)))] * 1000
-        )
+        """The duration that this share of the batches did not exceed."""
+        ordered = sorted(self.batch_seconds)
+        return ordered[min(len(ordered) - 1, int(quantile * len(ordered)))] * 1000
 
 
 def run(report: Report) -> None:
@@ -72,7 +71,7 @@ def run(report: Report) -> None:
 def run_batches(
     compiled: CompiledProgram, batches: Iterable[InputBatch], warm_engine: LocalEngine | None = None
 ) -> tuple[EngineRun, LocalEngine]:
-    """Runs frames through a program, timing each; only the frames themselves are made outside the clock."""
+    """Runs batches through a program and times each. Only the creation of the batches is not timed."""
     engine_run = EngineRun()
     with tempfile.TemporaryDirectory() as folder:
         engine = warm_engine or LocalEngine(compile_graph(compiled.graph, compiled.rewritten.streams))
@@ -96,9 +95,8 @@ def run_batches(
 def _measure_by_batch_size(report: Report, path: Path) -> None:
     compiled = compile_program(read_source(str(PROGRAM)))
     blocks = load_blocks(path, EVENTS)
-    run_batches(
-        compiled, islice(input_batches(blocks, 10_000), 3)
-    )  # so that nothing is measured that is loaded only once
+    # Warm-up, so that one-time imports are not measured.
+    run_batches(compiled, islice(input_batches(blocks, 10_000), 3))
     by_hand = _measure_by_hand(blocks)
     rows = []
     warm_engine: LocalEngine | None = None
@@ -106,7 +104,7 @@ def _measure_by_batch_size(report: Report, path: Path) -> None:
         engine_run, warm_engine = run_batches(compiled, input_batches(blocks, size))
         target = f"≥ {RATES_MIN[size]:,}: {verdict(engine_run.rate >= RATES_MIN[size])}" if size in RATES_MIN else ""
         rows.append((size, engine_run, target))
-    # Single events meet the state that all the others have left.
+    # Single events run on the state that the last run has built.
     single_events = islice(
         input_batches(load_blocks(path, EVENTS + SINGLE_BATCHES), 1), EVENTS, EVENTS + SINGLE_BATCHES
     )
@@ -114,19 +112,26 @@ def _measure_by_batch_size(report: Report, path: Path) -> None:
     rows.append((1, engine_run, f"< {SINGLE_MS_MAX:g} ms: {verdict(engine_run.batch_ms(0.5) < SINGLE_MS_MAX)}"))
     report.table(
         "Trade-Floor in this process",
-        f"{EVENTS:,} events, one core, all three views' changes built as Arrow and a state file written in every "
-        f"batch. By hand: the same rows (without knowledge, changes or files) kept in Python dictionaries, event by "
-        f"event, {by_hand:,.0f} events/s in the same run. {count_open_bids(blocks):,} bids are open at the end.",
-        ("events a batch", "events/s", "times by hand", "ms a batch, median", "99th", "rows told an event", "target"),
+        f"{EVENTS:,} events on one core. In every batch the changes of all three views are built as Arrow, and a state "
+        "file is written. By hand: the same rows in Python dictionaries, updated event by event, without knowledge, "
+        f"changes or files: {by_hand:,.0f} events/s in the same run. {count_open_bids(blocks):,} bids are open at the "
+        "end.",
+        ("events a batch", "events/s", "times by hand", "ms a batch, median", "99th", "changes an event", "target"),
         [
             (
-                f"{size:,}", f"{f.rate:,.0f}", f"{f.rate / by_hand:.1f}", f"{f.batch_ms(0.5):.2f}", f"{f.batch_ms(0.99):.2f}",
-                f"{f.changed_rows / sum(f.batch_events):.1f}", target,
+                f"{size:,}",
+                f"{result.rate:,.0f}",
+                f"{result.rate / by_hand:.1f}",
+                f"{result.batch_ms(0.5):.2f}",
+                f"{result.batch_ms(0.99):.2f}",
+                f"{result.changed_rows / sum(result.batch_events):.1f}",
+                target,
             )
-            for size, f, target in rows
+            for size, result, target in rows
         ],
-    )  # fmt: skip
-    report.plot("batches", "events a batch", "events/s", {"Trade-Floor, one core": [(s, f.rate) for s, f, _ in rows]})
+    )
+    points = [(size, result.rate) for size, result, _ in rows]
+    report.plot("batches", "events a batch", "events/s", {"Trade-Floor, one core": points})
 
 
 def _measure_by_hand(blocks: Sequence[object]) -> float:
@@ -156,9 +161,9 @@ def _measure_by_events(report: Report, path: Path) -> None:
     first, last = rows[1][1], rows[-1][1]
     report.table(
         "Trade-Floor in the long run",
-        "Batches of 10,000 events, one core. Microseconds an event are those of the events since the line before. "
-        f"From 300,000 events to {LONG_RUN:,} they change by {last / first - 1:+.0%} (within 20%: "
-        f"{verdict(abs(last / first - 1) <= 0.2)}). State follows the bids that are open, not the events.",
+        "Batches of 10,000 events, one core. Each line has the mean microseconds of the events since the line before. "
+        f"From 300,000 to {LONG_RUN:,} events they change by {last / first - 1:+.0%} (target: within 20%: "
+        f"{verdict(abs(last / first - 1) <= 0.2)}). The size of the state depends on the open bids, not on the events.",
         ("events", "µs an event", "rows of state", "MB of state", "MB resident"),
         [(f"{n:,}", f"{us:.2f}", f"{s:,}", f"{b / 1e6:.1f}", f"{mb:,.0f}") for n, us, s, b, _, mb in rows],
     )
@@ -189,7 +194,7 @@ def _measure_by_operator(report: Report) -> None:
         )
     report.table(
         "One operator at a time",
-        f"{OPERATOR_EVENTS:,} events in batches of 10,000, one core, changes built and state written as above.",
+        f"{OPERATOR_EVENTS:,} events in batches of 10,000 on one core. Changes and state files are built as above.",
         ("operator", "events/s", "ms a batch, median", "99th", "rows of state"),
         rows,
     )

@@ -1,4 +1,4 @@
-"""One view to many subscribers over WebSocket, and the same changes fanned out by NATS core beside it."""
+"""Fan-out of one view to many subscribers over WebSocket, compared with NATS core for the same changes."""
 
 import json
 import os
@@ -22,7 +22,7 @@ SUBSCRIBERS = 1_000
 ROWS_PER_SECOND = 1_000
 SECONDS = 15.0
 PERIOD_S = 0.05
-"""Between two messages of the publisher."""
+"""Seconds between two messages of the publisher."""
 PROGRAM = """
 CREATE STREAM Quotes (t: time -> issue: int, price: int);
 CREATE VIEW Prices AS SELECT issue, LATEST(price) AS price FROM Quotes GROUP BY issue;
@@ -48,11 +48,10 @@ def run(report: Report) -> None:
             rows.append((name, f"{subscribers:,}", p50, p99, f"{100 * measurement['cpu']:.0f} %", f"{size:,.1f}"))
     report.table(
         "Fan-out",
-        f"{ROWS_PER_SECOND:,} rows of one view change a second, over {SECONDS:.0f} s; a subscriber that is behind is "
-        "told of a row once, as it is then. "
-        "Latency is from the publisher's call, or the tick, to the subscriber, so that SMILE's has the log, the flush "
-        "and the view in it, and NATS' only the way. Processor time is of the broker with all its processes, of one "
-        "core. Publisher and subscribers are on the same machine.",
+        f"{ROWS_PER_SECOND:,} rows of one view change a second, for {SECONDS:.0f} s. A slow subscriber receives only "
+        "the latest change of a row. Latency is from the publisher's call, or the tick, to the subscriber: SMILE's "
+        "includes the log, the flush and the view, NATS' only the transfer. The processor time is that of the broker "
+        "with all its processes, in percent of one core. Publisher and subscribers are on the same machine.",
         ("system", "subscribers", "latency, ms, median", "99th", "processor", "MB/s received"),
         rows,
     )
@@ -110,7 +109,7 @@ def measure_nats(subscribers: int) -> Any:
 
 
 def _nats_message(number: int) -> bytes:
-    """The same that a subscriber of the view is told."""
+    """The message that a subscriber of the view would receive."""
     row = {
         "view": "Prices",
         "key": {"issue": number % ROWS_PER_SECOND},
@@ -134,7 +133,7 @@ def _connect(port: int) -> socket.socket:
 
 
 def _answer_pings(connection: socket.socket) -> None:
-    """NATS asks now and then whether somebody is there."""
+    """NATS drops connections that do not answer its pings."""
     try:
         while data := connection.recv(65_536):
             if b"PING" in data:
@@ -145,7 +144,7 @@ def _answer_pings(connection: socket.socket) -> None:
 
 @contextmanager
 def _publish_steadily(publish: Callable[[range], None]) -> Iterator[None]:
-    """So many rows a second, evenly, for the while."""
+    """Publishes ROWS_PER_SECOND rows a second, evenly, in another thread."""
     stop = Event()
 
     def run() -> None:
@@ -178,7 +177,7 @@ def _run_listeners(kind: str, url: str, view: str, subscribers: int, pid: int) -
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Processor time of a process and all below it."""
+    """Processor time of a process and all its descendants."""
     parents, seconds = dict[int, int](), dict[int, float]()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

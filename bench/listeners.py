@@ -1,7 +1,7 @@
-"""Many subscribers in one process, of a broker or of NATS: they read what they are sent, and a few of them look at when
-it was published. Prints what they found, as JSON.
+"""Many subscribers of a broker or of NATS in one process. Prints the received bytes and the latency as JSON.
 
-The others only count bytes: to parse a thousand times the same would measure Python, not who sends it.
+Only a few of them parse ticks to measure the latency. The others count bytes: parsing the same changes a thousand times
+would measure Python, not the sender.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import urlsplit
 
 SAMPLERS = 10
@@ -28,7 +29,7 @@ class ListenerMetrics:
 
 
 class Listener(asyncio.Protocol):
-    """`hello` is what it sends first; what it is sent after `begun` is what counts."""
+    """Sends `handshake`, waits for `start_marker`, and then counts what it receives."""
 
     def __init__(
         self, handshake: list[bytes], start_marker: bytes, metrics: ListenerMetrics, samples_latency: bool
@@ -85,7 +86,7 @@ def handshake_messages(kind: str, url: str, view: str) -> tuple[list[bytes], byt
 
 
 def _websocket_frame(text: bytes) -> bytes:
-    """As clients send it: masked, though by nothing."""
+    """A client's frame must be masked; the mask here is zero."""
     assert len(text) < 126
     return bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text
 
@@ -99,8 +100,8 @@ async def listen(kind: str, url: str, view: str, count: int, seconds: float) -> 
     for number in range(count):
         handshake, start_marker = handshake_messages(kind, url, view)
         samples_latency = number % max(1, count // SAMPLERS) == 0
-        listener = Listener(handshake, start_marker, metrics, samples_latency)
-        transport, _ = await loop.create_connection(lambda one=listener: one, url_parts.hostname, url_parts.port)  # type: ignore[misc]
+        create_listener = partial(Listener, handshake, start_marker, metrics, samples_latency)
+        transport, _ = await loop.create_connection(create_listener, url_parts.hostname, url_parts.port)
         transports.append(transport)
     while metrics.ready_count < count:
         await asyncio.sleep(0.05)
@@ -121,7 +122,7 @@ def main() -> None:
     latency = {
         s: ordered[min(int(float(s) * len(ordered)), len(ordered) - 1)] if ordered else None for s in ("0.5", "0.99")
     }
-    print(json.dumps({"received": metrics.received_bytes, "looked": len(ordered), "latency": latency}))
+    print(json.dumps({"received": metrics.received_bytes, "samples": len(ordered), "latency": latency}))
 
 
 if __name__ == "__main__":

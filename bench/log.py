@@ -1,7 +1,7 @@
-"""How fast events come into the log, beside plain inserts into SQLite and bare writes of the same bytes.
+"""Throughput of appending events to the log, compared with inserts into SQLite and plain writes of the same bytes.
 
-Through the publisher: every event has its tick, and is answered only once its commit is made; with flushing, once it is
-on the disk. Everything in one process.
+Events go through the publisher: each gets a tick, and is acknowledged only after its commit and, with flushing, when it
+is on the disk. Everything runs in one process.
 """
 
 import os
@@ -30,14 +30,14 @@ from smile.program import compile_program, read_source
 PROGRAM = Path(__file__).parent.parent / "programs" / "tradefloor.smile"
 STREAM = "BuyBids"
 SECONDS = 3.0
-"""Of each measurement."""
+"""Duration of each measurement."""
 BATCH_RATE_MIN = 200_000
 SINGLE_RATE_MIN = 20_000
 IN_FLIGHT = 512
-"""Publications of a thread that it has not been answered yet."""
+"""Unacknowledged publications of a thread."""
 
 MeasuredStep = Callable[[int], int]
-"""Does one thing, given its number, and says how many events it had."""
+"""Does step number n, and returns the number of events."""
 
 
 def run(report: Report) -> None:
@@ -52,10 +52,11 @@ def run(report: Report) -> None:
     share = flushed_rates["publisher, batches of 10,000"] / flushed_rates["written to a file, batches of 10,000"]
     report.table(
         "Appending to the log",
-        f"Events of {STREAM} a second, in {SECONDS:g} s each, with every commit flushed to the disk and without. The "
-        "publisher gives ticks, remembers producers' numbers, and answers each publication; batches come as Arrow. "
-        "Plain SQLite has a row an event, a transaction a batch. Of a bare write and flush of the same Arrow bytes the "
-        f"publisher reaches {share:.0%}, in batches of 10,000; its small ones share flushes.",
+        f"Events of {STREAM} a second, measured for {SECONDS:g} s each, with every commit flushed to the disk and "
+        "without. The publisher assigns ticks, stores the producers' sequence numbers, and answers each publication; "
+        "batches are Arrow. Plain SQLite has one row an event and one transaction a batch. In batches of 10,000 the "
+        f"publisher reaches {share:.0%} of a plain write and flush of the same Arrow bytes; small publications share "
+        "flushes.",
         ("what", "events/s, flushed", "events/s, not flushed", "target"),
         rows,
     )
@@ -67,8 +68,8 @@ def _run_measurement(measurement: "Callable[[Path, bool], float]", flush: bool) 
 
 
 def _measure_rate(step: MeasuredStep) -> float:
-    """Of one thread."""
-    step(0)  # what is loaded only once
+    """Events a second, in this thread."""
+    step(0)  # warm-up
     events, begin = 0, time.perf_counter()
     for n in count(1):
         events += step(n)
@@ -138,7 +139,7 @@ def _publish_single_events(threads: int, in_flight: int) -> Callable[[Path, bool
     return measured
 
 
-# ── beside it ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── comparison ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _insert_into_sqlite(size: int) -> Callable[[Path, bool], float]:

@@ -1,4 +1,4 @@
-"""One operator at a time: programs of one view, and events for them of which fewer are always the beginning of more."""
+"""Benchmarks of single operators: programs of one view, and their events. Fewer events are a prefix of more events."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,18 +12,15 @@ from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.log.input_batch import InputBatch
 from smile.source import Source
 
-EVENTS = 1_000_000
-"""What the benchmarks take; frames come of any number."""
-
 KEYS = 100_000
 NAMES = 100
 VALUES = 10_000
 EVENTS_PER_KEY = 2
-"""Of each stream of the join, how many events have the same key: four pairs a key, as many pairs as events."""
+"""Events with the same key in each stream of the join: four pairs a key, so as many pairs as events."""
 
 _BLOCK = 100_000
 _TICK_GAP_US_MAX = 1_999
-"""A thousand on average: a million events take a thousand seconds."""
+"""The mean is a thousand: a million events cover a thousand seconds."""
 
 _NAMES = pa.array([f"sensor-{n:02}" for n in range(NAMES)])
 
@@ -36,8 +33,8 @@ CREATE STREAM Offers (p: time -> item: int, price: int);
 
 @dataclass(frozen=True)
 class OperatorBenchmark:
-    """`frames(events, batch, seed)` are frames of so many events over all streams, each with a silence of all streams
-    to its last tick."""
+    """`make_batches(events, batch, seed)` yields batches of `batch` events over all streams, each with a silence of all
+    streams up to its last tick."""
 
     name: str
     program: str
@@ -45,13 +42,13 @@ class OperatorBenchmark:
 
 
 def reading_batches(events: int, batch: int, seed: int = 1) -> Iterator[InputBatch]:
-    """Keys, values and names are drawn evenly; a tick is up to two milliseconds after the last."""
+    """Keys, values and names are uniformly distributed. A tick is up to two milliseconds after the last one."""
     for part in rebatch(first_rows(events, _reading_blocks(seed)), batch):
         yield InputBatch({"Readings": part}, {"Readings": part.column("t")[-1].as_py()})
 
 
 def order_and_offer_batches(events: int, batch: int, seed: int = 1) -> Iterator[InputBatch]:
-    """As many orders as offers. All of an item come within 100,000 events, in random order."""
+    """As many orders as offers. All events of an item are within 100,000 events, in random order."""
     schemas = stream_schemas(Source("orders and offers", ORDERS_AND_OFFERS))
     for part in rebatch(first_rows(events, _join_blocks(seed)), batch):
         stream_batches = {}
@@ -125,6 +122,6 @@ def _join_blocks(seed: int) -> Iterator[pa.RecordBatch]:
 
 
 def _ticks(random: np.random.Generator, last: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """A block of them, after the last one."""
+    """A block of ticks after the last one."""
     gaps = random.integers(1, _TICK_GAP_US_MAX, size=_BLOCK, endpoint=True)
     return last + np.cumsum(gaps * TICKS_PER_MICROSECOND, dtype=np.int64)

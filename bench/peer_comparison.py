@@ -1,4 +1,4 @@
-"""Trade-Floor on Spark beside other systems, on the same events in the same run."""
+"""Trade-Floor on Spark compared with other systems, on the same events in the same run."""
 
 import tempfile
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ def run(report: Report) -> None:
 
 
 def _measure_smile(folder: Path, blocks: Sequence[pa.RecordBatch]) -> float:
-    """What the pipeline does with the same events in the same run."""
+    """Events a second of the pipeline on the same events in the same run."""
     spark = spark_session("local[2]", "smile bench", folder / "spark.log")
     try:
-        run_to_end(spark, folder, islice(input_batches(blocks, COMMIT_EVENTS), 10), 2, ADAPTIVE_LIMIT)  # Java warms up
+        run_to_end(spark, folder, islice(input_batches(blocks, COMMIT_EVENTS), 10), 2, ADAPTIVE_LIMIT)  # warm-up
         return run_to_end(spark, folder, input_batches(blocks, COMMIT_EVENTS), 2, ADAPTIVE_LIMIT).rate
     finally:
         spark.stop()
@@ -63,9 +63,9 @@ def _compare_peers(report: Report, blocks: Sequence[pa.RecordBatch], smile_rate:
             )
     report.table(
         "Trade-Floor beside others",
-        "The same events in the same run, all three views kept up to date and their changes thrown away, on 2 cores. "
-        "The final Matchable of each is compared with the truth; one that is wrong has no figure. Start-up is not "
-        "counted. Those that are slow were given the first events only.",
-        ("system", "setting", "events", "events/s", "SMILE is so many times as fast", "start-up, s", "target"),
+        "The same events in the same run, on 2 cores. All three views are kept up to date, and their changes are "
+        "discarded. The final Matchable of each system is checked; a wrong one has no figure. Start-up is not counted. "
+        "Slow settings get only the first events.",
+        ("system", "setting", "events", "events/s", "speed-up of SMILE", "start-up, s", "target"),
         rows,
     )

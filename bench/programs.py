@@ -1,4 +1,4 @@
-"""Programs of any size, of all kinds of views, each view different from every other."""
+"""Generates programs of any size, with views of all kinds, no two of them equal."""
 
 STREAMS = """\
 CREATE DOMAIN quantity AS int CHECK (VALUE BETWEEN 0 AND 1000000);
@@ -26,7 +26,7 @@ VIEWS = (
 
 
 def generate_program(views: int) -> str:
-    """A program of so many views, every fifth of them subscribed."""
+    """A program with this number of views. Every fifth view is subscribed."""
     lines = [STREAMS]
     for i in range(views):
         template = VIEWS[i % len(VIEWS)]

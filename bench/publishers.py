@@ -1,8 +1,7 @@
-"""Many publishers in one process, over WebSocket or HTTP: each publishes an event, waits until it is acknowledged, and
-publishes the next. Prints how many were, as JSON.
+"""Many publishers in one process, over WebSocket or HTTP. Each publishes an event, waits for its acknowledgement, and
+publishes the next. Prints the number of acknowledged events and the latency as JSON.
 
-They write and read bytes, and look only at where an answer ends: a client that does more would take what the broker
-needs.
+They only search the received bytes for answers: a client that does more would take processor time from the broker.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ class PublishMetrics:
 
 
 class Publisher(asyncio.Protocol):
-    """`window` publications are under way at a time."""
+    """Always has `window` unacknowledged publications."""
 
     def __init__(self, metrics: PublishMetrics, host: str, kind: str, window: int) -> None:
         self.metrics, self.host, self.kind, self.window = metrics, host, kind, window
@@ -66,7 +65,7 @@ class Publisher(asyncio.Protocol):
         data = self.buffer + data
         answers = data.count(b'"repeated":')
         refused = data.count(b'"error":')
-        # An answer may come in two pieces; its end is looked for again with the next one.
+        # An answer may arrive in two parts: its beginning is searched again with the next part.
         last = max(data.rfind(b'"repeated":'), data.rfind(b'"error":'))
         self.buffer = data[last + 8 :][-64:] if last >= 0 else data[-64:]
         now = time.perf_counter()

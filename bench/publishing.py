@@ -1,4 +1,4 @@
-"""Single events published over the network, each flushed to the disk before it is acknowledged."""
+"""Throughput and latency of single events over the network, each flushed to disk before it is acknowledged."""
 
 import json
 import subprocess
@@ -30,13 +30,13 @@ def run(report: Report) -> None:
                     rate = result["acknowledged"] / SECONDS
                     target = f"≥ {RATE_MIN:,}: {verdict(rate >= RATE_MIN)}" if kind == "ws" else ""
                     p50, p99 = (f"{1000 * result['latency'][share]:,.1f}" for share in ("0.5", "0.99"))
-                    transport = f"{'WebSocket' if kind == 'ws' else 'HTTP'}, {window} under way each"
+                    transport = f"{'WebSocket' if kind == 'ws' else 'HTTP'}, {window} in flight each"
                     rows.append((transport, name, f"{rate:,.0f}", p50, p99, target))
     report.table(
         "Single events over the network",
         f"{CONNECTIONS} connections, one event a message, flushed before it is acknowledged, while a view of the "
-        f"events is kept up to date; {SECONDS:.0f} s. Broker, engine and publishers share the machine.",
-        ("how", "views are kept", "events/s", "latency, ms, median", "99th", "target"),
+        f"events is kept up to date, for {SECONDS:.0f} s. Broker, engine and publishers share the machine.",
+        ("protocol", "views are maintained", "events/s", "latency, ms, median", "99th", "target"),
         rows,
     )
 

@@ -1,4 +1,4 @@
-"""What the benchmarks found: printed as they run, and written to docs/performance.md with plots beside it."""
+"""The report of the benchmarks: printed as they run, and written to docs/performance.md, with plots in docs/plots."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ class Report:
     def __init__(self) -> None:
         self.console = Console()
         self.sections: list[str] = []
-        """Each begins with its title; those of earlier runs stay until they are made anew."""
+        """Each begins with its title. Sections of earlier runs stay in the file until their benchmark runs again."""
 
     def table(self, title: str, text: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         console_table = Table(*columns, title=title)
@@ -53,8 +53,8 @@ class Report:
         versions = f"SMILE {__version__}, Python {platform.python_version()}, {library_versions}"
         head = (
             "# Performance\n\n"
-            "Made by `make bench`. Figures are of one run on one machine, which others may have been using: compare "
-            f"within a table, which is of one run, and trust ratios.\n\n{machine}; {versions}."
+            "Written by `make bench`. The figures of a table are of one run on one machine, which may have had other "
+            f"work: compare them only within a table, and trust ratios more than figures.\n\n{machine}; {versions}."
         )
         path = DOCS / "performance.md"
         old_sections = path.read_text().rstrip().split("\n\n## ")[1:] if path.exists() else []
@@ -69,5 +69,5 @@ def _core_count() -> int:
 
 
 def verdict(holds: bool) -> str:
-    """Of a target."""
+    """Whether a target was met, as text."""
     return "met" if holds else "NOT met"

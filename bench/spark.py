@@ -1,5 +1,5 @@
-"""How fast pipelines on Spark are: Trade-Floor by batch size; how soon changes follow an event; what a batch costs that
-has almost nothing in it; and the long run. All on this machine, `local[2]`.
+"""Performance of pipelines on Spark: Trade-Floor by batch size, the cost of a batch with one event, the latency from an
+event to its changes, and a long run. All of it runs on this machine with `local[2]`.
 """
 
 import shutil
@@ -34,11 +34,11 @@ PROGRAM = Path(__file__).parent.parent / "programs" / "tradefloor.smile"
 EVENTS = 600_000
 LONG_RUN = 10_000_000
 LONG_RUN_BATCH = BatchLimit(50_000)
-"""Several batches even in the shortest part, so that they can be compared."""
+"""Small enough that even the shortest part has several batches."""
 COMMIT_EVENTS = 10_000
-"""Events a commit, where there is a backlog."""
+"""Events in a commit of a backlog."""
 BATCH_SIZES = (None, 200_000, 100_000, 10_000, 1_000)
-"""Rows a batch at most; None is what a pipeline chooses by itself."""
+"""Maximal rows in a batch; None means adaptive batches."""
 SMALL_BATCHES = 150
 ADAPTIVE_LIMIT = BatchLimit(200_000, 2**27)
 RATE_MIN = 250_000
@@ -50,7 +50,7 @@ P50_MS_MAX, P99_MS_MAX = 200, 600
 
 @dataclass
 class PipelineRun:
-    """A run: when each batch was delivered, and how much it changed."""
+    """A run of a pipeline: when each batch was delivered, and how many rows changed."""
 
     pipeline: SparkPipeline
     events: int = 0
@@ -59,7 +59,7 @@ class PipelineRun:
 
     @property
     def rate(self) -> float:
-        """Of the batches after the first, which is empty and comes with all that is done but once."""
+        """Events a second after the first batch, which is empty and includes one-time work."""
         return self.events / (self.delivery_times[-1] - self.delivery_times[0])
 
     @property
@@ -71,7 +71,7 @@ class PipelineRun:
 def prepare_run(
     spark: SparkSession, folder: Path, log: DurableLog, partitions: int, limit: BatchLimit
 ) -> Iterator[PipelineRun]:
-    """A pipeline, not started yet, whose views' changes are built as Arrow in the driver."""
+    """A pipeline that is not started yet. The driver builds the changes of its views as Arrow."""
     program = compile_program(read_source(str(PROGRAM))).rewritten
     state = Path(tempfile.mkdtemp(dir=folder))
     directory = PipelineDirectory(str(state))
@@ -95,7 +95,7 @@ def prepare_run(
 
 
 def write_log(folder: Path, batches: Iterable[InputBatch]) -> tuple[DurableLog, int]:
-    """A log of these frames, and how many events they have."""
+    """A log of these batches, and the number of their events."""
     log = DurableLog.open_or_create(
         f"{tempfile.mkdtemp(dir=folder)}/log", compile_program(read_source(str(PROGRAM))).rewritten.streams, flush=False
     )
@@ -126,9 +126,8 @@ def run(report: Report) -> None:
         try:
             path = folder / "tradefloor.arrow"
             blocks = load_blocks(path, EVENTS)
-            run_to_end(
-                spark, folder, islice(input_batches(blocks, COMMIT_EVENTS), 10), 2, BatchLimit(30_000)
-            )  # Java warms up
+            warm_up_batches = islice(input_batches(blocks, COMMIT_EVENTS), 10)
+            run_to_end(spark, folder, warm_up_batches, 2, BatchLimit(30_000))
             _measure_by_batch_size(report, spark, folder, path)
             _measure_batch_overhead(report, spark, folder, path)
             _measure_latency(report, spark, folder, path)
@@ -137,7 +136,7 @@ def run(report: Report) -> None:
             spark.stop()
 
 
-# ── how many events a second ────────────────────────────────────────────────────────────────────────────────────────
+# ── throughput ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _measure_by_batch_size(report: Report, spark: SparkSession, folder: Path, path: Path) -> None:
@@ -160,16 +159,16 @@ def _measure_by_batch_size(report: Report, spark: SparkSession, folder: Path, pa
         lines[f"{partitions} partitions"] = points
     report.table(
         "Trade-Floor on Spark",
-        f"{EVENTS:,} events that lie in the log already, all three views' changes delivered to the driver as Arrow, "
-        "and a state file a partition in every batch. Cold state; Spark's own start is not counted. Batches below "
-        f"{COMMIT_EVENTS:,} events are measured over {SMALL_BATCHES} of them.",
+        f"{EVENTS:,} events that are in the log already. In every batch the changes of all three views are delivered "
+        "to the driver as Arrow, and each partition writes a state file. The state is empty at first; the start of "
+        f"Spark is not counted. For batches below {COMMIT_EVENTS:,} events, {SMALL_BATCHES} batches are measured.",
         ("events a batch", "partitions", "events/s", "ms a batch, median", "target"),
         rows,
     )
     report.plot("spark-batches", "events a batch", "events/s", lines)
 
 
-# ── what a batch costs that has nothing in it ───────────────────────────────────────────────────────────────────────
+# ── overhead of a batch ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _measure_batch_overhead(report: Report, spark: SparkSession, folder: Path, path: Path) -> None:
@@ -185,15 +184,15 @@ def _measure_batch_overhead(report: Report, spark: SparkSession, folder: Path, p
         times = (*quantiles, *(parts[name] for name in ("planning", "job", "kernels", "commit")))
         rows.append((str(partitions), *(f"{ms:.0f}" for ms in times)))
     report.table(
-        "The floor of a batch",
-        "Batches of one event, 150 after the first 50: milliseconds between the ends of two, and where the time of the "
-        "last one went. Kernels are part of the job.",
+        "The overhead of a batch",
+        "Batches of one event, 150 after the first 50: milliseconds between the ends of two batches, and the parts of "
+        "the last batch. Kernels are part of the job.",
         ("partitions", "ms, median", "99th", "planning", "job", "kernels", "commit"),
         rows,
     )
 
 
-# ── how soon a change follows an event ──────────────────────────────────────────────────────────────────────────────
+# ── latency ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _measure_latency(report: Report, spark: SparkSession, folder: Path, path: Path) -> None:
@@ -206,16 +205,16 @@ def _measure_latency(report: Report, spark: SparkSession, folder: Path, path: Pa
             rows.append((f"{rate:,}", str(partitions), f"{p50:.0f}", f"{p99:.0f}", f"{delays[-1]:.0f}", target))
     report.table(
         "From an event to its changes",
-        f"Events are appended to the log (and flushed) {COMMITS_PER_SECOND} times a second for {PACED_S} s; the delay "
-        "is from before they are appended until the changes of their batch are in the driver, in ms. Target: "
-        f"half of them within {P50_MS_MAX}, 99 in a hundred within {P99_MS_MAX}.",
+        f"Events are appended to the log, and flushed, {COMMITS_PER_SECOND} times a second for {PACED_S} s. The delay "
+        "is from before they are appended until the changes of their batch are in the driver, in ms. Target: median "
+        f"{P50_MS_MAX}, 99th percentile {P99_MS_MAX}.",
         ("events/s", "partitions", "median", "99th", "worst", "target"),
         rows,
     )
 
 
 def _measure_delays(spark: SparkSession, folder: Path, path: Path, rate: int, partitions: int) -> list[float]:
-    """Milliseconds, of each commit after the first seconds."""
+    """The delay in milliseconds of each commit after the first two seconds."""
     blocks = load_blocks(path, EVENTS)
     batches = list(islice(input_batches(blocks, rate // COMMITS_PER_SECOND), PACED_S * COMMITS_PER_SECOND))
     path = Path(tempfile.mkdtemp(dir=folder), "log")
@@ -225,12 +224,12 @@ def _measure_delays(spark: SparkSession, folder: Path, path: Path, rate: int, pa
     with prepare_run(spark, folder, log, partitions, ADAPTIVE_LIMIT) as pipeline_run:
         pipeline, deliver = pipeline_run.pipeline, pipeline_run.pipeline.deliver
 
-        def noted(batch: PipelineBatch) -> None:
+        def record_delivery(batch: PipelineBatch) -> None:
             deliver(batch)
             last = max(batch.horizons.values())
             reached.append((last, time.perf_counter()))
 
-        pipeline.deliver = noted
+        pipeline.deliver = record_delivery
         pipeline.start()
         while not pipeline_run.delivery_times:
             time.sleep(0.05)
@@ -260,7 +259,7 @@ def _measure_delays(spark: SparkSession, folder: Path, path: Path, rate: int, pa
     return delays[2 * COMMITS_PER_SECOND :]
 
 
-# ── the long run ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── long run ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _measure_long_run(report: Report, spark: SparkSession, folder: Path, path: Path) -> None:
@@ -277,7 +276,7 @@ def _measure_long_run(report: Report, spark: SparkSession, folder: Path, path: P
             before = len(pipeline_run.delivery_times)
             while not pipeline_run.pipeline.wait():
                 pass
-            # The first batch of all is empty, and the first of each step begins with the query.
+            # The very first batch is empty; the first batch of a later step includes the start of the query.
             seconds = (
                 _busy_seconds(pipeline_run, before)
                 if before
@@ -290,9 +289,9 @@ def _measure_long_run(report: Report, spark: SparkSession, folder: Path, path: P
     drift = rows[-1][1] / rows[1][1] - 1
     report.table(
         "Trade-Floor on Spark in the long run",
-        f"Batches of {LONG_RUN_BATCH.rows:,}, 2 partitions, a backlog at every step. Microseconds an event are those "
-        f"of the events since the line before; from 300,000 events to {LONG_RUN:,} they change by {drift:+.0%} "
-        f"(within 20%: {verdict(abs(drift) <= 0.2)}).",
+        f"Batches of {LONG_RUN_BATCH.rows:,}, 2 partitions, a backlog at every step. Each line has the mean "
+        f"microseconds of the events since the line before. From 300,000 to {LONG_RUN:,} events they change by "
+        f"{drift:+.0%} (target: within 20%: {verdict(abs(drift) <= 0.2)}).",
         ("events", "µs an event", "MB of Java", "MB of Python workers", "MB of state"),
         [(f"{n:,}", f"{us:.2f}", f"{java:,.0f}", f"{py:,.0f}", f"{state:.1f}") for n, us, java, py, state in rows],
     )
@@ -300,7 +299,7 @@ def _measure_long_run(report: Report, spark: SparkSession, folder: Path, path: P
 
 
 def _busy_seconds(pipeline_run: PipelineRun, before: int) -> float:
-    """The time of the batches since, the first of them reckoned as long as the others: it began with the query."""
+    """The duration of the batches from `before` on. The first one began with the query, so it counts as the mean."""
     gaps = [
         b - a
         for a, b in zip(pipeline_run.delivery_times[before:], pipeline_run.delivery_times[before + 1 :], strict=False)
@@ -309,10 +308,10 @@ def _busy_seconds(pipeline_run: PipelineRun, before: int) -> float:
 
 
 def _resident_mb() -> tuple[float, float]:
-    """Of Java, and of its Python workers."""
-    listed = subprocess.run(["ps", "-eo", "rss,ppid,pid,args"], capture_output=True, text=True).stdout.splitlines()[1:]
+    """Memory of Java, and of its Python workers."""
+    processes = subprocess.run(["ps", "-eo", "rss,ppid,pid,args"], capture_output=True, text=True).stdout
     java = python = 0
-    for line in listed:
+    for line in processes.splitlines()[1:]:
         rss, _, _, args = line.split(None, 3)
         if "org.apache.spark.deploy.SparkSubmit" in args:
             java += int(rss)

@@ -1,18 +1,19 @@
-"""Trade-Floor's events: no match takes more than its two bids have left, so no remainder is ever below zero.
+"""Generates the events of Trade-Floor. No match takes more than its two bids have left, so remainders are never
+negative.
 
-200 issues at 20 prices each. A bid of 100 to 1,000 shares, in round lots, comes on a random side of a random level (an
-issue at a price). Then, while both sides of that level are open, a coin of 0.9 brings a match of one open bid of each
-side, drawn at random, for all that the smaller of them has left. Of 600,000 events some 28 % are buys, 28 % sells and
-44 % matches. A match nearly always closes one bid and seldom two, so where few bids stay open there cannot be many
-fewer matches than bids.
+There are 200 issues at 20 prices each. A bid of 100 to 1,000 shares, in round lots, is placed on a random side of a
+random level (an issue at a price). Then, while both sides of that level have open bids, with probability 0.9 a match
+follows: of a random open bid of each side, for the smaller remainder. Of 600,000 events about 28 % are buys, 28 % sells
+and 44 % matches. A match nearly always closes one bid and seldom two. So if few bids are to stay open, there must be
+nearly as many matches as bids.
 
-By the rule so far the number of open bids grows with the square root of that of events (39,000 after 600,000, 71,000
-after 2 million), since a level's buys and sells drift apart like any random walk. So a level at which `WAITING_MAX`
-bids wait on the side that was drawn gets the bid on its other side: what is offered in plenty finds takers. Then their
-number levels off: 17,000 after 100,000 events, 35,000 after 600,000, 41,000 after 2 million, 42,000 after 10 million.
+With this rule alone the number of open bids would grow with the square root of the number of events (39,000 after
+600,000, 71,000 after 2 million), because the buys and sells of a level drift apart like a random walk. So if
+`WAITING_MAX` bids are open on the side that was drawn, the bid is placed on the other side. Then the number of open
+bids converges: 17,000 after 100,000 events, 35,000 after 600,000, 41,000 after 2 million, 42,000 after 10 million.
 
-An event says nothing of other streams. The publishers of all three are taken to say that they are silent otherwise:
-every frame ends with a silence of all streams to its last tick.
+An event gives no knowledge of other streams. The publishers of all three streams also publish silence: every batch ends
+with a silence of all streams up to its last tick.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,15 +38,15 @@ LOTS_MAX = 10
 MATCH_PROBABILITY = 0.9
 WAITING_MAX = 20
 TICK_STEP = 1024
-"""A broker's ticks are at least so far apart; the first event's is this too."""
+"""The distance between ticks, as a broker's clock has it at least. It is also the first tick."""
 
 BUY, SELL, MATCH = range(3)
 
 EVENT_SCHEMA = pa.schema(
     [("stream", pa.int8()), ("tick", pa.int64()), ("one", pa.int64()), ("other", pa.int64()), ("shares", pa.int64())]
 )
-"""All three streams in order of ticks. Of a bid, `one` is the issue's number and `other` the price; of a match, the
-ticks of the buy and of the sell."""
+"""All three streams in order of ticks. For a bid, `one` is the number of the issue and `other` the price. For a match,
+they are the ticks of the buy and of the sell."""
 
 _BLOCK = 65_536
 _ISSUE_NAMES = pa.array([f"S{n:03}" for n in range(ISSUES)])
@@ -54,17 +55,17 @@ _PRICE_CENTS_STEP = 25
 
 
 def tradefloor_blocks(events: int, seed: int = 1) -> Iterator[pa.RecordBatch]:
-    """So many events, in batches as EVENTS says. Fewer events of the same seed are the beginning of more."""
+    """This number of events, with EVENT_SCHEMA. Fewer events of the same seed are a prefix of more events."""
     return first_rows(events, _generate_blocks(seed))
 
 
 def tradefloor_batches(events: int, batch: int, seed: int = 1) -> Iterator[InputBatch]:
-    """The same events, `batch` to a frame, but for the last one."""
+    """The same events, `batch` in each batch except the last."""
     return input_batches(tradefloor_blocks(events, seed), batch)
 
 
 def input_batches(blocks: Iterable[pa.RecordBatch], batch: int) -> Iterator[InputBatch]:
-    """Frames of events that were generated or recorded before."""
+    """Batches of events that were generated or recorded before."""
     schemas = stream_schemas(read_source(str(PROGRAM)))
     for part in rebatch(blocks, batch):
         last = part.column("tick")[-1].as_py()
@@ -72,8 +73,8 @@ def input_batches(blocks: Iterable[pa.RecordBatch], batch: int) -> Iterator[Inpu
 
 
 def load_blocks(path: Path, events: int, seed: int = 1) -> list[pa.RecordBatch]:
-    """The events as `tradefloor` has them, from an Arrow file that is mapped into memory. It is made if it is not
-    there, or has fewer events or another seed's."""
+    """The events of `tradefloor_blocks`, from a memory-mapped Arrow file. The file is written if it does not exist, has
+    fewer events, or has another seed."""
     metadata = {b"seed": str(seed).encode(), b"rule": _RULE}
     if not _has_recording(path, events, metadata):
         temporary_path = path.with_name(f"{path.name}.new")
@@ -88,7 +89,7 @@ def load_blocks(path: Path, events: int, seed: int = 1) -> list[pa.RecordBatch]:
 
 
 def count_open_bids(blocks: Iterable[pa.RecordBatch]) -> int:
-    """How many bids have anything left once all these events have happened, the first of the seed's included."""
+    """The number of bids with a remainder after these events, which must begin with the first one."""
     remaining: dict[int, int] = {}
     for block in blocks:
         for stream, tick, one, other, shares in zip(*(column.to_pylist() for column in block.columns), strict=True):
@@ -103,7 +104,7 @@ def count_open_bids(blocks: Iterable[pa.RecordBatch]) -> int:
 
 
 def first_rows(events: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """So many rows of the blocks, which may be endless."""
+    """The first rows of the blocks, which may be endless."""
     for block in blocks:
         if events <= block.num_rows:
             yield block.slice(0, events)
@@ -113,19 +114,19 @@ def first_rows(events: int, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def rebatch(blocks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows, so many to a batch, but for the last one. Only a batch that lies across two blocks is copied."""
+    """The same rows, this number in each batch except the last. Only batches that span blocks are copied."""
     parts: list[pa.RecordBatch] = []
-    wanted = rows
+    missing = rows
     for block in blocks:
         start = 0
-        while block.num_rows - start >= wanted:
-            parts.append(block.slice(start, wanted))
+        while block.num_rows - start >= missing:
+            parts.append(block.slice(start, missing))
             yield parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-            start += wanted
-            parts, wanted = [], rows
+            start += missing
+            parts, missing = [], rows
         if start < block.num_rows:
             parts.append(block.slice(start))
-            wanted -= block.num_rows - start
+            missing -= block.num_rows - start
     if parts:
         yield pa.concat_batches(parts)
 
@@ -134,7 +135,7 @@ def rebatch(blocks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBa
 
 
 def _generate_blocks(seed: int) -> Iterator[pa.RecordBatch]:
-    """Endless. The numbers drawn do not depend on where a block ends."""
+    """An endless sequence. The random numbers do not depend on the size of the blocks."""
     flat: list[int] = []
     done = 0
     for drawn in _generate_events(seed):
@@ -147,8 +148,8 @@ def _generate_blocks(seed: int) -> Iterator[pa.RecordBatch]:
 
 
 def _generate_events(seed: int) -> Iterator[list[int]]:
-    """Some bids, each with the matches that follow it: of every event the stream, a bid's level or a match's buy, 0 or
-    a match's sell, and the shares, one after another."""
+    """Lists of bids, each followed by its matches. An event is four numbers: the stream; the level of a bid or the buy
+    of a match; 0 or the sell of a match; the shares."""
     draw = Random(seed).random
     waiting: tuple[list[list[list[int]]], ...] = tuple([[] for _ in range(ISSUES * PRICES)] for _ in (BUY, SELL))
     tick = 0
@@ -177,7 +178,7 @@ def _generate_events(seed: int) -> Iterator[list[int]]:
 
 
 def _reduce_bid(bids: list[list[int]], index: int, shares: int) -> None:
-    """A bid of which nothing is left goes. The last one takes its place: their order means nothing."""
+    """Removes the bid if it has no remainder. The last bid takes its place: the order of the bids has no meaning."""
     bid = bids[index]
     bid[1] -= shares
     if not bid[1]:
@@ -197,7 +198,7 @@ def _make_block(flat: list[int], done: int) -> pa.RecordBatch:
 
 
 _RULE = f"{ISSUES} {PRICES} {LOT} {LOTS_MAX} {MATCH_PROBABILITY} {WAITING_MAX} {TICK_STEP} 1".encode()
-"""What a recording was made by; its last number is raised when the generator changes otherwise."""
+"""The parameters of a recording. The last number must be raised when the generator changes otherwise."""
 
 
 def _has_recording(path: Path, events: int, metadata: dict[bytes, bytes]) -> bool:
@@ -214,7 +215,7 @@ def _has_recording(path: Path, events: int, metadata: dict[bytes, bytes]) -> boo
 
 @cache
 def stream_schemas(source: Source) -> dict[str, pa.Schema]:
-    """Of every stream of a program, in the order they are written in: of Trade-Floor's, that of BUY, SELL and MATCH."""
+    """The schemas of all streams, in the order of the program. In Trade-Floor it is the order BUY, SELL, MATCH."""
     return {stream.name: stream_schema(stream) for stream in compile_program(source).original.streams}
 
 

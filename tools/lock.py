@@ -1,4 +1,4 @@
-"""Prints the lock: every package, with its version, that pyproject.toml's pins bring into an empty environment."""
+"""Prints the lock file: all packages, with versions, that pyproject.toml's pins install in an empty environment."""
 
 import subprocess
 import sys
@@ -12,15 +12,16 @@ HEAD = "# Made from pyproject.toml by `make lock`; not to be changed by hand."
 
 
 def main() -> None:
-    told = tomllib.loads(PYPROJECT.read_text())
-    wanted = [*told["build-system"]["requires"], *told["project"]["dependencies"], *told["dependency-groups"]["dev"]]
+    settings = tomllib.loads(PYPROJECT.read_text())
+    build, project, groups = settings["build-system"], settings["project"], settings["dependency-groups"]
+    requirements = [*build["requires"], *project["dependencies"], *groups["dev"]]
     with tempfile.TemporaryDirectory() as scratch:
         venv.create(scratch, with_pip=True, symlinks=True)
         pip = [f"{scratch}/bin/python", "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", *wanted], check=True, stdout=sys.stderr)
+        subprocess.run([*pip, "install", *requirements], check=True, stdout=sys.stderr)
         frozen = subprocess.run([*pip, "freeze"], check=True, capture_output=True, text=True).stdout.splitlines()
-    if odd := [line for line in frozen if "==" not in line]:
-        sys.exit(f"lock: not from a package index: {', '.join(odd)}")
+    if unpinned := [line for line in frozen if "==" not in line]:
+        sys.exit(f"lock: not from a package index: {', '.join(unpinned)}")
     print("\n".join([HEAD, *frozen]))
 
 

@@ -1,6 +1,6 @@
-"""Builds .venv: what the lock says, nothing else, and the project itself, editable. Running it twice changes nothing.
+"""Builds .venv: exactly the packages of the lock file, and the project itself, editable. It may be run again any time.
 
-Runs on a bare Python 3.11: only the standard library is there yet.
+It runs on a bare Python 3.11, so it uses only the standard library.
 """
 
 import importlib.util
@@ -17,10 +17,10 @@ PIP: list[str | Path] = [PYTHON, "-m", "pip", "--disable-pip-version-check", "--
 
 def main() -> None:
     if not runs([PYTHON, "-c", "import pip, sys; sys.exit(sys.version_info < (3, 11))"]):
-        print("setup: making .venv", flush=True)
+        print("setup: creating .venv", flush=True)
         make_venv()
-    print("setup: installing what requirements.lock says (the first time, Spark alone takes a minute)", flush=True)
-    # Without --no-deps a package missing from the lock would come in unpinned; `pip check` finds it instead.
+    print("setup: installing requirements.lock (the first time, Spark alone takes a minute)", flush=True)
+    # Without --no-deps, a package missing from the lock would be installed unpinned. `pip check` finds it instead.
     must_run([*PIP, "install", "--no-deps", "-r", ROOT / "requirements.lock"], "the lock could not be installed")
     must_run([*PIP, "install", "--no-deps", "--no-build-isolation", "-e", ROOT], "SMILE could not be installed")
     must_run([*PIP, "check"], "requirements.lock is not complete; run make lock")
@@ -28,15 +28,17 @@ def main() -> None:
 
 
 def make_venv() -> None:
-    """Debian's Python has `ensurepip`, and so a venv with pip, only where python3-venv is installed."""
+    """Debian's Python has `ensurepip`, which installs pip in a venv, only if python3-venv is installed."""
     if importlib.util.find_spec("ensurepip"):
         venv.create(VENV, clear=True, with_pip=True, symlinks=True)
     elif runs([sys.executable, "-m", "pip", "--version"]):
         venv.create(VENV, clear=True, with_pip=False, symlinks=True)
-        must_run([sys.executable, "-m", "pip", "--quiet", "--python", PYTHON, "install", "pip"], "no pip could be had")
+        must_run(
+            [sys.executable, "-m", "pip", "--quiet", "--python", PYTHON, "install", "pip"], "pip could not be installed"
+        )
     else:
         major, minor = sys.version_info[:2]
-        sys.exit(f"setup: this Python cannot make virtual environments: apt-get install python{major}.{minor}-venv")
+        sys.exit(f"setup: this Python cannot create virtual environments: apt-get install python{major}.{minor}-venv")
 
 
 def runs(command: list[str | Path]) -> bool:

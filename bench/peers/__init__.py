@@ -1,5 +1,5 @@
-"""Trade-Floor on other systems. Each has a module of its own, which runs in an environment of its own.
+"""Trade-Floor on other systems, called peers. Each has its own module, which runs in its own environment.
 
-All are given the same events on the same two cores, keep RemainingBuy, RemainingSell and Matchable up to date, and
-throw the changes away once they are computed. Each is written and set as it was found to be fastest.
+All process the same events on the same two cores, keep RemainingBuy, RemainingSell and Matchable up to date, and
+discard the changes once they are computed. Each is written and configured in the fastest way that was found.
 """

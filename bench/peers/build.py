@@ -1,4 +1,4 @@
-"""`make bench-peers`: an environment in `.peers` is built if it has exactly what its requirements say."""
+"""`make bench-peers`: builds the environments in `.peers`. One that matches its requirements is not built again."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PEERS = HERE.parent.parent / ".peers"
 SEPARATE_PEERS = ("flink", "pathway")
-"""Peers with environments of their own; the others run in the project's."""
+"""Peers with their own environment. The others run in the environment of the project."""
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def python_path(peer: str) -> Path:
-    """What runs the peer's module."""
+    """The interpreter that runs the peer's module."""
     return PEERS / peer / "bin" / "python" if peer in SEPARATE_PEERS else Path(sys.executable)
 
 
@@ -42,7 +42,7 @@ def build(peer: str) -> None:
     venv.create(PEERS / peer, symlinks=True)
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     pip += ["--python", python_path(peer)]
-    # What a requirement needs and the file does not name would come in unpinned; `pip check` finds it instead.
+    # Dependencies must be in the file, pinned: with --no-deps, `pip check` finds those that are not.
     for step in (["install", "--no-deps", "-r", requirements_path(peer)], ["check"]):
         if subprocess.run([*pip, *step]).returncode != 0:
             sys.exit(f"bench-peers: {peer} could not be built")
@@ -50,7 +50,7 @@ def build(peer: str) -> None:
 
 
 def _stamp_path(peer: str) -> Path:
-    """A copy of the requirements, made last."""
+    """A copy of the requirements, which is written when the build is complete."""
     return PEERS / peer / "built-of.txt"
 
 

@@ -1,8 +1,9 @@
-"""Trade-Floor in Flink SQL: one local cluster with two slots, which reads a CSV file and writes to blackholes.
+"""Trade-Floor in Flink SQL: a local cluster with two slots, which reads a CSV file and writes to blackhole sinks.
 
-What remains of a bid is one sum, of its shares less those traded: about half the processor time of what the paper
-writes, the aggregate of matches joined to bids. One phase of aggregation beats two, since ids seldom repeat within a
-batch, and reading the file once for buys and once for sells beats sharing one reader.
+The remainder of a bid is one sum: its shares minus those traded. That takes about half the processor time of the
+formulation in the paper, which joins bids with an aggregate of matches. One-phase aggregation is faster than two-phase,
+because ids seldom repeat within a batch. Reading the file twice, for buys and for sells, is faster than sharing one
+reader.
 """
 
 import os
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import version
 
-# In an environment of its own.
+# Installed only in the peer's own environment.
 from pyflink.common import Configuration  # type: ignore[import-not-found]
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
 
@@ -28,7 +29,7 @@ from bench.peers.protocol import (
 )
 
 SETTINGS = {"mini-batch": "true", "single": "false"}
-"""Whether batches are gathered for 200 ms."""
+"""Whether Flink collects mini-batches for 200 ms."""
 
 _EVENTS = """
 CREATE TABLE Events (kind TINYINT, issue STRING, price BIGINT, buyid BIGINT, sellid BIGINT, shares BIGINT)
@@ -66,7 +67,7 @@ def main() -> None:
 
 
 def _run_job(arguments: PeerArguments, sink: str) -> float:
-    """Seconds that the job ran. Planning, which takes seconds too, comes before."""
+    """The seconds that the job ran. Planning is not included, though it takes seconds too."""
     tables = _create_tables(arguments)
     statements = tables.create_statement_set()
     for view, columns in _SINKS.items():
@@ -100,7 +101,7 @@ def _create_tables(arguments: PeerArguments) -> TableEnvironment:
 
 
 def _final_rows(arguments: PeerArguments) -> Iterator[list[str]]:
-    """What all changes of Matchable come to, which Java prints to the standard output it was started with."""
+    """The final rows of Matchable, from all its changes. Java prints them to the process's standard output."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryFile("w+") as printed:
         saved_stdout = os.dup(1)

@@ -1,7 +1,7 @@
 """Trade-Floor in Pathway: two worker threads, which read a CSV file and write to null sinks.
 
-What remains of a bid is one sum, of its shares less those traded: it was faster than the aggregate of matches joined to
-bids that the paper writes.
+The remainder of a bid is one sum: its shares minus those traded. That was faster than the formulation in the paper,
+which joins bids with an aggregate of matches.
 """
 
 import os
@@ -22,12 +22,12 @@ from bench.peers.protocol import (
     seconds_since_start,
 )
 
-os.environ["PATHWAY_THREADS"] = str(CORES)  # read when Pathway is imported
+os.environ["PATHWAY_THREADS"] = str(CORES)  # Pathway reads it on import
 
-import pathway as pw  # type: ignore[import-not-found] # in an environment of its own
+import pathway as pw  # type: ignore[import-not-found] # only in the peer's own environment
 
 SETTINGS = ("commits", "static")
-"""Events are committed every 200 ms, or are all one batch."""
+"""Events are committed every 200 ms, or all form one batch."""
 
 COMMIT_MS = 200
 PEER = f"Pathway {version('pathway')}"
@@ -50,7 +50,7 @@ def main() -> None:
         seconds = time.perf_counter() - begin
         print_result(PEER, arguments, startup_s, seconds, final_rows.rows() if final_rows else None)
 
-    # A folder that is watched never ends.
+    # In streaming mode the folder is watched, so the run does not end by itself.
     end_detector = EndDetector(arguments.count, end) if arguments.setting == "commits" else None
     if end_detector:
         end_detector.watch_events(events)
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _ignore_time(time: int) -> None:
-    """An ended time that nobody waits for."""
+    """For runs that end by themselves."""
 
 
 def _read_events(arguments: PeerArguments) -> pw.Table:
@@ -97,7 +97,7 @@ def _remaining(events: pw.Table, side: str, kind: int) -> pw.Table:
 
 
 class FinalRows:
-    """What the changes of Matchable come to. Those of one time come in any order."""
+    """The final rows of Matchable, from all its changes. The changes of one time arrive in any order."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[Any, ...], int] = {}
@@ -112,9 +112,9 @@ class FinalRows:
 
 
 class EndDetector:
-    """Calls `end` and leaves when all events are in and every sink is done with the time of the last.
+    """Calls `end` and exits when all events are read and every sink has finished the time of the last one.
 
-    A view is done with a time when a sink for the number of its rows is: a few rows a commit.
+    For each view it watches a sink for the number of its rows, which has few changes a commit.
     """
 
     def __init__(self, events: int, end: Callable[[], None]) -> None:
@@ -136,7 +136,7 @@ class EndDetector:
             self.last_time = time
 
     def add_sink(self) -> Callable[[int], None]:
-        """What a new sink calls when it is done with a time."""
+        """The callback that a new sink calls when it has finished a time."""
         number = len(self.ended_times)
         self.ended_times.append(-1)
 

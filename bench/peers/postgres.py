@@ -1,8 +1,8 @@
-"""Trade-Floor in PostgreSQL: stored procedures over indexed tables. It runs in the project's own environment.
+"""Trade-Floor in PostgreSQL: stored procedures over indexed tables. It runs in the environment of the project.
 
-RemainingBuy and RemainingSell are tables, Matchable a view of their join. Procedures change the tables and compute the
-changes of all three; nobody is told of them. Tuned: unlogged tables with room for updates in place, no fsync, no
-waiting for commits, plans kept. One connection, since events must be taken in order.
+RemainingBuy and RemainingSell are tables; Matchable is a view that joins them. Procedures update the tables and compute
+the changes of all three, which are discarded. Tuning: unlogged tables with space for in-place updates, no fsync,
+asynchronous commits, cached plans. There is one connection, because events must be processed in order.
 """
 
 import time
@@ -16,10 +16,10 @@ from bench.peers.protocol import BUY, MATCH, MATCHABLE_COLUMNS, SELL, print_resu
 from tests.reference.postgres import Connection, running
 
 Columns = list[list[object]]
-"""The events' columns as `prepare` has them."""
+"""The columns of the events, in the order of `prepare.SCHEMA`."""
 
 _EVENTS_PER_CALL = 1_000
-"""Events that a client sends at once to a procedure that commits each."""
+"""Events in one call of a procedure that commits each of them."""
 
 _TABLES = """
 CREATE UNLOGGED TABLE Remaining{side} (
@@ -76,8 +76,8 @@ BEGIN
 END $$;
 """
 
-# What the events make of one side, taken together, against the other side as it is: first the buys against the sells
-# before, then the sells against the buys after.
+# Applies the net effect of many events to one side, and joins the changed bids with the other side: first the new buys
+# with the old sells, then the new sells with the new buys.
 _TOGETHER = """
     FOR changed IN
         WITH net AS (
@@ -126,7 +126,7 @@ def matchable_rows(connection: Connection) -> list[tuple[object, ...]]:
     return connection.execute(f"SELECT {', '.join(MATCHABLE_COLUMNS)} FROM Matchable").fetchall()
 
 
-# ── ways to take events ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def call_per_event(connection: Connection, columns: Columns) -> None:
@@ -169,11 +169,11 @@ SETTINGS = {
 
 @contextmanager
 def open_database() -> Iterator[Connection]:
-    """A connection to a server of its own in which nothing has happened on the floor yet."""
+    """Starts a server, and yields a connection to its empty tables."""
     with running() as connection:
         connection.execute("ALTER SYSTEM SET autovacuum = on")
         connection.execute("SELECT pg_reload_conf()")
-        connection.execute("SET search_path = public")  # PostgreSQL's own operators, not those that tests put first
+        connection.execute("SET search_path = public")  # PostgreSQL's own operators, not the replacements of the tests
         connection.execute("SET synchronous_commit = off")
         connection.execute("SET plan_cache_mode = force_generic_plan")
         for statement in schema_statements():

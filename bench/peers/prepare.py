@@ -1,7 +1,7 @@
-"""The recorded events as peers read them best: one table of all three streams in the order of their ticks.
+"""Writes the recorded events in the form that is fastest for peers: one table of all three streams, ordered by tick.
 
-It has `kind` (0 a buy, 1 a sell, 2 a match), `issue`, `price`, `buyid`, `sellid` and `shares`. A bid's own tick is its
-`buyid` or `sellid`; what an event does not have is 0, or an empty string. So no peer has to tell NULLs from values.
+Its columns are `kind` (0 buy, 1 sell, 2 match), `issue`, `price`, `buyid`, `sellid` and `shares`. The tick of a bid is
+its `buyid` or `sellid`. Values that an event does not have are 0 or an empty string, so peers need not handle NULLs.
 """
 
 import os
@@ -30,8 +30,8 @@ SCHEMA = pa.schema(
 
 
 def write_event_files(blocks: Sequence[pa.RecordBatch], folder: Path, batch: int) -> None:
-    """Writes `plain/events.csv`, `headed/events.csv` with a line of names, and `parquet/*.parquet`, `batch` events to
-    a file."""
+    """Writes `plain/events.csv`, `headed/events.csv` with a header line, and `parquet/*.parquet` with `batch` events a
+    file."""
     tables = list(_event_tables(input_batches(blocks, batch)))
     for name, header in (("plain", False), ("headed", True)):
         path = folder / name / "events.csv"
@@ -42,11 +42,11 @@ def write_event_files(blocks: Sequence[pa.RecordBatch], folder: Path, batch: int
     for n, table in enumerate(tables):
         path = folder / "parquet" / f"{n:06}.parquet"
         pq.write_table(table, path)
-        os.utime(path, (n, n))  # Spark takes files in the order of their times, and these may be written in one moment
+        os.utime(path, (n, n))  # Spark reads files in order of modification, and these may have the same time
 
 
 def expected_matchable(blocks: Sequence[pa.RecordBatch]) -> list[str]:
-    """Matchable once all these events have happened, in its canonical form."""
+    """The canonical lines of Matchable after all these events."""
     floor = TradeFloorByHand()
     for input_batch in input_batches(blocks, 10_000):
         for event in floor.ordered_events(input_batch):

@@ -1,6 +1,6 @@
-"""What every peer is told and tells: it is given a setting and recorded events, and prints one line of JSON at its end.
+"""The interface of a peer: its arguments are a setting and recorded events, its result is a line of JSON at the end.
 
-Only the standard library is imported here, because every peer's environment imports this.
+This module imports only the standard library, because it is used in the environment of every peer.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _STARTED = time.perf_counter()
 
 @dataclass(frozen=True)
 class PeerArguments:
-    """`events` is a folder as `prepare` writes it, `matchable` where the final Matchable goes if it is asked for."""
+    """`events` is a folder written by `prepare`. `matchable` is the file for the final Matchable, if requested."""
 
     setting: str
     events: Path
@@ -33,27 +33,27 @@ class PeerArguments:
 
 
 def read_arguments(settings: Iterable[str]) -> PeerArguments:
-    """Reads the command line, and keeps this process and those it starts to two cores."""
+    """Reads the command line, and limits this process and its children to two cores."""
     parser = argparse.ArgumentParser()
     parser.add_argument("setting", choices=list(settings))
     parser.add_argument("events", type=Path)
     parser.add_argument("count", type=int)
     parser.add_argument("--matchable", type=Path)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
-    # Whoever runs out of time still stops the servers it has started.
+    # A peer that runs out of time must still stop the servers it has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     return PeerArguments(**vars(parser.parse_args()))
 
 
 def seconds_since_start() -> float:
-    """Seconds since the peer's own program began: its start-up, when nothing has been given to it yet."""
+    """Seconds since the peer's program began. Before the first event they are its start-up time."""
     return time.perf_counter() - _STARTED
 
 
 def print_result(
     peer: str, arguments: PeerArguments, startup_s: float, seconds: float, rows: Iterable[Sequence[Any]] | None
 ) -> None:
-    """`rows` are those of the final Matchable, if this run has them."""
+    """`rows` are the final rows of Matchable, if this run has them."""
     matchable = None
     if rows is not None:
         lines = canonical_lines(rows)
@@ -65,7 +65,7 @@ def print_result(
 
 
 def canonical_lines(rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Rows of Matchable, their columns in the order of MATCHABLE, as lines that are equal if the rows are."""
+    """Rows with MATCHABLE_COLUMNS as sorted lines. Equal sets of rows give equal lines."""
     return sorted(",".join(map(str, row)) for row in rows)
 
 

@@ -1,5 +1,5 @@
-"""Runs peers, each in a process of its own with a time limit, and holds each to the truth: a figure counts only if the
-final Matchable is right."""
+"""Runs peers, each in its own process with a time limit, and checks their results: a figure counts only if the final
+Matchable is right."""
 
 import json
 import os
@@ -26,16 +26,16 @@ ROOT = Path(__file__).parent.parent.parent
 TIME_LIMIT_S = 300.0
 STOP_S_MAX = 20.0
 CHECK_EVENTS = 20_000
-"""Where the final Matchable would cost time, a second run over so many events gives it."""
+"""If collecting the final Matchable would cost time, a second run over this number of events checks it."""
 
 SPARK_BATCH = 100_000
-"""Events a micro-batch of Structured Streaming."""
+"""Events in a micro-batch of Structured Streaming."""
 
 
 @dataclass(frozen=True)
 class PeerSetting:
-    """One way to run a peer: its module and what that calls the setting, and how they read in a table. A slow one is
-    given fewer events, the first ones."""
+    """One way to run a peer: its module and the name of the setting there, and the names of both for the report. A slow
+    setting gets only the first `events_max` events."""
 
     module: str
     name: str
@@ -65,7 +65,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class PeerResult:
-    """What a peer took, or the problem because of which there is nothing to tell."""
+    """The measurement of a peer, or the problem that prevented it."""
 
     peer: str
     setting: str
@@ -96,11 +96,11 @@ class PeerOutput:
 
 
 class PeerError(Exception):
-    """A peer did not do what it is there for; the message says what happened."""
+    """A peer failed; the message says how."""
 
 
 def run(blocks: Sequence[pa.RecordBatch], settings: Sequence[PeerSetting] = SETTINGS) -> Iterator[PeerResult]:
-    """Of every setting a result, as soon as it is there."""
+    """The result of every setting, as soon as it is available."""
     with tempfile.TemporaryDirectory(prefix="smile-peers-") as folder:
         recordings = EventFileCache(blocks, Path(folder))
         for setting in settings:
@@ -164,7 +164,7 @@ def _run_peer(setting: PeerSetting, recording: EventFiles, check: bool) -> PeerO
 
 
 def output(command: Sequence[str | Path], limit_s: float = TIME_LIMIT_S) -> str:
-    """What the command printed. All that it starts ends with it, and with the time it has."""
+    """The output of the command. It and all its children are killed at the end, or at the time limit."""
     environ = os.environ | {"JAVA_HOME": str(java_home())}
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -181,9 +181,7 @@ def output(command: Sequence[str | Path], limit_s: float = TIME_LIMIT_S) -> str:
         if process.returncode != 0:
             errors.seek(0)
             error_lines = [line for line in errors.read().splitlines() if line.strip()]
-            raise PeerError(
-                f"failed with {process.returncode}: {error_lines[-1] if error_lines else 'nothing was said'}"
-            )
+            raise PeerError(f"failed with {process.returncode}: {error_lines[-1] if error_lines else 'no message'}")
         return printed
 
 
@@ -192,22 +190,22 @@ def _stop(process: "subprocess.Popen[str]") -> None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_S_MAX)
-    with suppress(ProcessLookupError):  # nothing was left behind
+    with suppress(ProcessLookupError):  # no process is left
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def parse_output(printed: str) -> PeerOutput:
-    """The last line is the peer's; before it there may be what its libraries say."""
+    """The last line is the result. Libraries may print other lines before it."""
     lines = printed.splitlines()
     try:
         line: dict[str, Any] = json.loads(lines[-1])
         return PeerOutput(**line)
     except (IndexError, TypeError, ValueError):
-        raise PeerError(f"told nothing of its course: {lines[-1] if lines else 'no line at all'}") from None
+        raise PeerError(f"printed no result: {lines[-1] if lines else 'no output'}") from None
 
 
 def describe_difference(actual: Sequence[str], expected: Sequence[str]) -> str:
-    """Where a Matchable departs from the truth."""
+    """How a Matchable differs from the expected one."""
     extra = list((Counter(actual) - Counter(expected)).elements())
     missing = list((Counter(expected) - Counter(actual)).elements())
     examples = [f"{verb} {lines[0]}" for verb, lines in (("has", extra), ("lacks", missing)) if lines]

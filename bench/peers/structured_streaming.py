@@ -1,8 +1,8 @@
-"""Trade-Floor in Spark's Structured Streaming, without SMILE. It runs in the project's own environment.
+"""Trade-Floor in Spark's Structured Streaming, without SMILE. It runs in the environment of the project.
 
-Spark refuses the program as one query (two aggregates, joined, in update mode), so a function is called with every
-micro-batch and keeps the state itself: in the driver's dictionaries, which is fastest while all fits into one process
-and is lost with it, or in Parquet files, a version a batch, from which a run can resume.
+Spark does not support the program as one query (a join of two aggregates in update mode). So a function is called with
+every micro-batch and manages the state itself: in dictionaries of the driver, which is fastest while it fits into one
+process but is lost with it, or in Parquet files, a version a batch, from which a run can resume.
 """
 
 import shutil
@@ -69,13 +69,13 @@ def _spark() -> SparkSession:
 
 
 def _read_stream(spark: SparkSession, arguments: PeerArguments) -> DataFrame:
-    """A file a micro-batch."""
+    """Each micro-batch is one file."""
     reader = spark.readStream.schema(_EVENTS).option("maxFilesPerTrigger", 1)
     return reader.parquet(str(arguments.events / "parquet"))
 
 
 class DriverState:
-    """Spark reads; one Python process does the rest, event by event."""
+    """Spark only reads the events; the driver applies them one by one."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.floor = TradeFloorByHand()
@@ -96,8 +96,8 @@ class DriverState:
 
 
 class ParquetState:
-    """Version n has every bid that was open before batch n or changed in it; version n + 1 is made of those of which
-    anything is left, or more than all was traded because the bid itself has not come yet."""
+    """Version n has every bid that was open before batch n or changed in it. Version n + 1 is made from those with a
+    remainder, positive or negative: it is negative if matches came before the bid itself."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -147,7 +147,7 @@ SETTINGS: dict[str, Callable[[SparkSession, Path], DriverState | ParquetState]] 
 
 
 def _deltas(batch: DataFrame) -> DataFrame:
-    """What each event adds to a bid, or takes from two."""
+    """What each event adds to a bid, or subtracts from two."""
     sides = f.array(*(f.lit(side).cast("tinyint") for side in (BUY, SELL)))
     return (
         batch.withColumn("side", f.explode(sides))
@@ -159,7 +159,7 @@ def _deltas(batch: DataFrame) -> DataFrame:
 
 
 def _sides(bids: DataFrame) -> list[DataFrame]:
-    """Buys and sells, with names of their own but for what they are joined by."""
+    """Buys and sells, with different column names except for the join columns."""
     return [
         bids.where(f.col("side") == number).select(
             "issue",
@@ -174,8 +174,8 @@ def _sides(bids: DataFrame) -> list[DataFrame]:
 
 
 def _changes(version: DataFrame) -> DataFrame:
-    """Changes of all three views, in one relation so that Spark has one job. A pair of which a remainder is not above 0
-    is one that goes."""
+    """Changes of all three views, in one relation so that Spark runs one job. A pair with a remainder of 0 or less is
+    deleted."""
     buys, sells = _sides(version)
     pairs = (
         buys.join(sells, ["issue", "price"])

@@ -1,4 +1,4 @@
-"""The programs and events of the one-operator benchmarks: programs compile, events fit their streams' columns."""
+"""Benchmarks of single operators: the programs compile, and the events fit the columns of their streams."""
 
 from collections import Counter
 from itertools import pairwise
@@ -20,24 +20,25 @@ from smile.log.input_batch import InputBatch
 from smile.source import Source
 
 
-def whole(frames: list[InputBatch], name: str) -> pa.Table:
-    return pa.Table.from_batches([frame.events[name] for frame in frames if name in frame.events])
+def stream_table(batches: list[InputBatch], name: str) -> pa.Table:
+    return pa.Table.from_batches([batch.events[name] for batch in batches if name in batch.events])
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
-def test_frames_fit_the_program_and_do_not_depend_on_their_size(operator: OperatorBenchmark) -> None:
+def test_batches_fit_the_program_and_their_events_do_not_depend_on_the_batch_size(operator: OperatorBenchmark) -> None:
     schemas = stream_schemas(Source(f"{operator.name}.smile", operator.program))
-    found, others = list(operator.make_batches(30_000, 1000, 3)), list(operator.make_batches(40_000, 20_000, 3))
-    assert len(found) == 30
-    for frame in found:
-        assert sum(rows.num_rows for rows in frame.events.values()) == 1000
-        assert frame.horizons == dict.fromkeys(schemas, max(r[0][-1].as_py() for r in frame.events.values()))
+    batches = list(operator.make_batches(30_000, 1000, 3))
+    large_batches = list(operator.make_batches(40_000, 20_000, 3))
+    assert len(batches) == 30
+    for batch in batches:
+        assert sum(rows.num_rows for rows in batch.events.values()) == 1000
+        assert batch.horizons == dict.fromkeys(schemas, max(r[0][-1].as_py() for r in batch.events.values()))
     for name, schema in schemas.items():
-        table = whole(found, name)
+        table = stream_table(batches, name)
         table.validate(full=True)
         assert table.schema == schema
         assert all(a < b for a, b in pairwise(table[0].to_pylist()))
-        assert table.equals(whole(others, name).slice(0, table.num_rows))
+        assert table.equals(stream_table(large_batches, name).slice(0, table.num_rows))
 
 
 def test_operators_have_names_of_their_own() -> None:
@@ -45,7 +46,7 @@ def test_operators_have_names_of_their_own() -> None:
 
 
 def test_readings_spread_over_all_keys_and_names() -> None:
-    table = whole(list(reading_batches(200_000, 50_000)), "Readings")
+    table = stream_table(list(reading_batches(200_000, 50_000)), "Readings")
     keys = table["k"].to_pylist()
     assert min(keys) >= 0
     assert max(keys) < KEYS
@@ -57,7 +58,7 @@ def test_readings_spread_over_all_keys_and_names() -> None:
 
 
 def test_an_item_has_few_orders_and_offers_however_long_the_run() -> None:
-    frames = list(order_and_offer_batches(200_000, 50_000))
-    orders, offers = (Counter(whole(frames, name)["item"].to_pylist()) for name in ("Orders", "Offers"))
+    batches = list(order_and_offer_batches(200_000, 50_000))
+    orders, offers = (Counter(stream_table(batches, name)["item"].to_pylist()) for name in ("Orders", "Offers"))
     assert set(orders.values()) == set(offers.values()) == {EVENTS_PER_KEY}
     assert orders == offers

@@ -1,4 +1,4 @@
-"""Peers are given the events that were recorded, and a figure of theirs counts only if their Matchable is the truth."""
+"""Peers get the recorded events, and a figure counts only if the peer's final Matchable is right."""
 
 import hashlib
 import json
@@ -64,7 +64,7 @@ def test_the_digest_is_that_of_the_lines() -> None:
     assert digest(LINES) != digest(LINES[:1])
 
 
-def test_the_truth_is_what_a_join_of_open_bids_has(blocks: list[pa.RecordBatch]) -> None:
+def test_the_expected_matchable_is_the_join_of_open_bids(blocks: list[pa.RecordBatch]) -> None:
     table = pa.Table.from_batches(blocks)
     bids: list[dict[int, list[Any]]] = [{}, {}]
     for stream, tick, one, other, shares in zip(*(c.to_pylist() for c in table.columns), strict=True):
@@ -74,10 +74,10 @@ def test_the_truth_is_what_a_join_of_open_bids_has(blocks: list[pa.RecordBatch])
         else:
             bids[stream][tick] = [f"S{one:03}", other, shares]
     pairs = [
-        f"{issue},{price},{buy},{buy_left},{sell},{sell_left}"
-        for buy, (issue, price, buy_left) in bids[0].items()
-        for sell, (*level, sell_left) in bids[1].items()
-        if level == [issue, price] and buy_left > 0 and sell_left > 0
+        f"{issue},{price},{buy},{buy_remaining},{sell},{sell_remaining}"
+        for buy, (issue, price, buy_remaining) in bids[0].items()
+        for sell, (*level, sell_remaining) in bids[1].items()
+        if level == [issue, price] and buy_remaining > 0 and sell_remaining > 0
     ]
     assert expected_matchable(blocks) == sorted(pairs) != []
 
@@ -97,11 +97,11 @@ def test_every_form_of_the_events_has_them_all_in_order(blocks: list[pa.RecordBa
     plain = pcsv.read_csv(folder / "plain" / "events.csv", pcsv.ReadOptions(column_names=SCHEMA.names), None, types)
     headed = pcsv.read_csv(folder / "headed" / "events.csv", convert_options=types)
     paths = sorted((folder / "parquet").iterdir())
-    assert all(a.stat().st_mtime < b.stat().st_mtime for a, b in pairwise(paths))  # the order in which Spark takes them
+    assert all(a.stat().st_mtime < b.stat().st_mtime for a, b in pairwise(paths))  # Spark reads them in this order
     parts = [pq.read_table(path) for path in paths]
     assert [part.num_rows for part in parts] == [600, 600, 300]
-    for found in (plain, headed, pa.concat_tables(parts)):
-        assert list(zip(*(c.to_pylist() for c in found.columns), strict=True)) == expected
+    for events in (plain, headed, pa.concat_tables(parts)):
+        assert list(zip(*(c.to_pylist() for c in events.columns), strict=True)) == expected
 
 
 def test_fewer_events_are_the_beginning_of_more(blocks: list[pa.RecordBatch], tmp_path: Path) -> None:
@@ -116,10 +116,10 @@ def test_fewer_events_are_the_beginning_of_more(blocks: list[pa.RecordBatch], tm
     assert pq.read_table(fewer.folder / "parquet").num_rows == 500
 
 
-# ── what a peer tells ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_peer_tells_is_read_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_result_of_a_peer_is_read_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "lines"
     print_result("Peer 1.0", PeerArguments("fast", tmp_path, 1000, path), 0.5, 2.0, iter(ROWS))
     assert parse_output("a library's greeting\n" + capsys.readouterr().out) == PeerOutput(
@@ -130,13 +130,13 @@ def test_what_a_peer_tells_is_read_back(capsys: pytest.CaptureFixture[str], tmp_
 
 @pytest.mark.parametrize("printed", ["", "Killed", "[]", '{"peer": "Peer 1.0"}', "17"])
 def test_anything_else_is_a_failure(printed: str) -> None:
-    with pytest.raises(PeerError, match="told nothing"):
+    with pytest.raises(PeerError, match="printed no result"):
         parse_output(printed)
 
 
 def test_rates_are_with_and_without_start_up() -> None:
-    found = PeerResult("Peer", "fast", 1000, 2.0, 3.0)
-    assert (found.rate, found.rate_with_startup) == (500.0, 200.0)
+    result = PeerResult("Peer", "fast", 1000, 2.0, 3.0)
+    assert (result.rate, result.rate_with_startup) == (500.0, 200.0)
 
 
 def test_a_difference_names_a_row_of_each_kind() -> None:
@@ -156,7 +156,7 @@ def test_a_peer_that_fails_is_quoted() -> None:
 
 
 def test_a_peer_that_takes_too_long_is_stopped_with_all_it_started(tmp_path: Path) -> None:
-    # The outer process goes when it is told to; the inner one does not.
+    # The outer process ends on SIGTERM; the inner one ignores it.
     started = tmp_path / "started"
     inner = f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(started)!r}, 'w'); time.sleep(60)"
     outer = f"import subprocess, sys; subprocess.call([sys.executable, '-ISc', {inner!r}])"
@@ -165,7 +165,7 @@ def test_a_peer_that_takes_too_long_is_stopped_with_all_it_started(tmp_path: Pat
         output([sys.executable, "-ISc", outer], 1.5)
     assert started.exists()
     assert time.monotonic() - begin < run.STOP_S_MAX
-    time.sleep(0.1)  # what is killed is gone a moment later
+    time.sleep(0.1)  # killed processes disappear a moment later
     assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(started).encode() in _read(path)] == []
 
 
@@ -177,7 +177,7 @@ def _read(path: Path) -> bytes:
 
 
 class Peers:
-    """Peers that say what they are told to, and the commands they were run by."""
+    """Simulated peers, which return a given Matchable and record their commands."""
 
     def __init__(self, matchable: list[str]) -> None:
         self.matchable = matchable
@@ -194,10 +194,10 @@ class Peers:
 
 @pytest.fixture
 def recordings(tmp_path: Path) -> EventFileCache:
-    found = EventFileCache([], tmp_path)
-    found.events = 100_000
-    found.first_events = lambda events: EventFiles(tmp_path, events, LINES)  # type: ignore[assignment] # nothing is prepared
-    return found
+    files = EventFileCache([], tmp_path)
+    files.events = 100_000
+    files.first_events = lambda events: EventFiles(tmp_path, events, LINES)  # type: ignore[assignment] # nothing is prepared
+    return files
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_every_setting_is_checked(
 # ── environments ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_peer_is_built_of_its_requirements_or_told_not_to_be(
+def test_a_peer_counts_as_built_only_with_its_present_requirements(
     tmp_path: Path, recordings: EventFileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "PEERS", tmp_path)
@@ -264,10 +264,10 @@ def floor() -> Iterator[Connection]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", [*postgres.SETTINGS, "7"])
-def test_the_procedures_of_postgresql_give_the_truth(
+def test_the_procedures_of_postgresql_give_the_expected_matchable(
     setting: str, blocks: list[pa.RecordBatch], folder: Path, floor: Connection
 ) -> None:
-    """Batches of 7 meet bids of other batches; larger ones hold all these events."""
+    """Batches of 7 match bids of earlier batches; the larger ones contain all these events."""
     take = postgres.SETTINGS.get(setting) or postgres.call_per_block("take_together", int(setting))
     floor.execute("TRUNCATE Remainingbuy, Remainingsell")
     take(floor, postgres.read_columns(folder, EVENTS))

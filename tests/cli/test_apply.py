@@ -51,8 +51,8 @@ EXPECTED = """
 + stream Asks: added
   stream Bids: unchanged
 + view Total: added
-~ view Number: changed: computed anew, its subscribers are told that it has ended
-- view Lowest: dropped: its subscribers are told that it has ended
+~ view Number: changed: computed anew; its subscriptions end
+- view Lowest: dropped; its subscriptions end
   view Highest: unchanged
 """
 
@@ -108,7 +108,7 @@ def test_what_was_applied_goes_on_after_a_restart(floor: Path) -> None:
 def test_where_nobody_can_be_asked(floor: Path, broker: InProcessBroker) -> None:
     refused = apply(broker, "changed.smile", cwd=floor)
     assert refused.exit_code == 2
-    assert "there is nobody to ask" in refused.stderr
+    assert "cannot ask for confirmation" in refused.stderr
     assert broker.served_program() == PROGRAM
 
 

@@ -224,7 +224,7 @@ def test_an_interrupt(running: Running) -> None:
     running.process.send_signal(signal.SIGINT)
     code, said = running.ended()
     assert code == 130
-    assert said == "smile: interrupted: every line written is whole, and later events were not taken in\n"
+    assert said == "smile: interrupted: all printed lines are complete; later events were not processed\n"
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def test_every_setting_has_a_flag_with_its_meaning() -> None:
 def test_it_says_what_it_serves_and_where_and_when_it_is_ready(floor: Path) -> None:
     with BrokerProcess(floor) as broker:
         broker.wait_until_ready()
-        assert broker.lines[0] == "serving floor.smile: Highest; kept in this process, data in smile-data"
+        assert broker.lines[0] == "serving floor.smile: Highest; maintained in this process, data in smile-data"
         assert re.fullmatch(r"listening on http://127\.0\.0\.1:\d+", broker.lines[1])
         (tick,) = broker.publish("Bids", {"issue": "IBM", "price": 7})
         assert highest(broker, tick) == {"IBM": 7}

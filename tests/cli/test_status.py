@@ -53,7 +53,7 @@ def test_for_people(state: Path) -> None:
     assert lines["views"] == "Sums, Count"
     assert re.fullmatch(r"\d+\.\d s ago, batch 1,234", lines["as of"])
     assert lines["events/s"] == "54,321.5"
-    assert lines["taken in"] == "7,000,000 events in 1,234 batches"
+    assert lines["processed"] == "7,000,000 events in 1,234 batches"
     assert lines["waiting"] == "4,321 events, 5.6 MB"
     assert lines["state"] == "25.0 MB in 2 partitions"
     assert lines["last batch"].startswith("120 ms: planning 11, job 93, kernels 42, commit 13")
@@ -137,8 +137,8 @@ def test_a_broker_for_people() -> None:
         ["stream Timed", "known up to tick 17 of Timed"],
         ["view Open", "1,234 rows, 99 changed, 2 subscribers, known up to 2.0 s ago"],
         ["publisher", "events 4,321, commit_ms 2.5"],
-        ["keeper", "state running"],
-        ["trouble", "60 s ago: Spark was lost"],
+        ["maintainer", "state running"],
+        ["warning", "60 s ago: Spark was lost"],
     ]
 
 

@@ -145,7 +145,7 @@ def test_a_live_table(fake: Fake) -> None:
         fake.publish("a", "c")
         terminal.read_until(r"a +≥3\s+b +≥1\s+c +≥1\s+Counts: 3 rows")
         fake.stop()
-        terminal.read_until("the broker is lost; waiting for it")
+        terminal.read_until("connection lost; waiting for the broker")
         fake.store.publish("another", 99, [{"k": "d"}])
         fake.start()
         terminal.read_until(r"d +≥1\s+Counts: 4 rows, 0 final · known up to")

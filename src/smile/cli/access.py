@@ -1,4 +1,4 @@
-"""`smile token`, `grant`, `revoke` and `grants`: they change, or show, what brokers look up, and need no broker."""
+"""`smile token`, `grant`, `revoke` and `grants`: change or list a broker's tokens and grants, in its access file."""
 
 import sys
 from collections.abc import Iterator
@@ -15,29 +15,30 @@ from smile.gateway.access import ACCESS_FILE, AccessDatabase, Grant, Right
 DataOption = Annotated[
     str | None,
     typer.Option(
-        "--data", metavar="DIR", help="The broker's directory. Else as SMILE_DATA or the file of settings say."
+        "--data", metavar="DIR", help="The broker's directory [default: SMILE_DATA, else from the settings file]."
     ),
 ]
 ConfigOption = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="The broker's settings (TOML). Else SMILE_CONFIG.")
+    str | None,
+    typer.Option("--config", metavar="FILE", help="The broker's settings file, in TOML [default: SMILE_CONFIG]."),
 ]
 RightArgument = Annotated[Right, typer.Argument(metavar="PUBLISH|SUBSCRIBE|ADMIN", case_sensitive=False)]
 OnKeyword = Annotated[str, typer.Argument(metavar="ON")]
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="A stream, a view, or '*' for all; program for ADMIN.")
+    str, typer.Argument(metavar="NAME", help="A stream, a view, or '*' for all; for ADMIN it is program.")
 ]
-PrincipalArgument = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="Who: a name that you choose.")]
+PrincipalArgument = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="The user or service; any name.")]
 
 
 def token(
     principal: PrincipalArgument,
-    revoke: Annotated[bool, typer.Option("--revoke", help="All tokens of the principal stop working.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke all tokens of the principal instead.")] = False,
     data: DataOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Make a new token for a principal, and print it: this once, since only its hash is kept.
+    """Create a token for a principal, and print it. Only its hash is stored, so it cannot be printed again.
 
-    A token lets nobody do anything by itself; `smile grant` does.
+    A token alone gives no rights; `smile grant` does.
 
     Example: smile token alice
     """
@@ -77,7 +78,7 @@ def revoke(
     data: DataOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Take a right away; a running broker ends what it let the principal do.
+    """Revoke a right. A running broker ends the subscriptions that need it.
 
     Example: smile revoke SUBSCRIBE ON Matchable FROM alice
     """
@@ -92,7 +93,7 @@ def revoke(
 
 
 def grants(data: DataOption = None, config: ConfigOption = None) -> None:
-    """List all grants, and of each principal how many tokens it has.
+    """List all principals, with their grants and the number of their tokens.
 
     Example: smile grants
     """
@@ -113,7 +114,7 @@ def _check_keywords(on: str, on_word: str, to: str, *to_words: str) -> None:
 
 @contextmanager
 def _open_accounts(data: str | None, config: str | None, create: bool = False) -> Iterator[AccessDatabase]:
-    """The file of the broker that is meant; or what is wrong with it, and the end."""
+    """Opens the access file of the broker. An error is printed and ends the command."""
     path = Path(load_settings(config, data=data).data) / ACCESS_FILE
     try:
         accounts = AccessDatabase(path, create)

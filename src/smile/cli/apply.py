@@ -1,6 +1,6 @@
-"""`smile apply`: a running broker's program becomes another one, once the user has seen what changes.
+"""`smile apply`: replaces the program of a running broker, after the user has confirmed the difference.
 
-What is wrong with the program is found here, before the broker hears of it.
+The program is compiled here first, so that its errors are reported without the broker.
 """
 
 import sys
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     import httpx
 
 DIFFERENCE_KEYS = {"added", "changed", "dropped", "unchanged", "streams_added", "streams_dropped"}
-"""What a broker tells of: names of views, and of streams."""
+"""What a broker reports: names of views, and of streams."""
 
 POLL_S = 0.5
-"""How often the broker is asked how far it is, where somebody watches."""
+"""Interval at which the progress shown in a terminal is updated."""
 
 
 def apply(
@@ -37,13 +37,13 @@ def apply(
     ],
     url: UrlOption = None,
     ca: CaOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the difference only.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the difference.")] = False,
 ) -> None:
     """Change the program that a broker runs: show the difference, ask, and wait until new views have caught up.
 
-    Views that are unchanged go on untouched, and so do their subscribers. Where a broker asks for a token, SMILE_TOKEN
-    must be one that has ADMIN ON program.
+    Unchanged views continue without interruption, and so do their subscriptions. If the broker requires tokens, the
+    principal of SMILE_TOKEN needs ADMIN ON program.
 
     Example: smile apply programs/tradefloor.smile --dry-run
     """
@@ -64,19 +64,19 @@ def apply(
     except SmileError as problem:
         raise error_exit(problem, source) from None
     except KeyboardInterrupt:
-        print("smile: interrupted: what the broker has begun, it goes on with", file=sys.stderr)
+        print("smile: interrupted: the broker finishes what it has begun", file=sys.stderr)
         raise typer.Exit(130) from None
     print("smile: applied", file=sys.stderr)
 
 
 class _RunningBroker:
-    """The broker that runs a program, which may become `source`."""
+    """Requests to a running broker, whose program is to become `source`."""
 
     def __init__(self, address: BrokerAddress, source: Source) -> None:
         import httpx  # noqa: PLC0415  # it takes a while to load
 
         self._address, self._source = address, source
-        # Views may take hours to fill, and the connection says when the broker is gone.
+        # A backfill may take hours. If the broker stops meanwhile, the connection is closed.
         timeout = httpx.Timeout(limits.client_timeout_s)
         self._long_timeout = httpx.Timeout(limits.client_timeout_s, read=None)
         verify = address.tls_context() or True
@@ -132,10 +132,12 @@ class _RunningBroker:
         return decoded
 
     def _unexpected_answer(self) -> SmileError:
-        return error("E103", f"{self._address.url}: its answer is not a broker's", hint="Is that the URL of a broker?")
+        return error(
+            "E103", f"{self._address.url}: the answer is not that of a broker", hint="Is that the URL of a broker?"
+        )
 
     def _decode_errors(self, answer: "httpx.Response") -> SmileError:
-        """What the broker says is wrong, at its places in the program."""
+        """The errors that the broker reports, with their positions in the program."""
         try:
             errors = answer.json()["errors"]
             return SmileError([self._decode_diagnostic(encoded) for encoded in errors])
@@ -152,7 +154,7 @@ class _RunningBroker:
 
 
 def _print_difference(before: str, compiled: CompiledProgram, difference: Mapping[str, Sequence[str]]) -> None:
-    """Line by line how the text changes; then what becomes of each stream and view."""
+    """Prints the changed lines of the text, then the effect on each stream and view."""
     from rich.console import Console  # noqa: PLC0415  # it takes a while to load
     from rich.text import Text  # noqa: PLC0415
 
@@ -178,8 +180,8 @@ def _print_difference(before: str, compiled: CompiledProgram, difference: Mappin
         ("-", "stream", dropped, "dropped; its events stay in the log"),
         (" ", "stream", [name for name in streams if name not in added], "unchanged"),
         ("+", "view", difference["added"], "added"),
-        ("~", "view", difference["changed"], "changed: computed anew, its subscribers are told that it has ended"),
-        ("-", "view", difference["dropped"], "dropped: its subscribers are told that it has ended"),
+        ("~", "view", difference["changed"], "changed: computed anew; its subscriptions end"),
+        ("-", "view", difference["dropped"], "dropped; its subscriptions end"),
         (" ", "view", difference["unchanged"], "unchanged"),
     ]:
         for name in names:
@@ -188,7 +190,9 @@ def _print_difference(before: str, compiled: CompiledProgram, difference: Mappin
 
 def _confirm() -> bool:
     if not sys.stdin.isatty():
-        raise error("E093", "there is nobody to ask whether to apply this", hint="Say --yes, or --dry-run.")
+        raise error(
+            "E093", "cannot ask for confirmation: standard input is not a terminal", hint="Use --yes or --dry-run."
+        )
     if typer.confirm("Apply?", default=False, err=True):
         return True
     print("smile: nothing was changed", file=sys.stderr)
@@ -197,14 +201,14 @@ def _confirm() -> bool:
 
 @contextmanager
 def _show_progress(broker: _RunningBroker, views: Sequence[str]) -> Iterator[None]:
-    """Says on a terminal how many rows the views have that are being filled."""
+    """Shows in a terminal how many rows the views under backfill have."""
     if not views or not sys.stderr.isatty():
         yield
         return
     from rich.console import Console  # noqa: PLC0415
 
     done = threading.Event()
-    with Console(stderr=True).status(f"filling {', '.join(views)}") as line:
+    with Console(stderr=True).status(f"backfilling {', '.join(views)}") as line:
 
         def watch() -> None:
             while not done.wait(POLL_S):
@@ -212,8 +216,8 @@ def _show_progress(broker: _RunningBroker, views: Sequence[str]) -> Iterator[Non
                     view_status = broker.fetch_status()["views"]
                     rows = [f"{name}: {view_status[name]['rows']:,} rows" for name in views if name in view_status]
                 except (SmileError, KeyError, TypeError, ValueError):
-                    continue  # what became of it, the answer will say
-                line.update(f"filling {', '.join(rows)}")
+                    continue  # the response to the PUT reports errors
+                line.update(f"backfilling {', '.join(rows)}")
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()

@@ -1,4 +1,4 @@
-"""What all commands that talk to a broker have in common: where it is, and what becomes of errors."""
+"""Shared by all commands that talk to a broker: the options for its address, and the handling of errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="Where the broker is [default: SMILE_URL, else http://127.0.0.1:7400]."),
+    typer.Option("--url", metavar="URL", help="The broker's URL [default: SMILE_URL, else http://127.0.0.1:7400]."),
 ]
 CaOption = Annotated[
     str | None,
-    typer.Option("--ca", metavar="FILE", help="Certificates to trust besides the system's [default: SMILE_CA]."),
+    typer.Option("--ca", metavar="FILE", help="Certificates to trust in addition to the system's [default: SMILE_CA]."),
 ]
 
 
 @contextmanager
 def open_client(url: str | None, ca: str | None) -> "Iterator[Client]":
-    """A client; whatever goes wrong is told, and ends the command."""
-    from smile.client import connect  # noqa: PLC0415  # asyncio takes a while to load
+    """Connects to a broker. An error is printed and ends the command."""
+    from smile.client import connect  # noqa: PLC0415  # asyncio is slow to import
 
     with report_errors():
         client = connect(url, ca=ca)
@@ -42,7 +42,7 @@ def report_errors() -> Iterator[None]:
     except SmileError as problem:
         raise error_exit(problem) from None
     except KeyboardInterrupt:
-        # Who has seen enough is done.
+        # Ctrl-C is the usual way to end such a command.
         discard_stdout()
         raise typer.Exit(0) from None
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""`smile demo`: a broker with its views on Spark, simulated bidders and matchers as its clients, and what they see."""
+"""`smile demo`: a broker on Spark, simulated bidders and matchers as its clients, and a live table of a view."""
 
 import asyncio
 import sys
@@ -19,28 +19,26 @@ if TYPE_CHECKING:
 
 PROGRAM = "tradefloor.smile"
 RATE_DEFAULT = 400.0
-"""Bids a second: enough to see much happen, and little for a machine to do."""
+"""Bids a second: enough activity to watch, and a light load for a machine."""
 REFRESH_S = 0.2
 SUMMARY_S = 5.0
 MATCHERS = 4
 
 
 def demo(
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", min=1, metavar="N", help="End by itself, with a summary.")
-    ] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=1, metavar="N", help="End after N seconds.")] = None,
     engine: EngineOption = EngineKind.spark,
     rate: Annotated[float, typer.Option("--rate", min=1, metavar="R", help="Bids a second.")] = RATE_DEFAULT,
 ) -> None:
     """Run the trading floor: a broker on Spark, simulated bidders and matchers, a live table of what can be matched.
 
-    Bidders publish bids; four matchers subscribe to Matchable, each for its own issues, and publish matches. Everything
-    goes through the broker, as it would with people. Ctrl-C ends it.
+    Bidders publish bids; four matchers subscribe to Matchable, each for its own issues, and publish matches. They
+    communicate only through the broker. Ctrl-C ends the demo; a summary is printed at the end.
 
     Example: smile demo --seconds 30
     """
     from smile.demo.broker_process import example_program, running_broker  # noqa: PLC0415
-    from smile.demo.trade_floor import FloorMetrics, FloorSettings  # noqa: PLC0415  # asyncio takes a while to load
+    from smile.demo.trade_floor import FloorMetrics, FloorSettings  # noqa: PLC0415  # asyncio is slow to import
 
     metrics, settings = FloorMetrics(), FloorSettings(issues=40, prices=10, rate=rate)
     with report_errors(), tempfile.TemporaryDirectory(prefix="smile-demo-") as folder:
@@ -48,9 +46,7 @@ def demo(
         print("starting a broker…" + (" Spark takes some ten to thirty seconds." if engine is EngineKind.spark else ""))
         with running_broker(example_program(PROGRAM), Path(folder), options) as process:
             process.wait_until_ready()
-            print(
-                f"the broker is at {process.url}; look for yourself: smile subscribe RemainingBuy --url {process.url}"
-            )
+            print(f"the broker is at {process.url}; try: smile subscribe RemainingBuy --url {process.url}")
             try:
                 asyncio.run(_run_simulation(process.url, settings, metrics, seconds))
             except KeyboardInterrupt:

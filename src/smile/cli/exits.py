@@ -1,4 +1,5 @@
-"""How commands end that talk of brokers: 0 done, 1 it could not be done, 2 the command or a setting is wrong."""
+"""Exit codes of the commands for brokers: 0 success, 1 failure, 2 a wrong command line or setting, 130 an interrupted
+`publish` or `apply`."""
 
 import os
 import sys
@@ -10,18 +11,18 @@ from smile.settings import Settings, read_settings
 from smile.source import Source
 
 MISUSE_CODES = {"E067", "E093", "E100", "E107"}
-"""What is wrong with what the user asked for, rather than with programs, files or machines."""
+"""Errors in the command line or the settings, not in programs, files or machines."""
 
 
 def error_exit(problem: SmileError, source: Source | None = None) -> typer.Exit:
-    """Tells what went wrong; what is about no place in the program is about files, and the message names them."""
+    """Prints an error. If it has no position in the program, it is about files, and its message names them."""
     has_position = source is not None and any(d.span is not None for d in problem.diagnostics)
     print(render(problem.diagnostics, source if source and has_position else Source("smile", "")), file=sys.stderr)
     return typer.Exit(2 if problem.diagnostics[0].code in MISUSE_CODES else 1)
 
 
 def load_settings(config: str | None, **flags: str | bool | None) -> Settings:
-    """The settings as a broker here would have them; or what is wrong with them, and the end."""
+    """The settings that a broker started here would have. An error is printed and ends the command."""
     try:
         return read_settings(config, os.environ, flags)
     except SmileError as problem:
@@ -29,5 +30,5 @@ def load_settings(config: str | None, **flags: str | bool | None) -> Settings:
 
 
 def discard_stdout() -> None:
-    """Nothing more may be written to standard output, not even at exit."""
+    """Redirects standard output to the null device, so that flushing it at exit cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

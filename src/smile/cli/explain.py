@@ -1,4 +1,4 @@
-"""The steps of compilation as text, as JSON and as pictures. Text and JSON say the same."""
+"""`smile explain`: the steps of compilation as text, JSON and diagrams. Text and JSON have the same content."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ def explain_mmpl(compiled: CompiledProgram, view: str | None, form: str) -> str:
 
 
 def _subprogram(program: mmpl.Program, graph: KnowledgeGraph, view: str | None) -> mmpl.Program:
-    """What a view is made from, as a program of its own."""
+    """The part of the program that a view is computed from."""
     if view is None:
         return program
     needed = set(graph.upstream_relations(view))
@@ -40,17 +40,17 @@ def _subprogram(program: mmpl.Program, graph: KnowledgeGraph, view: str | None) 
 def explain_types(compiled: CompiledProgram, view: str | None, form: str) -> str:
     graph = compiled.graph
     shown = [graph.relations[n] for n in _relation_names(graph, view)]
-    needs = [
-        n
-        for n in log_retentions(compiled.rewritten, compiled.analysis)
-        if view is None or n.stream in _relation_names(graph, view)
+    retentions = [
+        retention
+        for retention in log_retentions(compiled.rewritten, compiled.analysis)
+        if view is None or retention.stream in _relation_names(graph, view)
     ]
     if form == "json":
         relations = {r.name: _relation_json(r) | {"remembers": _describe_state(r.name, graph, True)} for r in shown}
-        return _json_text({"relations": relations, "log": {n.stream: str(n) for n in needs}})
+        return _json_text({"relations": relations, "log": {r.stream: str(r) for r in retentions}})
     parts = [_relation_text(r, _describe_state(r.name, graph, False)) for r in shown]
-    logs = _format_table([("  " + n.stream, str(n)) for n in needs])
-    return "\n\n".join([*parts, "LOG that can still be needed\n" + logs, *_symbol_section(shown)])
+    logs = _format_table([("  " + r.stream, str(r)) for r in retentions])
+    return "\n\n".join([*parts, "LOG RETENTION\n" + logs, *_symbol_section(shown)])
 
 
 def _relation_names(graph: KnowledgeGraph, view: str | None) -> list[str]:
@@ -82,18 +82,14 @@ def _relation_text(relation: RelationObject, state_texts: list[Any]) -> str:
         ("  rows", mask_text(type_.mask)),
         ("  steps", f"a row absorbs at most {type_.steps} event{'s' * (str(type_.steps) != '1')}"),
     ]
-    facts += [
-        (
-            "  sealed",
-            ", ".join(f"{s} at {seal}" if not seal.is_never else f"{s} never" for s, seal in type_.seals.items()),
-        )
-    ]
-    facts += [("  remembers", text) for text in state_texts]
+    seals = (f"{s} at {seal}" if not seal.is_never else f"{s} never" for s, seal in type_.seals.items())
+    facts += [("  sealed", ", ".join(seals))]
+    facts += [("  state", text) for text in state_texts]
     return "\n".join([title, _format_table(rows), _format_table(facts)])
 
 
 def domain_text(column: ColumnType, relation: RelationType) -> str:
-    """The domain's name; columns of rows that can be hidden again are masked."""
+    """The name of the domain, preceded by `masked` if the rows may still be shown or hidden."""
     is_masked = column.domain != "key" and relation.mask.direction is not MaskDirection.DECIDED
     return f"masked {column.domain}" if is_masked else column.domain
 
@@ -107,21 +103,21 @@ def mask_text(mask: MaskType) -> str:
 
 
 def _describe_state(name: str, graph: KnowledgeGraph, as_json: bool) -> list[Any]:
-    """What the transforms remember that end in this relation, nearest the streams first."""
+    """The state of the transforms that compute this relation, nearest to the streams first."""
     transforms = [t for t in graph.transforms if graph.relations[t.output].view == name]
-    memories = [m for t in transforms for m in t.state]
+    states = [s for t in transforms for s in t.state]
     if as_json:
         return [
-            {"what": m.description, "until": m.until, "endless": m.unbounded and m.unbounded.reason} for m in memories
+            {"what": s.description, "until": s.until, "endless": s.unbounded and s.unbounded.reason} for s in states
         ]
     return [
-        f"{m.description}, until {m.until}" + (f" (state without bound: {m.unbounded.reason})" if m.unbounded else "")
-        for m in memories
+        f"{s.description}, until {s.until}" + (f" (state without bound: {s.unbounded.reason})" if s.unbounded else "")
+        for s in states
     ]
 
 
 def _symbol_section(relations: Iterable[RelationObject]) -> list[str]:
-    """What the symbols mean that occur in the ranges shown."""
+    """Explains the symbols in the ranges of these relations."""
     meanings: dict[str, str] = {}
     for relation in relations:
         for name, column in relation.type.columns.items():
@@ -129,10 +125,10 @@ def _symbol_section(relations: Iterable[RelationObject]) -> list[str]:
                 for monomial, _ in end.terms:
                     for symbol in monomial:
                         word = "greatest" if symbol.startswith("MAX") else "least"
-                        own = relation.kind == "stream" and len(monomial) == 1
+                        is_column_bound = relation.kind == "stream" and len(monomial) == 1
                         if symbol == "MAXTIME":
                             meanings[symbol] = "the last tick, and so the number of ticks: no domain bounds it"
-                        elif own:
+                        elif is_column_bound:
                             meanings.setdefault(symbol, f"the {word} {name}: no domain bounds it")
     return ["SYMBOLS\n" + _format_table([("  " + s, text) for s, text in sorted(meanings.items())])] if meanings else []
 
@@ -219,12 +215,12 @@ def _transform_json(transform: TransformObject) -> dict[str, Any]:
         "output": transform.output,
         "inputs": list(transform.inputs),
         "operator": transform.operator,
-        "remembers": [{"what": m.description, "until": m.until} for m in transform.state],
+        "remembers": [{"what": s.description, "until": s.until} for s in transform.state],
     }
 
 
 def explain_stages(compiled: CompiledProgram, view: str | None, form: str) -> str:
-    # Only layouts tell which columns are fixed; to compile them Arrow is loaded, which nothing else here needs.
+    # Planning needs the layouts, to know which columns are fixed. Compiling them loads Arrow, which is slow.
     from smile.engine.plan import plan_stages  # noqa: PLC0415
     from smile.kernels.compile import compile_graph  # noqa: PLC0415
 
@@ -254,7 +250,7 @@ def explain_stages(compiled: CompiledProgram, view: str | None, form: str) -> st
 
 
 def _view_path(view: str, graph: KnowledgeGraph, stages: Sequence[Stage]) -> list[str]:
-    """The streams, the stages passed through, and the view."""
+    """The streams, the stages on the way, and the view."""
     needed = set(graph.upstream_relations(view))
     streams = [n for n in graph.relations if n in needed and graph.relations[n].kind == "stream"]
     stage_names = [f"stage {s.number}" for s in stages if any(t.output in needed for t in s.transforms)]

@@ -31,8 +31,8 @@ def mermaid(graph: KnowledgeGraph) -> str:
         opening, closing = {"stream": ("[(", ")]"), "view": ("(", ")"), "shared": ("[", "]"), "between": ("((", "))")}[
             relation.kind
         ]
-        shown = " " if relation.kind == "between" else name
-        lines.append(f"  {ids[name]}{opening}{_quote_mermaid(shown)}{closing}")
+        label = " " if relation.kind == "between" else name
+        lines.append(f"  {ids[name]}{opening}{_quote_mermaid(label)}{closing}")
     for transform in graph.transforms:
         for source in transform.inputs:
             lines.append(f"  {ids[source]} -->|{_quote_mermaid(transform.operator)}| {ids[transform.output]}")
@@ -42,5 +42,5 @@ def mermaid(graph: KnowledgeGraph) -> str:
 
 
 def _quote_mermaid(text: str) -> str:
-    """Mermaid takes quoted text with its own entities for what would end it."""
+    """In quoted text, Mermaid needs its own entities for special characters."""
     return '"' + text.replace("#", "#35;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;") + '"'

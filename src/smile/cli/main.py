@@ -1,5 +1,5 @@
-"""`smile`: every command ends with exit code 0 (done), 1 (the program is wrong) or 2 (the command was misused), and
-never with a traceback."""
+"""The command `smile`. Exit codes: 0 success, 1 failure (a wrong program, event or file), 2 a wrong command line,
+70 an internal error, 130 interrupted. A traceback is shown only if SMILE_DEBUG is set."""
 
 import os
 import sys
@@ -62,7 +62,7 @@ def smile(
 
 @app.command()
 def check(program: ProgramArgument) -> None:
-    """Parse and type a program, and report what is wrong with it.
+    """Compile a program, and report its errors and warnings.
 
     Exit code 0 if it can be run (there may be warnings), 1 if not.
 
@@ -72,11 +72,11 @@ def check(program: ProgramArgument) -> None:
     if compiled.warnings:
         print(render(compiled.warnings, compiled.source), file=sys.stderr)
     stages = _count_stages(compiled)
-    written = compiled.original
+    program_as_written = compiled.original
     counts = [
-        _count_text(len(written.streams), "stream"),
-        _count_text(len(written.views), "view"),
-        _count_text(len(written.subscriptions), "subscription"),
+        _count_text(len(program_as_written.streams), "stream"),
+        _count_text(len(program_as_written.views), "view"),
+        _count_text(len(program_as_written.subscriptions), "subscription"),
         _count_text(stages, "stage"),
     ]
     if compiled.warnings:
@@ -88,21 +88,21 @@ def check(program: ProgramArgument) -> None:
 def explain(
     program: ProgramArgument,
     view: Annotated[
-        str | None, typer.Option("--view", metavar="V", help="Only this view, and what it is made from.")
+        str | None, typer.Option("--view", metavar="V", help="Only this view, and what it is computed from.")
     ] = None,
     step: Annotated[
         ExplainStep,
         typer.Option(
             "--as",
             help="mmpl: the program in relational algebra, as it will run. types: key, domain, range, steps and seal "
-            "of every column. graph: relation and transform objects. stages: how they are cut into the pipeline.",
+            "of every column. graph: relation and transform objects. stages: how the pipeline runs them.",
         ),
     ] = ExplainStep.types,
-    json: Annotated[bool, typer.Option("--json", help="For programs to read.")] = False,
-    dot: Annotated[bool, typer.Option("--dot", help="The graph for Graphviz.")] = False,
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="The graph for Mermaid.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    dot: Annotated[bool, typer.Option("--dot", help="Print the graph for Graphviz.")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph for Mermaid.")] = False,
 ) -> None:
-    """Show what SMILE has understood of a program, step by step.
+    """Show how SMILE compiles a program, step by step.
 
     Example: smile explain programs/tradefloor.smile --as stages
     """
@@ -124,7 +124,7 @@ def explain(
 
 
 MASTER_INVALID = "E067"
-"""What is wrong with the command, though only Spark's side can tell."""
+"""An error in the command line that is only found when Spark starts."""
 
 
 @app.command()
@@ -143,14 +143,14 @@ def replay(
     state: options.StateOption = None,
     verbose: options.VerboseOption = False,
 ) -> None:
-    """Run recorded events through a program, and print what its views show, a JSON object a row.
+    """Run recorded events through a program, and print the rows of its views, a JSON object a line.
 
     An event is {"stream":"BuyBids","at":17,"event":{"issue":"IBM",…}}; a silence is {"stream":"BuyBids",
     "silence_to":500}, or for every stream {"silence_to":500}. Without "at", ticks count up. FILE may also be a
-    directory that has a Parquet file, or a directory of them, for each stream; or a log that was kept.
+    directory that has a Parquet file, or a directory of them, for each stream; or the log of a broker.
 
-    Spark is set up in its own ways: by spark-defaults.conf in the directory SPARK_CONF_DIR, and by variables such as
-    SPARK_DRIVER_MEMORY, which is 2g if nothing else is said.
+    Spark has its usual configuration: spark-defaults.conf in the directory SPARK_CONF_DIR, and variables such as
+    SPARK_DRIVER_MEMORY, which is 2g by default.
 
     Example: smile replay programs/tradefloor.smile --events programs/tradefloor.events
     """
@@ -166,7 +166,7 @@ def replay(
     bad_path = bad_file or ("events.bad" if events == "-" else f"{events}.bad")
     if Path(bad_path).exists() and Path(events).exists() and Path(bad_path).samefile(events):
         raise typer.BadParameter("--bad-file would overwrite the events")
-    # Arrow takes a second to load, which `check` and `explain` need not.
+    # Importing Arrow takes a second, which `check` and `explain` need not wait for.
     from smile.cli.replay import ReplayRequest, SparkOptions  # noqa: PLC0415
 
     spark_options = None
@@ -181,7 +181,7 @@ def replay(
 
 
 def _run_replay(compiled: CompiledProgram, request: "ReplayRequest") -> "ReplayMetrics":
-    """Figures of a replay; or what went wrong, and the end."""
+    """Runs a replay. An error is printed and ends the command."""
     from smile.cli.replay import replay as run_replay  # noqa: PLC0415
 
     try:
@@ -190,13 +190,13 @@ def _run_replay(compiled: CompiledProgram, request: "ReplayRequest") -> "ReplayM
         print(problem.bad.render(), file=sys.stderr)
         raise typer.Exit(1) from None
     except SmileError as problem:
-        # What is about no place in the program is about files: the message names them.
+        # An error without a position in the program is about files: its message names them.
         has_position = any(d.span is not None for d in problem.diagnostics)
         print(render(problem.diagnostics, compiled.source if has_position else Source("smile", "")), file=sys.stderr)
         raise typer.Exit(2 if problem.diagnostics[0].code == MASTER_INVALID else 1) from None
     except KeyboardInterrupt:
         discard_stdout()
-        print("smile: interrupted: every line written is whole, and later events were not taken in", file=sys.stderr)
+        print("smile: interrupted: all printed lines are complete; later events were not processed", file=sys.stderr)
         raise typer.Exit(130) from None
     except BrokenPipeError:
         discard_stdout()
@@ -208,8 +208,8 @@ def _run_replay(compiled: CompiledProgram, request: "ReplayRequest") -> "ReplayM
 
 
 def _count_stages(compiled: CompiledProgram) -> int:
-    """How many it has; or what cannot be run, and the end."""
-    # Arrow is loaded with them, which takes half a second that a program with errors need not wait for.
+    """The number of stages. An error is printed and ends the command."""
+    # They import Arrow, which takes half a second. A program with errors need not wait for it.
     from smile.engine.plan import plan_stages  # noqa: PLC0415
     from smile.kernels.compile import compile_graph  # noqa: PLC0415
 
@@ -221,7 +221,7 @@ def _count_stages(compiled: CompiledProgram) -> int:
 
 
 def _compile(path: str) -> CompiledProgram:
-    """The program; or its errors, and the end."""
+    """Compiles a program. Its errors are printed and end the command."""
     source = Source(path, "")
     try:
         source = read_source(path)
@@ -243,7 +243,7 @@ def _print_output(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # Whoever reads our output has had enough, which is no error.
+        # The reader of the output has closed it, which is not an error.
         discard_stdout()
     except OSError as problem:
         print(f"smile: the output cannot be written: {problem.strerror}", file=sys.stderr)
@@ -271,7 +271,7 @@ def main() -> None:
         if os.environ.get("SMILE_DEBUG"):
             raise
         print(f"smile: internal error: {type(problem).__name__}: {problem}", file=sys.stderr)
-        print("  hint: This is a fault of SMILE's, not yours. SMILE_DEBUG=1 shows where.", file=sys.stderr)
+        print("  hint: This is a bug in SMILE. Set SMILE_DEBUG=1 to see where.", file=sys.stderr)
         sys.exit(70)
 
 

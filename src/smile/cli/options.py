@@ -1,4 +1,4 @@
-"""The options of `smile replay`, each with what it says of itself."""
+"""The options of `smile replay`, with their help texts."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -28,7 +28,7 @@ MasterOption = Annotated[
         "--master",
         metavar="URL",
         help=f"Where Spark runs: {MASTER_DEFAULT} is this machine, spark://HOST:PORT a cluster, whose machines must "
-        f"reach the directory of --state [default: {MASTER_DEFAULT}].",
+        f"share the directory of --state [default: {MASTER_DEFAULT}].",
     ),
 ]
 PartitionsOption = Annotated[
@@ -38,7 +38,7 @@ PartitionsOption = Annotated[
         min=1,
         max=limits.partitions_max,
         metavar="P",
-        help="Into how many parts the work is cut [default: 1].",
+        help="Number of partitions of the work and the state [default: 1].",
     ),
 ]
 BatchSizeOption = Annotated[
@@ -47,29 +47,31 @@ BatchSizeOption = Annotated[
         "--batch",
         min=1,
         metavar="N",
-        help="So many lines are taken in at once [default: 10,000, and on Spark as many as have come].",
+        help="Lines in a batch [default: 10,000; on Spark batches grow with the backlog].",
     ),
 ]
 ViewsOption = Annotated[
     list[str] | None,
-    typer.Option("--view", metavar="V", help="Show this view; may be given again. Else those subscribed to."),
+    typer.Option("--view", metavar="V", help="Show this view; may be repeated [default: the views subscribed to]."),
 ]
 ChangesOption = Annotated[
-    bool, typer.Option("--changes", help="Every change as it comes, and after each batch how far all is known.")
+    bool, typer.Option("--changes", help="Print every change, and the progress after each batch.")
 ]
-EndOption = Annotated[bool, typer.Option("--end", help="All streams end with the events, so that all is final.")]
+EndOption = Annotated[
+    bool, typer.Option("--end", help="End all streams after the last event, so that all rows become final.")
+]
 SkipBadOption = Annotated[
-    bool, typer.Option("--skip-bad", help="Go on after a line that is refused; it goes to the file of bad lines.")
+    bool, typer.Option("--skip-bad", help="Continue after a refused line, and write it to the file of bad lines.")
 ]
 BadFileOption = Annotated[
-    str | None, typer.Option("--bad-file", metavar="FILE", help="Where those go [default: EVENTS.bad].")
+    str | None, typer.Option("--bad-file", metavar="FILE", help="The file of bad lines [default: EVENTS.bad].")
 ]
 StateOption = Annotated[
     str | None,
     typer.Option(
         "--state",
         metavar="DIR",
-        help="Keep the state there after every batch; a run with the same events, and more, goes on from it.",
+        help="Store the state there after every batch. A run with the same events, and more, continues from it.",
     ),
 ]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show what Spark says.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show Spark's messages.")]

@@ -1,5 +1,5 @@
-"""`smile publish`: every line is published once, or refused with its number; without --skip-bad nothing is published
-after one that is refused."""
+"""`smile publish`: every line is published once, or reported as refused, with its number. Without --skip-bad, nothing
+after a refused line is published."""
 
 import sys
 import time
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from smile.client import Client
 
 BLOCK_BYTES = 2**17
-"""So much of a file is published at once; of a pipe or a terminal, whatever there is."""
+"""Bytes of a file to publish at once. From a pipe or a terminal it is what is available."""
 
 EVENT_ERROR_CODES = ("E071", "E072", "E073", "E074", "E075", "E077", "E078", "E079", "E080", "E081", "E082")
-"""Errors that are one event's, and not the publication's as a whole."""
+"""Errors of a single event, not of the publication as a whole."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class InputLine:
 
 
 class RefusedLineError(Exception):
-    """A line was refused, and no more are to be published."""
+    """A line was refused, and the remaining lines are not published."""
 
 
 def read_lines(file: BufferedReader) -> Iterator[tuple[list[InputLine], int]]:
-    """Lines as they become available, and how many bytes have been read; blank ones are passed over."""
+    """Lines as they become available, and the number of bytes read so far. Blank lines are skipped."""
     remainder, number, size = b"", 0, 0
     while block := file.read1(BLOCK_BYTES):
         size += len(block)
@@ -47,7 +47,7 @@ def read_lines(file: BufferedReader) -> Iterator[tuple[list[InputLine], int]]:
         yield [InputLine(number + i, text) for i, text in enumerate(complete, 1) if text.strip()], size
         number += len(complete)
         if len(remainder) > limits.event_line_bytes_max:
-            # It cannot be an event; that it is read to its end would fill the memory.
+            # It cannot be an event, and reading it to its end could exhaust the memory.
             raise error("E071", f"line {number + 1} is longer than {limits.event_line_bytes_max:,} bytes")
     if remainder.strip():
         yield [InputLine(number + 1, remainder)], size
@@ -65,7 +65,7 @@ class LinePublisher:
     started: float = field(default_factory=time.perf_counter)
 
     def publish(self, lines: Sequence[InputLine]) -> None:
-        """All at once; and if that is refused, in halves, until the line is found that is to blame."""
+        """Publishes all lines at once. If they are refused, publishes each half, until the bad line is found."""
         if not lines:
             return
         try:
@@ -99,18 +99,16 @@ class LinePublisher:
         seconds = time.perf_counter() - self.started
         rate = self.event_count / seconds if seconds else 0
         published_text = f"{_count_text(self.event_count, 'event')} published in {seconds:.2f} s ({rate:,.0f} events/s)"
-        return (
-            f"{published_text}; {_count_text(self.refused_count, 'line')} refused"
-            if self.refused_count
-            else published_text
-        )
+        if not self.refused_count:
+            return published_text
+        return f"{published_text}; {_count_text(self.refused_count, 'line')} refused"
 
 
 def _decode_line(line: InputLine) -> str:
     try:
         return line.text.decode()
     except UnicodeDecodeError:
-        raise error("E072", "the line is not text in UTF-8") from None
+        raise error("E072", "the line is not valid UTF-8") from None
 
 
 def _count_text(number: int, noun: str) -> str:
@@ -119,7 +117,7 @@ def _count_text(number: int, noun: str) -> str:
 
 EventsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[EVENT]…", help="Events, each a JSON object; else lines of standard input."),
+    typer.Argument(metavar="[EVENT]…", help="Events, each a JSON object [default: lines of standard input]."),
 ]
 
 
@@ -129,15 +127,15 @@ def publish(
     file: Annotated[
         str | None, typer.Option("--file", metavar="FILE", help="Events, a JSON object a line; - for standard input.")
     ] = None,
-    ticks: Annotated[bool, typer.Option("--ticks", help="Print the tick of each event, a line each.")] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on after a line that is refused.")] = False,
+    ticks: Annotated[bool, typer.Option("--ticks", help="Print the tick of each event, one a line.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Continue after a refused line.")] = False,
     url: UrlOption = None,
     ca: CaOption = None,
 ) -> None:
     """Publish events to a stream: JSON objects, from the command line, a file or standard input.
 
-    Every event is published once, whatever happens to the connection. A line that is refused is told with its number,
-    and ends it; with --skip-bad the others go on. A broker that asks for a token is given SMILE_TOKEN.
+    Every event is published once, even if the connection is lost meanwhile. A refused line is reported with its number,
+    and ends the command; with --skip-bad the others are published. If the broker requires a token, set SMILE_TOKEN.
 
     Example: smile publish BuyBids '{"issue":"IBM","price":10000,"#bid":300}'
     """
@@ -177,7 +175,7 @@ def _publish_source(publisher: LinePublisher, source: BufferedReader, total: int
 
 @contextmanager
 def _open_source(file: str | None) -> Iterator[tuple[BufferedReader, int | None]]:
-    """The lines, and how many bytes they are, where that is known."""
+    """The lines, and their size in bytes if it is known."""
     if file is None or file == "-":
         yield cast(BufferedReader, sys.stdin.buffer), None
         return
@@ -192,8 +190,8 @@ def _open_source(file: str | None) -> Iterator[tuple[BufferedReader, int | None]
 
 @contextmanager
 def _progress_bar(visible: bool) -> "Iterator[Progress]":
-    """A bar on standard error, if that is a terminal."""
-    from rich.console import Console  # noqa: PLC0415  # it takes a while to load
+    """A progress bar on standard error, if that is a terminal."""
+    from rich.console import Console  # noqa: PLC0415  # slow to import
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())

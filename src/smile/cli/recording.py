@@ -1,4 +1,4 @@
-"""Recorded events as `smile replay` reads them: lines of JSON, or a log as it is."""
+"""The recorded events that `smile replay` reads: lines of JSON, or a log."""
 
 import sys
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ encode_json = msgspec.json.Encoder().encode
 
 
 class Recording(Protocol):
-    """`log` is where the events are, if a pipeline can read them there as they are. `frames` gives all of them, and
-    then the end, if that was asked for."""
+    """`batches` yields all events, and then the end of all streams if it was requested. `log` has the same events, if a
+    pipeline can read them directly."""
 
     @property
     def events(self) -> int: ...
@@ -66,7 +66,7 @@ def _is_log(events: str) -> bool:
 
 
 class LogRecording:
-    """A log; what is in it was accepted before."""
+    """A log. Its events were checked when they were appended."""
 
     duplicates = refused = 0
 
@@ -110,7 +110,7 @@ class JsonLinesRecording:
 
 @contextmanager
 def _open_bad_lines(path: str | None) -> Iterator["_BadLinesFile | None"]:
-    """Where lines that are refused go: to a file, each with the reason before it; or nowhere, if they may not be."""
+    """Receives refused lines and writes them to a file. Without a file, the first refused line is an error."""
     if path is None:
         yield None
         return
@@ -122,7 +122,7 @@ def _open_bad_lines(path: str | None) -> Iterator["_BadLinesFile | None"]:
 
 
 class _BadLinesFile:
-    """Opens its file with the first line that is refused, so that a clean replay leaves none."""
+    """Creates its file for the first refused line, so that a replay without errors leaves no file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -141,7 +141,7 @@ class _BadLinesFile:
 
 @contextmanager
 def _progress_bar() -> Iterator[Progress]:
-    """A bar on standard error, if that is a terminal and the output does not go to the same one."""
+    """A progress bar on standard error, if that is a terminal and standard output is not."""
     hidden = not sys.stderr.isatty() or sys.stdout.isatty()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as progress:

@@ -1,4 +1,4 @@
-"""`smile replay`: recorded events through a program, and what its views show. Every line written is whole."""
+"""`smile replay`: runs recorded events through a program and prints its views. Every printed line is complete."""
 
 import hashlib
 import sys
@@ -22,7 +22,7 @@ from smile.state.store import StateStore
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Where a pipeline runs, and in how many partitions. With `verbose`, what Java says is shown."""
+    """Where a pipeline runs, and in how many partitions. With `verbose`, Java's output is shown."""
 
     master: str
     partitions: int
@@ -31,9 +31,9 @@ class SparkOptions:
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """What is asked for. `batch` is None where batches may grow with what there is to do. `bad` is where lines that are
-    refused go; without it the first one ends the replay. `state` is where state is kept from one run to the next.
-    Without `spark` it all happens in this process."""
+    """The options of a replay. Without `batch`, a batch has `BATCH_DEFAULT` lines in this process, and grows with the
+    backlog on Spark. `bad` is the file for refused lines; without it the first refused line ends the replay. `state` is
+    the directory where state is stored between runs. Without `spark`, the replay runs in this process."""
 
     views: Sequence[str]
     events: str
@@ -46,7 +46,7 @@ class ReplayRequest:
 
 
 BATCH_DEFAULT = 10_000
-"""Lines taken in at once: enough that the work on each is small, few enough that changes come often."""
+"""Lines in a batch: enough that the cost of a batch is small for each, few enough that changes appear often."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class ReplayMetrics:
     batches: int = 0
     changed_rows: int = 0
     state_rows: int | None = None
-    """Not counted where state lies in files of many partitions."""
+    """None if it is not counted, because the state is in the files of a pipeline."""
     state_bytes: int = 0
 
     def _state_text(self) -> str:
@@ -68,8 +68,9 @@ class ReplayMetrics:
     def text(self) -> str:
         seconds = time.perf_counter() - self.started
         rate = self.events / seconds if seconds else 0
+        throughput = f"{rate:,.0f} events/s, {_count_text(self.batches, 'batch')}"
         parts = [
-            f"{_count_text(self.events, 'event')} in {seconds:.2f} s ({rate:,.0f} events/s, {_count_text(self.batches, 'batch')})",
+            f"{_count_text(self.events, 'event')} in {seconds:.2f} s ({throughput})",
             f"{_count_text(self.changed_rows, 'row')} changed",
             self._state_text(),
         ]
@@ -85,23 +86,18 @@ def _count_text(number: int, noun: str) -> str:
 
 
 def replay(compiled: CompiledProgram, request: ReplayRequest) -> ReplayMetrics:
-    """Writes to standard output; raises SmileError where events, their file or the machine are wrong."""
+    """Prints to standard output. Raises SmileError for errors of events, files or the machine."""
     metrics = ReplayMetrics()
-    with open_recording(
-        compiled, request.events, request.batch or BATCH_DEFAULT, request.end, request.bad
-    ) as opened_recording:
+    batch = request.batch or BATCH_DEFAULT
+    with open_recording(compiled, request.events, batch, request.end, request.bad) as recording:
         if request.spark is None:
-            _replay_locally(compiled, request, opened_recording, metrics)
+            _replay_locally(compiled, request, recording, metrics)
         else:
-            # Spark takes a second to load, which nothing else needs.
+            # Importing Spark takes a second, and only this needs it.
             from smile.cli.spark_replay import replay_on_spark  # noqa: PLC0415
 
-            replay_on_spark(compiled, request, request.spark, opened_recording, metrics)
-    metrics.events, metrics.duplicates, metrics.refused = (
-        opened_recording.events,
-        opened_recording.duplicates,
-        opened_recording.refused,
-    )
+            replay_on_spark(compiled, request, request.spark, recording, metrics)
+    metrics.events, metrics.duplicates, metrics.refused = recording.events, recording.duplicates, recording.refused
     sys.stdout.buffer.flush()
     return metrics
 
@@ -115,7 +111,7 @@ def _replay_locally(
         engine.store = StateStore.open(f"{request.state}/in-process", _digest(compiled, request))
         for problem in engine.resume():
             print_message(f"{problem}; it is passed over")
-    # What is shown before anything has happened comes first.
+    # An empty batch comes first: views may have rows before any event.
     for batch in chain([InputBatch({}, {})], recording.batches()):
         write_batch(request, kernels, engine.advance(batch), metrics)
         if request.state is not None:
@@ -132,12 +128,12 @@ def _replay_locally(
 
 
 def _digest(compiled: CompiledProgram, request: ReplayRequest) -> str:
-    """What state belongs to: the program as it runs, and the views whose rows are kept."""
+    """Identifies what state belongs to: the rewritten program, and the views whose rows are stored."""
     stored_views = [] if request.changes else sorted(request.views)
     return hashlib.sha256(repr([print_program(compiled.rewritten), stored_views]).encode()).hexdigest()
 
 
-# ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def print_message(message: str) -> None:
@@ -145,7 +141,7 @@ def print_message(message: str) -> None:
 
 
 def write_batch(request: ReplayRequest, kernels: Kernels, batch: BatchResult, metrics: ReplayMetrics) -> None:
-    """The changes of a batch, and its progress, if they are asked for; counts them."""
+    """Counts the changes of a batch. Prints them, and the progress, if changes were requested."""
     out = sys.stdout.buffer
     metrics.batches += bool(
         progress := {stream: tick_json(h) for stream, h in batch.horizons.items() if h > HORIZON_MIN}

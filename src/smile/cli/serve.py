@@ -1,5 +1,5 @@
-"""`smile serve`: a broker from its settings, until it is told to end. Every setting has a flag, made from what
-`smile.settings` says of it."""
+"""`smile serve`: runs a broker until it is stopped. Every setting of `smile.settings` has a flag, which is generated
+from its definition."""
 
 import inspect
 import logging
@@ -31,19 +31,21 @@ log = logging.getLogger("smile.serve")
 OptionalProgramArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="PROGRAM", help="A SmileSQL program, or MMPL if its name ends in .mmpl. Else the one that ran last."
+        metavar="PROGRAM",
+        help="A SmileSQL program, or MMPL if its name ends in .mmpl [default: the program that ran last].",
     ),
 ]
 
 
 def serve(program: str | None, config: str | None, **flags: Any) -> None:  # Any: the flags are str, bool or None
-    """Run a broker: take events, keep the program's views, tell subscribers.
+    """Run a broker: accept events, maintain the views of the program, serve subscribers.
 
-    It begins on an empty directory, and goes on from one that was left, by a crash too. A PROGRAM that has changed
-    since it was last served is applied; otherwise the program goes on that ran last, which `smile apply` may have made.
-    SIGTERM, or Ctrl-C, ends it in order.
+    It starts with an empty directory, or continues with one that a broker has left, even by a crash. If PROGRAM has
+    changed since it was last served, it is applied; otherwise the broker continues with the program that ran last,
+    which may be one of `smile apply`. SIGTERM or Ctrl-C stops the broker cleanly.
 
-    Settings come from a file (--config), then from the environment (SMILE_LISTEN), then from the flags below.
+    Settings come from a file (--config), the environment (such as SMILE_LISTEN) and the flags below; the later ones
+    override the earlier ones.
 
     Example: smile serve programs/tradefloor.smile --data /var/lib/smile
     """
@@ -57,11 +59,11 @@ def serve(program: str | None, config: str | None, **flags: Any) -> None:  # Any
     except SmileError as problem:
         raise error_exit(problem, source) from None
     except KeyboardInterrupt:
-        print("smile: interrupted: what was acknowledged is in the log", file=sys.stderr)
+        print("smile: interrupted: all acknowledged events are in the log", file=sys.stderr)
 
 
 def _run_broker(source: Source | None, settings: Settings) -> None:
-    # Arrow and the web's libraries take a second to load, which other commands need not.
+    # Arrow and the web libraries take a second to import, which other commands need not wait for.
     from smile.broker.broker import Broker  # noqa: PLC0415
     from smile.broker.program_difference import subscribed_views  # noqa: PLC0415
     from smile.gateway import logs  # noqa: PLC0415
@@ -83,15 +85,14 @@ def _run_broker(source: Source | None, settings: Settings) -> None:
             engine_text = f"on Spark at {settings.master}" if settings.engine == "spark" else "in this process"
             start_fields = {"program": compiled.source.name, "engine": settings.engine, "data": settings.data}
             log.info("the broker has started", extra=start_fields)
-            _print_line(f"serving {compiled.source.name}: {views}; kept {engine_text}, data in {data}")
+            _print_line(f"serving {compiled.source.name}: {views}; maintained {engine_text}, data in {data}")
 
-            def say(line: str) -> None:
+            def announce(line: str) -> None:
                 _print_line(line)
-                if not line.startswith("listening"):
-                    return
-                Thread(target=_announce_ready, args=(broker,), name="ready", daemon=True).start()
+                if line.startswith("listening"):
+                    Thread(target=_announce_ready, args=(broker,), name="ready", daemon=True).start()
 
-            run(broker, settings, access, say)
+            run(broker, settings, access, announce)
             log.info("the broker has stopped")
         finally:
             broker.stop()
@@ -100,7 +101,7 @@ def _run_broker(source: Source | None, settings: Settings) -> None:
 
 
 def _announce_ready(broker: "Broker") -> None:
-    """Spark takes its time to start; events are taken meanwhile."""
+    """Prints "ready" when the engine has started. Events are accepted before that."""
     while broker.health == "starting":
         time.sleep(READY_POLL_S)
     if broker.health == "ok":
@@ -108,7 +109,7 @@ def _announce_ready(broker: "Broker") -> None:
 
 
 def _print_line(line: str) -> None:
-    """A broker goes on though nobody listens to what it says."""
+    """Prints a line. A closed standard output does not stop the broker."""
     try:
         print(line, flush=True)
     except OSError:
@@ -117,8 +118,7 @@ def _print_line(line: str) -> None:
 
 @contextmanager
 def _interrupt_on_sigterm() -> Iterator[None]:
-    """SIGTERM is as good as Ctrl-C, until what serves has its own way of ending."""
-
+    """Treats SIGTERM like Ctrl-C, until the server installs its own handler."""
     old_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -149,6 +149,6 @@ def register(app: typer.Typer) -> None:
         inspect.Parameter("config", kind, default=None, annotation=ConfigOption),
     ]
     flags = [_flag_parameter(setting) for setting in SETTINGS.values()]
-    # Typer makes a command's options of a function's signature.
+    # Typer derives the options of a command from the signature of its function.
     serve.__signature__ = inspect.Signature([*leading, *flags])  # type: ignore[attr-defined]
     app.command()(serve)

@@ -1,6 +1,6 @@
-"""`smile replay` on Spark: the events go into a log, a pipeline reads it, and what it tells is written as it comes.
+"""`smile replay` on Spark: writes the events to a log, runs a pipeline over it, and prints the results as they come.
 
-However it ends, Java is gone then, and its workers, and every folder that was made for the while.
+However it ends, it stops Java and its workers, and deletes all temporary folders.
 """
 
 import logging
@@ -44,7 +44,7 @@ def replay_on_spark(
         limit = _batch_limit(request.batch, recording)
         views = tuple(request.views)
         generation = Generation("0", compiled.rewritten, views, views, () if request.changes else views)
-        # While Spark starts: what is wrong with the state is said soon.
+        # Done while Spark starts, so that errors in the state are reported early.
         directory = PipelineDirectory(request.state or f"{folder}/state")
         job = directory.open_job((generation,), spark_options.partitions, log, limit, print_message)
         kernels = job.plans["0"].kernels
@@ -52,16 +52,16 @@ def replay_on_spark(
         def deliver(batch: BatchResult) -> None:
             write_batch(request, kernels, batch, metrics)
 
-        def begin() -> SparkPipeline:
+        def create_pipeline() -> SparkPipeline:
             return SparkPipeline(spark.result(), directory, job, deliver, print_message)
 
         if isinstance(log, DurableLog) and recording.log is None:
-            # Of what comes before a line that is refused, only changes and state would be seen.
+            # Events before a refused line only matter if changes are printed or state is stored.
             pipeline = _feed_pipeline(
-                spark, begin, log, recording, until_refused=request.changes or request.state is not None
+                spark, create_pipeline, log, recording, until_refused=request.changes or request.state is not None
             )
         else:
-            pipeline = begin()
+            pipeline = create_pipeline()
             pipeline.start(available_now=True)
             while not pipeline.wait():
                 pass
@@ -73,7 +73,7 @@ def replay_on_spark(
 
 
 def _batch_limit(batch: int | None, recording: Recording) -> BatchLimit:
-    """Lines are put into the log so many to a commit as are to be a batch."""
+    """If lines have a batch size, each commit to the log is a batch, because it has that many lines."""
     if batch is not None and recording.log is None:
         return BatchLimit(commits=1)
     return BatchLimit(batch or limits.spark_batch_rows_max, limits.spark_batch_bytes_max)
@@ -86,8 +86,8 @@ def _feed_pipeline(
     recording: Recording,
     until_refused: bool,
 ) -> SparkPipeline:
-    """Events are read while Spark starts, and then while it works. With `until_refused`, what comes before a line that
-    is refused is taken in all the same."""
+    """Appends events to the log while Spark starts and while it runs. With `until_refused`, the events before a refused
+    line are processed before its error is raised."""
     pipeline: SparkPipeline | None = None
     refusal: SmileError | None = None
     for item in _batches_or_error(recording):
@@ -113,7 +113,7 @@ def _feed_pipeline(
 
 
 def _batches_or_error(recording: Recording) -> Iterator[InputBatch | SmileError]:
-    """The last may be the reason why a line is refused."""
+    """The batches; if a line is refused, its error comes last."""
     try:
         yield from recording.batches()
     except SmileError as problem:
@@ -122,7 +122,7 @@ def _batches_or_error(recording: Recording) -> Iterator[InputBatch | SmileError]
 
 @contextmanager
 def _start_spark(spark_options: SparkOptions, folder: Path) -> Iterator["Future[SparkSession]"]:
-    """Spark, as soon as it is there; it goes with whoever asked for it."""
+    """Starts Spark in another thread, and stops it at the end."""
     java = JavaProcess(spark_options.master, None if spark_options.verbose else folder / "spark.log")
     with ThreadPoolExecutor(1) as pool, _discard_logs() if not spark_options.verbose else nullcontext():
         try:
@@ -136,7 +136,7 @@ def _start_spark(spark_options: SparkOptions, folder: Path) -> Iterator["Future[
 
 @contextmanager
 def _discard_logs() -> Iterator[None]:
-    """What PySpark raises it also logs, to standard error unless there is another place."""
+    """PySpark also logs what it raises: to standard error, unless there is a handler."""
     null_handler = logging.NullHandler()
     logging.getLogger().addHandler(null_handler)
     try:
@@ -147,12 +147,14 @@ def _discard_logs() -> Iterator[None]:
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """A folder in which all others are made meanwhile."""
+    """A temporary folder that contains all other temporary folders and files."""
     old_tempdir = tempfile.tempdir
     try:
         temporary = tempfile.TemporaryDirectory(prefix="smile-")
     except OSError as problem:
-        raise error("E063", f"no temporary folder can be made: {problem}", hint="TMPDIR says where.") from None
+        raise error(
+            "E063", f"cannot create a temporary folder: {problem}", hint="Set TMPDIR to a writable folder."
+        ) from None
     with temporary as folder:
         tempfile.tempdir = folder
         try:
@@ -163,7 +165,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Whoever asks this process to end has it end in order."""
+    """SIGTERM raises SystemExit, so that everything is cleaned up."""
     if current_thread() is not main_thread():
         yield
         return
@@ -180,7 +182,7 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 @contextmanager
 def _ignore_signals() -> Iterator[None]:
-    """An impatient user must not make us leave things behind; what is done takes a moment only."""
+    """Ignores signals during the short cleanup, so that a second Ctrl-C leaves nothing behind."""
     if current_thread() is not main_thread():
         yield
         return

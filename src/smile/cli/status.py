@@ -1,4 +1,4 @@
-"""`smile status`: how a broker or a pipeline fares, for people, for programs and for Prometheus."""
+"""`smile status`: the status of a broker or a pipeline, as text, as JSON and for Prometheus."""
 
 import json
 import sys
@@ -25,14 +25,14 @@ UNITS = {
 
 
 def pipeline_text(status: Json) -> str:
-    """As a person reads it."""
+    """The status of a pipeline as text."""
     table = _new_table()
     age = time.time() - status["at"]
     table.add_row("views", ", ".join(status["views"]))
     table.add_row("as of", f"{age:.1f} s ago, batch {status['number']:,}")
     for name, unit in UNITS.items():
         table.add_row(unit, f"{status[name]:,.1f}")
-    table.add_row("taken in", f"{status['events']:,} events in {status['batches']:,} batches")
+    table.add_row("processed", f"{status['events']:,} events in {status['batches']:,} batches")
     table.add_row("waiting", f"{status['waiting_events']:,} events, {status['waiting_bytes'] / 1e6:,.1f} MB")
     table.add_row("state", f"{status['state_bytes'] / 1e6:,.1f} MB in {status['partitions']} partitions")
     parts = status["batch_ms"]
@@ -40,12 +40,12 @@ def pipeline_text(status: Json) -> str:
     table.add_row("last batch", f"{parts['total']:,.0f} ms: {breakdown} (kernels are part of the job)")
     for stage, times in status["stage_ms"].items():
         table.add_row(f"stage {stage}", ", ".join(f"{name} {ms:,.1f} ms" for name, ms in times.items()))
-    table.add_row("Spark", status["ui"] or "no page")
+    table.add_row("Spark", status["ui"] or "no web interface")
     return _render_table(table)
 
 
 def _new_table() -> "Table":
-    from rich.table import Table  # noqa: PLC0415  # it takes a while to load
+    from rich.table import Table  # noqa: PLC0415  # slow to import
 
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
@@ -63,34 +63,34 @@ def _render_table(table: "Table") -> str:
 
 
 def prometheus_text(status: Json) -> str:
-    """In Prometheus' text format."""
+    """The status of a pipeline in Prometheus' text format."""
     return "\n".join([*_metric_lines(status), ""])
 
 
 def _metric_lines(status: Json) -> Iterator[str]:
     simple = {
-        "events_total": ("counter", "events", "Events taken in."),
+        "events_total": ("counter", "events", "Events processed."),
         "changed_rows_total": ("counter", "changed_rows", "Rows of views that changed."),
-        "batches_total": ("counter", "batches", "Batches."),
-        "events_per_second": ("gauge", "events_per_second", "Events taken in a second, of late."),
-        "state_bytes": ("gauge", "state_bytes", "What is remembered."),
-        "waiting_events": ("gauge", "waiting_events", "Events in the log that were not taken in yet."),
-        "waiting_bytes": ("gauge", "waiting_bytes", "The same in bytes."),
+        "batches_total": ("counter", "batches", "Batches processed."),
+        "events_per_second": ("gauge", "events_per_second", "Events processed a second, recently."),
+        "state_bytes": ("gauge", "state_bytes", "Size of the state."),
+        "waiting_events": ("gauge", "waiting_events", "Events in the log that are not processed yet."),
+        "waiting_bytes": ("gauge", "waiting_bytes", "Size of the events in the log that are not processed yet."),
     }
     for name, (kind, key, help_) in simple.items():
         yield f"# HELP smile_{name} {help_}"
         yield f"# TYPE smile_{name} {kind}"
         yield f"smile_{name} {status[key]}"
-    yield "# HELP smile_batch_seconds The last batch, in parts; kernels are part of the job."
+    yield "# HELP smile_batch_seconds Duration of the last batch, in parts; kernels are part of the job."
     yield "# TYPE smile_batch_seconds gauge"
     for part, ms in status["batch_ms"].items():
         yield f'smile_batch_seconds{{part="{part}"}} {ms / 1000}'
-    yield "# HELP smile_stage_seconds The slowest task of each stage in the last batch, in parts."
+    yield "# HELP smile_stage_seconds Duration of the slowest task of each stage in the last batch, in parts."
     yield "# TYPE smile_stage_seconds gauge"
     for stage, times in status["stage_ms"].items():
         for part, ms in times.items():
             yield f'smile_stage_seconds{{stage="{stage}",part="{part}"}} {ms / 1000}'
-    yield "# HELP smile_horizon_tick How far each stream is taken in."
+    yield "# HELP smile_horizon_tick The horizon of each stream."
     yield "# TYPE smile_horizon_tick gauge"
     for stream, tick in status["horizons"].items():
         yield f'smile_horizon_tick{{stream="{stream}"}} {tick}'
@@ -100,7 +100,7 @@ def _metric_lines(status: Json) -> Iterator[str]:
 
 
 def broker_text(status: Json) -> str:
-    """As a person reads it. What a broker tells besides is shown as it is."""
+    """The status of a broker as text. Numbers of the publisher and the maintainer are shown under their JSON keys."""
     from smile.cli.view_display import progress_text  # noqa: PLC0415
 
     table, now = _new_table(), status.get("at", time.time())
@@ -109,20 +109,21 @@ def broker_text(status: Json) -> str:
             table.add_row(name, str(status[name]))
     if "since" in status:
         table.add_row("running for", f"{now - status['since']:,.0f} s")
-    for stream, of in status.get("streams", {}).items():
-        if of.get("horizon") is not None:
-            table.add_row(f"stream {stream}", f"known up to {progress_text({stream: int(of['horizon'])}, now)}")
-    for view, of in status.get("views", {}).items():
-        horizons = {stream: int(tick) for stream, tick in of.get("horizons", {}).items()}
-        known = f", known up to {progress_text(horizons, now)}" if horizons else ""
-        counts = f"{of['rows']:,} rows, {of['changed']:,} changed, {of['subscribers']:,} subscribers"
-        table.add_row(f"view {view}", f"{counts}{known}")
-    for part in ("publisher", "keeper"):
-        scalars = {name: value for name, value in status.get(part, {}).items() if isinstance(value, int | float | str)}
+    for stream, stream_status in status.get("streams", {}).items():
+        horizon = stream_status.get("horizon")
+        if horizon is not None:
+            table.add_row(f"stream {stream}", f"known up to {progress_text({stream: int(horizon)}, now)}")
+    for view, view_status in status.get("views", {}).items():
+        horizons = {stream: int(tick) for stream, tick in view_status.get("horizons", {}).items()}
+        progress = f", known up to {progress_text(horizons, now)}" if horizons else ""
+        rows, changed, subscribers = (view_status[name] for name in ("rows", "changed", "subscribers"))
+        table.add_row(f"view {view}", f"{rows:,} rows, {changed:,} changed, {subscribers:,} subscribers{progress}")
+    for key, label in (("publisher", "publisher"), ("keeper", "maintainer")):
+        scalars = {name: value for name, value in status.get(key, {}).items() if isinstance(value, int | float | str)}
         if scalars:
-            table.add_row(part, ", ".join(f"{name} {_number_text(value)}" for name, value in scalars.items()))
+            table.add_row(label, ", ".join(f"{name} {_number_text(value)}" for name, value in scalars.items()))
     for warning in status.get("troubles", []):
-        table.add_row("trouble", f"{now - warning['at']:,.0f} s ago: {warning['what']}")
+        table.add_row("warning", f"{now - warning['at']:,.0f} s ago: {warning['what']}")
     return _render_table(table)
 
 
@@ -144,15 +145,15 @@ def status(
         str | None, typer.Argument(metavar="[DIR]", help="The directory that was given to `smile replay --state`.")
     ] = None,
     form: Annotated[
-        StatusFormat, typer.Option("--as", help="For people, for programs, or for Prometheus.")
+        StatusFormat, typer.Option("--as", help="Text for people, JSON, or metrics for Prometheus.")
     ] = StatusFormat.text,
     url: UrlOption = None,
     ca: CaOption = None,
 ) -> None:
-    """Show how a broker fares: what it runs, how far it knows, who subscribes. A broker that asks for a token is given
-    SMILE_TOKEN, which needs the right ADMIN.
+    """Show the status of a broker: its program, its horizons, its subscribers. If the broker requires tokens, the
+    principal of SMILE_TOKEN needs ADMIN ON program.
 
-    With DIR, how a pipeline on Spark fares: how fast it is, where the time goes, how much it remembers, what waits.
+    With DIR, show the status of a pipeline on Spark: its throughput, where the time goes, its state, its backlog.
 
     Example: smile status --as prometheus
     """
@@ -167,7 +168,7 @@ def status(
 
 
 def _broker_status(form: StatusFormat, url: str | None, ca: str | None) -> str:
-    import asyncio  # noqa: PLC0415  # these take a while to load
+    import asyncio  # noqa: PLC0415  # slow to import, as the following
 
     from smile.client.address import BrokerAddress  # noqa: PLC0415
     from smile.client.connection import http_get  # noqa: PLC0415

@@ -1,5 +1,5 @@
-"""`smile subscribe`: what a view shows and how it changes; a live table in a terminal, lines of JSON in a pipe.
-A broker that is lost is waited for."""
+"""`smile subscribe`: the rows of a view and their changes, as a live table in a terminal or lines of JSON in a pipe. If
+the broker is lost, it waits for it."""
 
 import json
 import sys
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from smile.client import Client, Frame
 
 REFRESH_S = 0.1
-"""A person sees no more than ten pictures a second."""
+"""More than ten updates a second are of no use to a person."""
 
 
 def subscribe(
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view to subscribe to.")],
     where: Annotated[
         str | None,
-        typer.Argument(metavar="[WHERE]", help="\"WHERE issue = 'IBM'\": the rows of which this is true; with AND."),
+        typer.Argument(metavar="[WHERE]", help="Only some rows, such as \"WHERE issue = 'IBM'\"; AND is allowed."),
     ] = None,
     changes: Annotated[
-        bool, typer.Option("--changes", help="Lines of JSON in a terminal too: each change, and how far all is known.")
+        bool, typer.Option("--changes", help="Print lines of JSON in a terminal too: each change, and the progress.")
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="What it shows now, and no changes.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the current rows, and end.")] = False,
     url: UrlOption = None,
     ca: CaOption = None,
 ) -> None:
-    """Subscribe to a view: all of its rows, and then every change, with what is known of each value.
+    """Subscribe to a view: show all of its rows, and then every change, with the knowledge of each value.
 
-    In a terminal it is a live table: ≥3 may still grow, =4 is final, and rows that are final are marked. In a pipe it
-    is a JSON object a line. Ctrl-C ends it. A broker that asks for a token is given SMILE_TOKEN.
+    In a terminal it is a live table: ≥3 may still grow, =4 is final, and final rows are marked. In a pipe it is a JSON
+    object a line. Ctrl-C ends it. If the broker requires a token, set SMILE_TOKEN.
 
     Example: smile subscribe Matchable "WHERE issue = 'IBM'"
     """
@@ -54,7 +54,7 @@ def subscribe(
 
 
 def _read_condition(where: str) -> dict[str, Any]:
-    from smile.lang.conditions import parse_condition  # noqa: PLC0415  # only who has a condition needs it
+    from smile.lang.conditions import parse_condition  # noqa: PLC0415  # only needed for a condition
 
     source = Source("condition", where)
     try:
@@ -65,7 +65,7 @@ def _read_condition(where: str) -> dict[str, Any]:
 
 
 def write_frame(frame: "Frame") -> None:
-    """The rows and the progress, as on the wire."""
+    """Prints the changes and the progress as the broker sends them."""
     messages = [change.to_json() for change in frame.changes]
     messages += [frame.progress_json()] if frame.progress is not None else []
     _write_messages(messages)
@@ -82,7 +82,7 @@ def _show_once(client: "Client", view: str, condition: dict[str, Any]) -> None:
     if not sys.stdout.isatty():
         _write_messages([row.to_json() for row in rows])
         return
-    from rich.console import Console  # noqa: PLC0415  # it takes a while to load
+    from rich.console import Console  # noqa: PLC0415  # slow to import
 
     from smile.cli.view_display import ViewDisplay  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""A view as a picture in a terminal: the rows that changed last, in the order of their keys, as many as fit."""
+"""Draws a view in a terminal: the rows that changed last, ordered by key, as many as fit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,21 +14,21 @@ from smile.client.changes import Key
 from smile.client.knowledge import value_text
 
 HIGHLIGHT_S = 2.0
-"""So long a row that changed stands out."""
+"""How long a changed row is highlighted."""
 NON_ROW_LINES = 5
-"""Lines that are not rows: the head, its rule, what is left out, the footer, and one for the cursor."""
+"""Lines that are not rows: the header, the number of omitted rows, the footer, the cursor, and one spare line."""
 CLOCK_TICK_MIN = 2**50
-"""A tick of a clock is microseconds times 1,024; what is less was given by a publisher."""
+"""A clock's tick is microseconds since 1970 times 1,024. Smaller ticks were chosen by a publisher."""
 CLOCK_TICK_MAX = 2**62
-"""Beyond the year 2112 it is the end of time."""
+"""Ticks from here on, after the year 2112, mean the end of the stream."""
 EPOCH = datetime(1970, 1, 1)
 TICKS_PER_S = 1_024_000_000
 CHANGE_TIMES_MAX = 1_000
-"""Rows of which it is remembered when they changed: more than a terminal has lines."""
+"""Number of rows whose last change is stored: more than a terminal has lines."""
 
 
 class ViewDisplay:
-    """`touch` tells it what changed; `clock` gives seconds since 1970."""
+    """`record_changes` must be called with all changes. `clock` returns seconds since 1970."""
 
     def __init__(self, rows: Rows, connected: Callable[[], bool], clock: Callable[[], float]) -> None:
         self.rows, self.connected, self.clock = rows, connected, clock
@@ -47,7 +47,7 @@ class ViewDisplay:
         self._frame_count += 1
 
     def is_stale(self) -> bool:
-        """Whether it is worth drawing again: something has changed, or time goes on."""
+        """Whether to draw again: something has changed, or a second has passed."""
         drawn_at, connected, frame_count = self._last_drawn
         return frame_count != self._frame_count or connected != self.connected() or self.clock() - drawn_at >= 1
 
@@ -78,7 +78,7 @@ class ViewDisplay:
         return Group(*parts, self._footer(rows, now, width))
 
     def _cell_texts(self, rows: Sequence[Change], width: int) -> list[list[str]]:
-        """Ticks as they are, where there is room for them; else as the time of day that they are."""
+        """Ticks are numbers if all columns fit the width, and otherwise times of day."""
         names = list(self.rows.schema.columns)
         texts = [[_cell_text(row, name, str) for name in names] for row in rows]
         if sum(max(map(len, column)) + 2 for column in zip(names, *texts, strict=True) if column) <= width:
@@ -86,7 +86,7 @@ class ViewDisplay:
         return [[_cell_text(row, name, tick_text) for name in names] for row in rows]
 
     def _select_recent(self, rows: Sequence[Change], change_times: Mapping[Key, float], room: int) -> list[Change]:
-        """Those that changed last, and others if there is room."""
+        """The rows that changed last, and others if there is room."""
         recent_first = (self.rows.get(key) for key in reversed(list(change_times)))
         recent = {row.id: row for row in islice((row for row in recent_first if row is not None), room)}
         other_rows = (row for row in rows if row.id not in recent)
@@ -97,7 +97,7 @@ class ViewDisplay:
         row_counts = f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'}, {final:,} final"
         text = Text(f"{self.rows.schema.view}: {row_counts}", style="dim")
         if not self.connected():
-            text.append(" · the broker is lost; waiting for it", style="bold red")
+            text.append(" · connection lost; waiting for the broker", style="bold red")
         if self.rows.progress:
             text.append(f" · known up to {progress_text(self.rows.progress, now)}")
         text.truncate(width, overflow="ellipsis")
@@ -117,14 +117,14 @@ def _cell_text(row: Change, name: str, format_tick: Callable[[int], str]) -> str
 
 
 def tick_text(tick: int) -> str:
-    """The time of day in UTC, if it is a clock's; no two of an origin share a microsecond."""
+    """The time of day in UTC, if the tick is a clock's. It is unique: an origin has one tick a microsecond."""
     if not CLOCK_TICK_MIN <= tick < CLOCK_TICK_MAX:
         return str(tick)
     return (EPOCH + timedelta(microseconds=tick >> 10)).strftime("%H:%M:%S.%f")
 
 
 def progress_text(progress: Mapping[str, int], now: float) -> str:
-    """By the stream that is known least far: an age, where ticks are a clock's."""
+    """The least horizon: as an age if its ticks are a clock's, and otherwise as a tick."""
     stream, tick = min(progress.items(), key=lambda item: item[1])
     if tick < 0:
         return f"nothing of {stream}"

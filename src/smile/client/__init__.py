@@ -1,4 +1,4 @@
-"""The client: `connect` for plain threads, `connect_async` for asyncio. What is large is loaded when asked for."""
+"""The Python client: `connect` for threads, `connect_async` for asyncio. Large libraries are imported on first use."""
 
 from smile.client.asynchronous import AsyncClient, AsyncSubscription, AsyncTable, connect_async
 from smile.client.changes import Change, Frame, Published, Schema

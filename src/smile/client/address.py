@@ -1,4 +1,4 @@
-"""Where a broker is, and what it must be told to let us in. The token is shown nowhere."""
+"""The address of a broker, with the token and the certificates to trust. The token is never displayed."""
 
 import ipaddress
 import os
@@ -13,7 +13,7 @@ URL_DEFAULT = "http://127.0.0.1:7400"
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """`url` is without a slash at its end. `ca` is a file of certificates to trust besides the system's."""
+    """`url` has no trailing slash. `ca` is a file of certificates to trust in addition to the system's."""
 
     url: str
     token: str | None = field(default=None, repr=False)
@@ -21,19 +21,19 @@ class BrokerAddress:
 
     @staticmethod
     def resolve(url: str | None = None, token: str | None = None, ca: str | None = None) -> "BrokerAddress":
-        """What is not given comes from SMILE_URL, SMILE_TOKEN and SMILE_CA."""
+        """Takes missing arguments from SMILE_URL, SMILE_TOKEN and SMILE_CA."""
         base_url = url or os.environ.get("SMILE_URL") or URL_DEFAULT
-        hint = f"Write it so: {URL_DEFAULT}, or https://… ."
+        hint = f"Use a URL such as {URL_DEFAULT}, or https://… ."
         try:
             parts = urlsplit(base_url)
             is_valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
         except ValueError:
             is_valid = False
         if not is_valid or parts.query or parts.fragment or parts.username or parts.password:
-            raise error("E100", "the URL is not that of a broker", hint=hint)
+            raise error("E100", "this is not a URL of a broker", hint=hint)
         token = token or os.environ.get("SMILE_TOKEN") or None
         if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
-            raise error("E091", "the token has characters that no token has")
+            raise error("E091", "the token has characters that are not allowed in a token")
         return BrokerAddress(base_url.rstrip("/"), token, ca or os.environ.get("SMILE_CA") or None)
 
     @property
@@ -59,7 +59,7 @@ class BrokerAddress:
             context = ssl.create_default_context()
             if self.ca is not None:
                 context.load_verify_locations(self.ca)
-        except OSError as problem:  # ssl.SSLError is one
+        except OSError as problem:  # includes ssl.SSLError
             reason = problem.strerror or str(problem)
             raise error("E100", f"the certificates in {self.ca} cannot be read: {reason}") from None
         return context

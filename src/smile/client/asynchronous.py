@@ -1,4 +1,4 @@
-"""The client for asyncio: every wait is awaited, and everything happens in one event loop."""
+"""The client for asyncio. Every call that waits is a coroutine, and everything runs in one event loop."""
 
 import asyncio
 import json
@@ -14,11 +14,11 @@ from smile.client.session import Event
 from smile.errors import SmileError, error
 
 CONNECT_TIMEOUT_S = 5.0
-"""A broker that is being started is waited for so long."""
+"""How long to wait for a broker that is starting."""
 
 
 async def wait_until(signal: Signal, ready: Callable[[], bool], timeout: float | None, action: str) -> None:
-    """Waits for the signal until all is ready; E108 if that takes too long."""
+    """Waits until `ready()`, which is checked whenever the signal fires. Raises E108 after `timeout` seconds."""
     event = asyncio.Event()
     signal.add(event.set)
     try:
@@ -33,7 +33,7 @@ async def wait_until(signal: Signal, ready: Callable[[], bool], timeout: float |
 
 
 class AsyncSubscription:
-    """An endless iterator of changes; `frames` gives them as they came together, with progress."""
+    """An endless iterator of changes. `frames` yields them in the groups they arrived in, with progress."""
 
     def __init__(self, client: "AsyncClient", feed: SubscriptionFeed, queue: FrameQueue) -> None:
         self._client, self._feed, self._queue = client, feed, queue
@@ -86,16 +86,14 @@ class AsyncTable(Rows):
 
     @property
     def error(self) -> SmileError | None:
-        """Why it is not kept up to date any longer."""
+        """Why the table is no longer updated, or None."""
         return self.feed.error if self.feed is not None else None
 
     async def wait_for(self, after: AfterTicks, timeout: float | None = None) -> Self:
-        """Until everything that was published there, or up to these ticks, is in it."""
+        """Waits until the table includes these published events, or all events up to these ticks."""
         ticks, feed = ticks_of(after), self.feed
         assert feed is not None
-        await wait_until(
-            feed.signal, lambda: self.has_reached(ticks) or feed.error is not None, timeout, f"{feed.view}"
-        )
+        await wait_until(feed.signal, lambda: self.has_reached(ticks) or feed.error is not None, timeout, feed.view)
         if feed.error is not None:
             raise feed.error
         return self
@@ -112,7 +110,7 @@ class AsyncTable(Rows):
 
 
 class AsyncClient:
-    """Made by `connect_async`; what is lost with a connection is made good with the next."""
+    """Created by `connect_async`. It reconnects by itself, resends publications and resumes subscriptions."""
 
     def __init__(self, address: BrokerAddress) -> None:
         self.connection = BrokerConnection(address)
@@ -134,7 +132,7 @@ class AsyncClient:
         return self
 
     async def close(self) -> None:
-        """At once: what is not acknowledged yet may be published or not."""
+        """Closes immediately. Publications that are not acknowledged may or may not have been logged."""
         await self.connection.close()
 
     @property
@@ -144,8 +142,8 @@ class AsyncClient:
     # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(self, stream: str, events: Event | Sequence[Event]) -> Published:
-        """All of the events or none, in one message; ends when they are on the broker's disk. Tasks that publish at
-        the same time do not wait for each other."""
+        """Publishes all of the events or none, in one message. Returns when they are on the broker's disk. Tasks that
+        publish at the same time do not wait for each other, unless too many publications are unacknowledged."""
         session = self.connection.session
         admitted = asyncio.Event()
         if not session.admit(admitted.set):
@@ -158,7 +156,7 @@ class AsyncClient:
         return await self._await_outcome(lambda settle: session.publish(stream, event_list, settle))
 
     async def silence(self, stream: str, to: int) -> None:
-        """Of a publisher-timed stream: nothing happens up to this tick but what was published."""
+        """States that a publisher-timed stream has no further events up to this tick."""
         await self._await_outcome(lambda settle: self.connection.session.silence(stream, to, settle))
 
     async def _await_outcome(self, send: Callable[[Callable[[Published | SmileError], None]], None]) -> Published:
@@ -180,14 +178,14 @@ class AsyncClient:
     async def subscribe(
         self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
     ) -> AsyncSubscription:
-        """First all rows, then each change."""
+        """Subscribes to a view: first all rows are delivered, then each change."""
         queue = FrameQueue()
         return AsyncSubscription(self, await self._open_feed(view, where, after, queue), queue)
 
     async def table(
         self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
     ) -> AsyncTable:
-        """Ends when all rows are in it."""
+        """A live copy of a view. Returns when it has all rows."""
         table = AsyncTable(self)
         table.feed = await self._open_feed(view, where, after, table)
         await self._wait_for_feed(table.feed, lambda feed: feed.has_snapshot)
@@ -196,7 +194,7 @@ class AsyncClient:
     async def snapshot(
         self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
     ) -> Rows:
-        """All rows as they are now, or once everything that `after` says is in them."""
+        """All rows as they are now, or as soon as they include what `after` names."""
         table = await self.table(view, where, after)
         await table.close()
         return table
@@ -217,20 +215,20 @@ class AsyncClient:
         if feed.error is not None:
             raise feed.error
 
-    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def status(self) -> dict[str, Any]:
-        """How the broker fares."""
+        """The broker's status, as `GET /status` returns it."""
         status: dict[str, Any] = json.loads(await http_get(self.connection.address, "/status"))
         return status
 
     async def program(self) -> str:
-        """The text of the program that runs."""
+        """The text of the running program."""
         return (await http_get(self.connection.address, "/program")).decode()
 
 
 class PendingConnection:
-    """To be awaited, or entered: `client = await connect_async()`, or `async with connect_async() as client`."""
+    """Can be awaited or entered: `client = await connect_async()`, or `async with connect_async() as client`."""
 
     def __init__(self, address: BrokerAddress, timeout: float) -> None:
         self._address, self._timeout = address, timeout
@@ -254,5 +252,6 @@ class PendingConnection:
 def connect_async(
     url: str | None = None, token: str | None = None, ca: str | None = None, timeout: float = CONNECT_TIMEOUT_S
 ) -> PendingConnection:
-    """A client of the broker at `url`, else at SMILE_URL. E103 if it cannot be reached in that time."""
+    """Connects to the broker at `url`, or else at SMILE_URL. If that fails for `timeout` seconds, raises the last error
+    (E103), or E108 if the first attempt is still waiting."""
     return PendingConnection(BrokerAddress.resolve(url, token, ca), timeout)

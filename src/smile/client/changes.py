@@ -1,5 +1,5 @@
-"""Changes of a view: each is the whole present knowledge of one row, so that the last one of a row is all there is to
-know of it."""
+"""Changes of a view. A change is the whole present knowledge of one row, so the last change of a row replaces all
+earlier ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Schema:
-    """What a view looks like: its key, its columns by name, and the streams it is made from."""
+    """The schema of a view: its key, its columns by name, and the streams it is computed from."""
 
     view: str
     key: tuple[str, ...]
@@ -39,9 +39,9 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is known of a row: `row` has the present values of the columns that are no key, `knowledge` what is known
-    of those that evolve. `final`: nothing more will change; `stays`: it will never be hidden. A row that is hidden is
-    `deleted`. `steps` is how many events it has absorbed."""
+    """The present knowledge of a row. `row` has the current values of all columns outside the key, `knowledge` the
+    knowledge of the evolving columns. `final`: the row will not change any more. `stays`: it is permanently shown.
+    `deleted`: it is hidden. `steps` is the number of events that it has absorbed."""
 
     schema: Schema = field(repr=False, compare=False)
     key: Mapping[str, Any]
@@ -53,19 +53,19 @@ class Change:
     steps: int = 0
 
     def __getitem__(self, column: str) -> Knowledge:
-        """What is known of a column; one that cannot evolve is final."""
+        """The knowledge of a column. A column that does not evolve is final."""
         if column in self.knowledge:
             return self.knowledge[column]
         return Knowledge.exactly(self.row[column] if column in self.row else self.key[column])
 
     @property
     def values(self) -> dict[str, Any]:
-        """The present values of all columns, the key's included."""
+        """The current values of all columns, including the key."""
         return {**self.key, **self.row}
 
     @property
     def id(self) -> Key:
-        """The key's values, in their order."""
+        """The values of the key columns, in order."""
         return tuple(self.key[name] for name in self.schema.key)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Change:
         return f"{self.schema.view} {key}: {row_text}{' (final)' if self.final else ''}"
 
     def to_json(self) -> Json:
-        """As on the wire."""
+        """The change as the broker sends it."""
         columns = self.schema.columns
         message: Json = {"view": self.schema.view, "key": encode_row(columns, self.key)}
         if self.deleted:
@@ -93,7 +93,7 @@ def _column_text(change: Change, name: str) -> str:
 
 @dataclass(frozen=True)
 class Frame:
-    """Changes that came together. With `progress`, everything up to these ticks has been told."""
+    """Changes that arrived together. With `progress`, all changes up to these ticks have been received."""
 
     changes: Sequence[Change]
     progress: Mapping[str, int] | None = None
@@ -103,8 +103,8 @@ class Frame:
 
 
 class Published(tuple[int, ...]):  # noqa: SLOT001  # a tuple of any length has no slots
-    """The ticks of the events published, in their order; they are on the broker's disk. `repeated` of them were there
-    before: their acknowledgement had been lost."""
+    """The ticks of published events, in order. The events are on the broker's disk. `repeated` of them had been logged
+    by an earlier attempt, whose acknowledgement was lost."""
 
     stream: str
     repeated: int
@@ -117,12 +117,12 @@ class Published(tuple[int, ...]):  # noqa: SLOT001  # a tuple of any length has 
 
     @property
     def tick(self) -> int:
-        """The last one."""
+        """The tick of the last event."""
         return self[-1]
 
 
 AfterTicks = Published | Mapping[str, int]
-"""What a view has to know before it is looked at: events that were published, or a tick for each of some streams."""
+"""What a view must include before it is read: published events, or a tick for some of its streams."""
 
 
 def ticks_of(after: AfterTicks) -> dict[str, int]:

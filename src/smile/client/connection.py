@@ -1,6 +1,6 @@
-"""The connection of a session: kept as long as it lasts, and made anew, with growing pauses, when it is lost.
+"""The connection of a session. When it is lost, it is made again, with increasing delays between attempts.
 
-Only a broker that refuses us for good ends it.
+It fails permanently only if the broker refuses the client (`PERMANENT_STATUSES`) or its certificate is not trusted.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 CLOSE_MESSAGE_TOO_BIG = 1009
 PERMANENT_STATUSES = (400, 401, 403, 404)
-"""Answers that trying again will not change."""
+"""Responses to the handshake that a retry would not change."""
 
 
 def retry_delays() -> Iterator[float]:
-    """Seconds between attempts; scattered, so that clients lost together do not come back together."""
+    """Seconds between attempts. They are random, so that clients of a lost broker do not all return at once."""
     delay = limits.client_pause_s_min
     while True:
         yield delay * random.uniform(0.5, 1.0)
@@ -33,7 +33,7 @@ def retry_delays() -> Iterator[float]:
 
 
 class BrokerConnection:
-    """Lives in one event loop; its session may be used from any thread."""
+    """Runs in one event loop. Its session may be used from any thread."""
 
     def __init__(self, address: BrokerAddress) -> None:
         self.address = address
@@ -79,7 +79,7 @@ class BrokerConnection:
                     self.session.on_disconnected(problem, permanent=True)
                     return
             except ssl.SSLCertVerificationError as untrusted:
-                # A certificate does not become right while we wait.
+                # A retry would not make the certificate valid.
                 reason = untrusted.verify_message
                 hint = "Name the file of certificates to trust: --ca FILE, or SMILE_CA."
                 self.session.on_disconnected(error("E103", f"{self.address.url}: {reason}", hint=hint), permanent=True)
@@ -90,7 +90,7 @@ class BrokerConnection:
             await asyncio.sleep(next(delays))
 
     async def _run_connection(self) -> bool:
-        """One connection, until it is lost; whether anything was heard on it."""
+        """Runs one connection until it is lost. Returns whether a message was received."""
         from websockets.asyncio.client import connect  # noqa: PLC0415
         from websockets.exceptions import ConnectionClosed  # noqa: PLC0415
 
@@ -140,8 +140,8 @@ class BrokerConnection:
             try:
                 self.session.receive(text)
             except (ValueError, TypeError, KeyError, AttributeError) as problem:
-                # Not as brokers talk: whatever it was, the next connection begins anew.
-                raise ConnectionError(f"a message cannot be understood: {problem!r}") from problem
+                # The message breaks the protocol. A new connection starts from a defined state.
+                raise ConnectionError(f"a message cannot be decoded: {problem!r}") from problem
 
     async def _write(self, socket: "ClientConnection") -> None:
         while True:
@@ -152,7 +152,7 @@ class BrokerConnection:
 
 
 def unreachable_error(address: BrokerAddress, failure: Exception) -> SmileError:
-    # Libraries' own texts for a connection that failed do not say why; what lies beneath does.
+    # The libraries' messages do not say why a connection failed; the underlying OSError does.
     cause: BaseException | None = failure
     while cause is not None and not (isinstance(cause, OSError) and (cause.errno or 0) > 0):
         cause = cause.__cause__ or cause.__context__
@@ -160,12 +160,12 @@ def unreachable_error(address: BrokerAddress, failure: Exception) -> SmileError:
         reason = os.strerror(cause.errno)
     else:
         reason = str(failure) or type(failure).__name__
-    hint = "Is it running? `smile serve PROGRAM` starts one; SMILE_URL or --url says where it is."
+    hint = "Is it running? `smile serve PROGRAM` starts a broker; --url or SMILE_URL sets its address."
     return error("E103", f"{address.url}: {reason}", hint=hint)
 
 
 def response_error(address: BrokerAddress, status: int, body: bytes) -> SmileError:
-    """What a broker's refusal says; or that it is none."""
+    """The error that a broker's response contains, or else one for its status."""
     try:
         decoded = json.loads(body)
     except ValueError:
@@ -173,15 +173,15 @@ def response_error(address: BrokerAddress, status: int, body: bytes) -> SmileErr
     if isinstance(decoded, dict) and isinstance(decoded.get("error"), dict):
         return decode_error(decoded["error"] | ({"errors": decoded["errors"]} if "errors" in decoded else {}))
     if status == 401:
-        return error("E091", "the broker asks for a token", hint="Give it as SMILE_TOKEN.")
+        return error("E091", "the broker requires a token", hint="Set SMILE_TOKEN.")
     if status == 403:
-        return error("E090", "the broker does not let us in")
+        return error("E090", "the broker denied access")
     return error("E103", f"{address.url}: it answered with status {status}", hint="Is that the URL of a SMILE broker?")
 
 
 async def http_get(address: BrokerAddress, path: str, params: Mapping[str, str] | None = None) -> bytes:
-    """The answer to a question over HTTP."""
-    import httpx  # noqa: PLC0415  # it takes a while to load, and few need it
+    """The body of the response to a GET request."""
+    import httpx  # noqa: PLC0415  # slow to import, and rarely needed
 
     client = httpx.AsyncClient(
         verify=address.tls_context() or True, trust_env=not address.is_loopback, timeout=limits.client_timeout_s

@@ -1,5 +1,7 @@
-"""Subscriptions, without a connection: from messages to frames. A frame is acknowledged once it is taken, so that the
-broker never has more under way than `window` frames, and merges what waits.
+"""Subscriptions, independent of connections: they turn messages into frames.
+
+A frame is acknowledged when it is consumed. So the broker never has more than `window` frames under way, and merges
+the changes that wait.
 """
 
 from collections import deque
@@ -15,7 +17,7 @@ Json = dict[str, Any]
 
 
 class Signal:
-    """Whoever waits for something is called when it may have come; from the thread that has the connection."""
+    """Calls all registered callbacks, in the connection's thread, when what they wait for may have happened."""
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[], None]] = []
@@ -33,7 +35,7 @@ class Signal:
 
 
 class FrameSink(Protocol):
-    """Where the frames of a subscription go."""
+    """Receives the frames of a subscription."""
 
     def set_schema(self, schema: Schema) -> None: ...
 
@@ -43,8 +45,8 @@ class FrameSink(Protocol):
 
 
 class FrameQueue:
-    """Frames for an iterator. After a new snapshot the rows that it does not have are told as deleted: whoever reads
-    changes alone is then right, whatever happened to the connection."""
+    """Frames for an iterator. After a new snapshot, the rows that it does not have are reported as deleted, so that a
+    reader of changes has the right rows even after a lost connection."""
 
     def __init__(self) -> None:
         self.frames: deque[Frame] = deque()
@@ -84,7 +86,7 @@ class FrameQueue:
 
 
 class SubscriptionFeed:
-    """A subscription that outlives connections: it goes on from the token that it was given last. `error` ends it."""
+    """A subscription that outlives connections: it resumes from its last token. If `error` is set, it has ended."""
 
     def __init__(
         self, id: int, view: str, where: Json, after: Mapping[str, Any], sink: FrameSink, auto_acknowledge: bool
@@ -92,18 +94,18 @@ class SubscriptionFeed:
         self.id, self.view, self.where, self.after = id, view, where, after
         self.sink = sink
         self.auto_acknowledge = auto_acknowledge
-        """Frames are taken as they come; else when the user takes them."""
+        """Whether frames are acknowledged on arrival, or when the user consumes them."""
         self.schema: Schema | None = None
         self.resume_token: str | None = None
         self.error: SmileError | None = None
         self.has_snapshot = False
-        """A whole snapshot has come."""
+        """Whether a complete snapshot has arrived."""
         self.signal = Signal()
         self._frame_numbers: deque[int | None] = deque()
-        """Of frames not taken yet; None where their connection is lost."""
+        """Of the frames not consumed yet; None if their connection was lost."""
 
     def subscribe_message(self) -> Json:
-        """What is sent on each new connection."""
+        """Prepares for a new connection, and returns the first message to send on it."""
         self.sink.abort_snapshot()
         self._frame_numbers = deque(None for _ in self._frame_numbers)
         message: Json = {"subscribe": self.view, "id": self.id, "window": limits.client_window_frames}
@@ -116,7 +118,7 @@ class SubscriptionFeed:
         self.sink.set_schema(self.schema)
 
     def receive_frame(self, message: Json) -> Callable[[], None] | None:
-        """A frame; what is left to do afterwards."""
+        """Delivers a frame. Returns a callback to run after the session's lock is released."""
         assert self.schema is not None
         progress = message.get("progress")
         horizons = None if progress is None else {stream: int(tick) for stream, tick in progress.items()}
@@ -128,7 +130,7 @@ class SubscriptionFeed:
         return callback
 
     def acknowledge_frame(self) -> Json | None:
-        """The oldest frame has been taken: what is to be acknowledged. One of a connection that was lost is not."""
+        """The message that acknowledges the oldest unconsumed frame; None if the frame's connection was lost."""
         number = self._frame_numbers.popleft()
         return None if number is None else {"ack": self.id, "n": number}
 

@@ -1,6 +1,8 @@
-"""What is known of one value for good: what it may still become only shrinks, until it is final.
+"""Knowledge of one value: the set of values that it may still have in the end. The set only shrinks, until it has one
+element and the knowledge is final.
 
-`value` is what holds if nothing more happens. It is shown, but takes no part in equality or order.
+`value` is the current value: the one in the end if there are no more events. It is displayed, but equality and order
+ignore it.
 """
 
 from collections.abc import Callable
@@ -13,14 +15,14 @@ Json = dict[str, Any]
 
 
 class NotYetKnown(ValueError):
-    """A question that what is known does not answer yet."""
+    """The present knowledge does not answer the question yet."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Knowledge:
-    """`kind` is the word for it on the wire: exactly, at_least, at_most, between, latest or unknown.
+    """`kind` is its key in JSON: exactly, at_least, at_most, between, latest or unknown.
 
-    `low` and `high` bound the final value where they are not None. `latest` is the value as of tick `at`.
+    `low` and `high` bound the final value; None is no bound. `latest` is the value as of tick `at`.
     """
 
     kind: str
@@ -36,40 +38,40 @@ class Knowledge:
 
     @staticmethod
     def from_json(encoded: Json, value: Any, column: ViewColumn | None = None) -> "Knowledge":
-        """`told` is as on the wire, `value` what the row has at present, read already."""
+        """`encoded` is as the broker sends it. `value` is the current value, already decoded."""
 
-        def read(encoded_value: Any) -> Any:
+        def decode(encoded_value: Any) -> Any:
             return encoded_value if encoded_value is None or column is None else column.decode(encoded_value)
 
         match encoded:
             case {"exactly": encoded_value}:
-                return Knowledge.exactly(read(encoded_value))
+                return Knowledge.exactly(decode(encoded_value))
             case {"at_least": encoded_value}:
-                return Knowledge("at_least", value, low=read(encoded_value))
+                return Knowledge("at_least", value, low=decode(encoded_value))
             case {"at_most": encoded_value}:
-                return Knowledge("at_most", value, high=read(encoded_value))
+                return Knowledge("at_most", value, high=decode(encoded_value))
             case {"between": [low, high]}:
-                return Knowledge("between", value, read(low), read(high))
+                return Knowledge("between", value, decode(low), decode(high))
             case {"latest": encoded_value, "at": tick}:
-                return Knowledge("latest", value, latest=read(encoded_value), at=int(tick))
+                return Knowledge("latest", value, latest=decode(encoded_value), at=int(tick))
         return Knowledge("unknown", value)
 
     def to_json(self, column: ViewColumn | None = None) -> Json:
-        def write(value: Any) -> Any:
+        def encode(value: Any) -> Any:
             return value if value is None or column is None else column.encode(value)
 
         match self.kind:
             case "exactly":
-                return {"exactly": write(self.low)}
+                return {"exactly": encode(self.low)}
             case "at_least":
-                return {"at_least": write(self.low)}
+                return {"at_least": encode(self.low)}
             case "at_most":
-                return {"at_most": write(self.high)}
+                return {"at_most": encode(self.high)}
             case "between":
-                return {"between": [write(self.low), write(self.high)]}
+                return {"between": [encode(self.low), encode(self.high)]}
             case "latest":
                 assert self.at is not None
-                return {"latest": write(self.latest), "at": tick_json(self.at)}
+                return {"latest": encode(self.latest), "at": tick_json(self.at)}
         return {"unknown": True}
 
     @property
@@ -99,7 +101,7 @@ class Knowledge:
         return self.kind, self.low, self.high, self.latest, self.at
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same is known. A plain value stands for final knowledge of itself."""
+        """Whether both are the same knowledge. A plain value stands for final knowledge of that value."""
         if isinstance(other, Knowledge):
             return self._comparison_key() == other._comparison_key()
         return self.is_final and bool(self.low == other)
@@ -108,8 +110,8 @@ class Knowledge:
         return hash(_hashable(self.low)) if self.is_final else hash(tuple(map(_hashable, self._comparison_key())))
 
     def evolves_to(self, other: "Knowledge") -> bool:
-        """Whether what is known here may become what is known there. Of two values at one tick, either may be the
-        later: ticks alone do not tell."""
+        """Whether this knowledge may become `other`. Of two latest values with the same tick, either may be the later:
+        the tick alone does not decide."""
         if self.is_final:
             return self == other
         if self.kind == "unknown":
@@ -118,12 +120,12 @@ class Knowledge:
             return other.is_final or (other.at is not None and self.at is not None and self.at <= other.at)
         if other.kind in ("unknown", "latest") or (other.is_final and other.low is None):
             return False
-        starts = self.low is None or (other.low is not None and self.low <= other.low)
-        ends = self.high is None or (other.high is not None and other.high <= self.high)
-        return bool(starts and ends)
+        low_holds = self.low is None or (other.low is not None and self.low <= other.low)
+        high_holds = self.high is None or (other.high is not None and other.high <= self.high)
+        return bool(low_holds and high_holds)
 
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
-    # True and False are for good; None is not known yet. NULL is no value, so that the answer is False.
+    # True and False are permanent; None means undecided. A final NULL compares as False.
 
     def at_least(self, bound: Any) -> bool | None:
         return self._decide(
@@ -158,7 +160,7 @@ class Knowledge:
 
     def _require_decided(self, answer: bool | None, question: str) -> bool:
         if answer is None:
-            raise NotYetKnown(f"{self} {question} is not decided yet; ask .at_least(…) and the like, or take .value")
+            raise NotYetKnown(f"{self} {question} is not decided yet; use .at_least(…) and similar methods, or .value")
         return answer
 
     def __ge__(self, bound: Any) -> bool:
@@ -190,7 +192,7 @@ class Knowledge:
         )
 
     def __bool__(self) -> bool:
-        return self._require_decided(bool(self.low) if self.is_final else None, "as a truth")
+        return self._require_decided(bool(self.low) if self.is_final else None, "as a truth value")
 
 
 def value_text(value: Any) -> str:
@@ -203,5 +205,5 @@ def value_text(value: Any) -> str:
 
 
 def _hashable(value: Any) -> Any:
-    """A nested relation is a list of rows."""
+    """A nested relation is a list of rows, which cannot be hashed."""
     return repr(value) if isinstance(value, list) else value

@@ -1,5 +1,4 @@
-"""Rows of a view, as they are known: of each the last change. A snapshot that comes anew takes their place at once,
-when it is whole.
+"""Rows of a view: the last change of each. A new snapshot replaces all rows at once, when it is complete.
 
 They may be read from any thread.
 """
@@ -22,7 +21,7 @@ _log = logging.getLogger("smile.client")
 
 
 class Rows:
-    """`progress` says up to which tick of each stream everything is in it."""
+    """`progress` is the tick of each stream up to which the rows include all events."""
 
     def __init__(self) -> None:
         self.progress: Mapping[str, int] = {}
@@ -34,7 +33,7 @@ class Rows:
 
     @property
     def schema(self) -> Schema:
-        assert self._schema is not None  # it is there before a table is handed out
+        assert self._schema is not None  # set before a table is returned to the user
         return self._schema
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -54,7 +53,7 @@ class Rows:
         return self._row_key(key) in self._rows
 
     def __getitem__(self, key: object) -> Change:
-        """By the key's value, or a tuple of them, or a dict by name."""
+        """The key is a value, a tuple of values, or a dict by column name."""
         return self._rows[self._row_key(key)]
 
     def get(self, key: object) -> Change | None:
@@ -66,8 +65,8 @@ class Rows:
         return key if isinstance(key, tuple) else (key,)
 
     def to_arrow(self) -> "pa.Table":
-        """Present values of all columns; and which rows are `final`, unless a column has that name."""
-        import pyarrow as pa  # noqa: PLC0415  # it takes a while to load, as the others do
+        """Current values of all columns, and a column `final`, unless the view has a column of that name."""
+        import pyarrow as pa  # noqa: PLC0415  # slow to import, like the other two
 
         rows, columns = self.rows, self.schema.columns
         arrays = {}
@@ -83,17 +82,17 @@ class Rows:
         return pl.DataFrame(self.to_arrow())
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Integers stay integers where there are NULLs."""
+        """Integer columns with NULLs stay integer columns."""
         import pandas as pd  # noqa: PLC0415
         import pyarrow as pa  # noqa: PLC0415
 
         data_frame: pd.DataFrame = self.to_arrow().to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         return data_frame
 
-    # ── being told ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── receiving ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def changed(self, callback: ChangesCallback) -> ChangesCallback:
-        """Calls it with the changes of each frame, in the client's thread: it must be quick. Can be a decorator."""
+        """Calls `callback` with the changes of each frame, in the client's thread. It must be fast. A decorator."""
         self._callbacks.append(callback)
         return callback
 
@@ -101,11 +100,11 @@ class Rows:
         self._schema = schema
 
     def abort_snapshot(self) -> None:
-        """Half a snapshot is none."""
+        """Discards an incomplete snapshot."""
         self._new_rows = None
 
     def deliver_frame(self, reset: bool, frame: Frame) -> Callable[[], None] | None:
-        """What remains to be done is handed back: others must not wait for it."""
+        """Applies a frame. Returns the notification of the callbacks, to run after the session's lock is released."""
         if reset:
             self._new_rows = {}
         changes: Sequence[Change] = frame.changes
@@ -129,26 +128,26 @@ class Rows:
                 rows[change.id] = change
 
     def _replace_snapshot(self) -> list[Change]:
-        """Puts the new snapshot in the place of the old; what differs."""
+        """Replaces the rows by the new snapshot. Returns the differences."""
         before, self._rows, self._new_rows = self._rows, self._new_rows or {}, None
         deletions = [deletion_change(self.schema, before[key].key) for key in before.keys() - self._rows.keys()]
         return [row for key, row in self._rows.items() if before.get(key) != row] + deletions
 
-    def _notify(self, changed: Sequence[Change]) -> None:
+    def _notify(self, changes: Sequence[Change]) -> None:
         for callback in self._callbacks:
             try:
-                callback(changed)
-            except Exception:  # noqa: BLE001  # whatever it is
-                # It is its writer's to mend; the table goes on.
+                callback(changes)
+            except Exception:  # noqa: BLE001  # a user's code may raise anything
+                # An error in a callback must not stop the table.
                 _log.exception("a callback of the table %s failed", self.schema.view)
 
     def has_reached(self, ticks: Mapping[str, int]) -> bool:
-        """Whether everything up to these ticks is in it; streams that it is not made from do not matter."""
+        """Whether the rows include all events up to these ticks. Streams that the view does not read are ignored."""
         if not self.progress and self._schema is not None and self.schema.streams:
             return False
         return all(self.progress[stream] >= tick for stream, tick in ticks.items() if stream in self.progress)
 
 
 def deletion_change(schema: Schema, key: Mapping[str, Any]) -> Change:
-    """A row that a new snapshot does not have."""
+    """The deletion of a row that a new snapshot does not have."""
     return Change(schema, key, deleted=True)

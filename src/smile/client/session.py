@@ -1,8 +1,8 @@
-"""The protocol, without input or output: what comes in by `receive` and what users ask for become `outgoing` messages.
+"""The client's side of the protocol, without I/O: received messages and requests of users become outgoing messages.
 
-A publication is kept until it is acknowledged, and sent again, in order and with the same numbers, on every new
-connection: the broker logs it once. Subscriptions go on from their tokens. It may be used from any thread; callbacks
-are called by the thread that has the connection.
+A publication is stored until it is acknowledged. It is sent again on every new connection, in order and with the same
+sequence numbers, so the broker logs it once. Subscriptions resume from their tokens. All methods may be called from any
+thread. Callbacks run in the connection's thread, or in the thread of the user who made the call.
 """
 
 import json
@@ -22,7 +22,7 @@ from smile.errors import Diagnostic, SmileError, error
 
 Json = dict[str, Any]
 Event = Mapping[str, Any] | str
-"""Values by column; or JSON as text."""
+"""Values by column name, or a JSON object as text."""
 SettleCallback = Callable[[Published | SmileError], None]
 
 _log = logging.getLogger("smile.client")
@@ -33,17 +33,16 @@ RESUME_TOKEN_WRONG = "E094"
 
 @dataclass(eq=False)
 class PendingRequest:
-    """A publication, or a silence, that is not acknowledged."""
+    """A publication or a silence that is not acknowledged yet."""
 
     stream: str
     text: str
-    events: int
     settle: SettleCallback
 
 
 class ClientSession:
     def __init__(self, on_outgoing: Callable[[], None], request_reconnect: Callable[[], None]) -> None:
-        """`wake` is called once there is something to send, `drop` when a new connection is needed."""
+        """`on_outgoing` is called if there are messages to send, `request_reconnect` if a new connection is needed."""
         self._on_outgoing, self._request_reconnect = on_outgoing, request_reconnect
         self._lock = RLock()
         self._producer = secrets.token_hex(8)
@@ -55,34 +54,33 @@ class ClientSession:
         self._outgoing: list[str] = []
         self.connected = False
         self.problem: SmileError | None = None
-        """Why there is no connection; for good if `failed`."""
+        """Why there is no connection. It is permanent if `failed`."""
         self.failed = False
         self.state_changed = Signal()
-        """The connection came or went, or everything is acknowledged."""
+        """Fires when the connection is made or lost, and when everything is acknowledged."""
 
-    # ── what users ask for ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def publish(self, stream: str, events: Sequence[Event], settle: SettleCallback) -> None:
-        """Ends in `settle`. SmileError if the events can be no message."""
+        """Calls `settle` with the outcome. Raises SmileError if the events cannot be encoded or are too large."""
         texts = [validate_event_json(e) if isinstance(e, str) else json_text(e) for e in events]
         with self._lock:
             seq = self._next_sequences.get(stream, 1)
             id = self._next_id()
-            # A name for each stream: its numbers have no gaps then, whatever else is published.
+            # A producer name for each stream, so that its sequence numbers have no gaps.
             head = json_text({"publish": stream, "id": id, "producer": f"{self._producer}-{stream}", "seq": seq})
             text = f'{head[:-1]},"events":[{",".join(texts)}]}}'
             if (size := len(text.encode())) > limits.client_message_bytes_max:
-                message = f"the events take {size:,} bytes, of {limits.client_message_bytes_max:,} allowed"
+                message = f"the events take {size:,} bytes; {limits.client_message_bytes_max:,} are allowed"
                 raise error("E092", message, hint="Publish fewer of them at a time.")
             self._next_sequences[stream] = seq + len(texts)
-            self._submit(id, PendingRequest(stream, text, len(texts), settle))
+            self._submit(id, PendingRequest(stream, text, settle))
 
     def silence(self, stream: str, to: int, settle: SettleCallback) -> None:
         with self._lock:
             id = self._next_id()
-            self._submit(
-                id, PendingRequest(stream, json_text({"silence": stream, "to": tick_json(to), "id": id}), 0, settle)
-            )
+            text = json_text({"silence": stream, "to": tick_json(to), "id": id})
+            self._submit(id, PendingRequest(stream, text, settle))
 
     def _submit(self, id: int, pending: PendingRequest) -> None:
         self._raise_if_failed()
@@ -109,15 +107,15 @@ class ClientSession:
                 self._send(json_text({"unsubscribe": feed.id}))
 
     def acknowledge_frame(self, feed: SubscriptionFeed) -> None:
-        """The user has taken a frame."""
+        """Acknowledges the oldest frame, which the user has consumed."""
         with self._lock:
             message = feed.acknowledge_frame()
             if message is not None and self.connected and feed.id in self._feeds:
                 self._send(json_text(message))
 
     def admit(self, on_turn: Callable[[], None]) -> bool:
-        """Whether more may be published before something is acknowledged. If not, `wake` is called when its turn has
-        come: whoever came first goes first."""
+        """Whether a publication may be made now. If too many are unacknowledged, returns False, and calls `on_turn`
+        later, when it is the caller's turn: first come, first served."""
         with self._lock:
             if self.failed or (len(self._pending) < limits.client_pending_max and not self._publish_waiters):
                 return True
@@ -125,7 +123,7 @@ class ClientSession:
             return False
 
     def cancel_wait(self, on_turn: Callable[[], None]) -> None:
-        """Who was to be woken does not wait any longer; if his turn has come already, it is the next one's."""
+        """Stops waiting for a turn. If the turn has come already, passes it on to the next waiter."""
         next_waiter = None
         with self._lock:
             if on_turn in self._publish_waiters:
@@ -163,7 +161,7 @@ class ClientSession:
         self.state_changed.fire()
 
     def on_disconnected(self, problem: SmileError, permanent: bool = False) -> None:
-        """There is no connection. If there never will be, nobody waits any longer."""
+        """The connection was lost or refused. If `permanent`, all requests and subscriptions fail."""
         requests: list[PendingRequest] = []
         feeds: list[SubscriptionFeed] = []
         waiters: list[Callable[[], None]] = []
@@ -187,18 +185,18 @@ class ClientSession:
         self.state_changed.fire()
 
     def fail_largest_request(self) -> None:
-        """The broker takes smaller messages only than we thought: the largest was meant."""
+        """The broker refused a message as too large, without naming it: the largest request is the most likely."""
         with self._lock:
             largest_id = max(self._pending, key=lambda id: len(self._pending[id].text), default=None)
             pending = None if largest_id is None else self._pending.pop(largest_id)
         if pending is not None:
-            message = f"the broker takes no message of {len(pending.text.encode()):,} bytes"
+            message = f"the broker does not accept a message of {len(pending.text.encode()):,} bytes"
             self._settle_request(pending, error("E092", message, hint="Publish fewer events at a time."))
 
     def fail_feeds_as_too_large(self) -> None:
-        """The broker sent more than we take, which can only be a row: it would be sent again on every connection."""
+        """The broker sent a message over the limit. Only a single row can be so large, and it would come again."""
         bytes_max = limits.client_received_bytes_max
-        hint = "A row is as large as that: leave out what makes it so, or ask for other rows."
+        hint = "A single row is that large: subscribe to a view without its large columns, or to other rows."
         problem = error("E092", f"the broker sent a message of more than {bytes_max:,} bytes", hint=hint)
         with self._lock:
             feeds = list(self._feeds.values())
@@ -263,7 +261,7 @@ class ClientSession:
     def _handle_error(self, id: Any, feed: SubscriptionFeed | None, problem: SmileError) -> Callable[[], None] | None:
         code = problem.diagnostics[0].code
         if code == BROKER_STOPPING:
-            # Whoever comes after it will take what this one did not: all is kept for the next connection.
+            # Requests and subscriptions are continued on the next connection, with the broker's successor.
             return self._request_reconnect
         if feed is not None:
             if code == RESUME_TOKEN_WRONG and feed.resume_token is not None:
@@ -281,9 +279,9 @@ class ClientSession:
 
 
 def decode_error(encoded: Any) -> SmileError:
-    """An error as the broker tells it."""
+    """An error as the broker sends it."""
     if not isinstance(encoded, dict) or not isinstance(encoded.get("code"), str):
-        return error("E103", "the broker answered something that is no answer of a broker's")
+        return error("E103", "the answer is not that of a broker")
     errors = encoded.get("errors")
     if isinstance(errors, list) and errors:
         return SmileError(

@@ -1,10 +1,11 @@
-"""The client for plain threads: the asynchronous one in a thread of its own, and waits for it. Nothing is done twice.
+"""The client for threads. It runs the asynchronous client in a thread of its own, and waits for it.
 
 It may be used from any number of threads.
 """
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
@@ -22,12 +23,13 @@ T = TypeVar("T")
 
 
 def wait_until(signal: Signal, ready: Callable[[], bool], timeout: float | None, action: str) -> None:
-    """Waits for the signal until all is ready; E108 if that takes too long."""
+    """Waits until `ready()`, which is checked whenever the signal fires. Raises E108 after `timeout` seconds."""
     event = threading.Event()
+    deadline = None if timeout is None else time.monotonic() + timeout
     signal.add(event.set)
     try:
         while not ready():
-            if not event.wait(timeout):
+            if not event.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
                 raise error("E108", f"{action} took longer than {timeout:g} s")
             event.clear()
     finally:
@@ -35,7 +37,7 @@ def wait_until(signal: Signal, ready: Callable[[], bool], timeout: float | None,
 
 
 class Subscription:
-    """An endless iterator of changes; `frames` gives them as they came together, with progress."""
+    """An endless iterator of changes. `frames` yields them in the groups they arrived in, with progress."""
 
     def __init__(self, client: "Client", feed: SubscriptionFeed, queue: FrameQueue) -> None:
         self._client, self._feed, self._queue = client, feed, queue
@@ -88,11 +90,11 @@ class Table(Rows):
 
     @property
     def error(self) -> SmileError | None:
-        """Why it is not kept up to date any longer."""
+        """Why the table is no longer updated, or None."""
         return self.feed.error if self.feed is not None else None
 
     def wait_for(self, after: AfterTicks, timeout: float | None = None) -> Self:
-        """Until everything that was published there, or up to these ticks, is in it."""
+        """Waits until the table includes these published events, or all events up to these ticks."""
         ticks, feed = ticks_of(after), self.feed
         assert feed is not None
         wait_until(feed.signal, lambda: self.has_reached(ticks) or feed.error is not None, timeout, feed.view)
@@ -112,7 +114,7 @@ class Table(Rows):
 
 
 class Client:
-    """Made by `connect`; what is lost with a connection is made good with the next."""
+    """Created by `connect`. It reconnects by itself, resends publications and resumes subscriptions."""
 
     def __init__(self, address: BrokerAddress, timeout: float) -> None:
         self._loop = asyncio.new_event_loop()
@@ -152,7 +154,7 @@ class Client:
         self._thread.join()
 
     def close(self) -> None:
-        """At once: what is not acknowledged yet may be published or not."""
+        """Closes immediately. Publications that are not acknowledged may or may not have been logged."""
         if not self._loop.is_closed():
             self._run_coroutine(self._client.close())
             self._stop_loop()
@@ -163,7 +165,7 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Waits for what was submitted, unless something went wrong."""
+        """Waits for all publications, unless there is an exception; then closes."""
         try:
             if problem is None:
                 session = self.session
@@ -180,11 +182,11 @@ class Client:
     # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def publish(self, stream: str, events: Event | Sequence[Event]) -> Published:
-        """All of the events or none, in one message; ends when they are on the broker's disk."""
+        """Publishes all of the events or none, in one message. Returns when they are on the broker's disk."""
         return self.submit(stream, events).result()
 
     def submit(self, stream: str, events: Event | Sequence[Event]) -> Future[Published]:
-        """The same without waiting for it, unless very much is not acknowledged yet."""
+        """Like `publish`, but returns a future. Waits only while too many publications are unacknowledged."""
         session = self.session
         admitted = threading.Event()
         if not session.admit(admitted.set):
@@ -199,7 +201,7 @@ class Client:
         return future
 
     def silence(self, stream: str, to: int) -> None:
-        """Of a publisher-timed stream: nothing happens up to this tick but what was published."""
+        """States that a publisher-timed stream has no further events up to this tick."""
         future, settle = _new_future()
         self.session.silence(stream, to, settle)
         future.result()
@@ -209,20 +211,20 @@ class Client:
     def subscribe(
         self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
     ) -> Subscription:
-        """First all rows, then each change."""
+        """Subscribes to a view: first all rows are delivered, then each change."""
         queue = FrameQueue()
         feed = self._open_feed(view, where, after, queue)
         return Subscription(self, feed, queue)
 
     def table(self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None) -> Table:
-        """Ends when all rows are in it."""
+        """A live copy of a view. Returns when it has all rows."""
         table = Table(self)
         table.feed = self._open_feed(view, where, after, table)
         self._wait_for_feed(table.feed, lambda feed: feed.has_snapshot)
         return table
 
     def snapshot(self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None) -> Rows:
-        """All rows as they are now, or once everything that `after` says is in them."""
+        """All rows as they are now, or as soon as they include what `after` names."""
         table = self.table(view, where, after)
         table.close()
         return table
@@ -243,14 +245,14 @@ class Client:
         if feed.error is not None:
             raise feed.error
 
-    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def status(self) -> dict[str, Any]:
-        """How the broker fares."""
+        """The broker's status, as `GET /status` returns it."""
         return self._run_coroutine(self._client.status())
 
     def program(self) -> str:
-        """The text of the program that runs."""
+        """The text of the running program."""
         return self._run_coroutine(self._client.program())
 
 
@@ -270,5 +272,6 @@ def _new_future() -> tuple[Future[Published], Callable[[Published | SmileError],
 def connect(
     url: str | None = None, token: str | None = None, ca: str | None = None, timeout: float = CONNECT_TIMEOUT_S
 ) -> Client:
-    """A client of the broker at `url`, else at SMILE_URL. E103 if it cannot be reached in that time."""
+    """Connects to the broker at `url`, or else at SMILE_URL. If that fails for `timeout` seconds, raises the last error
+    (E103), or E108 if the first attempt is still waiting."""
     return Client(BrokerAddress.resolve(url, token, ca), timeout)

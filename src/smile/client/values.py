@@ -1,8 +1,8 @@
-"""Values of a view's columns: in Python what their types say, in JSON what the broker sends. Reading what was written
-gives the same value, digit for digit.
+"""Values of columns: Python objects for users, JSON on the wire. Decoding an encoded value gives the same value, digit
+for digit.
 
-A decimal without places is an int, as a SUM of ints is; a tick and an interval are ints too; a timestamp is a datetime
-in UTC without a zone.
+A decimal of scale 0, such as a SUM of ints, is an int. Ticks and intervals are ints too. A timestamp is a naive
+datetime in UTC.
 """
 
 import json
@@ -17,19 +17,19 @@ from typing import Any
 from smile.errors import error
 
 JSON_INT_MAX = 2**53
-"""Beyond it ticks travel as text."""
+"""Ticks beyond this are sent as text."""
 
 TICKS_PER_MICROSECOND = 1024
 
 _SIMPLE_KINDS = ("bool", "int", "float", "string", "bytes", "time", "interval", "timestamp", "date")
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-_IDENTITY: Callable[[Any], Any] = lambda value: value  # noqa: E731  # one function for all
+_IDENTITY: Callable[[Any], Any] = lambda value: value  # noqa: E731  # one function object for all columns
 
 
 @dataclass(frozen=True)
 class ViewColumn:
-    """`kind` is the name of its type; what is none of ours is left as JSON has it. `columns` are those of a nested
-    relation."""
+    """`kind` is the name of its type, or "json" for an unknown type, whose values are not converted. `columns` are
+    those of a nested relation."""
 
     name: str
     kind: str
@@ -39,7 +39,7 @@ class ViewColumn:
 
     @staticmethod
     def from_type(name: str, type_: str) -> "ViewColumn":
-        """From a type as the broker writes it."""
+        """Reads a type as the broker writes it."""
         if match := _DECIMAL.fullmatch(type_):
             return ViewColumn(name, "decimal", int(match[1]), int(match[2]))
         if type_.startswith("relation{") and type_.endswith("}"):
@@ -51,12 +51,12 @@ class ViewColumn:
 
     @cached_property
     def decode(self) -> Callable[[Any], Any]:
-        """From JSON, where it is not null."""
+        """Converts a JSON value that is not null."""
         match self.kind:
             case "int" | "time" | "interval":
                 return int
             case "decimal":
-                return int if not self.scale else lambda told: Decimal(repr(told) if isinstance(told, float) else told)
+                return int if not self.scale else _decode_decimal
             case "float":
                 return float
             case "timestamp":
@@ -64,14 +64,14 @@ class ViewColumn:
             case "date":
                 return date.fromisoformat
             case "bytes":
-                return lambda told: bytes.fromhex(told[2:])
+                return lambda text: bytes.fromhex(text[2:])
             case "relation":
-                return lambda told: [decode_row(self.by_name, row) for row in told]
+                return lambda rows: [decode_row(self.by_name, row) for row in rows]
         return _IDENTITY
 
     @cached_property
     def encode(self) -> Callable[[Any], Any]:
-        """To JSON, as the broker does."""
+        """Converts a value to JSON, as the broker does."""
         match self.kind:
             case "time" | "interval":
                 return tick_json
@@ -91,8 +91,8 @@ class ViewColumn:
     def by_name(self) -> Mapping[str, "ViewColumn"]:
         return {column.name: column for column in self.columns}
 
-    def arrow_type(self) -> Any:  # pyarrow has no types of its own
-        import pyarrow as pa  # noqa: PLC0415  # it takes a while to load, and only Arrow's users need it
+    def arrow_type(self) -> Any:  # Any: pyarrow has no type hints
+        import pyarrow as pa  # noqa: PLC0415  # slow to import, and only needed for Arrow
 
         if self.kind == "decimal":
             return pa.decimal128(self.digits, self.scale)
@@ -106,7 +106,7 @@ class ViewColumn:
 
 
 def _split_columns(text: str) -> list[str]:
-    """`a: int, b: decimal(6, 2)` cut at the commas that are in no bracket, once a type has been named."""
+    """Splits `a: int, b: decimal(6, 2)` at the commas that follow a type and are outside brackets."""
     parts, depth, start = [], 0, 0
     for i, char in enumerate(text):
         depth += (char in "({") - (char in ")}")
@@ -117,7 +117,7 @@ def _split_columns(text: str) -> list[str]:
 
 
 def decode_row(columns: Mapping[str, ViewColumn], encoded: Mapping[str, Any]) -> dict[str, Any]:
-    """What no column is known of is left as JSON has it: names may hold the very signs that types are written with."""
+    """Values without a column are not converted: a name may contain the characters that separate types."""
     return {n: v if v is None or n not in columns else columns[n].decode(v) for n, v in encoded.items()}
 
 
@@ -127,6 +127,10 @@ def encode_row(columns: Mapping[str, ViewColumn], row: Mapping[str, Any]) -> dic
 
 def tick_json(value: int) -> int | str:
     return value if abs(value) <= JSON_INT_MAX else str(value)
+
+
+def _decode_decimal(value: Any) -> Decimal:
+    return Decimal(repr(value) if isinstance(value, float) else value)
 
 
 def _decimal_json(value: Decimal) -> int | float | str:
@@ -145,18 +149,18 @@ def bytes_text(value: bytes) -> str:
     return "\\x" + value.hex()
 
 
-# ── what is published ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def json_text(value: Any) -> str:
-    """What a publisher hands in, as the broker reads it; E078 for what no column can hold."""
+    """A publisher's value as JSON for the broker. Raises E078 if no column can hold it."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_json_default)
         text.encode()
     except UnicodeEncodeError:
-        raise error("E078", "a text has half a character") from None
+        raise error("E078", "a text has an unpaired surrogate") from None
     except (TypeError, ValueError, RecursionError) as problem:
-        hint = "An event is a dict of numbers, text, dates, bytes and None by the names of columns."
+        hint = "An event is a dict from column names to numbers, text, dates, bytes or None."
         raise error("E078", f"the event cannot be written as JSON: {problem}", hint=hint) from None
     return text
 
@@ -173,13 +177,13 @@ def _json_default(value: Any) -> Any:
             return tick_json((value // timedelta(microseconds=1)) * TICKS_PER_MICROSECOND)
         case bytes():
             return bytes_text(value)
-    if hasattr(value, "item"):  # a number of NumPy's
+    if hasattr(value, "item"):  # a NumPy scalar
         return value.item()
-    raise TypeError(f"{type(value).__name__} is no value of a column")
+    raise TypeError(f"{type(value).__name__} is not a type of a column")
 
 
 def validate_event_json(text: str) -> str:
-    """An event that is JSON already, as it is written: no digit of it is lost."""
+    """Checks that a text is a JSON object. Returns it unchanged, so that no digit is lost."""
     try:
         if not isinstance(json.loads(text, parse_constant=_reject_constant), dict):
             raise error("E074", "the line is not an event", hint='An event is an object, such as {"issue":"IBM"}.')
@@ -191,4 +195,4 @@ def validate_event_json(text: str) -> str:
 
 
 def _reject_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"the constant {constant} is not allowed")

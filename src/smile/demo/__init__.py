@@ -1,1 +1,1 @@
-"""A running example: a broker, and people who use it."""
+"""A running example: a broker and simulated users."""

@@ -1,4 +1,4 @@
-"""A broker as a user starts it: `smile serve` in a process of its own. It is gone when whoever started it is done."""
+"""A broker in a process of its own, started by `smile serve`. It is stopped when its owner is done."""
 
 import os
 import re
@@ -13,16 +13,16 @@ from threading import Event, Thread
 
 from smile.errors import error
 
-STARTS_S_MAX = 60.0
+START_S_MAX = 60.0
 READY_S_MAX = 300.0
-ENDS_S_MAX = 30.0
+STOP_S_MAX = 30.0
 _LISTENING_LINE = re.compile(r"listening on (\S+)")
 
 
 @dataclass
 class BrokerProcess:
-    """`url` is where it listens, once `listening` is set; `ready` once its views are kept up to date. Both are set too
-    when it has ended, and `lines` say why."""
+    """`listening` is set when `url` is known, and `ready` when the views are maintained. Both are also set when the
+    process has ended; then `lines`, its output, says why."""
 
     program: Path | None
     data: Path
@@ -46,11 +46,11 @@ class BrokerProcess:
                 stderr=log,
                 text=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                process_group=0,  # an interrupt from the terminal is not for it
+                process_group=0,  # Ctrl-C in the terminal does not reach it
             )
         Thread(target=self._read_output, args=(self.popen,), daemon=True).start()
         try:
-            self._wait(self.listening, STARTS_S_MAX)
+            self._wait(self.listening, START_S_MAX)
         except BaseException:
             self.kill()
             raise
@@ -61,7 +61,7 @@ class BrokerProcess:
     def _wait(self, event: Event, seconds: float) -> None:
         if not event.wait(seconds) or self.popen.poll() is not None or not self.url:
             last_lines = [*self.lines, *(self.data / "broker.log").read_text(errors="replace").splitlines()][-5:]
-            raise error("E103", f"the broker did not start: {' '.join(last_lines) or 'it said nothing'}")
+            raise error("E103", f"the broker did not start: {' '.join(last_lines) or 'it printed nothing'}")
 
     def _read_output(self, popen: "subprocess.Popen[str]") -> None:
         assert popen.stdout is not None
@@ -78,10 +78,10 @@ class BrokerProcess:
         self.ready.set()
 
     def stop(self) -> int:
-        """In order, and if that takes too long, at once. Gives its exit code."""
+        """Stops the broker cleanly, or kills it if that takes too long. Returns its exit code."""
         self.popen.send_signal(signal.SIGTERM)
         try:
-            return self.popen.wait(ENDS_S_MAX)
+            return self.popen.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:
             self.kill()
             return self.popen.wait()
@@ -93,7 +93,7 @@ class BrokerProcess:
 
 
 def example_program(name: str) -> Path:
-    """An example program: of the repository, or as it was installed."""
+    """The path of an example program, in the repository or in the installed package."""
     package = Path(__file__).resolve().parent.parent
     candidates = [package.parent.parent / "programs" / name, package / "programs" / name]
     return next((candidate for candidate in candidates if candidate.exists()), candidates[-1])

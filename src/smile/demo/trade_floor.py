@@ -1,7 +1,6 @@
-"""Trade-Floor with simulated people: bidders see to it that so many bids are open, matchers match what can be matched.
+"""Trade-Floor with simulated users: bidders keep a number of bids open, matchers match what can be matched.
 
-Each knows of the others only what the broker tells. A bid is matched by one matcher alone, whose issue it is, so that
-no more is traded of it than is left.
+They communicate only through the broker. Each issue belongs to one matcher, so no bid is traded beyond its shares.
 """
 
 import asyncio
@@ -23,12 +22,12 @@ BATCH_MAX = 2_000
 """Bids or matches in one message."""
 PAUSE_S = 0.005
 LATENCIES_MAX = 10_000
-"""Latencies of so many pairs are kept."""
+"""Number of pairs whose latency is stored: the latest ones."""
 
 
 @dataclass
 class FloorMetrics:
-    """What has been done so far. A pair's latency is from the tick of its later bid until a matcher sees it."""
+    """Totals so far. A pair's latency is from the tick of its later bid until a matcher sees it."""
 
     started_at: float = field(default_factory=time.time)
     bids: int = 0
@@ -45,14 +44,14 @@ class FloorMetrics:
         return max(time.time() - self.started_at, 1e-9)
 
     def latency_quantile(self, quantile: float) -> float | None:
-        """In seconds; of so large a share of the pairs it was no longer than this."""
+        """The latency, in seconds, that this share of the pairs did not exceed."""
         ordered = sorted(self.latencies)
         return ordered[min(int(quantile * len(ordered)), len(ordered) - 1)] if ordered else None
 
 
 @dataclass(frozen=True)
 class FloorSettings:
-    """`open_max` bids may be open at a time, on each side; `rate` of them are made a second, or as many as can be."""
+    """At most `open_max` bids are open on each side. `rate` is bids a second; None is as many as possible."""
 
     issues: int = 200
     prices: int = 20
@@ -69,14 +68,14 @@ Event = dict[str, Any]
 
 @dataclass
 class Bidders:
-    """Of both sides. What is offered in plenty finds takers: where more shares were bid to buy than to sell, the next
-    bid sells."""
+    """Publish bids of both sides. If there are more shares to buy than to sell at a price, the next bid sells, so that
+    most bids are matched."""
 
     client: AsyncClient
     settings: FloorSettings
     metrics: FloorMetrics
     _excess_shares: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Of shares to buy, by issue and price."""
+    """Shares bid to buy minus shares bid to sell, by issue and price."""
 
     async def run(self) -> None:
         random, published_count, start = Random(self.settings.seed), 0, time.monotonic()
@@ -94,7 +93,7 @@ class Bidders:
             )
             published_count += count
             self.metrics.bids += count
-            # What is not seen yet is not counted as open.
+            # The number of open bids is right only when the tables include them.
             await asyncio.gather(*(table.wait_for(ticks) for table in tables for ticks in publications))
 
     def _make_bids(self, random: Random, count: int) -> dict[str, list[Event]]:
@@ -115,7 +114,7 @@ class Bidders:
 
 @dataclass
 class Bid:
-    """`left` is what a matcher saw of it at first, less what it has traded since; `pairs` how many rows it is in."""
+    """`remaining` is what the matcher first saw, minus what it has traded since. `pair_count` counts its pairs."""
 
     remaining: int
     pair_count: int = 0
@@ -166,7 +165,7 @@ class Matcher:
         return matches
 
     def _remove_pair(self, pair: tuple[int, int]) -> None:
-        """What is used up, and in no row any more, need not be remembered."""
+        """Deletes bids that are used up and in no row any more."""
         if pair not in self._pairs:
             return
         self._pairs.remove(pair)
