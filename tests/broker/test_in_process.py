@@ -133,7 +133,7 @@ class Life:
         for one in self.generations:
             wanted = tuple(view for view in one.views if view not in views)
             if wanted:
-                smaller.append(replace(one, views=wanted, stored_views=wanted))
+                smaller.append(replace(one, views=wanted, materialized_views=wanted))
         self.generations = smaller
 
     def _change_meanwhile(self) -> None:

@@ -235,7 +235,7 @@ def test_a_check_of_the_tick_refuses_one_publication_alone(tmp_path: Path) -> No
     found = [answer(future) for future in futures]
     assert [isinstance(f, str) for f in found] == [False, True, False, True]
     assert found[1] == found[3] == "E080"
-    with pytest.raises(SmileError, match="event 1: R requires v <= t, and t is 10"):
+    with pytest.raises(SmileError, match="event 1: R requires v <= t, but t is 10"):
         futures[1].result()
     publisher.stop()
     log.close()

@@ -235,7 +235,7 @@ def test_java_is_killed(running: Running) -> None:
     os.kill(java, signal.SIGKILL)
     code, said = running.ended()
     assert code == 1
-    assert said.startswith("smile: error E069: Java was killed (SIGKILL) while Spark was at work\n  hint: ")
+    assert said.startswith("smile: error E069: Java was killed (SIGKILL) while Spark was running\n  hint: ")
     assert len(said.splitlines()) == 2
 
 
@@ -317,13 +317,13 @@ def test_a_java_that_dies(soon: Soon, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("JAVA_HOME", fake_java(tmp_path / "dies", "17.0.1", "echo 'It does not go' >&2; exit 1"))
     code, said = soon()
     assert code == 1
-    assert said.startswith("smile: error E066: Java ended with exit code 1 before Spark was there: It does not go\n")
+    assert said.startswith("smile: error E066: Java ended with exit code 1 before Spark had started: It does not go\n")
 
 
 def test_masters(soon: Soon, tmp_path: Path) -> None:
     code, said = soon("--master", "nonsense")
     assert code == 2
-    assert said.startswith("smile: error E067: 'nonsense' is not where Spark can run\n  hint: ")
+    assert said.startswith("smile: error E067: 'nonsense' is not a Spark master\n  hint: ")
     assert soon("--master", "spark://127.0.0.1:1")[0] == 2  # no directory that all machines reach
     code, said = soon("--master", "spark://127.0.0.1:1", "--state", str(tmp_path / "state"))
     assert code == 1
@@ -370,7 +370,7 @@ def test_state_of_another_program(soon: Soon, tmp_path: Path) -> None:
     log.close()
     exit_code, said = soon("--state", tmp_path)
     assert exit_code == 1
-    assert said.startswith(f"smile: error E065: {tmp_path} is the state of another program\n  hint: ")
+    assert said.startswith(f"smile: error E065: {tmp_path} has the state of another program\n  hint: ")
 
 
 def test_events_that_will_not_do(soon: Soon, tmp_path: Path) -> None:

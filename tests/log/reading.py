@@ -1,4 +1,4 @@
-"""What the tests of reading share: a stream with a column of every type, and all that a reader gives."""
+"""Shared by the tests of event readers: a stream with a column of every type, and functions that run a reader."""
 
 import io
 from collections.abc import Sequence
@@ -24,26 +24,28 @@ BIDS, KINDS = STREAMS
 Rows = dict[str, dict[int, dict[str, Any]]]
 
 
-def reader(text: bytes | str, streams: Sequence[mmpl.StreamDef] = STREAMS) -> EventReader:
+def event_reader(text: bytes | str, streams: Sequence[mmpl.StreamDef] = STREAMS) -> EventReader:
     data = text if isinstance(text, bytes) else text.encode()
     return EventReader(streams, io.BytesIO(data), "events.ndjson")
 
 
-def tolerant(text: bytes | str, streams: Sequence[mmpl.StreamDef] = STREAMS) -> tuple[EventReader, list[BadEvent]]:
+def tolerant_reader(
+    text: bytes | str, streams: Sequence[mmpl.StreamDef] = STREAMS
+) -> tuple[EventReader, list[BadEvent]]:
     bad: list[BadEvent] = []
     data = text if isinstance(text, bytes) else text.encode()
     return EventReader(streams, io.BytesIO(data), "events.ndjson", bad.append), bad
 
 
-def rows_of(frames: Sequence[InputBatch], streams: Sequence[mmpl.StreamDef] = STREAMS) -> Rows:
-    """Every row by its tick; each tick once, in order."""
-    found: Rows = {s.name: {} for s in streams}
-    for frame in frames:
+def rows_by_tick(batches: Sequence[InputBatch], streams: Sequence[mmpl.StreamDef] = STREAMS) -> Rows:
+    """All rows by stream and tick. Checks that the ticks of each stream ascend."""
+    rows_by_stream: Rows = {s.name: {} for s in streams}
+    for batch in batches:
         for stream in streams:
-            if stream.name in frame.events:
-                rows = frame.events[stream.name].to_pylist()
+            if stream.name in batch.events:
+                rows = batch.events[stream.name].to_pylist()
                 assert rows
                 for row in rows:
-                    assert row[stream.tick] > max(found[stream.name], default=-1)
-                    found[stream.name][row[stream.tick]] = row
-    return found
+                    assert row[stream.tick] > max(rows_by_stream[stream.name], default=-1)
+                    rows_by_stream[stream.name][row[stream.tick]] = row
+    return rows_by_stream

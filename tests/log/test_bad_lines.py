@@ -1,4 +1,4 @@
-"""Every line that says nothing is refused with its place, its reason and, where there is one, the way to mend it."""
+"""Every invalid line is refused with its position, a reason and, where possible, a hint."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from smile import limits
 from smile.errors import CATALOGUE, SmileError
 from smile.log.event_errors import EventError
 from smile.log.events import EventReader
-from tests.log.reading import reader, tolerant
+from tests.log.reading import event_reader, tolerant_reader
 
 FIRST = '{"stream":"Bids","at":7,"event":{"issue":"IBM","price":1,"#bid":2}}'
 
@@ -28,18 +28,18 @@ BAD: list[tuple[str, str, str, str | None]] = [
     ("[" * 100_000, "E073", "nested too deeply", None),
     (kinds('{"d":' * 50_000), "E073", "nested too deeply", None),
     # neither an event nor a silence
-    ("null", "E074", "a line is an object, and this is null", "on one line"),
-    ("3", "E074", "this is 3", None),
-    ('"text"', "E074", 'this is "text"', None),
-    ("[]", "E074", "this is an array", "one event a line"),
+    ("null", "E074", "a line must be an object, not null", "on one line"),
+    ("3", "E074", "not 3", None),
+    ('"text"', "E074", 'not "text"', None),
+    ("[]", "E074", "not an array", "one event per line"),
     ("{}", "E074", "neither an event nor a silence_to", None),
     ('{"stream":"Kinds"}', "E074", "neither an event nor a silence_to", None),
     ('{"at":5}', "E074", "neither an event nor a silence_to", None),
-    ('{"event":{}}', "E074", "does not say its stream", None),
-    ('{"stream":3,"event":{}}', "E074", "named by text, not by 3", None),
-    ('{"stream":null,"silence_to":9}', "E074", "named by text, not by null", None),
-    ('{"stream":"Kinds","event":null}', "E074", "this is null", None),
-    ('{"stream":"Kinds","event":[1]}', "E074", "this is an array", None),
+    ('{"event":{}}', "E074", "does not name its stream", None),
+    ('{"stream":3,"event":{}}', "E074", "must be text, not 3", None),
+    ('{"stream":null,"silence_to":9}', "E074", "must be text, not null", None),
+    ('{"stream":"Kinds","event":null}', "E074", "not null", None),
+    ('{"stream":"Kinds","event":[1]}', "E074", "not an array", None),
     ('{"stream":"Kinds","event":{},"silence_to":9}', "E074", "a silence has no event", None),
     ('{"stream":"Kinds","at":3,"silence_to":9}', "E074", "a silence has no at", None),
     ('{"steam":"Kinds","event":{}}', "E074", 'there is no field "steam"', "Did you mean stream?"),
@@ -70,8 +70,8 @@ BAD: list[tuple[str, str, str, str | None]] = [
     (kinds(f'{{"p":"{"9" * 5000}"}}'), "E078", "a text of 5,000 characters is not a time", None),
     (kinds('{"i":[1]}'), "E078", "an array is not an int", None),
     (kinds('{"i":{"i":1}}'), "E078", "an object is not an int", None),
-    (kinds('{"x":NaN}'), "E078", "NaN is not a number of JSON", "null"),
-    (kinds('{"x":-Infinity}'), "E078", "-Infinity is not a number of JSON", None),
+    (kinds('{"x":NaN}'), "E078", "NaN is not a JSON number", "null"),
+    (kinds('{"x":-Infinity}'), "E078", "-Infinity is not a JSON number", None),
     (kinds('{"x":1e400}'), "E078", "1e400 is out of range for float", None),
     (kinds('{"x":"1.5"}'), "E078", '"1.5" is not a float', None),
     (kinds('{"x":false}'), "E078", "false is not a float", None),
@@ -84,7 +84,7 @@ BAD: list[tuple[str, str, str, str | None]] = [
     (kinds('{"o":1}'), "E078", "1 is not true or false", None),
     (kinds('{"o":"true"}'), "E078", '"true" is not true or false', None),
     (kinds('{"s":1}'), "E078", "1 is not a string", "in quotes"),
-    (kinds('{"s":"\\ud800"}'), "E078", "half a character", None),
+    (kinds('{"s":"\\ud800"}'), "E078", "half of a surrogate pair", None),
     (kinds('{"y":"00ff"}'), "E078", '"00ff" is not bytes', 'such as "\\\\x0aff"'),
     (kinds('{"y":"\\\\xzz"}'), "E078", "is not bytes", None),
     (kinds('{"y":0}'), "E078", "0 is not bytes", None),
@@ -105,23 +105,23 @@ BAD: list[tuple[str, str, str, str | None]] = [
     ('{"silence_to":9223372036854775808}', "E079", "silence_to is 9223372036854775808", None),
     ('{"silence_to":-5}', "E079", "silence_to is -5", None),
     ('{"silence_to":{}}', "E079", "silence_to is an object", None),
-    # against the stream's own rules and what was said before
-    ('{"stream":"Bids","at":8,"event":{"price":-5}}', "E080", "Bids requires price >= 0, and price is -5", None),
-    (kinds('{"p":101}'), "E080", "Kinds requires p <= t, and t is 100, p is 101", None),
+    # contradictions of the stream's CHECKs and of earlier lines
+    ('{"stream":"Bids","at":8,"event":{"price":-5}}', "E080", "Bids requires price >= 0, but price is -5", None),
+    (kinds('{"p":101}'), "E080", "Kinds requires p <= t, but t is 100, p is 101", None),
     ('{"stream":"Bids","at":7,"event":{"issue":"IBM","price":1,"#bid":3}}', "E082", "another event at tick 7", None),
     (
         '{"stream":"Bids","at":6,"event":{}}',
         "E081",
-        "nothing happened on Bids at tick 6: all is known up to 7",
+        "Bids has no event at tick 6, and is complete up to tick 7",
         "silent",
     ),
 ]
 
 
 @pytest.mark.parametrize(("line", "code", "message", "hint"), BAD, ids=lambda value: str(value)[:50])
-def test_refused(line: str, code: str, message: str, hint: str | None) -> None:
+def test_a_bad_line_is_refused(line: str, code: str, message: str, hint: str | None) -> None:
     with pytest.raises(EventError) as failure:
-        list(reader(f"{FIRST}\n\n{line}\n").batches(10))
+        list(event_reader(f"{FIRST}\n\n{line}\n").batches(10))
     problem = failure.value
     assert problem.diagnostics == [problem.bad.diagnostic]
     assert problem.bad.diagnostic.code == code
@@ -134,28 +134,28 @@ def test_refused(line: str, code: str, message: str, hint: str | None) -> None:
 
 
 @pytest.mark.parametrize(("line", "code", "message", "hint"), BAD, ids=lambda value: str(value)[:50])
-def test_passed_over(line: str, code: str, message: str, hint: str | None) -> None:
-    """And what follows is read as though the line were not there."""
+def test_a_bad_line_is_skipped(line: str, code: str, message: str, hint: str | None) -> None:
+    """The following lines are read as if the bad line did not exist."""
     after = '{"stream":"Kinds","event":{"i":1}}\n{"stream":"Bids","event":{"price":3}}'
-    read, bad = tolerant(f"{FIRST}\n{line}\n{after}\n")
-    without = reader(f"{FIRST}\n{after}\n")
+    read, bad = tolerant_reader(f"{FIRST}\n{line}\n{after}\n")
+    without = event_reader(f"{FIRST}\n{after}\n")
     assert list(read.batches(2))[-1].horizons == list(without.batches(10))[-1].horizons == {"Bids": 9, "Kinds": 8}
     assert [(b.number, b.diagnostic.code) for b in bad] == [(2, code)]
 
 
 def test_every_code_has_a_line() -> None:
-    """E070 is about files, E071 and E072 are below, E083 is the inbox's."""
+    """E070 is about files, E071 and E072 have tests of their own, and E083 belongs to the inbox."""
     codes = {code for code in CATALOGUE if "E070" <= code <= "E083"}
     assert {code for _, code, _, _ in BAD} == codes - {"E070", "E071", "E072", "E083"}
 
 
 def refusal(text: bytes) -> EventError:
     with pytest.raises(EventError) as failure:
-        list(reader(text).batches(10))
+        list(event_reader(text).batches(10))
     return failure.value
 
 
-def test_the_place_and_the_excerpt() -> None:
+def test_the_position_and_the_excerpt() -> None:
     assert refusal(b'\n{"stream":"Bids","event":{"price":true}}\n').bad.render() == (
         "events.ndjson:2:27: error E078: Bids.price: true is not an int\n"
         '  {"stream":"Bids","event":{"price":true}}\n'
@@ -177,7 +177,7 @@ def test_a_line_that_is_too_long() -> None:
     assert str(problem) == "events.ndjson:2: the line has more than 1,048,576 bytes"
     fits = kinds(f'{{"s":"{"x" * (limits.event_line_bytes_max - len(kinds("{}")) - len(chr(34) * 4) - 2)}"}}')
     assert len(fits) <= limits.event_line_bytes_max
-    assert len(list(reader(fits).batches(1))) == 1
+    assert len(list(event_reader(fits).batches(1))) == 1
 
 
 @pytest.mark.parametrize("cut", range(1, len(FIRST) - 1))
@@ -194,7 +194,7 @@ def test_after_the_end() -> None:
     problem = refusal(done + b'{"stream":"Kinds","event":{}}')
     assert (problem.bad.diagnostic.code, problem.bad.number) == ("E079", 2)
     problem = refusal(done + b'{"stream":"Kinds","at":5,"event":{}}')
-    assert problem.bad.diagnostic.message == "nothing happened on Kinds at tick 5: all is known up to the end"
+    assert problem.bad.diagnostic.message == "Kinds has no event at tick 5, and is complete up to its end"
 
 
 def test_a_file_that_breaks_while_it_is_read() -> None:

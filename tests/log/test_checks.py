@@ -1,4 +1,4 @@
-"""A compiled CHECK gives what the expression gives, on every row."""
+"""A compiled CHECK returns what the expression evaluates to, for every row."""
 
 from decimal import Decimal
 from functools import cache
@@ -45,10 +45,10 @@ def stream_with(check: str) -> mmpl.StreamDef:
 @pytest.mark.parametrize("check", CHECKS)
 @given(row=ROWS)
 @settings(max_examples=30)
-def test_compiled(check: str, row: tuple[Any, ...]) -> None:
+def test_a_compiled_check_agrees_with_the_expression(check: str, row: tuple[Any, ...]) -> None:
     stream = stream_with(check)
     types = stream_types(stream)
-    named = dict(zip(types, row, strict=True))
+    row_by_name = dict(zip(types, row, strict=True))
     assert stream.checks
     for expr in stream.checks:
-        assert repr(compile_evaluator(expr, types)(row)) == repr(evaluate_expr(expr, named, types))
+        assert repr(compile_evaluator(expr, types)(row)) == repr(evaluate_expr(expr, row_by_name, types))

@@ -1,4 +1,4 @@
-"""A durable log has every commit wholly or not at all, whatever happens to its process, its disk and its file."""
+"""The commits of a durable log are atomic, whatever happens to its process, its disk and its file."""
 
 import pickle
 import shutil
@@ -42,10 +42,10 @@ def piece(lo: int, hi: int, *ticks: int, stream: str = "R", origin: str = "0") -
 
 
 def ticks(log: DurableLog, stream: str = "R") -> list[int]:
-    """All that the log has, each with the values that it was given."""
-    found = log.read(stream, log.start(), log.after(log.start(), BatchLimit()))
-    assert found.equals(batch(*found.column("t").to_pylist()))
-    return list(found.column("t").to_pylist())
+    """The ticks of all events. Checks that each event has the values that it was appended with."""
+    events = log.read(stream, log.start(), log.after(log.start(), BatchLimit()))
+    assert events.equals(batch(*events.column("t").to_pylist()))
+    return list(events.column("t").to_pylist())
 
 
 def code(failure: pytest.ExceptionInfo[SmileError]) -> str:
@@ -54,15 +54,15 @@ def code(failure: pytest.ExceptionInfo[SmileError]) -> str:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[DurableLog]:
-    made = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
-    yield made
-    made.close()
+    durable_log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
+    yield durable_log
+    durable_log.close()
 
 
-# ── what may be appended ────────────────────────────────────────────────────────────────────────────────────────────
+# ── appending ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_known_is_dropped_and_the_rest_is_kept(log: DurableLog) -> None:
+def test_known_events_are_dropped_and_new_ones_are_appended(log: DurableLog) -> None:
     assert log.append([piece(HORIZON_MIN, 10, 3, 7)]) == 1
     assert log.append([piece(HORIZON_MIN, 10, 3, 7)]) == 1
     assert log.append([piece(5, 20, 7, 12)]) == 2
@@ -80,7 +80,7 @@ def test_pieces_of_one_append_may_follow_one_another(log: DurableLog) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason", "expected"),
+    ("pieces", "reason", "expected"),
     [
         ([piece(11, 20, 12)], "nothing is known of ticks above 10 up to 11", "E088"),
         ([piece(10, 12), piece(13, 20)], "nothing is known of ticks above 12 up to 13", "E088"),
@@ -89,26 +89,30 @@ def test_pieces_of_one_append_may_follow_one_another(log: DurableLog) -> None:
         ([piece(10, 20, 12, 11)], "not in order", "E088"),
         ([piece(10, 20, 12, 12)], "not in order", "E088"),
         ([piece(10, END, END)], "an event outside", "E088"),
-        ([piece(20, 10)], "no ticks in order", "E088"),
+        ([piece(20, 10)], "out of order or out of range", "E088"),
         ([StreamPiece("R", "0", 10, 20, batch(12).select(["t", "v"]))], "columns of its stream", "E088"),
         ([StreamPiece("Q", "0", HORIZON_MIN, 20)], "there is no stream Q", "E076"),
-        ([piece(HORIZON_MIN, 20, 5, origin="new")], "event at tick 5, and all is known up to 10", "E088"),
+        (
+            [piece(HORIZON_MIN, 20, 5, origin="new")],
+            "first event of its origin is at tick 5, but the stream is known up to 10",
+            "E088",
+        ),
         ([piece(15, 20, 17, origin="new")], "nothing is known of ticks above 10 up to 15", "E088"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_all_that_came_with_it(
-    log: DurableLog, given: list[StreamPiece], reason: str, expected: str
+def test_a_piece_that_does_not_fit_is_refused_with_the_whole_append(
+    log: DurableLog, pieces: list[StreamPiece], reason: str, expected: str
 ) -> None:
     log.append([piece(HORIZON_MIN, 10, 3)])
     with pytest.raises(SmileError, match=reason) as failure:
-        log.append([piece(HORIZON_MIN, 5, 1, stream="S"), *given])
+        log.append([piece(HORIZON_MIN, 5, 1, stream="S"), *pieces])
     assert code(failure) == expected
     assert log.newest().stream_horizons() == {"R": 10, "S": HORIZON_MIN}
     assert log.append([piece(10, 11, 11)]) == 2
     assert ticks(log) == [3, 11]
 
 
-def test_a_frame_is_appended_with_its_silence(log: DurableLog) -> None:
+def test_an_input_batch_is_appended_with_its_silence(log: DurableLog) -> None:
     log.append_batch(InputBatch({"R": batch(2, 4)}, {"R": 6, "S": 3}))
     log.append_batch(InputBatch({"R": batch(2, 4)}, {"R": 6, "S": 3}))
     log.append_batch(InputBatch({"S": batch(5)}, {"R": 6, "S": 5}))
@@ -116,24 +120,24 @@ def test_a_frame_is_appended_with_its_silence(log: DurableLog) -> None:
     assert (ticks(log), ticks(log, "S")) == ([2, 4], [5])
 
 
-@pytest.mark.parametrize(("bound", "most"), [("COMMIT_ROWS_MAX", 10), ("COMMIT_BYTES_MAX", 300)])
+@pytest.mark.parametrize(("setting", "limit"), [("COMMIT_ROWS_MAX", 10), ("COMMIT_BYTES_MAX", 300)])
 def test_a_large_append_is_several_commits(
-    log: DurableLog, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+    log: DurableLog, monkeypatch: pytest.MonkeyPatch, setting: str, limit: int
 ) -> None:
-    monkeypatch.setattr(durable, bound, most)
+    monkeypatch.setattr(durable, setting, limit)
     many = list(range(0, 200, 2))
-    told = [piece(HORIZON_MIN, 300, *many), piece(HORIZON_MIN, 150, 121, origin="joins")]
-    told += [piece(HORIZON_MIN, 50, 7, 9, stream="S"), StreamPiece("S", "joins", HORIZON_MIN, 9)]
-    assert log.append(told) >= 8
-    seen: list[int] = []
+    pieces = [piece(HORIZON_MIN, 300, *many), piece(HORIZON_MIN, 150, 121, origin="joins")]
+    pieces += [piece(HORIZON_MIN, 50, 7, 9, stream="S"), StreamPiece("S", "joins", HORIZON_MIN, 9)]
+    assert log.append(pieces) >= 8
+    ticks_read: list[int] = []
     position = log.start()
     while (end := log.after(position, BatchLimit(commits=1))) != position:
         taken = log.backlog(position)[0] - log.backlog(end)[0]
-        assert 0 < taken <= (10 if bound == "COMMIT_ROWS_MAX" else 20)
-        seen += log.read("R", position, end).column("t").to_pylist()
+        assert 0 < taken <= (10 if setting == "COMMIT_ROWS_MAX" else 20)
+        ticks_read += log.read("R", position, end).column("t").to_pylist()
         position = end
     assert position.horizons == {"R": {"0": 300, "joins": 150}, "S": {"0": 50, "joins": 9}}
-    assert seen == [t for t in sorted([*many, 121]) if t <= 150]
+    assert ticks_read == [t for t in sorted([*many, 121]) if t <= 150]
 
 
 # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,8 +145,8 @@ def test_a_large_append_is_several_commits(
 WRITER = """
 import sys
 from tests.log.test_durable import STREAMS, DurableLog, piece
-log = DurableLog.at(sys.argv[1], STREAMS)
-tick = log.newest().streams()["R"]
+log = DurableLog.open_or_create(sys.argv[1], STREAMS)
+tick = log.newest().stream_horizons()["R"]
 while True:
     pieces = [piece(tick, tick + 50, *range(tick + 1, tick + 51), stream=stream) for stream in ("R", "S")]
     print(log.append(pieces), flush=True)
@@ -151,39 +155,39 @@ while True:
 
 
 @pytest.mark.slow
-def test_a_writer_that_is_killed_leaves_a_whole_log(tmp_path: Path) -> None:
-    path, told = str(tmp_path / "log"), 0
+def test_a_killed_writer_leaves_an_intact_log(tmp_path: Path) -> None:
+    path, last_commit = str(tmp_path / "log"), 0
     for kill in range(4):
         with subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout is not None
             for _ in range(10 * kill + 1):
-                told = int(writer.stdout.readline())
+                last_commit = int(writer.stdout.readline())
             writer.send_signal(signal.SIGKILL)
         log = DurableLog(path, STREAMS)
         newest = log.newest()
-        assert newest.commit >= told
+        assert newest.commit >= last_commit
         assert newest.stream_horizons() == dict.fromkeys("RS", 50 * newest.commit - 1)
         assert ticks(log) == ticks(log, "S") == list(range(50 * newest.commit))
         log.close()
 
 
 def read_all(log: DurableLog, until: int) -> list[int]:
-    """Polls until so much is there."""
-    position, found = log.start(), list[int]()
+    """Polls until the horizon of R has reached `until`. Returns the ticks of R."""
+    position, ticks_read = log.start(), list[int]()
     while position.stream_horizons()["R"] < until:
         end = log.after(position, BatchLimit(commits=3))
-        found += log.read("R", position, end).column("t").to_pylist()
+        ticks_read += log.read("R", position, end).column("t").to_pylist()
         position = end
-    return found
+    return ticks_read
 
 
 @pytest.mark.slow
 def test_other_processes_read_meanwhile(log: DurableLog) -> None:
     with ProcessPoolExecutor(2, get_context("spawn")) as readers:
-        found = [readers.submit(read_all, log, 199) for _ in range(2)]
+        results = [readers.submit(read_all, log, 199) for _ in range(2)]
         for tick in range(HORIZON_MIN, 199, 10):
             log.append([piece(tick, tick + 10, *range(tick + 1, tick + 11, 2))])
-        assert [reader.result(300) for reader in found] == [list(range(0, 200, 2))] * 2
+        assert [result.result(300) for result in results] == [list(range(0, 200, 2))] * 2
 
 
 def test_a_log_is_pickled_without_its_connection(log: DurableLog) -> None:
@@ -198,7 +202,7 @@ def test_there_is_one_writer_at_a_time(log: DurableLog, monkeypatch: pytest.Monk
     other.append([piece(HORIZON_MIN, 4, 2)])
     holder = sqlite3.connect(log.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(SmileError, match="another process writes it") as failure:
+    with pytest.raises(SmileError, match="another process is writing it") as failure:
         other.append([piece(4, 9, 5)])
     assert code(failure) == "E084"
     assert ticks(other) == [2]
@@ -225,10 +229,10 @@ def test_a_full_disk_loses_nothing(log: DurableLog) -> None:
     assert ticks(log) == [2, 5]
 
 
-def test_where_no_log_can_be_is_said(tmp_path: Path, log: DurableLog) -> None:
-    for place in (tmp_path / "none" / "log", tmp_path):
+def test_a_path_where_no_log_can_be_is_reported(tmp_path: Path, log: DurableLog) -> None:
+    for path in (tmp_path / "none" / "log", tmp_path):
         with pytest.raises(SmileError, match="cannot be written") as failure:
-            DurableLog.open_or_create(str(place), STREAMS)
+            DurableLog.open_or_create(str(path), STREAMS)
         assert code(failure) == "E084"
     with pytest.raises(SmileError, match="there is no log at") as failure:
         DurableLog(str(tmp_path / "none"), STREAMS).newest()
@@ -247,7 +251,7 @@ def test_a_log_that_may_only_be_read_is_not_written(log: DurableLog, monkeypatch
     other.close()
 
 
-def changed(path: str, statement: str) -> None:
+def execute(path: str, statement: str) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(statement)
     connection.close()
@@ -257,7 +261,7 @@ def changed(path: str, statement: str) -> None:
     ("statement", "streams", "reason", "expected"),
     [
         ("SELECT 1", [*STREAMS, mmpl.StreamDef("Q", "t", ())], "it has no stream Q", "E087"),
-        ("SELECT 1", [STREAMS[0], mmpl.StreamDef("S", "t", (("v", STRING), ("w", STRING)))], "its S is another", "E087"),
+        ("SELECT 1", [STREAMS[0], mmpl.StreamDef("S", "t", (("v", STRING), ("w", STRING)))], "its S is defined otherwise", "E087"),
         ("PRAGMA user_version = 3", STREAMS, "newer SMILE .format 3, not 2.", "E086"),
         ("PRAGMA user_version = 1", STREAMS, "another SMILE .format 1, not 2.", "E086"),
         ("UPDATE streams SET definition = 'STREAM R (t: time -> v: int)'", STREAMS, "the definition of R", "E085"),
@@ -265,42 +269,42 @@ def changed(path: str, statement: str) -> None:
         ("DELETE FROM commits WHERE seq = 2", STREAMS, "newest commits are missing", "E085"),
         ("DELETE FROM commits WHERE seq = 1", STREAMS, "damaged: commit 1", "E085"),
         ("DELETE FROM pieces WHERE seq = 1", STREAMS, "damaged: commit 1", "E085"),
-        ("DELETE FROM origins", STREAMS, "something is missing of R", "E085"),
+        ("DELETE FROM origins", STREAMS, "events of R up to tick", "E085"),
         ("UPDATE pieces SET hi = 5 WHERE seq = 1", STREAMS, "damaged: a piece of R, ticks above -1 up to 5", "E085"),
         ("UPDATE pieces SET events = zeroblob(bytes) WHERE seq = 1", STREAMS, "events of R, ticks above -1 up to 4", "E085"),
         ("UPDATE pieces SET events = NULL WHERE seq = 1", STREAMS, "the events of R, ticks above -1 up to 4", "E085"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_log_is_said(
+def test_a_wrong_log_is_reported_with_the_reason(
     log: DurableLog, statement: str, streams: list[mmpl.StreamDef], reason: str, expected: str
 ) -> None:
     log.append([piece(HORIZON_MIN, 4, 2)])
     log.append([piece(4, 9, 5)])
-    changed(log.path, statement)
+    execute(log.path, statement)
     with pytest.raises(SmileError, match=reason) as failure:
         content(log.path, streams)
     assert code(failure) == expected
     assert log.path in str(failure.value)
 
 
-def test_a_piece_that_is_missing_is_noticed_by_whoever_reads_there(log: DurableLog) -> None:
+def test_a_missing_piece_is_noticed_when_its_range_is_read(log: DurableLog) -> None:
     for tick in (HORIZON_MIN, 4, 9, 14):
         log.append([piece(tick, tick + 5, tick + 2)])
     start, middle, newest = log.start(), log.resume_position({"R": 14}), log.newest()
-    changed(log.path, "DELETE FROM pieces WHERE seq = 2")
+    execute(log.path, "DELETE FROM pieces WHERE seq = 2")
     for first, last in ((start, middle), (start, newest), (log.resume_position({"R": 4}), middle)):
-        with pytest.raises(SmileError, match="nothing is told of R, ticks above 4 up to 9") as failure:
+        with pytest.raises(SmileError, match="events of R are missing, ticks above 4 up to 9") as failure:
             log.read("R", first, last)
         assert code(failure) == "E085"
     assert log.read("R", middle, newest).num_rows == 1
-    changed(log.path, "DELETE FROM pieces WHERE seq = 4")
-    with pytest.raises(SmileError, match="nothing is told of R, ticks above 14 up to 19"):
+    execute(log.path, "DELETE FROM pieces WHERE seq = 4")
+    with pytest.raises(SmileError, match="events of R are missing, ticks above 14 up to 19"):
         log.read("R", middle, newest)
 
 
 def test_another_database_is_not_a_log_and_stays_as_it_is(tmp_path: Path) -> None:
     path = str(tmp_path / "other")
-    changed(path, "CREATE TABLE orders (id INTEGER)")
+    execute(path, "CREATE TABLE orders (id INTEGER)")
     before = Path(path).read_bytes()
     for opening in (DurableLog.open_or_create, open_log):
         with pytest.raises(SmileError, match="is not a log"):
@@ -310,7 +314,7 @@ def test_another_database_is_not_a_log_and_stays_as_it_is(tmp_path: Path) -> Non
 
 def test_a_log_that_was_put_back_is_noticed(log: DurableLog) -> None:
     log.append([piece(HORIZON_MIN, 4, 2)])
-    with pytest.raises(SmileError, match="has no commit 2, though it was read") as failure:
+    with pytest.raises(SmileError, match="has no commit 2, although it was read") as failure:
         log.after(Position(2, {"R": {"0": 9}, "S": {"0": HORIZON_MIN}}), BatchLimit())
     assert code(failure) == "E089"
 
@@ -319,13 +323,13 @@ def content(path: str, streams: list[mmpl.StreamDef] = STREAMS) -> Any:
     log = open_log(path, streams)
     assert isinstance(log, DurableLog)
     try:
-        return [(frame.events, frame.horizons) for frame in read_batches(log, BatchLimit(commits=2))]
+        return [(input_batch.events, input_batch.horizons) for input_batch in read_batches(log, BatchLimit(commits=2))]
     finally:
         log.close()
 
 
 def outcome(path: str) -> Any:
-    """What the log has, or the code of the error that says why not."""
+    """The content of the log, or the code of the error."""
     try:
         return content(path)
     except SmileError as problem:
@@ -333,16 +337,16 @@ def outcome(path: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of some pages, all of it in one file."""
+def intact_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of several pages, all in one file."""
     path = tmp_path_factory.mktemp("damage") / "log"
     log = DurableLog.open_or_create(str(path), STREAMS)
     random = Random(1)
     for tick in range(HORIZON_MIN, 199, 20):
-        some = sorted(random.sample(range(tick + 1, tick + 21), random.randrange(15)))
+        ticks_of_piece = sorted(random.sample(range(tick + 1, tick + 21), random.randrange(15)))
         log.append(
             [
-                piece(tick, tick + 20, *some),
+                piece(tick, tick + 20, *ticks_of_piece),
                 StreamPiece("S", "x", tick, tick + 20),
                 StreamPiece("S", "y", tick, tick + 20),
             ]
@@ -356,20 +360,20 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(st.floats(0, 1, exclude_max=True), st.integers(1, 255))
 @example(0.0, 1)
 @example(20 / 4096 / 10, 2)
-def test_damage_is_noticed_or_harmless(whole: Path, place: float, change: int) -> None:
-    data = bytearray(whole.read_bytes())
-    # Half of all changes are within the first page: SQLite's header, and the definitions of tables.
-    at = int(place * 2 * 4096) if place < 0.5 else int((place - 0.5) * 2 * len(data))
-    data[at] ^= change
-    broken = whole.with_name("broken")
-    for rest in ("-wal", "-shm"):
-        broken.with_name(f"broken{rest}").unlink(missing_ok=True)
+def test_damage_is_noticed_or_harmless(intact_path: Path, position: float, change: int) -> None:
+    data = bytearray(intact_path.read_bytes())
+    # Half of all changes are in the first page, which has SQLite's header and the definitions of tables.
+    index = int(position * 2 * 4096) if position < 0.5 else int((position - 0.5) * 2 * len(data))
+    data[index] ^= change
+    broken = intact_path.with_name("broken")
+    for suffix in ("-wal", "-shm"):
+        broken.with_name(f"broken{suffix}").unlink(missing_ok=True)
     broken.write_bytes(data)
-    found = outcome(str(broken))
-    assert found in ("E070", "E085", "E086", "E087") or found == content(str(whole))
+    result = outcome(str(broken))
+    assert result in ("E070", "E085", "E086", "E087") or result == content(str(intact_path))
 
 
-def test_damage_of_what_is_not_in_the_file_yet_leaves_whole_commits(log: DurableLog, tmp_path: Path) -> None:
+def test_a_damaged_write_ahead_log_leaves_whole_commits(log: DurableLog, tmp_path: Path) -> None:
     for tick in range(HORIZON_MIN, 99, 10):
         log.append([piece(tick, tick + 10, tick + 5), piece(tick, tick + 10, tick + 3, stream="S")])
     for source in tmp_path.glob("log*"):
@@ -389,7 +393,7 @@ def test_damage_of_what_is_not_in_the_file_yet_leaves_whole_commits(log: Durable
 # ── cost ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_cost_follows_what_is_passed_not_the_length_of_the_log(log: DurableLog) -> None:
+def test_cost_depends_on_the_range_not_on_the_length_of_the_log(log: DurableLog) -> None:
     costs = []
     tick = HORIZON_MIN
     for length in (10, 500):

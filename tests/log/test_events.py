@@ -1,4 +1,4 @@
-"""Recorded events become the same rows as in the reference's history, in frames of any size."""
+"""Recorded events become the same rows as in the reference's history, in batches of any size."""
 
 import gzip
 import io
@@ -17,7 +17,7 @@ from smile.log.events import EventReader
 from smile.log.input_batch import END
 from smile.log.lines import open_events
 from smile.reference.history import History, read_events
-from tests.log.reading import KINDS, STREAMS, reader, rows_of, tolerant
+from tests.log.reading import KINDS, STREAMS, event_reader, rows_by_tick, tolerant_reader
 from tests.programs.reader import programs
 from tests.reference.histories import Histories
 
@@ -28,25 +28,25 @@ PROGRAMS = programs()
 
 @given(st.sampled_from(sorted(PROGRAMS)), st.integers(0, 2**32), st.integers(1, 9))
 @settings(max_examples=300)
-def test_rows_are_the_references(name: str, seed: int, batch: int) -> None:
+def test_rows_are_the_references(name: str, seed: int, lines_max: int) -> None:
     program = PROGRAMS[name]
     histories = Histories(program, Random(seed))
     text = "\n".join(json.dumps(histories.line(), default=str) for _ in range(Random(seed).randint(0, 30)))
     history = History.from_lines(program, read_events(text))
-    read = reader(text, program.streams)
-    frames = list(read.batches(batch))
-    assert rows_of(frames, program.streams) == history.events
+    read = event_reader(text, program.streams)
+    batches = list(read.batches(lines_max))
+    assert rows_by_tick(batches, program.streams) == history.events
     assert read.horizons == history.horizons
     assert read.events == sum(map(len, history.events.values()))
     assert (read.bad, read.duplicates) == (0, 0)
-    for frame in frames:
-        for stream, events in frame.events.items():
-            assert events.column(0)[-1].as_py() <= frame.horizons[stream]
+    for batch in batches:
+        for stream, events in batch.events.items():
+            assert events.column(0)[-1].as_py() <= batch.horizons[stream]
 
 
 @given(st.sampled_from(sorted(PROGRAMS)), st.integers(0, 2**32))
-def test_each_line_is_a_frame(name: str, seed: int) -> None:
-    """With frames of one line, what is known after each line is what the reference knows."""
+def test_each_line_can_be_a_batch(name: str, seed: int) -> None:
+    """With batches of one line, the horizons after each line are those of the reference."""
     program = PROGRAMS[name]
     histories = Histories(program, Random(seed))
     lines = [histories.line() for _ in range(8)]
@@ -58,11 +58,11 @@ def test_each_line_is_a_frame(name: str, seed: int) -> None:
         if history.horizons != before:
             expected.append(dict(history.horizons))
     text = "\n".join(json.dumps(line, default=str) for line in lines)
-    assert [f.horizons for f in reader(text, program.streams).batches(1)] == expected
+    assert [batch.horizons for batch in event_reader(text, program.streams).batches(1)] == expected
 
 
 @given(st.integers(0, 2**32), st.integers(1, 9))
-def test_repeated_lines_are_dropped_and_counted(seed: int, batch: int) -> None:
+def test_repeated_lines_are_dropped_and_counted(seed: int, lines_max: int) -> None:
     random = Random(seed)
     lines: list[str] = []
     histories = Histories(PROGRAMS["programs/tradefloor"], random)
@@ -75,9 +75,9 @@ def test_repeated_lines_are_dropped_and_counted(seed: int, batch: int) -> None:
         else:
             lines.append(json.dumps(histories.line()))
     streams = PROGRAMS["programs/tradefloor"].streams
-    read = reader("\n".join(lines), streams)
-    once = reader("\n".join(line for line in lines if " : " not in line), streams)
-    assert rows_of(list(read.batches(batch)), streams) == rows_of(list(once.batches(batch)), streams)
+    read = event_reader("\n".join(lines), streams)
+    once = event_reader("\n".join(line for line in lines if " : " not in line), streams)
+    assert rows_by_tick(list(read.batches(lines_max)), streams) == rows_by_tick(list(once.batches(lines_max)), streams)
     assert read.duplicates == repeated
 
 
@@ -104,16 +104,19 @@ def event(**values: Any) -> str:
 )  # fmt: skip
 def test_values(column: str, written: str, value: Any) -> None:
     line = f'{{"stream":"Kinds","event":{{"{column}":{written}}}}}'
-    row = rows_of(list(reader(line).batches(10)))["Kinds"][0]
-    found = row.pop(column)
-    assert (str(found) if column == "d" else found) == value
-    assert type(found) is not bool or column == "o"
+    row = rows_by_tick(list(event_reader(line).batches(10)))["Kinds"][0]
+    parsed = row.pop(column)
+    assert (str(parsed) if column == "d" else parsed) == value
+    assert type(parsed) is not bool or column == "o"
     assert set(row.values()) == {0, None}
-    assert list(rows_of(list(reader(line).batches(10)))["Kinds"][0]) == [KINDS.tick, *(n for n, _ in KINDS.columns)]
+    assert list(rows_by_tick(list(event_reader(line).batches(10)))["Kinds"][0]) == [
+        KINDS.tick,
+        *(n for n, _ in KINDS.columns),
+    ]
 
 
 def ticks(text: str) -> dict[str, list[int]]:
-    return {name: list(rows) for name, rows in rows_of(list(reader(text).batches(100))).items()}
+    return {name: list(rows) for name, rows in rows_by_tick(list(event_reader(text).batches(100))).items()}
 
 
 def test_ticks_count_up_over_all_streams() -> None:
@@ -143,9 +146,13 @@ def test_silence() -> None:
         {"stream":"Bids","silence_to":"9"}
         {"silence_to":3}
         {"stream":"Bids","silence_to":9223372036854775807}"""
-    frames = list(reader(text).batches(1))
-    assert [f.horizons for f in frames] == [{"Bids": 5, "Kinds": 5}, {"Bids": 9, "Kinds": 5}, {"Bids": END, "Kinds": 5}]
-    assert all(f.events == {} for f in frames)
+    batches = list(event_reader(text).batches(1))
+    assert [batch.horizons for batch in batches] == [
+        {"Bids": 5, "Kinds": 5},
+        {"Bids": 9, "Kinds": 5},
+        {"Bids": END, "Kinds": 5},
+    ]
+    assert all(batch.events == {} for batch in batches)
 
 
 def test_counters() -> None:
@@ -157,8 +164,8 @@ def test_counters() -> None:
         '{"stream":"Kinds","at":2,"event":{"i":-1}}',
         '{"stream":"Kinds","at":4,"event":{"i":-1}}',
     ]
-    read, bad = tolerant("\n".join(lines))
-    assert list(rows_of(list(read.batches(100)))["Kinds"]) == [3, 4]
+    read, bad = tolerant_reader("\n".join(lines))
+    assert list(rows_by_tick(list(read.batches(100)))["Kinds"]) == [3, 4]
     assert (read.events, read.duplicates, read.bad, read.lines) == (2, 1, 3, 6)
     assert [(b.number, b.raw.decode(), b.diagnostic.code) for b in bad] == [
         (3, lines[2], "E082"),
@@ -169,11 +176,13 @@ def test_counters() -> None:
     assert read.bytes_total is None
 
 
-def test_numbers_that_python_hashes_alike_are_told_apart() -> None:
-    for one, other in ((-1, -2), (0, 2**61 - 1)):
-        text = f'{{"stream":"Kinds","at":3,"event":{{"i":{one}}}}}\n{{"stream":"Kinds","at":3,"event":{{"i":{other}}}}}'
+def test_numbers_with_the_same_python_hash_are_distinguished() -> None:
+    for first, second in ((-1, -2), (0, 2**61 - 1)):
+        text = (
+            f'{{"stream":"Kinds","at":3,"event":{{"i":{first}}}}}\n{{"stream":"Kinds","at":3,"event":{{"i":{second}}}}}'
+        )
         with pytest.raises(SmileError) as failure:
-            list(reader(text).batches(1))
+            list(event_reader(text).batches(1))
         assert failure.value.diagnostics[0].code == "E082"
 
 
@@ -182,19 +191,19 @@ def test_a_refused_event_leaves_no_trace() -> None:
         {"stream":"Kinds","at":10,"event":{"p":11}}
         {"stream":"Kinds","at":5,"event":{}}
         {"stream":"Kinds","event":{}}"""
-    read, bad = tolerant(text)
-    assert list(rows_of(list(read.batches(2)))["Kinds"]) == [3, 5, 6]
+    read, bad = tolerant_reader(text)
+    assert list(rows_by_tick(list(read.batches(2)))["Kinds"]) == [3, 5, 6]
     assert [b.diagnostic.code for b in bad] == ["E080"]
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"\r\n \n", b"\xef\xbb\xbf"])
-def test_nothing_makes_no_frame(text: bytes) -> None:
-    assert list(reader(text).batches(5)) == []
+def test_an_empty_file_has_no_batch(text: bytes) -> None:
+    assert list(event_reader(text).batches(5)) == []
 
 
 def test_line_ends_and_marks_of_other_systems() -> None:
     text = b'\xef\xbb\xbf{"stream":"Kinds","event":{}}\r\n\r\n{"stream":"Kinds","event":{}}\r\n'
-    assert list(rows_of(list(reader(text).batches(5)))["Kinds"]) == [0, 1]
+    assert list(rows_by_tick(list(event_reader(text).batches(5)))["Kinds"]) == [0, 1]
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 64, 10_000])
@@ -204,16 +213,16 @@ def test_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None
     good = "".join(f'{{"stream":"Kinds","event":{{"i":{i}}}}}\n' for i in range(20))
     long = f'{{"stream":"Kinds","event":{{"s":"{"x" * 200}"}}}}\n'
     for text in (f"{good}{long}{good}{long}", f"{good}{long}{good}{long}"[:-1]):
-        read, bad = tolerant(text)
-        assert [row["i"] for row in rows_of(list(read.batches(7)))["Kinds"].values()] == [*range(20), *range(20)]
+        read, bad = tolerant_reader(text)
+        assert [row["i"] for row in rows_by_tick(list(read.batches(7)))["Kinds"].values()] == [*range(20), *range(20)]
         assert [(b.number, b.diagnostic.code) for b in bad] == [(21, "E071"), (42, "E071")]
         assert max(len(b.raw) for b in bad) <= 60 + 1 + block
 
 
-def test_long_lines_end_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lines_end_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "input_batch_bytes_max", 100)
     monkeypatch.setattr(limits, "events_block_bytes_max", 50)
-    assert len(list(reader(f"{event(i=1)}\n" * 12).batches(1000))) > 2
+    assert len(list(event_reader(f"{event(i=1)}\n" * 12).batches(1000))) > 2
 
 
 def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,19 +233,19 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (tmp_path / "events.ndjson", tmp_path / "events.ndjson.gz", "-"):
         with open_events(str(path)) as file:
             read = EventReader(STREAMS, file, str(path))
-            seen = [read.bytes_read for _ in read.batches(1000)]
+            progress = [read.bytes_read for _ in read.batches(1000)]
             assert read.events == 30_000
-            assert seen == sorted(seen)
+            assert progress == sorted(progress)
             assert read.bytes_total == (None if path == "-" else (tmp_path / path).stat().st_size)
             assert read.bytes_read == (read.bytes_total or len(text))
-            assert seen[0] < seen[-1]
+            assert progress[0] < progress[-1]
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    packed = gzip.compress(event(i=1).encode() * 100)
-    (tmp_path / "cut.gz").write_bytes(packed[:-20])
+    compressed = gzip.compress(event(i=1).encode() * 100)
+    (tmp_path / "cut.gz").write_bytes(compressed[:-20])
     (tmp_path / "plain.gz").write_text(event(i=1))
-    (tmp_path / "broken.gz").write_bytes(packed[:20] + b"nonsense" + packed[28:])
+    (tmp_path / "broken.gz").write_bytes(compressed[:20] + b"nonsense" + compressed[28:])
     for name in ("cut.gz", "plain.gz", "broken.gz", "absent", "absent.gz", ""):
         path = str(tmp_path / name)
         with pytest.raises(SmileError) as failure, open_events(path) as file:

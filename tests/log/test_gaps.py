@@ -1,4 +1,4 @@
-"""A gap list says what a plain set of ticks says."""
+"""A gap list agrees with a plain set of known ticks."""
 
 from itertools import pairwise
 
@@ -15,12 +15,12 @@ def ticks(*ranges: TickRange) -> set[int]:
     return {t for lo, hi in ranges for t in range(lo + 1, hi + 1)}
 
 
-def below(found: set[int], tick: int) -> set[int]:
-    return {t for t in found if t <= tick}
+def up_to(tick: int, ticks: set[int]) -> set[int]:
+    return {t for t in ticks if t <= tick}
 
 
 @given(st.lists(RANGES), RANGES)
-def test_it_says_what_a_set_says(added: list[TickRange], asked: TickRange) -> None:
+def test_it_agrees_with_a_set(added: list[TickRange], queried: TickRange) -> None:
     known: set[int] = set()
     gaps = GapList()
     for lo, hi in added:
@@ -31,29 +31,29 @@ def test_it_says_what_a_set_says(added: list[TickRange], asked: TickRange) -> No
     assert ticks((HORIZON_MIN, gaps.horizon), *gaps.ranges) == known
     assert gaps.known_to == greatest
     assert ticks(*gaps.gaps) == ticks((HORIZON_MIN, greatest)) - known
-    assert ticks(*gaps.unknown_in(*asked)) == ticks(asked) - known
-    assert {t for t in TICKS if t >= 0 and gaps.knows(t)} == below(known, TICKS[-1])
+    assert ticks(*gaps.unknown_in(*queried)) == ticks(queried) - known
+    assert {t for t in TICKS if t >= 0 and gaps.knows(t)} == up_to(TICKS[-1], known)
 
 
 @given(st.lists(RANGES), RANGES)
-def test_ranges_are_in_order_and_apart(added: list[TickRange], asked: TickRange) -> None:
+def test_ranges_are_in_order_and_do_not_touch(added: list[TickRange], queried: TickRange) -> None:
     gaps = GapList()
     for lo, hi in added:
         gaps = gaps.with_known(lo, hi)
-    for ranges in ([(HORIZON_MIN, gaps.horizon), *gaps.ranges], gaps.unknown_in(*asked), gaps.gaps):
+    for ranges in ([(HORIZON_MIN, gaps.horizon), *gaps.ranges], gaps.unknown_in(*queried), gaps.gaps):
         assert all(a[1] < b[0] for a, b in pairwise(ranges))
-    assert all(lo < hi for lo, hi in (*gaps.ranges, *gaps.unknown_in(*asked), *gaps.gaps))
+    assert all(lo < hi for lo, hi in (*gaps.ranges, *gaps.unknown_in(*queried), *gaps.gaps))
 
 
 @given(st.lists(RANGES), st.randoms(use_true_random=False))
-def test_the_order_of_news_does_not_matter(added: list[TickRange], random) -> None:  # type: ignore[no-untyped-def]
+def test_the_order_of_ranges_does_not_matter(added: list[TickRange], random) -> None:  # type: ignore[no-untyped-def]
     shuffled = [*added, *added]
     random.shuffle(shuffled)
     first = second = GapList()
-    for one in added:
-        first = first.with_known(*one)
-    for one in shuffled:
-        second = second.with_known(*one)
+    for tick_range in added:
+        first = first.with_known(*tick_range)
+    for tick_range in shuffled:
+        second = second.with_known(*tick_range)
     assert first == second
 
 

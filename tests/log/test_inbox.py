@@ -1,4 +1,4 @@
-"""Whatever comes, and however often, what is taken out is the stream, each event once and in order."""
+"""Whatever messages arrive, in any order and repeated, the inbox returns the stream: each event once, in order."""
 
 from collections.abc import Sequence
 from random import Random
@@ -33,7 +33,7 @@ def rows(events: pa.RecordBatch) -> list[Event]:
     return [tuple(row.values()) for row in events.to_pylist()]
 
 
-def told(events: Sequence[Event], lo: int, hi: int) -> pa.RecordBatch:
+def events_in(events: Sequence[Event], lo: int, hi: int) -> pa.RecordBatch:
     return batch(*(e for e in events if lo < e[0] <= hi))
 
 
@@ -47,14 +47,14 @@ def test_the_prefix_comes_out_once_and_in_order(
 ) -> None:
     events = [(t, *happened[t]) for t in sorted(happened)]
     inbox = Inbox(STREAM)
-    heard: set[int] = set()
+    known_ticks: set[int] = set()
     taken: list[Event] = []
     for i, (lo, hi) in enumerate(ranges):
-        message = rows(told(events, lo, hi))
+        message = rows(events_in(events, lo, hi))
         random.shuffle(message)
         inbox.receive(lo, hi, batch(*message, *message[:1]))
-        heard |= set(range(lo + 1, hi + 1))
-        horizon = next(t for t in range(40) if t not in heard) - 1
+        known_ticks |= set(range(lo + 1, hi + 1))
+        horizon = next(t for t in range(40) if t not in known_ticks) - 1
         assert inbox.known.horizon == horizon
         if i < len(takes) and not takes[i]:
             continue
@@ -65,29 +65,29 @@ def test_the_prefix_comes_out_once_and_in_order(
         assert taken == [e for e in events if e[0] <= horizon]
         assert inbox.take() is None
     for lo, hi in [*inbox.gaps, (inbox.known.known_to, 30)]:
-        inbox.receive(lo, hi, told(events, lo, hi))
+        inbox.receive(lo, hi, events_in(events, lo, hi))
     prefix = inbox.take()
     assert taken + (rows(prefix[0]) if prefix else []) == events
     assert inbox.taken_horizon == 30
 
 
 @given(EVENTS, st.integers(0, 30), st.booleans())
-def test_other_news_of_a_tick_is_an_error(
+def test_contradictory_messages_are_an_error(
     happened: dict[int, tuple[int | None, str | None]], tick: int, taken: bool
 ) -> None:
     events = [(t, *happened[t]) for t in sorted(happened)]
     other = {**happened, tick: (7, "other")}
     for contradictory in ([(t, *other[t]) for t in sorted(other)], [e for e in events if e[0] != tick]):
         inbox = Inbox(STREAM)
-        inbox.receive(HORIZON_MIN if taken else 0, 30, told(events, HORIZON_MIN if taken else 0, 30))
+        inbox.receive(HORIZON_MIN if taken else 0, 30, events_in(events, HORIZON_MIN if taken else 0, 30))
         inbox.take()
         known = inbox.known
         lo, hi = (tick - 1, tick + 3)
         if contradictory == events or (tick == 0 and not taken):
-            inbox.receive(lo, hi, told(contradictory, lo, hi))
+            inbox.receive(lo, hi, events_in(contradictory, lo, hi))
             continue
         with pytest.raises(SmileError) as failure:
-            inbox.receive(lo, hi, told(contradictory, lo, hi))
+            inbox.receive(lo, hi, events_in(contradictory, lo, hi))
         assert failure.value.diagnostics[0].code == "E083"
         assert str(tick) in failure.value.diagnostics[0].message
         assert inbox.known == known
@@ -102,7 +102,7 @@ def test_other_news_of_a_tick_is_an_error(
         (batch((2, 1, "a")).select(["t", "v"]), "columns"),
     ],
 )
-def test_a_message_that_cannot_be(events: pa.RecordBatch, reason: str) -> None:
+def test_a_malformed_message_is_an_error(events: pa.RecordBatch, reason: str) -> None:
     inbox = Inbox(STREAM)
     with pytest.raises(SmileError, match=reason) as failure:
         inbox.receive(1, 4, events)
@@ -118,7 +118,7 @@ def test_silence_comes_out_too() -> None:
     assert inbox.take() == (batch(), END)
 
 
-def test_what_waits_is_bounded_and_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_messages_are_bounded_and_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "inbox_waiting_bytes_max", 2_500)
     inbox = Inbox(STREAM)
     for tick in range(2, 10):
@@ -128,13 +128,13 @@ def test_what_waits_is_bounded_and_asked_for_again(monkeypatch: pytest.MonkeyPat
     taken = []
     for _ in range(9):
         for lo, hi in inbox.gaps or [(inbox.known.known_to, 9)]:
-            inbox.receive(lo, hi, told([(t, t, "a") for t in range(2, 10)], lo, hi))
+            inbox.receive(lo, hi, events_in([(t, t, "a") for t in range(2, 10)], lo, hi))
         prefix = inbox.take()
         taken += rows(prefix[0]) if prefix else []
     assert taken == [(t, t, "a") for t in range(2, 10)]
 
 
-def test_what_was_taken_out_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taken_events_are_compared_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "inbox_recent_bytes_max", 5_000)
     inbox = Inbox(STREAM)
     for tick in range(10):

@@ -1,4 +1,4 @@
-"""Recorded files are read as their streams say, exactly, or refused with the file and the reason."""
+"""Parquet files are read exactly, as their streams are defined, or refused with the file and the reason."""
 
 import os
 import pickle
@@ -44,13 +44,13 @@ def write(path: Path, columns: dict[str, Any], rows: int = 1000, **options: Any)
 
 
 def read(log: ParquetLog, stream: str) -> list[dict[str, Any]]:
-    found = log.read(stream, log.start(), log.newest())
-    assert found.schema.equals(SCHEMAS[stream])
-    found.validate(full=True)
-    return list(found.to_pylist())
+    events = log.read(stream, log.start(), log.newest())
+    assert events.schema.equals(SCHEMAS[stream])
+    events.validate(full=True)
+    return list(events.to_pylist())
 
 
-def refused(directory: Path, code: str, reason: str, stream: str = "Bids") -> None:
+def check_refused(directory: Path, code: str, reason: str, stream: str = "Bids") -> None:
     with pytest.raises(SmileError, match=reason) as failure:
         read(ParquetLog.open(str(directory), STREAMS), stream)
     assert failure.value.diagnostics[0].code == code
@@ -63,7 +63,7 @@ MICROSECONDS = int(NOON.timestamp()) * 10**6
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "expected"),
+    ("name", "column", "expected"),
     [
         ("o", pa.array([True, None]), [True, None]),
         ("i", pa.array([-1, None], pa.int8()), [-1, None]),
@@ -88,9 +88,9 @@ MICROSECONDS = int(NOON.timestamp()) * 10**6
     ],
 )
 def test_columns_of_many_types_are_read_exactly(
-    tmp_path: Path, name: str, given: pa.Array, expected: list[Any]
+    tmp_path: Path, name: str, column: pa.Array, expected: list[Any]
 ) -> None:
-    write(tmp_path / "Kinds.parquet", {name: given, "t": pa.array([3, 5], pa.int32())})
+    write(tmp_path / "Kinds.parquet", {name: column, "t": pa.array([3, 5], pa.int32())})
     rows = read(ParquetLog.open(str(tmp_path), STREAMS), "Kinds")
     assert [row["t"] for row in rows] == [3, 5]
     assert [row[name] for row in rows] == expected
@@ -100,17 +100,17 @@ def test_columns_of_many_types_are_read_exactly(
 @pytest.mark.parametrize(
     ("columns", "code", "reason"),
     [
-        ({"i": [1.5]}, "E078", "Kinds.i is int, and the file has double"),
+        ({"i": [1.5]}, "E078", "Kinds.i is int, but is given as double"),
         ({"i": pa.array([2**63], pa.uint64())}, "E078", "Kinds.i is int: .*9223372036854775808"),
         ({"x": [float("nan")]}, "E078", "Kinds.x is float: NaN and infinities"),
         ({"x": [2**53 + 1]}, "E078", "Kinds.x is float: .*9007199254740993"),
         ({"d": [Decimal("1.234")]}, "E078", r"Kinds.d is decimal\(5, 2\): "),
         ({"d": [1000]}, "E078", r"Kinds.d is decimal\(5, 2\): .*precision"),
         ({"ts": pa.array([1], pa.timestamp("ns"))}, "E078", "Kinds.ts is timestamp: .*lose data"),
-        ({"s": [{"a": 1}]}, "E078", "Kinds.s is string, and the file has struct"),
-        ({"s": [1]}, "E078", "Kinds.s is string, and the file has int64"),
+        ({"s": [{"a": 1}]}, "E078", "Kinds.s is string, but is given as struct"),
+        ({"s": [1]}, "E078", "Kinds.s is string, but is given as int64"),
         ({"z": [1]}, "E077", "Kinds has no column z"),
-        ({"t": pa.array([NOON])}, "E078", "Kinds.t is time, and the file has timestamp"),
+        ({"t": pa.array([NOON])}, "E078", "Kinds.t is time, but is given as timestamp"),
         ({"t": [-1]}, "E079", "wrong tick of Kinds: -1 is out of range"),
         ({"t": [2**63 - 1]}, "E079", "wrong tick of Kinds: 9223372036854775807 is out of range"),
         ({"t": pa.array([None], pa.int64())}, "E079", "wrong tick of Kinds: an event has none"),
@@ -120,23 +120,23 @@ def test_columns_that_are_not_the_streams_are_refused(
     tmp_path: Path, columns: dict[str, Any], code: str, reason: str
 ) -> None:
     path = write(tmp_path / "Kinds.parquet", {"t": [1], **columns})
-    refused(tmp_path, code, f"{path}: {reason}", "Kinds")
+    check_refused(tmp_path, code, f"{path}: {reason}", "Kinds")
 
 
 def test_an_event_without_a_tick_among_others_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "Kinds.parquet", {"t": [1, None, 3]})
-    refused(tmp_path, "E079", "an event has none", "Kinds")
+    check_refused(tmp_path, "E079", "an event has none", "Kinds")
 
 
 def test_a_file_without_the_tick_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "Kinds.parquet", {"i": [1]})
-    refused(tmp_path, "E077", "the column t is missing, which is the tick of Kinds", "Kinds")
+    check_refused(tmp_path, "E077", "the column t is missing, which is the tick of Kinds", "Kinds")
 
 
 def test_a_column_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["t", "i", "i"])
     pq.write_table(table, tmp_path / "Kinds.parquet")
-    refused(tmp_path, "E075", "the column i is given twice", "Kinds")
+    check_refused(tmp_path, "E075", "the column i is given twice", "Kinds")
 
 
 BID = {"n": 5, "price": Decimal("1.00"), "side": "buy", "m": 9}
@@ -145,11 +145,11 @@ BID = {"n": 5, "price": Decimal("1.00"), "side": "buy", "m": 9}
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"n": 1001, "m": 5000}, "Bids requires n <= 1000, and n is 1001"),
-        ({"n": -1}, "Bids requires n >= 0, and n is -1"),
-        ({"price": Decimal("-0.01")}, "Bids requires .*, and price is -0.01"),
-        ({"side": "neither"}, "Bids requires .*, and side is neither"),
-        ({"n": 10}, "Bids requires n <= m, and n is 10, m is 9"),
+        ({"n": 1001, "m": 5000}, "Bids requires n <= 1000, but n is 1001"),
+        ({"n": -1}, "Bids requires n >= 0, but n is -1"),
+        ({"price": Decimal("-0.01")}, "Bids requires .*, but price is -0.01"),
+        ({"side": "neither"}, "Bids requires .*, but side is neither"),
+        ({"n": 10}, "Bids requires n <= m, but n is 10, m is 9"),
     ],
 )
 def test_every_check_holds_for_every_row(tmp_path: Path, changed: dict[str, Any], reason: str) -> None:
@@ -160,12 +160,12 @@ def test_every_check_holds_for_every_row(tmp_path: Path, changed: dict[str, Any]
     assert read(ParquetLog.open(str(tmp_path), STREAMS), "Bids") == rows
     rows[33] |= changed
     pq.write_table(pa.Table.from_pylist(rows, SCHEMAS["Bids"]), tmp_path / "Bids.parquet")
-    refused(tmp_path, "E080", f"tick 33: {reason}")
+    check_refused(tmp_path, "E080", f"tick 33: {reason}")
 
 
 def test_a_column_that_may_not_be_null_may_not_be_missing(tmp_path: Path) -> None:
     write(tmp_path / "Named.parquet", {"t": [4]})
-    refused(tmp_path, "E080", "tick 4: Named requires name IS NOT NULL", "Named")
+    check_refused(tmp_path, "E080", "tick 4: Named requires name IS NOT NULL", "Named")
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,17 +175,17 @@ def test_streams_advance_together(tmp_path: Path) -> None:
     write(tmp_path / "Kinds.parquet", {"t": list(range(0, 100, 2)), "i": list(range(50))}, rows=10)
     write(tmp_path / "Named.parquet", {"t": list(range(1, 101, 4)), "name": ["n"] * 25}, rows=5)
     log = open_log(str(tmp_path), STREAMS)
-    horizons = [frame.horizons for frame in read_batches(log, BatchLimit(commits=1))]
+    horizons = [batch.horizons for batch in read_batches(log, BatchLimit(commits=1))]
     assert [h["Kinds"] for h in horizons[1::2]] == [18, 38, 58, 78, 98]
     assert all(abs(h["Kinds"] - h["Named"]) <= 20 for h in horizons)
     assert horizons[-1] == {"Bids": HORIZON_MIN, "Kinds": 98, "Named": 97}
-    assert [frame.horizons for frame in read_batches(log, BatchLimit(rows=25))] == horizons[2::3] + horizons[-1:]
+    assert [batch.horizons for batch in read_batches(log, BatchLimit(rows=25))] == horizons[2::3] + horizons[-1:]
 
 
 def test_a_row_group_may_be_one_event_right_after_another(tmp_path: Path) -> None:
     write(tmp_path / "Kinds.parquet", {"t": [0, 1, 2]}, rows=1)
-    found = list(read_batches(open_log(str(tmp_path), STREAMS), BatchLimit(commits=1)))
-    assert [frame.events["Kinds"].column("t").to_pylist() for frame in found] == [[0], [1], [2]]
+    batches = list(read_batches(open_log(str(tmp_path), STREAMS), BatchLimit(commits=1)))
+    assert [batch.events["Kinds"].column("t").to_pylist() for batch in batches] == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize("statistics", [True, False])
@@ -202,7 +202,7 @@ def test_a_row_group_may_be_one_event_right_after_another(tmp_path: Path) -> Non
 def test_ticks_must_ascend(tmp_path: Path, files: dict[str, list[int]], reason: str, statistics: bool) -> None:
     for name, ticks in files.items():
         write(tmp_path / name, {"t": ticks}, rows=2, write_statistics=statistics)
-    refused(tmp_path, "E079", reason, "Kinds")
+    check_refused(tmp_path, "E079", reason, "Kinds")
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_ticks_must_ascend(tmp_path: Path, files: dict[str, list[int]], reason: 
         ("Kinds.parquet", "E085", "Kinds.parquet is damaged: "),
     ],
 )
-def test_what_is_not_a_streams_file_is_said(tmp_path: Path, name: str, code: str, reason: str) -> None:
+def test_a_file_that_is_not_a_streams_is_refused(tmp_path: Path, name: str, code: str, reason: str) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_bytes(b"no Parquet")
-    refused(tmp_path, code, reason, "Kinds")
+    check_refused(tmp_path, code, reason, "Kinds")
 
 
 def test_an_unknown_name_has_the_streams_as_a_hint(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_an_empty_directory_is_no_log(tmp_path: Path) -> None:
         open_log(str(tmp_path), STREAMS)
 
 
-def test_files_without_rows_and_what_is_no_data_are_passed_over(tmp_path: Path) -> None:
+def test_files_without_rows_and_without_data_are_skipped(tmp_path: Path) -> None:
     write(tmp_path / "Kinds.parquet" / "part-0.parquet", {"t": pa.array([], pa.int64())})
     write(tmp_path / "Kinds.parquet" / "part-1.parquet", {"t": [3]})
     (tmp_path / "Kinds.parquet" / "_SUCCESS").touch()
@@ -245,16 +245,18 @@ def test_files_without_rows_and_what_is_no_data_are_passed_over(tmp_path: Path) 
     assert log.newest().commit == 1
 
 
-def longer(path: Path) -> None:
+def append_row(path: Path) -> None:
     write(path, {"t": [1, 2, 3]})
 
 
-def touched(path: Path) -> None:
+def change_mtime(path: Path) -> None:
     os.utime(path, ns=(1, 1))
 
 
 @pytest.mark.parametrize(
-    ("change", "code"), [(longer, "E089"), (touched, "E089"), (Path.unlink, "E070")], ids=["longer", "touched", "gone"]
+    ("change", "code"),
+    [(append_row, "E089"), (change_mtime, "E089"), (Path.unlink, "E070")],
+    ids=["longer", "touched", "gone"],
 )
 @pytest.mark.parametrize("opened_before", [True, False])
 def test_a_file_that_changes_is_noticed(
@@ -272,14 +274,14 @@ def test_a_file_that_changes_is_noticed(
     assert failure.value.diagnostics[0].code == code
 
 
-def test_statistics_that_lie_are_noticed(tmp_path: Path) -> None:
-    """A row group whose ticks end elsewhere than it says would tell of ticks that another range has."""
+def test_wrong_statistics_are_noticed(tmp_path: Path) -> None:
+    """Otherwise a row group could return events that belong to another range."""
     path = write(tmp_path / "Kinds.parquet", {"t": [1000, 2000]}, compression="none", use_dictionary=False)
     page, other = (b"".join(tick.to_bytes(8, "little") for tick in ticks) for ticks in ([1000, 2000], [1000, 1999]))
     data = path.read_bytes()
     assert data.count(page) == 1
     path.write_bytes(data.replace(page, other))
-    refused(tmp_path, "E085", "its ticks are not those that its statistics tell", "Kinds")
+    check_refused(tmp_path, "E085", "its ticks differ from its statistics", "Kinds")
 
 
 def test_damaged_pages_are_noticed(tmp_path: Path) -> None:
@@ -287,7 +289,7 @@ def test_damaged_pages_are_noticed(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 4] ^= 1
     path.write_bytes(data)
-    refused(tmp_path, "E085", "Kinds.parquet is damaged", "Kinds")
+    check_refused(tmp_path, "E085", "Kinds.parquet is damaged", "Kinds")
 
 
 def test_fewer_files_than_were_read_are_noticed(tmp_path: Path) -> None:
@@ -303,5 +305,5 @@ def test_other_processes_read_it(tmp_path: Path) -> None:
     write(tmp_path / "Kinds.parquet", {"t": list(range(100))}, rows=7)
     log = ParquetLog.open(str(tmp_path), STREAMS)
     with ProcessPoolExecutor(2, get_context("spawn")) as readers:
-        found = [readers.submit(read, log, "Kinds") for _ in range(2)]
-        assert [[row["t"] for row in reader.result(300)] for reader in found] == [list(range(100))] * 2
+        results = [readers.submit(read, log, "Kinds") for _ in range(2)]
+        assert [[row["t"] for row in result.result(300)] for result in results] == [list(range(100))] * 2

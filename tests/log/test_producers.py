@@ -1,4 +1,4 @@
-"""A producer's numbers stand for the events that they were logged with, whatever happens to the log afterwards."""
+"""A producer's numbers identify the events that they were appended with, whatever happens to the log afterwards."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from tests.log.test_durable import STREAMS, piece
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[DurableLog]:
-    made = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
-    yield made
-    made.close()
+    durable_log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
+    yield durable_log
+    durable_log.close()
 
 
 def record(producer: str, first: int, last: int, tick: int) -> ProducerRecord:
@@ -33,17 +33,17 @@ def test_records_are_found_by_any_of_their_numbers(log: DurableLog, seed: int) -
         records = []
         for _ in range(random.randrange(4)):
             producer = random.choice(["p", "q", "é☃"])
-            of = known.setdefault(producer, [])
-            first = (of[-1].last if of else random.randrange(3)) + random.choice([1, 1, 1, 5])
-            of.append(record(producer, first, first + random.randrange(4), 2**62 + tick))
-            records.append(of[-1])
+            earlier = known.setdefault(producer, [])
+            first = (earlier[-1].last if earlier else random.randrange(3)) + random.choice([1, 1, 1, 5])
+            records.append(record(producer, first, first + random.randrange(4), 2**62 + tick))
+            earlier.append(records[-1])
         log.append([piece(tick - 1, tick, tick)], records, time_us=tick)
-    for producer, of in known.items():
-        assert log.last_number(producer) == of[-1].last
+    for producer, expected in known.items():
+        assert log.last_number(producer) == expected[-1].last
         for _ in range(30):
-            first = random.randrange(of[-1].last + 3)
+            first = random.randrange(expected[-1].last + 3)
             last = first + random.randrange(8)
-            assert log.records(producer, first, last) == [r for r in of if r.last >= first and r.first <= last]
+            assert log.records(producer, first, last) == [r for r in expected if r.last >= first and r.first <= last]
     assert log.last_number("nobody") is None
     assert log.records("nobody", 0, 10) == []
 
@@ -71,13 +71,13 @@ def test_numbers_of_known_events_need_no_commit_and_belong_to_the_next(log: Dura
     log.truncate({"R": 5, "S": 5})
     assert [r.first for r in log.records("q", 0, 9)] == [7]
     assert [r.first for r in log.records("p", 0, 9)] == [2]
-    again = DurableLog(log.path, STREAMS)
-    again.verify()
-    assert again.last_number("q") == 7
-    again.close()
+    reopened = DurableLog(log.path, STREAMS)
+    reopened.verify()
+    assert reopened.last_number("q") == 7
+    reopened.close()
 
 
-def test_forgetting_leaves_the_last_of_each(log: DurableLog) -> None:
+def test_deleting_records_leaves_the_last_of_each_producer(log: DurableLog) -> None:
     for n in range(6):
         log.append([piece(n - 1, n, n)], [record("p", n, n, n), *([record("q", 0, 0, n)] if n == 0 else [])])
     db = sqlite3.connect(log.path, isolation_level=None)
@@ -87,12 +87,12 @@ def test_forgetting_leaves_the_last_of_each(log: DurableLog) -> None:
     assert log.records("q", 0, 0) == [record("q", 0, 0, 0)]
 
 
-def test_damaged_numbers_are_said_to_be(log: DurableLog) -> None:
+def test_damaged_numbers_are_reported(log: DurableLog) -> None:
     log.append([piece(HORIZON_MIN, 4, 2)], [record("p", 1, 3, 2)])
     with sqlite3.connect(log.path) as db:
         db.execute("UPDATE producers SET last = 4")
     db.close()
-    for ask in (lambda: log.last_number("p"), lambda: log.records("p", 2, 2)):
+    for query in (lambda: log.last_number("p"), lambda: log.records("p", 2, 2)):
         with pytest.raises(SmileError, match="damaged: the numbers of a producer") as failure:
-            ask()
+            query()
         assert failure.value.diagnostics[0].code == "E085"

@@ -1,4 +1,5 @@
-"""Whatever the commits, origins, limits and files, the ranges of a log are its history, each event once and in order."""
+"""Whatever the commits, origins, limits and files, reading ranges of a log returns its history, each event once and in
+order."""
 
 import pickle
 from collections.abc import Callable
@@ -48,7 +49,7 @@ def some_event(random: Random, tick: int) -> Event:
 
 @dataclass
 class History:
-    """What happens on all streams, some more with every commit."""
+    """The expected content of all streams. `commit` adds random events to it."""
 
     random: Random
     horizons: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -67,11 +68,10 @@ class History:
                 lo = self.horizons.get((stream, origin), floors[stream])
                 hi = lo + random.randrange(1, 30)
                 ticks = [t for t in range(lo + 1, hi + 1) if t % len(ORIGINS) == number and random.random() < 0.5]
-                found = [some_event(random, tick) for tick in ticks]
-                pieces.append(
-                    StreamPiece(stream, origin, lo, hi, batch(found) if found or random.random() < 0.5 else None)
-                )
-                self.events[stream] += found
+                new_events = [some_event(random, tick) for tick in ticks]
+                events = batch(new_events) if new_events or random.random() < 0.5 else None
+                pieces.append(StreamPiece(stream, origin, lo, hi, events))
+                self.events[stream] += new_events
                 self.horizons[stream, origin] = hi
         return pieces
 
@@ -80,58 +80,58 @@ class History:
 
 
 def some_limit(random: Random) -> BatchLimit:
-    def limit(most: int) -> int | None:
-        return random.choice([None, random.randrange(1, most)])
+    def limit(maximum: int) -> int | None:
+        return random.choice([None, random.randrange(1, maximum)])
 
     return BatchLimit(limit(60), limit(3000), limit(5))
 
 
-def largest(log: Log, start: Position, limit: BatchLimit) -> Position:
-    """As far as a batch may go, found commit by commit."""
+def largest_batch_end(log: Log, start: Position, limit: BatchLimit) -> Position:
+    """The end of the largest batch within the limit, found commit by commit."""
     rows, size = log.backlog(start)
     end, count = log.after(start, BatchLimit(commits=1)), 1
-    while (further := log.after(end, BatchLimit(commits=1))) != end:
-        left = log.backlog(further)
+    while (next_end := log.after(end, BatchLimit(commits=1))) != end:
+        remaining_rows, remaining_size = log.backlog(next_end)
         count += 1
-        if not limit.allows(rows - left[0], size - left[1], count):
+        if not limit.allows(rows - remaining_rows, size - remaining_size, count):
             break
-        end = further
+        end = next_end
     return end
 
 
 def check_batch(log: Log, history: History, start: Position, limit: BatchLimit) -> Position:
     end = log.after(start, limit)
-    assert end == largest(log, start, limit)
-    waiting = log.backlog(start)
-    assert waiting == PieceLog.backlog(log, start)  # type: ignore[arg-type]  # both logs are Ranges
-    assert end != start or waiting == (0, 0)
+    assert end == largest_batch_end(log, start, limit)
+    backlog = log.backlog(start)
+    assert backlog == PieceLog.backlog(log, start)  # type: ignore[arg-type]  # both logs are PieceLogs
+    assert end != start or backlog == (0, 0)
     for stream in log.streams:
         lo, hi = start.stream_horizons()[stream], end.stream_horizons()[stream]
         assert rows(log.read(stream, start, end)) == history.between(stream, lo, hi)
     return Position.from_json(end.to_json())
 
 
-def check_reading(log: Log, history: History, random: Random, more: Callable[[], None]) -> None:
-    """From the start to the end, while there comes more; now and then a state is resumed at some horizons."""
-    position, seen = log.start(), [log.start()]
+def check_reading(log: Log, history: History, random: Random, append_more: Callable[[], None]) -> None:
+    """Reads the log from start to end while it grows. Sometimes resumes at the horizons reached."""
+    position, positions = log.start(), [log.start()]
     for _ in range(40):
         for _ in range(random.choice([0, 0, 1, 3])):
-            more()
+            append_more()
         position = check_batch(log, history, position, some_limit(random))
-        seen.append(position)
+        positions.append(position)
         if random.random() < 0.2:
             position = log.resume_position(position.stream_horizons())
-            assert position.stream_horizons() == seen[-1].stream_horizons()
+            assert position.stream_horizons() == positions[-1].stream_horizons()
     position = check_batch(log, history, position, BatchLimit())
     assert position == log.newest()
     assert position.stream_horizons() == {name: history.horizon(name) for name in NAMES}
-    anywhere = {name: random.randrange(HORIZON_MIN, history.horizon(name) + 1) for name in NAMES}
-    position = log.resume_position(anywhere)
-    assert position.stream_horizons() == anywhere
+    random_horizons = {name: random.randrange(HORIZON_MIN, history.horizon(name) + 1) for name in NAMES}
+    position = log.resume_position(random_horizons)
+    assert position.stream_horizons() == random_horizons
     while (end := check_batch(log, history, position, some_limit(random))) != position:
         position = end
     assert position.stream_horizons() == log.newest().stream_horizons()
-    a, b = random.choices([*seen, position, log.resume_position(anywhere)], k=2)
+    a, b = random.choices([*positions, position, log.resume_position(random_horizons)], k=2)
     for stream in NAMES:
         lo, hi = a.stream_horizons()[stream], b.stream_horizons()[stream]
         assert rows(log.read(stream, a, b)) == history.between(stream, lo, hi)
@@ -174,7 +174,7 @@ def test_recorded_files_are_read_in_any_layout(seed: int) -> None:
 
 
 def write_files(random: Random, directory: Path, stream: str, events: list[Event]) -> None:
-    """In one file, or in several whose names say nothing of their order."""
+    """Writes one file, or several whose names do not follow their order."""
     files = random.choice([1, random.randrange(1, 5)])
     ends = sorted({len(events), *random.choices(range(1, len(events) + 1), k=files - 1)})
     begin = 0
@@ -191,7 +191,7 @@ def write_files(random: Random, directory: Path, stream: str, events: list[Event
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(SEEDS)
-def test_frames_are_the_history(seed: int) -> None:
+def test_batches_are_the_history(seed: int) -> None:
     random = Random(seed)
     history = History(random)
     with TemporaryDirectory() as directory:
@@ -199,15 +199,15 @@ def test_frames_are_the_history(seed: int) -> None:
         for _ in range(20):
             append(log, history)
         limit = some_limit(random)
-        found: dict[str, list[Event]] = {name: [] for name in NAMES}
+        events_read: dict[str, list[Event]] = {name: [] for name in NAMES}
         horizons = dict.fromkeys(NAMES, HORIZON_MIN)
-        for frame in read_batches(log, limit):
-            assert frame.horizons != horizons
-            for stream, events in frame.events.items():
-                assert all(horizons[stream] < event[0] <= frame.horizons[stream] for event in rows(events))
-                found[stream] += rows(events)
-            horizons = dict(frame.horizons)
-        assert found == {name: history.between(name, HORIZON_MIN, horizons[name]) for name in NAMES}
+        for input_batch in read_batches(log, limit):
+            assert input_batch.horizons != horizons
+            for stream, events in input_batch.events.items():
+                assert all(horizons[stream] < event[0] <= input_batch.horizons[stream] for event in rows(events))
+                events_read[stream] += rows(events)
+            horizons = dict(input_batch.horizons)
+        assert events_read == {name: history.between(name, HORIZON_MIN, horizons[name]) for name in NAMES}
         assert list(read_batches(log, limit, log.newest())) == []
         log.close()
 
@@ -253,7 +253,7 @@ def test_an_end_may_be_declared(tmp_path: Path) -> None:
     ends = {"R": {"x": END, "y": END}, "S": {DEFAULT_ORIGIN: END}}
     assert rows(log.read("R", newest, Position(2, ends))) == [(7, 1, "b")]
     assert log.read("S", newest, Position(2, ends)).num_rows == 0
-    with pytest.raises(SmileError, match="nothing is told of R, ticks above 3 up to 9223372036854775807"):
+    with pytest.raises(SmileError, match="events of R are missing, ticks above 3 up to 9223372036854775807"):
         log.read("R", newest, Position(1, ends))
 
 
@@ -266,7 +266,7 @@ def test_a_tick_of_two_origins_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"SQLite", b'{"stream": "R", "silence_to": 4}\n'])
-def test_what_is_not_a_log_is_said(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_is_not_a_log_is_refused(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "log"
     if content is not None:
         path.write_bytes(content)
@@ -276,13 +276,13 @@ def test_what_is_not_a_log_is_said(tmp_path: Path, content: bytes | None) -> Non
 
 
 def test_a_batch_does_not_go_beyond_the_last_commit_it_may_have(tmp_path: Path) -> None:
-    """Nor does one that begins where an earlier one, of a faster origin, is ahead."""
+    """Nor does a batch from a resumed position, where a faster origin is ahead."""
     stream = mmpl.StreamDef("S", "t", (("n", INT),))
     log = DurableLog.open_or_create(str(tmp_path / "log"), [stream], flush=False)
-    told = [("a", 0, 100), ("b", 0, 40), ("b", 40, 50), ("b", 50, 60), ("b", 60, 70)]
-    for origin, lo, hi in told:
+    pieces = [("a", 0, 100), ("b", 0, 40), ("b", 40, 50), ("b", 50, 60), ("b", 60, 70)]
+    for origin, lo, hi in pieces:
         log.append([StreamPiece("S", origin, lo or HORIZON_MIN, hi)])
     for start in (log.start(), log.resume_position({"S": 40})):
-        for last in range(start.commit, len(told) + 1):
+        for last in range(start.commit, len(pieces) + 1):
             assert start.commit <= log.after(start, BatchLimit(last=last)).commit <= max(last, start.commit)
-    assert log.after(log.start(), BatchLimit(last=len(told))) == log.newest()
+    assert log.after(log.start(), BatchLimit(last=len(pieces))) == log.newest()

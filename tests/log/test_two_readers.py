@@ -1,4 +1,5 @@
-"""The quick reader accepts only what the careful one accepts, and reads it the same; nothing makes either of them fail."""
+"""The fast reader accepts only what the diagnosing reader accepts, with the same result. No input makes either
+crash."""
 
 import io
 import json
@@ -18,8 +19,8 @@ from tests.log.reading import KINDS, STREAMS
 
 pytestmark = pytest.mark.slow
 
-SHAPES = {stream.name: StreamSchema(stream) for stream in STREAMS}
-QUICK, CAREFUL = FastReader(SHAPES), DiagnosingReader(SHAPES)
+SCHEMAS = {stream.name: StreamSchema(stream) for stream in STREAMS}
+FAST, DIAGNOSING = FastReader(SCHEMAS), DiagnosingReader(SCHEMAS)
 
 JSON_TEXTS = (
     "null true false 0 -0 1 -1 1.0 1.5 0.005 999.994 999.995 1e2 1E-2 1e400 1e-400 01 1. .5 + - NaN Infinity 9007199254740993 "
@@ -27,7 +28,7 @@ JSON_TEXTS = (
     "[] {} [1] {\"i\":1} \"\" \"a\" \"1\" \"-1\" \"+1\" \"01\" \"1_0\" \"1.5\" \"NaN\" \"true\" \"null\" \"\\\\x00\" \"\\\\xzz\" \"x\\\"y\" \"é\" \"\\ud800\" "
     "\"\\u0069\" \"9223372036854775807\" \"9223372036854775808\" \"1970-01-02\" \"2024-02-30\" \"1e2\" \"１\""
 ).split(" ")  # fmt: skip
-SPACED = [
+TEXTS_WITH_SPACES = [
     '"1970-01-01 00:00:01.5"',
     '"3 minutes"',
     '" 1"',
@@ -37,7 +38,7 @@ SPACED = [
     '"' + "1" * 1200 + '"',
 ]
 VALUES = (
-    st.sampled_from([*JSON_TEXTS, *SPACED])
+    st.sampled_from([*JSON_TEXTS, *TEXTS_WITH_SPACES])
     | st.floats().map(json.dumps)
     | st.text().map(json.dumps)
     | st.integers().map(str)
@@ -46,8 +47,8 @@ SPACE = st.sampled_from(["", "", "", " ", "\t", "\r"])
 
 
 @st.composite
-def objects(draw: Any, names: list[str], values: dict[str, st.SearchStrategy[str]], most: int) -> str:
-    pairs = draw(st.lists(st.sampled_from(names), max_size=most, unique=draw(st.booleans())))
+def objects(draw: Any, names: list[str], values: dict[str, st.SearchStrategy[str]], fields_max: int) -> str:
+    pairs = draw(st.lists(st.sampled_from(names), max_size=fields_max, unique=draw(st.booleans())))
     return (
         "{"
         + ",".join(f'{draw(SPACE)}"{n}"{draw(SPACE)}:{draw(SPACE)}{draw(values.get(n, VALUES))}' for n in pairs)
@@ -64,19 +65,20 @@ LINES = objects(
 ) | EVENTS.map(lambda event: f'{{"stream":"Kinds","event":{event}}}')
 
 
-def careful(raw: bytes) -> ParsedLine | None:
+def read_diagnosing(raw: bytes) -> ParsedLine | None:
     try:
-        return CAREFUL.read(raw)
+        return DIAGNOSING.read(raw)
     except SmileError:
         return None
 
 
-def agree(raw: bytes) -> ParsedLine | None:
-    quick, slow = QUICK.read(raw), careful(raw)
-    if quick is not None:
-        assert repr(quick) == repr(slow) or quick == slow
-        assert slow is not None and [type(v) for v in quick[2] or ()] == [type(v) for v in slow[2] or ()]
-    return slow
+def check_agreement(raw: bytes) -> ParsedLine | None:
+    """Returns the result of the diagnosing reader."""
+    fast, diagnosing = FAST.read(raw), read_diagnosing(raw)
+    if fast is not None:
+        assert repr(fast) == repr(diagnosing) or fast == diagnosing
+        assert diagnosing is not None and [type(v) for v in fast[2] or ()] == [type(v) for v in diagnosing[2] or ()]
+    return diagnosing
 
 
 @given(LINES)
@@ -86,24 +88,24 @@ def agree(raw: bytes) -> ParsedLine | None:
 @example('{"at":1,"at":1,"event":{},"stream":"Kinds"}')
 @example('{"stream":"Kinds","event":{"d":1.}}')
 def test_the_readers_agree(line: str) -> None:
-    said = agree(line.encode("utf-8", "surrogatepass"))
-    if said is not None and said[0] is not None and said[2] is not None:
+    parsed = check_agreement(line.encode("utf-8", "surrogatepass"))
+    if parsed is not None and parsed[0] is not None and parsed[2] is not None:
         event = json.loads(line, parse_float=str)["event"]
-        for (name, data), value in zip(said[0].stream.columns, said[2], strict=True):
-            given = event.get(name)
-            # Text of a time may also be a moment, which the reference has no need of.
-            if data.name != "time" or not isinstance(given, str) or "-" not in given[1:]:
-                assert parse_json_value(given, data) == value
+        for (name, data), value in zip(parsed[0].stream.columns, parsed[2], strict=True):
+            json_value = event.get(name)
+            # A time may also be written as a date and time, which the reference does not support.
+            if data.name != "time" or not isinstance(json_value, str) or "-" not in json_value[1:]:
+                assert parse_json_value(json_value, data) == value
 
 
 @given(st.sampled_from(COLUMNS), VALUES)
 @settings(max_examples=600)
 def test_the_readers_agree_on_every_value(column: str, value: str) -> None:
-    agree(f'{{"stream":"Kinds","event":{{"{column}":{value}}}}}'.encode("utf-8", "surrogatepass"))
+    check_agreement(f'{{"stream":"Kinds","event":{{"{column}":{value}}}}}'.encode("utf-8", "surrogatepass"))
 
 
-def test_the_quick_reader_reads_what_is_common() -> None:
-    """Or nothing here would tell the two apart but their speed."""
+def test_the_fast_reader_accepts_common_lines() -> None:
+    """Otherwise a fast reader that accepts nothing would pass all tests here."""
     for line in (
         '{"stream":"Bids","at":17,"event":{"issue":"IBM","price":10000,"#bid":300}}',
         '{"stream":"Bids","at":"1762000000000000000","event":{"issue":null}}',
@@ -111,7 +113,7 @@ def test_the_quick_reader_reads_what_is_common() -> None:
         '{"stream":"Kinds","silence_to":5}',
         '{"silence_to":"5"}',
     ):
-        assert QUICK.read(line.encode()) == CAREFUL.read(line.encode()) != None  # noqa: E711
+        assert FAST.read(line.encode()) == DIAGNOSING.read(line.encode()) != None  # noqa: E711
 
 
 def read_all(data: bytes) -> None:
@@ -130,7 +132,7 @@ def read_all(data: bytes) -> None:
 
 @given(st.binary(max_size=300))
 @settings(max_examples=500)
-def test_no_bytes_make_it_fail(data: bytes) -> None:
+def test_no_bytes_make_a_reader_crash(data: bytes) -> None:
     read_all(data)
 
 
@@ -139,12 +141,12 @@ def test_no_bytes_make_it_fail(data: bytes) -> None:
     st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=2)), max_size=4),
 )
 @settings(max_examples=250)
-def test_no_damage_makes_it_fail(lines: list[str], damage: list[tuple[int, bytes]]) -> None:
+def test_no_damage_makes_a_reader_crash(lines: list[str], damage: list[tuple[int, bytes]]) -> None:
     data = "\n".join(lines).encode("utf-8", "surrogatepass")
-    for at, put in damage:
-        at %= len(data) + 1
-        data = data[:at] + put + data[at + 1 :]
+    for position, replacement in damage:
+        index = position % (len(data) + 1)
+        data = data[:index] + replacement + data[index + 1 :]
     for raw in data.split(b"\n"):
         if raw.strip():
-            agree(raw)
+            check_agreement(raw)
     read_all(data)

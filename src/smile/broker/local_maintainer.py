@@ -280,10 +280,11 @@ class LocalMaintainer:
         """The generation without these views; None if no view remains."""
         generation = local.generation
         names, stored_names = (
-            tuple(v for v in original if v not in views) for original in (generation.views, generation.stored_views)
+            tuple(v for v in original if v not in views)
+            for original in (generation.views, generation.materialized_views)
         )
         return (
-            self._directories.with_fewer_views(local, replace(generation, views=names, stored_views=stored_names))
+            self._directories.with_fewer_views(local, replace(generation, views=names, materialized_views=stored_names))
             if names
             else None
         )

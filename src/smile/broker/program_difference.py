@@ -97,7 +97,9 @@ def plan_generations(
         remaining = {view: digest for view, digest in record.digests.items() if digests_wanted.get(view) == digest}
         if remaining:
             names = tuple(view for view in record.generation.views if view in remaining)
-            unchanged.append(GenerationRecord(replace(record.generation, views=names, stored_views=names), remaining))
+            unchanged.append(
+                GenerationRecord(replace(record.generation, views=names, materialized_views=names), remaining)
+            )
     known_views = {view for record in unchanged for view in record.digests}
     missing = {view: digest for view, digest in digests_wanted.items() if view not in known_views}
     if not missing:

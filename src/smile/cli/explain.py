@@ -221,11 +221,11 @@ def _transform_json(transform: TransformObject) -> dict[str, Any]:
 
 def explain_stages(compiled: CompiledProgram, view: str | None, form: str) -> str:
     # Planning needs the layouts, to know which columns are fixed. Compiling them loads Arrow, which is slow.
-    from smile.engine.plan import plan_stages  # noqa: PLC0415
+    from smile.engine.plan import partitioned_stages  # noqa: PLC0415
     from smile.kernels.compile import compile_graph  # noqa: PLC0415
 
     graph = compiled.graph
-    stages = plan_stages(graph, compile_graph(graph, compiled.rewritten.streams))
+    stages = partitioned_stages(graph, compile_graph(graph, compiled.rewritten.streams))
     shown = set(graph.upstream_relations(view)) if view is not None else set(graph.relations)
     paths = {v: _view_path(v, graph, stages) for v in graph.subscriptions if v in shown}
     if form == "json":

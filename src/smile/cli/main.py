@@ -210,11 +210,11 @@ def _run_replay(compiled: CompiledProgram, request: "ReplayRequest") -> "ReplayM
 def _count_stages(compiled: CompiledProgram) -> int:
     """The number of stages. An error is printed and ends the command."""
     # They import Arrow, which takes half a second. A program with errors need not wait for it.
-    from smile.engine.plan import plan_stages  # noqa: PLC0415
+    from smile.engine.plan import partitioned_stages  # noqa: PLC0415
     from smile.kernels.compile import compile_graph  # noqa: PLC0415
 
     try:
-        return len(plan_stages(compiled.graph, compile_graph(compiled.graph, compiled.rewritten.streams)))
+        return len(partitioned_stages(compiled.graph, compile_graph(compiled.graph, compiled.rewritten.streams)))
     except SmileError as problem:
         print(render(problem.diagnostics, compiled.source), file=sys.stderr)
         raise typer.Exit(1) from None

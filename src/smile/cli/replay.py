@@ -129,8 +129,8 @@ def _replay_locally(
 
 def _digest(compiled: CompiledProgram, request: ReplayRequest) -> str:
     """Identifies what state belongs to: the rewritten program, and the views whose rows are stored."""
-    stored_views = [] if request.changes else sorted(request.views)
-    return hashlib.sha256(repr([print_program(compiled.rewritten), stored_views]).encode()).hexdigest()
+    materialized_views = [] if request.changes else sorted(request.views)
+    return hashlib.sha256(repr([print_program(compiled.rewritten), materialized_views]).encode()).hexdigest()
 
 
 # ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────────

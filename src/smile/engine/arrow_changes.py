@@ -1,7 +1,8 @@
-"""What subscribers are told, as Arrow: a row for each row that is shown, or was, with its whole present knowledge.
+"""Encodes a view's changes as Arrow: one row for each row that is or was shown, with its complete current knowledge.
 
-Columns are those of the view with their present values; `deleted`, `final`, `stays` and `steps` as in JSON; and of each
-column that evolves its bounds, and in `….knowledge` what they mean: 0 unknown, 1 bounds, 2 exactly, 3 latest.
+The batch has the view's columns with their current values, and `deleted`, `final`, `stays` and `steps` with the same
+meaning as in JSON. An evolving column also has columns for its bounds and a column `….knowledge` that says what they
+mean: 0 unknown, 1 bounds, 2 exactly, 3 latest.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ UNKNOWN, BOUNDS, EXACTLY, LATEST = range(4)
 def arrow_changes(
     source: InputRelation, delta: Delta, horizons: Horizons, include_hidden: bool = False
 ) -> pa.RecordBatch:
-    """Changes of a view; rows that are hidden before and after are left out, unless `every` one is asked for."""
+    """Omits rows that are hidden both before and after the batch, unless `include_hidden`."""
     shown = masks.is_shown(delta.new.mask)
     shown_before_or_after = shown | masks.is_shown(delta.old_mask())
     if not include_hidden and not shown_before_or_after.all():
@@ -83,14 +84,14 @@ def _present(end: ValueColumn | None, count: int) -> Array:
 
 
 def _arrow_objects(name: str, column: ObjectColumn, data: DataType) -> Mapping[str, pa.Array]:
-    """Nested relations, and points of several domains: row by row."""
+    """Nested relations, and columns that mix knowledge domains, are encoded row by row."""
     now = pa.array([_nested_rows(point.now) for point in column.points], arrow_type(data))
     codes = [EXACTLY if "exactly" in knowledge_json(point, data) else UNKNOWN for point in column.points]
     return {name: now, f"{name}.knowledge": _arrow_codes(np.array(codes))}
 
 
 def _nested_rows(now: Any) -> Any:
-    """Of a nested relation the rows, without their keys."""
+    """The rows of a nested relation without their keys; other values unchanged."""
     return [row for _, row in now] if isinstance(now, list) else now
 
 

@@ -1,4 +1,7 @@
-"""What goes from one partition to another: changes of relations, packed into one message."""
+"""Encodes and decodes exchange messages: the deltas that one partition sends to another.
+
+A decoded delta equals the encoded one.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,40 +16,40 @@ from smile.kernels.row_encoding import MASK, STEPS, decode_fixed, decode_knowled
 
 
 class ExchangeMessageBuilder:
-    """A message in the making."""
+    """Collects deltas and encodes them as one message."""
 
     def __init__(self) -> None:
         self._packer = ColumnPacker()
         self._entries: list[Json] = []
 
     def add(self, name: Any, layout: Layout, delta: Delta) -> None:
-        """`name` is what the receiver knows them by: any JSON."""
+        """`name` is a JSON array that identifies the delta for the receiver. Its first element names the relation."""
         entry: Json = {"name": name, "count": len(delta)}
         entry["new"] = self._packer.add_columns(encode_rows(layout, delta.fixed, delta.new))
         if delta.old is not None:
             entry["old"] = self._packer.add_columns(_old_columns(layout, delta.fixed, delta.old))
         self._entries.append(entry)
 
-    def finish(self, head: Json) -> bytes:
-        return self._packer.finish({"head": head, "changes": self._entries})
+    def finish(self, header: Json) -> bytes:
+        return self._packer.finish({"head": header, "changes": self._entries})
 
 
 def _old_columns(layout: Layout, fixed: Mapping[str, ValueColumn], old: RowKnowledge) -> dict[str, ValueColumn]:
-    """Without what is the same now, and where only the mask is told, with that alone."""
+    """Omits the fixed columns, which the new rows already have. A delta that knows only old masks sends only those."""
     if layout.evolving and not old.columns:
         return {MASK: ValueColumn(old.mask), STEPS: ValueColumn(old.steps)}
     return {name: c for name, c in encode_rows(layout, fixed, old).items() if name[1:] not in layout.fixed}
 
 
 class ExchangeMessage:
-    """A message that came. Columns are read when they are asked for, without a copy."""
+    """A received message. Columns are read on first use, without a copy."""
 
     def __init__(self, message: bytes | pa.Buffer) -> None:
         self._packed = PackedColumns(pa.BufferReader(message))
-        self.head: Json = self._packed.footer["head"]
+        self.header: Json = self._packed.footer["head"]
 
     def deltas(self, layouts: Mapping[str, Layout]) -> list[tuple[Any, Delta]]:
-        """By their names; `layouts` are those of all relations, a name's first word being its relation's."""
+        """The deltas with their names. `layouts` holds the layout of every relation."""
         deltas = []
         for entry in self._packed.footer["changes"]:
             name, count = entry["name"], entry["count"]
@@ -69,7 +72,7 @@ def _masks_only(rows: Mapping[str, ValueColumn]) -> RowKnowledge:
 
 
 def merge_deltas(layouts: Mapping[str, Layout], deltas: Sequence[tuple[Any, Delta]]) -> dict[Any, Delta]:
-    """What came by one name from several partitions, as one."""
+    """Concatenates the deltas that several partitions sent under the same name."""
     parts: dict[Any, list[Delta]] = {}
     for name, delta in deltas:
         parts.setdefault(name, []).append(delta)

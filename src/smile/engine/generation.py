@@ -1,6 +1,6 @@
-"""Generations: views that came to a program together, as they run. A generation never changes but by being wanted less.
+"""Generations: sets of views that were added to a program together. After creation a generation can only lose views.
 
-It follows from its text what is remembered for it, so that whoever has the text goes on from the state.
+Its state layout is a function of its text (`to_json`), so any process that has the text can resume from the state.
 """
 
 from collections.abc import Sequence
@@ -22,32 +22,35 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Generation:
-    """Views that were added together: they share transforms with one another, and none with other generations. Those of
-    `program`, as it runs, that are `compiled` are not fewer when less are `wanted`. `kept` are the ones whose rows are
-    remembered."""
+    """Views that were added together. They share transforms with each other, but not with other generations.
+
+    `compiled_views` never changes, so that names and state tables stay the same. `views` are those that are still
+    subscribed to, and `materialized_views` are those whose rows are stored."""
 
     name: str
     program: mmpl.Program
     compiled_views: tuple[str, ...]
     views: tuple[str, ...]
-    stored_views: tuple[str, ...]
+    materialized_views: tuple[str, ...]
 
     def plan(self, partitions: int) -> Plan:
         graph = build_graph(self.program, TypeAnalysis(self.program)).for_views(self.compiled_views)
-        return build_plan(graph, self.program.streams, partitions, self.stored_views).restrict_to(self.views)
+        return build_plan(graph, self.program.streams, partitions, self.materialized_views).restrict_to(self.views)
 
     def inputs(self) -> dict[str, InputRelation]:
-        """What its views look like."""
+        """The type and layout of each view."""
         kernels = self.plan(1).kernels
         return {view: kernels.inputs[view] for view in self.views}
 
     def find_reduced(self, candidates: Sequence["Generation"]) -> "Generation | None":
-        """The same as it is among these, where it may be wanted less."""
+        """The candidate that is this generation, possibly with fewer views; None if there is none."""
         for candidate in candidates:
-            is_subset = {*candidate.views} <= {*self.views} and {*candidate.stored_views} <= {*self.stored_views}
+            is_subset = {*candidate.views} <= {*self.views} and {*candidate.materialized_views} <= {
+                *self.materialized_views
+            }
             if (
                 is_subset
-                and replace(self, views=candidate.views, stored_views=candidate.stored_views).to_json()
+                and replace(self, views=candidate.views, materialized_views=candidate.materialized_views).to_json()
                 == candidate.to_json()
             ):
                 return candidate
@@ -59,7 +62,7 @@ class Generation:
             "program": print_program(self.program),
             "compiled": list(self.compiled_views),
             "wanted": list(self.views),
-            "kept": list(self.stored_views),
+            "kept": list(self.materialized_views),
         }
 
     @staticmethod

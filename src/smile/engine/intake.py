@@ -1,4 +1,7 @@
-"""The intake: knowledge of streams in any order, repeated and in pieces, becomes frames, each a part of the prefix."""
+"""Collects knowledge of streams that arrives in any order, repeated and in parts, and forms input batches from it.
+
+Each batch continues the previous one without a gap, and each event is in exactly one batch.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,19 +15,19 @@ from smile.log.input_batch import HORIZON_MIN, InputBatch
 
 
 class Intake:
-    """Begins where `horizons` say that all is known already."""
+    """Starts at `horizons`: everything up to them is already known."""
 
     def __init__(self, streams: Sequence[mmpl.StreamDef], horizons: Mapping[str, int]) -> None:
         self.inboxes = {s.name: Inbox(s, horizons.get(s.name, HORIZON_MIN)) for s in streams}
 
     def receive(self, stream: str, from_tick: int, to_tick: int, events: pa.RecordBatch | None = None) -> None:
-        """All that happened on the stream in (from_tick, to_tick]; nothing, if there are no events."""
+        """Accepts all events of the stream in (from_tick, to_tick]; None means silence."""
         if events is None:
             events = pa.RecordBatch.from_pylist([], stream_schema(self.inboxes[stream].stream))
         self.inboxes[stream].receive(from_tick, to_tick, events)
 
     def next_batch(self) -> InputBatch | None:
-        """What has become known without a gap since the last one; None if nothing has."""
+        """What has become known without a gap since the last batch; None if nothing has."""
         events, horizons = {}, {}
         for name, inbox in self.inboxes.items():
             taken = inbox.take()
@@ -38,5 +41,5 @@ class Intake:
 
     @property
     def gaps(self) -> dict[str, tuple[TickRange, ...]]:
-        """What to ask upstream for, of each stream."""
+        """For each stream, the tick ranges to request from upstream."""
         return {name: inbox.gaps for name, inbox in self.inboxes.items() if inbox.gaps}

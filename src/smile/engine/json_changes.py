@@ -1,6 +1,6 @@
-"""What subscribers are told: of each row that is shown, or was, a message with its whole present knowledge.
+"""Encodes a view's changes as JSON: one message for each row that is or was shown, with its complete current knowledge.
 
-Rows that are hidden before and after are not worth a word; a row that vanishes is told of as deleted.
+Rows that are hidden both before and after the batch are omitted. A row that is no longer shown is sent as deleted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from smile.knowledge.types import RelationType
 def json_changes(
     view: str, type_: RelationType, layout: Layout, delta: Delta, horizons: Horizons, include_hidden: bool = False
 ) -> Iterator[Json]:
-    """With `every`, all rows are told of: whoever asks knows that those no longer shown were once."""
+    """With `include_hidden`, all hidden rows are sent as deleted: the caller knows that they were shown once."""
     row_indices = np.arange(len(delta)) if include_hidden else _shown_before_or_after(delta)
     if not len(row_indices):
         return
@@ -50,7 +50,6 @@ def json_changes(
 
 
 def _shown_before_or_after(delta: Delta) -> Indices:
-    """Rows that are shown, or were."""
     return true_indices(masks.is_shown(delta.new.mask) | masks.is_shown(delta.old_mask()))
 
 
@@ -59,7 +58,7 @@ def _column(delta: Delta, layout: Layout, name: str) -> KnowledgeColumn:
 
 
 def finals(layout: Layout, delta: Delta) -> Bools:
-    """Which rows are shown for good with nothing left to learn of them."""
+    """Which rows are permanently shown, with all columns known exactly."""
     is_final = delta.new.mask == masks.T
     for name in layout.evolving:
         is_final = is_final & k.is_final(delta.new.columns[name])
@@ -67,7 +66,7 @@ def finals(layout: Layout, delta: Delta) -> Bools:
 
 
 def final_deletions(type_: RelationType, delta: Delta, horizons: Horizons) -> Bools:
-    """Of rows no longer shown: which never will be. One of which nothing is left may be heard of again until sealed."""
+    """Which of the hidden rows will never be shown again. An absent row may come back until its key is sealed."""
     mask = delta.new.mask
     is_final = mask == masks.F
     absent = mask == masks.ABSENT

@@ -1,5 +1,6 @@
-"""Columns as JSON has them, a value a row: what a column is, and what is known of it. The same as `knowledge.json` says
-of each cell, found a column at a time.
+"""Encodes columns as JSON, one value per row: the current values, and what is known of them.
+
+The results equal those of `knowledge.json` for each cell, but are computed column by column.
 """
 
 from decimal import Decimal
@@ -18,7 +19,7 @@ _TRUTHS = {1: True, 2: False, 4: None, 0: None}
 
 
 def now_json(column: KnowledgeColumn, data: DataType) -> list[Any]:
-    """What plain SQL gives."""
+    """The current values, as plain SQL would return them."""
     if isinstance(column, ObjectColumn):
         return [plain_json(point.now, data) for point in column.points]
     return values_json(k.current_values(column), data)
@@ -41,28 +42,28 @@ def values_json(values: ValueColumn, data: DataType) -> list[Any]:
 
 
 def known_json(column: KnowledgeColumn, data: DataType) -> list[Json]:
-    """What is known."""
+    """The knowledge of each value, such as {"at_least": 3}."""
     if isinstance(column, ValueColumn):
         return [{"exactly": value} for value in values_json(column, data)]
     if isinstance(column, RangeColumn):
-        return _ranges(column, data)
+        return _ranges_json(column, data)
     if isinstance(column, MaskColumn):
         finals = column.is_final().tolist()
         truths = zip(finals, column.possible.tolist(), strict=True)
         return [{"exactly": _TRUTHS[bits]} if final else {"unknown": True} for final, bits in truths]
     if isinstance(column, LatestColumn):
-        return _latests(column, data)
+        return _latest_json(column, data)
     return [knowledge_json(point, data) for point in column.points]
 
 
-def _ranges(column: RangeColumn, data: DataType) -> list[Json]:
+def _ranges_json(column: RangeColumn, data: DataType) -> list[Json]:
     count = len(column)
     lo, hi = ([None] * count if end is None else values_json(end, data) for end in (column.lo, column.hi))
     finals, codes = column.is_final().tolist(), column.null_codes().tolist()
-    return [_range(*cell) for cell in zip(finals, codes, lo, hi, strict=True)]
+    return [_range_json(*cell) for cell in zip(finals, codes, lo, hi, strict=True)]
 
 
-def _range(final: bool, nulls: int, lo: Any, hi: Any) -> Json:
+def _range_json(final: bool, nulls: int, lo: Any, hi: Any) -> Json:
     if final:
         return {"exactly": None if nulls == _ONLY else lo}
     if nulls == _MAYBE or (lo is None and hi is None):
@@ -72,7 +73,7 @@ def _range(final: bool, nulls: int, lo: Any, hi: Any) -> Json:
     return {"at_most": hi} if lo is None else {"between": [lo, hi]}
 
 
-def _latests(column: LatestColumn, data: DataType) -> list[Json]:
+def _latest_json(column: LatestColumn, data: DataType) -> list[Json]:
     values, ticks = values_json(column.value, data), values_json(column.tick, DataType("time"))
     return [
         {"exactly": value} if sealed else {"unknown": True} if tick is None else {"latest": value, "at": tick}
@@ -81,7 +82,7 @@ def _latests(column: LatestColumn, data: DataType) -> list[Json]:
 
 
 def rows_json(names: tuple[str, ...], columns: list[list[Any]], count: int) -> list[Json]:
-    """An object a row."""
+    """One JSON object per row."""
     if not names:
         return [{} for _ in range(count)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

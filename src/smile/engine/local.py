@@ -1,6 +1,6 @@
-"""The in-process engine: all stages of a program in this process, in one partition.
+"""The in-process engine: runs all transforms of a program in this process, in one partition.
 
-What it remembers is one immutable version after another; a frame makes the next from the last.
+Its state is a sequence of immutable versions. Each input batch creates the next version from the previous one.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from smile.state.table import StateTable
 
 @dataclass(frozen=True)
 class EngineState:
-    """All state after `version` frames: of every transform its tables, and how far every stream is known."""
+    """All state after `version` batches: the tables of every transform, and the horizons of all streams."""
 
     version: int
     horizons: Mapping[str, int]
@@ -34,7 +34,7 @@ class EngineState:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What a frame changed, of every relation of the program that changed at all."""
+    """The deltas of all relations that a batch changed, and the horizons after it."""
 
     deltas: Mapping[str, Delta]
     horizons: Mapping[str, int]
@@ -43,7 +43,7 @@ class BatchResult:
 def advance_state(
     stage: ExecutableStage, state: EngineState, input_batch: InputBatch
 ) -> tuple[EngineState, BatchResult]:
-    """The next version, and what changed. `remembered` stays as it is. What is known already changes nothing."""
+    """The next version and its deltas. `state` itself is not modified. Events that are already known are ignored."""
     before = state.horizons
     advance = HorizonAdvance(before, {s: max(h, input_batch.horizons.get(s, h)) for s, h in before.items()})
     stream_deltas = {
@@ -54,7 +54,9 @@ def advance_state(
 
 
 def events_delta(events: pa.RecordBatch, horizon: int) -> Delta:
-    """Events as changes of their stream: rows nobody had heard of, shown for good. The tick is the first column."""
+    """The delta of a stream: each event above `horizon` is a new row that is permanently shown.
+
+    The tick is the first column, and ascends."""
     fixed = {name: _event_column(events.column(name)) for name in events.schema.names}
     ticks = fixed[events.schema.names[0]].data
     count = len(ticks)
@@ -65,15 +67,15 @@ def events_delta(events: pa.RecordBatch, horizon: int) -> Delta:
 
 
 def _event_column(column: pa.Array) -> ValueColumn:
-    """A column of events. There is one zero: minus zero, which equals it, would be another key to whoever reads it."""
+    """Converts -0.0 to 0.0: the two are equal, so they must not become different keys."""
     values = from_arrow(column)
     return ValueColumn(values.data + 0.0, values.valid) if pa.types.is_floating(column.type) else values
 
 
 @dataclass
 class LocalEngine:
-    """Advanced by frames. With a store, `checkpoint` writes the present version, and `resume` goes back to one. `work`
-    is all that the kernels do, or what is wanted of it."""
+    """Advanced by input batches. With a store, `checkpoint` writes the current version, and `resume` restores one.
+    `stage` has the transforms to run; None means all of them."""
 
     kernels: Kernels
     store: StateStore | None = None
@@ -94,12 +96,12 @@ class LocalEngine:
         return result
 
     def checkpoint(self) -> int:
-        """Writes what the store does not have yet; gives the number of bytes."""
+        """Writes what the store does not have yet. Returns the number of bytes written."""
         assert self.store is not None
         return self.store.save(self.state.version, self.state.horizons, self.tables)
 
     def resume(self) -> list[str]:
-        """Goes on from the newest version in the store that is whole; says what is wrong with newer ones."""
+        """Restores the newest complete version in the store. Returns the errors of newer, damaged versions."""
         assert self.store is not None
         saved, problems = self.store.read_newest(self.table_schemas)
         if saved is not None:
@@ -112,7 +114,7 @@ class LocalEngine:
 
     @property
     def tables(self) -> dict[str, StateTable]:
-        """Everything that is remembered."""
+        """All state tables, by `transform/table`."""
         states = self.state.states
         return {f"{name}/{table}": table_data for name, state in states.items() for table, table_data in state.items()}
 
@@ -124,7 +126,7 @@ class LocalEngine:
         }
 
     def snapshot(self, view: str) -> Delta:
-        """All rows that a view that is kept shows now, as if all of them were new."""
-        shown_rows = self.kernels.transforms[materialized_name(view)]
-        assert isinstance(shown_rows, MaterializedView)
-        return shown_rows.read_rows(self.state.states[materialized_name(view)])
+        """All rows that a stored view currently shows, as a delta in which all rows are new."""
+        materialized = self.kernels.transforms[materialized_name(view)]
+        assert isinstance(materialized, MaterializedView)
+        return materialized.read_rows(self.state.states[materialized_name(view)])

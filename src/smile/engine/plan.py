@@ -1,6 +1,6 @@
-"""The plan: a program's transforms arranged in stages, and each stage's part of the work in one partition.
+"""The execution plan: a program's transforms arranged in stages, and how one partition of a stage processes a batch.
 
-With one partition nothing has to move, so everything is one stage.
+Rows are exchanged between stages only. With one partition there is nothing to exchange, so there is one stage.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -33,15 +33,15 @@ from smile.state.run import TableSchema
 from smile.state.table import StateTable
 
 TransformStates = Mapping[str, State]
-"""What is remembered, by the transforms that remember it."""
+"""The state of each transform, by the transform's name."""
 
 ExchangeRoute = tuple[str, ColumnNames | None]
-"""A relation, and the columns that say which partition its rows go to."""
+"""A relation, and the columns whose hash selects the target partition of its rows."""
 
 
 @dataclass(frozen=True)
 class StageResult:
-    """What a partition of a stage made of a frame: its states, the changes of its relations."""
+    """The result of one batch in one partition of a stage: the new states, and the deltas of the stage's relations."""
 
     states: TransformStates
     deltas: Mapping[str, Delta]
@@ -49,8 +49,10 @@ class StageResult:
 
 @dataclass(frozen=True)
 class ExecutableStage:
-    """A stage's transforms, each with how it finds its inputs. `sends` are routes by the stages they lead to. `views`
-    are those that are told of from here, `free` the relations that every partition has all of."""
+    """A stage's transforms, and where each reads its inputs from.
+
+    `routes` maps a later stage's number to the relations sent to it. `views` are the views produced by this stage.
+    `replicated` relations are complete in every partition."""
 
     number: int
     partitions: int
@@ -63,7 +65,7 @@ class ExecutableStage:
     expiry_rules: tuple[ExpiryRule, ...]
 
     def restrict_to(self, needed: Container[str], views: Sequence[str]) -> "ExecutableStage":
-        """What makes these relations, and tells of these views."""
+        """The same stage with only the transforms that compute `needed` relations, producing only `views`."""
         return replace(
             self,
             reads={name: reads for name, reads in self.reads.items() if name in needed},
@@ -71,24 +73,24 @@ class ExecutableStage:
                 stage_number: tuple(r for r in routes if r[0] in needed) for stage_number, routes in self.routes.items()
             },
             views=tuple(view for view in self.views if view in views),
-            expiry_rules=tuple(f for f in self.expiry_rules if f.source in needed),
+            expiry_rules=tuple(rule for rule in self.expiry_rules if rule.source in needed),
         )
 
     @cached_property
     def table_schemas(self) -> dict[str, Mapping[str, TableSchema]]:
-        """Of what is remembered here."""
-        owners = {*self.reads, *(f.name for f in self.expiry_rules)}
+        """The schemas of this stage's state tables, by transform."""
+        owners = {*self.reads, *(rule.name for rule in self.expiry_rules)}
         return {name: schemas for name, schemas in self.kernels.table_schemas.items() if name in owners}
 
     @cached_property
     def streams(self) -> tuple[str, ...]:
-        """Those that are read here from the log."""
+        """The streams that this stage reads from the log."""
         used = {r.relation for reads in self.reads.values() for r in reads if r.mode != "sent"}
         used |= {route[0] for routes in self.routes.values() for route in routes} | set(self.views)
         return tuple(n for n, source in self.kernels.inputs.items() if source.transform is None and n in used)
 
     def empty_states(self) -> TransformStates:
-        """Before anything is heard."""
+        """The states before the first batch."""
         return {
             name: {table: StateTable(schema) for table, schema in schemas.items()}
             for name, schemas in self.table_schemas.items()
@@ -103,7 +105,9 @@ class ExecutableStage:
         advance: HorizonAdvance,
         is_first: bool,
     ) -> StageResult:
-        """What comes of the events `heard` and of what earlier stages have `sent`. `first`: nothing was before."""
+        """Processes a batch: `stream_deltas` come from the log, `received` from earlier stages.
+
+        In the first batch (`is_first`), transforms may emit rows without any input."""
         deltas = dict(stream_deltas)
         shares: dict[ExchangeRoute, Delta | None] = {}
         states = dict(states)
@@ -143,7 +147,7 @@ class ExecutableStage:
         return shares[route]
 
     def _share(self, delta: Delta, by: ColumnNames | None, partition: int) -> Delta | None:
-        """Of what every partition has, what is this one's."""
+        """The rows of a replicated delta that belong to this partition."""
         if self.partitions == 1:
             return delta
         assert by is not None
@@ -153,7 +157,7 @@ class ExecutableStage:
         return delta.take(own_rows) if len(own_rows) else None
 
     def _target_partitions(self, delta: Delta, by: ColumnNames) -> Array:
-        """The partition that each row goes to."""
+        """The target partition of each row."""
         if not by:
             return np.zeros(len(delta), np.int64)
         return partition_of([delta.fixed[c] for c in by], len(delta), self.partitions)
@@ -161,7 +165,7 @@ class ExecutableStage:
     def routed_deltas(
         self, partition: int, result: StageResult, later_stage: int
     ) -> Iterator[tuple[int, ExchangeRoute, Delta]]:
-        """What goes to a later stage: to which partition, by which route, and what."""
+        """The deltas to send to a later stage, each with its target partition and route."""
         for relation, by in self.routes.get(later_stage, ()):
             delta = result.deltas.get(relation)
             if delta is None:
@@ -178,7 +182,7 @@ class ExecutableStage:
                     yield target, (relation, by), delta.take(rows)
 
     def view_deltas(self, partition: int, result: StageResult) -> Iterator[tuple[str, Delta]]:
-        """Of each view the rows that are shown, or were: what is known of them, and whether they were."""
+        """For each view, the delta of the rows that are or were shown. Of the old knowledge only the mask is kept."""
         for view in self.views:
             delta = result.deltas.get(view)
             if delta is not None and view in self.replicated:
@@ -195,14 +199,14 @@ class ExecutableStage:
 
 
 def partition_of(columns: Sequence[ValueColumn], count: int, partitions: int) -> Array:
-    """Follows from the values alone, whatever their columns are called."""
+    """The partition of each row. It depends on the values only, not on the names of the columns."""
     hash_values = mix_bits(hashes(columns, count))
     return (hash_values % np.uint64(partitions)).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All stages, in order. `views` are those that are told of."""
+    """All stages, in order, and the views that they produce."""
 
     kernels: Kernels
     stages: tuple[ExecutableStage, ...]
@@ -210,8 +214,8 @@ class Plan:
     views: tuple[str, ...]
 
     def restrict_to(self, views: Sequence[str]) -> "Plan":
-        """The same plan for fewer views: without the work that no other is for. What remains is compiled as before, so
-        that it goes on from what it remembers."""
+        """The same plan for fewer views, without the transforms that only the others need. The remaining transforms are
+        compiled as before, so they can continue from their state."""
         if set(views) == set(self.views):
             return self
         needed = {*views, *map(materialized_name, views)}
@@ -222,43 +226,46 @@ class Plan:
             self, stages=tuple(stage.restrict_to(needed, views) for stage in self.stages), views=tuple(views)
         )
 
-    def storing_stage(self, view: str) -> ExecutableStage:
-        """The stage that keeps a view's rows."""
+    def materializing_stage(self, view: str) -> ExecutableStage:
+        """The stage that stores a view's rows."""
         return next(stage for stage in self.stages if materialized_name(view) in stage.reads)
 
 
 def build_plan(
-    graph: KnowledgeGraph, streams: tuple[mmpl.StreamDef, ...], partitions: int = 1, stored_views: Sequence[str] = ()
+    graph: KnowledgeGraph,
+    streams: tuple[mmpl.StreamDef, ...],
+    partitions: int = 1,
+    materialized_views: Sequence[str] = (),
 ) -> Plan:
-    kernels = compile_graph(graph, streams).with_materialized_views(stored_views)
+    kernels = compile_graph(graph, streams).with_materialized_views(materialized_views)
     views = tuple(graph.subscriptions)
     if partitions == 1:
         return Plan(kernels, (fused_stage(kernels, views),), 1, views)
-    stages = plan_stages(graph, kernels)
+    stages = partitioned_stages(graph, kernels)
     partitionings = {name: FREE for name, source in kernels.inputs.items() if source.transform is None}
     for stage in stages:
         partitionings |= stage.partitionings
-    for view in stored_views:
-        _store_view(view, kernels.inputs[view].layout.key, stages, partitionings[view])
+    for view in materialized_views:
+        _materialize_view(view, kernels.inputs[view].layout.key, stages, partitionings[view])
     executable_stages = [
         _executable_stage(stage, kernels, partitions, stages, partitionings, views) for stage in stages
     ]
     return Plan(kernels, tuple(executable_stages), partitions, views)
 
 
-def plan_stages(graph: KnowledgeGraph, kernels: Kernels) -> list[Stage]:
+def partitioned_stages(graph: KnowledgeGraph, kernels: Kernels) -> list[Stage]:
     return split_into_stages(graph, {name: source.layout.fixed for name, source in kernels.inputs.items()})
 
 
 def fused_stage(kernels: Kernels, views: Sequence[str]) -> ExecutableStage:
-    """Everything in one partition."""
+    """One stage with all transforms, for one partition."""
     reads = {name: tuple(InputRead(r, None, "here") for r in sources) for name, sources in kernels.reads.items()}
     return ExecutableStage(1, 1, kernels, reads, frozenset(), {}, tuple(views), frozenset(), kernels.expiry_rules)
 
 
-def _store_view(view: str, key: ColumnNames, stages: list[Stage], partitioning: Partitioning) -> None:
-    """A view's rows are remembered where columns of theirs say: where they are made, if they still have those that
-    decided it; else by their key, a stage later."""
+def _materialize_view(view: str, key: ColumnNames, stages: list[Stage], partitioning: Partitioning) -> None:
+    """Adds the transform that stores a view's rows. It runs in the stage that produces them if the rows still have the
+    columns that they are partitioned by; otherwise in the next stage, partitioned by key."""
     producer_number = next((stage.number for stage in stages if view in stage.partitionings), 1)
     if partitioning.is_lost:
         if producer_number == len(stages):
@@ -292,9 +299,9 @@ def _executable_stage(
             routes_by_stage[later.number] = tuple(dict.fromkeys(routes))
     single_partition = frozenset(name for name in own_relations if partitionings[name] == SINGLE_PARTITION)
     expiry_rules = tuple(
-        replace(f, targets=spent)
-        for f in kernels.expiry_rules
-        if f.source in own_relations and (spent := tuple(s for s in f.targets if s.transform in own_relations))
+        replace(rule, targets=targets)
+        for rule in kernels.expiry_rules
+        if rule.source in own_relations and (targets := tuple(t for t in rule.targets if t.transform in own_relations))
     )
     own_views = tuple(v for v in views if v in own_relations)
     return ExecutableStage(

@@ -1,8 +1,7 @@
-"""States cut anew, for the same program in another number of partitions: each row goes to the partition where the new
-plan reads it.
+"""Repartitions state: moves each row of the old partitions to the partition where the new plan reads it.
 
-What a row is routed by stands beside it in every table, under the names that the transform's origins say. So all
-partitions of the old plan together have all that those of the new one are to have.
+Every table contains the columns that its rows are routed by, under the names in the transform's `table_sources`.
+So the union of all old partitions is the union of all new ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +17,11 @@ from smile.state.run import TableSchema
 from smile.state.table import StateTable
 
 StatesByPartition = Mapping[tuple[int, int], TransformStates]
-"""What is remembered, by the number of a stage and a partition."""
+"""States by stage number and partition."""
 
 
 def repartition_states(old: Plan, new: Plan, states: StatesByPartition) -> dict[tuple[int, int], TransformStates]:
-    """What would be remembered now, had the new plan been there from the first."""
+    """The states as they would be if the new plan had been used from the beginning."""
     old_states = _states_by_transform(old, states)
     new_states = {(stage.number, p): dict(stage.empty_states()) for stage in new.stages for p in range(new.partitions)}
     for stage in new.stages:
@@ -44,8 +43,8 @@ def repartition_states(old: Plan, new: Plan, states: StatesByPartition) -> dict[
 
 
 def _states_by_transform(old: Plan, states: StatesByPartition) -> dict[str, list[State]]:
-    """What each transform remembers in each partition. Keys of what is to be forgotten have not all that they would be
-    routed by, so nothing is left waiting: forgetting early tells nobody anything else."""
+    """The state of each transform in each partition. Keys that wait for expiry lack routing columns, so they cannot be
+    moved. They are expired here instead; expiring early does not change any output."""
     by_transform: dict[str, list[State]] = {}
     for stage in old.stages:
         for p in range(old.partitions):
@@ -59,7 +58,7 @@ def _states_by_transform(old: Plan, states: StatesByPartition) -> dict[str, list
 
 
 def _concat_tables(schema: TableSchema, tables: Sequence[StateTable]) -> RowLookup:
-    """All rows of tables that have no key in common."""
+    """All rows of several tables, which have no key in common."""
     combined = StateTable(schema, tuple(run for table in tables for run in table.runs))
     run_of, row_numbers, run_count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     for table in tables:
@@ -71,18 +70,18 @@ def _concat_tables(schema: TableSchema, tables: Sequence[StateTable]) -> RowLook
 
 
 def _target_partitions(
-    rows: RowLookup, origin: TableSource, reads: Sequence[ColumnNames | None], partitions: int
+    rows: RowLookup, source: TableSource, reads: Sequence[ColumnNames | None], partitions: int
 ) -> Array:
-    """The partition that each row goes to."""
-    by = reads[origin.input_number]
+    """The target partition of each row."""
+    by = reads[source.input_number]
     if partitions == 1 or by == ():
         return np.zeros(rows.row_count, np.int64)
-    assert by is not None, "rows that are remembered are read by columns of theirs"
-    return partition_of([rows[origin.stored_name(c)] for c in by], rows.row_count, partitions)
+    assert by is not None, "the input of a transform with state is partitioned by columns"
+    return partition_of([rows[source.stored_name(c)] for c in by], rows.row_count, partitions)
 
 
 def _build_table(schema: TableSchema, rows: RowLookup) -> StateTable:
-    """In one run. A column that no row has anything in is left out, as it was."""
+    """A table with one run. A column that is absent from all rows stays absent."""
     if not rows.row_count:
         return StateTable(schema)
     columns = {name: rows.stored_column_or_none(name) for name in schema.columns}

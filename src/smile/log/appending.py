@@ -1,4 +1,7 @@
-"""How pieces come to be rows of a log's tables: within a transaction, commit after commit, each with what it tells."""
+"""Appends pieces to the tables of a durable log, within one transaction.
+
+Only what is new is written. The pieces of each stream and origin continue one another without a gap.
+"""
 
 import sqlite3
 import zlib
@@ -21,8 +24,10 @@ def append(
     rows_max: int,
     bytes_max: int,
 ) -> int:
-    """What is new in the pieces, in commits that are not larger; the records belong to the last of them. Records of
-    events that are known already need no commit, and belong to the next."""
+    """Appends what is new in the pieces, in one or more commits within the limits. Returns the newest commit's number.
+
+    The records belong to the last commit. Records of events that are already known need no commit, and belong to the
+    next one."""
     newest_query = "SELECT seq, last_piece FROM commits ORDER BY seq DESC LIMIT 1"
     seq, last_piece = db.execute(newest_query).fetchone()
     new, joining_origins = list[StreamPiece](), set[tuple[str, str]]()
@@ -60,7 +65,7 @@ def _piece_row(seq: int, piece: StreamPiece) -> tuple[int, str, str, int, int, i
 def _insert_origins(
     db: sqlite3.Connection, joining: set[tuple[str, str]], commits: Sequence[Sequence[StreamPiece]], last_commit: int
 ) -> None:
-    """Origins that were not heard of before."""
+    """Inserts the origins that appear for the first time."""
     first_seen: dict[tuple[str, str], tuple[int, int]] = {}
     for n, commit_pieces in enumerate(commits, 1):
         for piece in commit_pieces:
@@ -70,7 +75,7 @@ def _insert_origins(
 
 
 def _joining_horizon(db: sqlite3.Connection, piece: StreamPiece) -> int:
-    """Up to where an origin that joins can tell nothing new: its stream's horizon."""
+    """The horizon of a new origin: its stream's horizon, up to which the stream is already known."""
     origins = db.execute("SELECT origin FROM origins WHERE stream = ?", (piece.stream,)).fetchall()
     horizons = [_horizon(db, piece.stream, origin) for (origin,) in origins]
     stream_horizon = min((horizon for horizon in horizons if horizon is not None), default=HORIZON_MIN)
@@ -79,7 +84,7 @@ def _joining_horizon(db: sqlite3.Connection, piece: StreamPiece) -> int:
 
 
 def _horizon(db: sqlite3.Connection, stream: str, origin: str) -> int | None:
-    """None of an origin that was not heard of."""
+    """None for an origin that the log does not have."""
     newest_query = "SELECT max(hi) FROM pieces WHERE stream = ?1 AND origin = ?2"
     truncated_query = "SELECT cut FROM origins WHERE stream = ?1 AND origin = ?2"
     ((horizon,),) = db.execute(f"SELECT coalesce(({newest_query}), ({truncated_query}))", (stream, origin)).fetchall()

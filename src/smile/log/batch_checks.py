@@ -1,4 +1,7 @@
-"""CHECKs of whole batches: a batch passes just if each of its rows does. Few rows are looked at where few decide."""
+"""Evaluates a stream's CHECKs on whole batches. A batch passes if and only if each of its rows does.
+
+Where possible, only the distinct values of a column are evaluated, or only its minimum and maximum.
+"""
 
 from collections.abc import Iterator
 
@@ -13,28 +16,28 @@ from smile.log.stream_schema import StreamSchema
 
 
 def first_violation(schema: StreamSchema, events: pa.RecordBatch) -> EventRow | None:
-    """The first row that breaks the first check that is broken."""
+    """The first row that violates the first violated check; None if all rows pass."""
     for check, evaluate in zip(schema.stream.checks, schema.checks, strict=True):
         if not _passes(schema, check, evaluate, events):
             return next(row for row in _rows(events) if evaluate(row) is False)
     return None
 
 
-def _passes(schema: StreamSchema, check: mmpl.Expr, holds: Evaluator, events: pa.RecordBatch) -> bool:
+def _passes(schema: StreamSchema, check: mmpl.Expr, evaluate: Evaluator, events: pa.RecordBatch) -> bool:
     used = columns_in(check)
     if len(used) != 1:
-        return not any(holds(row) is False for row in _rows(events))
+        return not any(evaluate(row) is False for row in _rows(events))
     (name,) = used
     column, padding = events.column(name), (None,) * list(schema.types).index(name)
     if _is_range_check(schema, check):
         bounds = pc.min_max(column).as_py()
-        if holds((*padding, bounds["min"])) is True and holds((*padding, bounds["max"])) is True:
+        if evaluate((*padding, bounds["min"])) is True and evaluate((*padding, bounds["max"])) is True:
             return True
-    return not any(holds((*padding, value)) is False for value in column.unique().to_pylist())
+    return not any(evaluate((*padding, value)) is False for value in column.unique().to_pylist())
 
 
 def _is_range_check(schema: StreamSchema, check: mmpl.Expr) -> bool:
-    """What a column's least and greatest value pass, all in between pass."""
+    """Whether all values of a column pass if its minimum and maximum do."""
     match check:
         case mmpl.Call("<" | "<=" | ">" | ">=", sides):
             return any(_is_column(schema, side) for side in sides) and any(not columns_in(side) for side in sides)
@@ -42,7 +45,7 @@ def _is_range_check(schema: StreamSchema, check: mmpl.Expr) -> bool:
 
 
 def _is_column(schema: StreamSchema, expr: mmpl.Expr) -> bool:
-    """Or one as another kind of number, which keeps the order."""
+    """Whether this is a column, or a column cast to another numeric type, which keeps the order."""
     match expr:
         case mmpl.Cast(arg, target):
             return isinstance(arg, mmpl.ColumnRef) and type_of(arg, schema.types).is_number and target.is_number

@@ -1,7 +1,7 @@
-"""A stream's CHECKs as functions of a row: they give what `evaluate_expr` gives, with names and types settled before.
+"""Compiles a stream's CHECKs to functions of a row. They return what `evaluate_expr` returns.
 
-The meaning of every operator stays in the catalogue of scalars. Only the commonest checks, a column against a constant
-or another column, go without it, since publishing evaluates them on every event.
+Names and types are resolved once. The catalogue of scalars defines every operator; only the most common checks, which
+compare a column with a constant or another column, bypass it, since publishing evaluates them on every event.
 """
 
 import operator
@@ -25,7 +25,7 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 def compile_evaluator(expr: mmpl.Expr, types: Mapping[str, DataType]) -> Evaluator:
-    """`types` names the row's values in their order."""
+    """`types` has the names and types of the row's values, in order."""
     match expr:
         case mmpl.ColumnRef(name):
             return itemgetter(list(types).index(name))
@@ -51,10 +51,10 @@ def _compile_call(call: mmpl.Call, types: Mapping[str, DataType]) -> Evaluator:
 
 
 def _compile_case(branches: Sequence[tuple[Evaluator, Evaluator]], otherwise: Evaluator) -> Evaluator:
-    def chosen(row: EventRow) -> Value:
+    def evaluate_case(row: EventRow) -> Value:
         return next((value for condition, value in branches if condition(row) is True), otherwise)(row)
 
-    return chosen
+    return evaluate_case
 
 
 def _compile_comparison(call: mmpl.Call, types: Mapping[str, DataType]) -> Evaluator | None:

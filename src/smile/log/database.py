@@ -1,6 +1,6 @@
-"""A durable log's file: an SQLite database in which every row has a checksum of itself, and a piece one of its events.
+"""The SQLite database of a durable log. Every row has a checksum of its columns, and a piece also one of its events.
 
-What goes wrong in SQLite is told as an error of the catalogue; whatever was not committed has then not happened.
+Errors of SQLite are translated to errors of the catalogue. After such an error, nothing uncommitted is in the log.
 """
 
 import sqlite3
@@ -21,7 +21,7 @@ from smile.source import Source
 FORMAT: Final = 2
 HEADER: Final = b"SQLite format 3\0"
 BUSY_S: Final = 5.0
-"""A writer is done in milliseconds; one that holds the log for so long is another broker, or stuck."""
+"""A writer needs milliseconds. One that locks the log for longer than this is another broker, or hangs."""
 
 _APPLICATION: Final = int.from_bytes(b"SMIL", "big")
 _CREATE_TABLES: Final = """
@@ -46,14 +46,15 @@ CREATE TABLE producers (
 );
 CREATE UNIQUE INDEX numbers ON producers (producer, last);
 """
-"""The first commit is the one that the log was cut at, 0 at first. Its pieces are gone, and so are all before them."""
+"""The first row of `commits` is the commit that the log is truncated to, 0 in a new log. The pieces of this commit and
+of all earlier commits are removed. `origins.cut` is the tick up to which an origin's pieces are removed."""
 
 _ENDS_QUERY: Final = """
 SELECT c.seq, c.last_piece, p.seq, p.id, (SELECT min(seq) FROM commits)
 FROM (SELECT seq, last_piece FROM commits ORDER BY seq DESC LIMIT 1) AS c
 LEFT JOIN (SELECT seq, id FROM pieces ORDER BY id DESC LIMIT 1) AS p
 """
-"""One statement, since another process may commit between two."""
+"""One statement, because another process could commit between two."""
 
 _STRAY_QUERY: Final = """
 SELECT stream FROM (
@@ -63,14 +64,22 @@ SELECT stream FROM (
   SELECT id, hi FROM pieces WHERE stream = last.stream AND origin = last.origin ORDER BY hi DESC LIMIT 1
 )
 """
-"""Streams whose newest piece is not where the index has it: what has been published would be looked for elsewhere."""
+"""Streams whose newest piece is not the last in the index, so that a lookup would miss published events."""
 
 _SQLITE_PROBLEMS: Final = (sqlite3.Error, OSError, UnicodeError)
-"""What SQLite raises; text that is damaged is sometimes not even text."""
+"""What SQLite raises. Damaged text may not even be valid Unicode."""
 
-_ENVIRONMENT_PROBLEMS: Final = ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM",
-                   "SQLITE_TOOBIG", "SQLITE_NOMEM")  # fmt: skip
-"""What is no fault of the file."""
+_ENVIRONMENT_PROBLEMS: Final = (
+    "SQLITE_BUSY",
+    "SQLITE_FULL",
+    "SQLITE_READONLY",
+    "SQLITE_IOERR",
+    "SQLITE_CANTOPEN",
+    "SQLITE_PERM",
+    "SQLITE_TOOBIG",
+    "SQLITE_NOMEM",
+)
+"""Errors that do not mean that the file is damaged."""
 
 
 def checksum(*values: int | str | None) -> int:
@@ -82,7 +91,7 @@ def definition_text(stream: mmpl.StreamDef) -> str:
 
 
 def open_for_reading(path: str, streams: Sequence[mmpl.StreamDef], may_be_empty: bool = False) -> sqlite3.Connection:
-    """For reading. An empty database is refused unless `may_be_empty` is given."""
+    """Opens an existing log, and verifies it. An empty database is refused unless `may_be_empty` is given."""
     with translate_read_errors(path):
         if not Path(path).is_file():
             raise error("E070", f"there is no log at {path}")
@@ -99,14 +108,14 @@ def open_for_reading(path: str, streams: Sequence[mmpl.StreamDef], may_be_empty:
 
 
 def open_for_writing(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) -> sqlite3.Connection:
-    """For writing; the log is made if there is none."""
+    """Opens a log, or creates it if there is none."""
     with translate_write_errors(path):
         db = _connect(path, "rwc")
         try:
             is_log = _is_log(db, path)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
-            # Pages of what was cut are used again as they are.
+            # Pages of removed rows are reused, so overwriting them with zeros would be wasted.
             db.execute("PRAGMA secure_delete = OFF")
             if not is_log:
                 _create(db, path, streams)
@@ -140,7 +149,7 @@ def _is_log(db: sqlite3.Connection, path: str) -> bool:
 
 def _create(db: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
     db.execute("BEGIN IMMEDIATE")
-    if not _is_log(db, path):  # another process may have been quicker
+    if not _is_log(db, path):  # another process may have created it meanwhile
         for statement in _CREATE_TABLES.split(";\n"):
             db.execute(statement)
         _insert_streams(db, streams)
@@ -156,7 +165,7 @@ def _insert_streams(db: sqlite3.Connection, streams: Iterable[mmpl.StreamDef]) -
 
 
 def _definitions(db: sqlite3.Connection, path: str) -> dict[str, str]:
-    """Of the log's streams, in the order in which they came to it."""
+    """The definitions of the log's streams, in the order in which they were added."""
     rows = db.execute("SELECT name, definition, crc FROM streams ORDER BY rowid").fetchall()
     for name, text, crc in rows:
         if crc != checksum(name, text):
@@ -176,27 +185,27 @@ def read_definitions(path: str) -> list[mmpl.StreamDef]:
 
 
 def add_streams(db: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
-    """Within a transaction. Those that it has are left as they are, and must be the same."""
+    """Adds streams, within a transaction. Streams that exist must have the same definition."""
     log_definitions = _definitions(db, path)
     _insert_streams(db, [stream for stream in streams if stream.name not in log_definitions])
     _verify(db, path, streams)
 
 
 def _verify(db: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
-    """The program's streams with the log's, which may have more, and the ends of its tables with each other."""
+    """Checks that the log has these streams (it may have more), and that the newest rows of its tables agree."""
     log_definitions = _definitions(db, path)
     for stream in streams:
         if stream.name not in log_definitions:
             raise _other_streams_error(path, f"it has no stream {stream.name}", f"It has {', '.join(log_definitions)}.")
         if definition_text(stream) != log_definitions[stream.name]:
             raise _other_streams_error(
-                path, f"its {stream.name} is another", f"In the log: {log_definitions[stream.name].strip()}"
+                path, f"its {stream.name} is defined otherwise", f"In the log: {log_definitions[stream.name].strip()}"
             )
     seq, last_piece, piece_seq, piece, first = db.execute(_ENDS_QUERY).fetchone() or (0, 0, 0, 0, None)
     if (seq, last_piece) != (piece_seq, piece) and (piece is not None or seq != first):
         raise damaged_error(path, "its newest commits are missing")
     for (stream,) in db.execute(_STRAY_QUERY).fetchall():
-        raise damaged_error(path, f"the newest events of {stream} are not where they should be")
+        raise damaged_error(path, f"the newest events of {stream} are missing in the index")
 
 
 def _other_streams_error(path: str, difference: str, hint: str) -> SmileError:
@@ -211,7 +220,7 @@ def not_a_log_error(path: str) -> SmileError:
 
 @contextmanager
 def translate_read_errors(path: str) -> Iterator[None]:
-    """Says what SQLite finds wrong in the meantime."""
+    """Translates SQLite's errors in the block to errors of the catalogue."""
     try:
         yield
     except _SQLITE_PROBLEMS as problem:
@@ -229,10 +238,10 @@ def translate_write_errors(path: str) -> Iterator[None]:
 def _catalogue_error(path: str, problem: Exception, code: str, action: str) -> SmileError:
     name = getattr(problem, "sqlite_errorname", "")
     if isinstance(problem, sqlite3.ProgrammingError):
-        return error(code, f"{path} cannot be {action}: it was closed meanwhile")
+        return error(code, f"{path} cannot be {action}: it has been closed")
     if name.startswith("SQLITE_BUSY"):
         return error(
-            code, f"{path} cannot be {action}: another process writes it", hint="A log has one writer at a time."
+            code, f"{path} cannot be {action}: another process is writing it", hint="A log has one writer at a time."
         )
     if name == "SQLITE_NOTADB":
         return not_a_log_error(path)

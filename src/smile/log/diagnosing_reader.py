@@ -1,4 +1,7 @@
-"""The careful reader of lines: of every line it either says what the line says, or why it says nothing, and where."""
+"""The diagnosing reader of recorded events. For each line it returns the content, or an error with reason and position.
+
+It is slower than the fast reader, and decides wherever the fast reader does not accept a line.
+"""
 
 import json
 import re
@@ -59,13 +62,13 @@ class DiagnosingReader:
         self._schemas = schemas
 
     def read(self, raw: bytes, is_complete: bool = True) -> ParsedLine | None:
-        """None is what a blank line says. `whole` is false of a last line without an end. A SmileError's span is in
-        characters of the line."""
+        """None for a blank line. `is_complete` is False for a last line without a line end. The span of a SmileError is
+        in characters of the line."""
         return _LineParser(self._schemas, raw, is_complete).parse() if raw.strip() else None
 
 
 class _LineParser:
-    """Of one line."""
+    """Parses one line."""
 
     def __init__(self, schemas: Mapping[str, StreamSchema], raw: bytes, is_complete: bool) -> None:
         self.schemas = schemas
@@ -89,15 +92,15 @@ class _LineParser:
         if "event" not in fields:
             raise self._error_at("E074", "the line has neither an event nor a silence_to", None, _EXAMPLE)
         if schema is None:
-            raise self._error_at("E074", "the event does not say its stream", "event", _EXAMPLE)
+            raise self._error_at("E074", "the event does not name its stream", "event", _EXAMPLE)
         tick = self._parse_tick("at", fields["at"], TICK_MAX) if "at" in fields else None
         return schema, tick, self._parse_values(schema, fields["event"])
 
     def _parse_fields(self) -> dict[str, Json]:
         decoded = self._parse_json()
         if not isinstance(decoded, dict):
-            hint = "Write one event a line, not an array of them." if isinstance(decoded, list) else _EXAMPLE
-            raise self._error_at("E074", f"a line is an object, and this is {describe_json(decoded)}", None, hint)
+            hint = "Write one event per line, not an array of events." if isinstance(decoded, list) else _EXAMPLE
+            raise self._error_at("E074", f"a line must be an object, not {describe_json(decoded)}", None, hint)
         return decoded
 
     def _parse_json(self) -> Json:
@@ -117,9 +120,9 @@ class _LineParser:
             raise self._json_error(problem) from None
         except _DuplicateName as name:
             message = f'the name "{shorten(str(name))}" is given twice in one object'
-            raise self._error_at("E075", message, str(name), "Leave one of them out.") from None
+            raise self._error_at("E075", message, str(name), "Remove one of them.") from None
         except _NotNumber as text:
-            raise self._error_at("E078", f"{text} is not a number of JSON", None, "Write null for no value.") from None
+            raise self._error_at("E078", f"{text} is not a JSON number", None, "Write null for no value.") from None
         return decoded
 
     def _json_error(self, problem: json.JSONDecodeError) -> SmileError:
@@ -132,26 +135,28 @@ class _LineParser:
 
     def _schema_of(self, name: Json) -> StreamSchema:
         if not isinstance(name, str) or isinstance(name, JsonNumber):
-            raise self._error_at("E074", f"a stream is named by text, not by {describe_json(name)}", "stream", _EXAMPLE)
+            raise self._error_at(
+                "E074", f"the name of a stream must be text, not {describe_json(name)}", "stream", _EXAMPLE
+            )
         if name not in self.schemas:
             hint = nearest_if_short(name, self.schemas) or f"There are {shorten(', '.join(self.schemas))}."
             raise self._error_at("E076", f"there is no stream {shorten(name)}", "stream", hint)
         return self.schemas[name]
 
-    def _parse_tick(self, name: str, value: Json, most: int) -> int:
+    def _parse_tick(self, name: str, value: Json, tick_max: int) -> int:
         tick: Value = None
         if isinstance(value, str):
             try:
                 tick = parse_number(value, INT) if isinstance(value, JsonNumber) else parse_text(value, INT)
             except ValueError:
                 tick = None
-        if not isinstance(tick, int) or not 0 <= tick <= most:
+        if not isinstance(tick, int) or not 0 <= tick <= tick_max:
             raise self._error_at("E079", f"{name} is {describe_json(value)}, which is not a tick", name, _TICK_HINT)
         return tick
 
     def _parse_values(self, schema: StreamSchema, event: Json) -> EventRow:
         if not isinstance(event, dict):
-            message = f"an event is an object with the stream's columns, and this is {describe_json(event)}"
+            message = f"an event must be an object with the stream's columns, not {describe_json(event)}"
             raise self._error_at("E074", message, "event", _EXAMPLE)
         stream = schema.stream
         for name in event:
@@ -177,7 +182,7 @@ class _LineParser:
     def _error_at(
         self, code: str, message: str, name: str | None = None, hint: str | None = None, within: str | None = None
     ) -> SmileError:
-        """At the place where `name` is named, as far as a look at the text can tell; else at all of the line."""
+        """An error at the first key `name`, after the key `within` if given. Without `name`, at the whole line."""
         begin = self._name_span(within, 0).start if within else 0
         return _error(code, message, self._name_span(name, begin) if name else Span(0, len(self.text.rstrip())), hint)
 
@@ -191,7 +196,7 @@ def _error(code: str, message: str, span: Span | None = None, hint: str | None =
 
 
 def nearest_if_short(name: str, candidates: Any) -> str | None:
-    """Comparing takes time that grows with the square of the length."""
+    """A suggestion only for short names: the time to compare names grows with the square of their length."""
     return did_you_mean(name, candidates) if len(name) <= limits.excerpt_chars_max else None
 
 
@@ -200,11 +205,11 @@ def lower_first(message: str) -> str:
 
 
 def nesting_depth(text: str) -> int:
-    """How deeply brackets are nested; reading JSON recurses."""
+    """How deeply brackets are nested; 0 if they cannot exceed the limit. The JSON decoder recurses."""
     if text.count("[") + text.count("{") <= limits.nesting_max:
         return 0
     depth = deepest = 0
-    for sign in re.findall(r"[\[{\]}]", _STRING.sub("", text)):
-        depth += 1 if sign in "[{" else -1
+    for bracket in re.findall(r"[\[{\]}]", _STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
     return deepest

@@ -1,8 +1,8 @@
-"""A durable log: one SQLite file. A commit is there wholly or not at all, and what is read of it is what was appended.
+"""A durable log in one SQLite file. Commits are atomic, and checksums detect damage.
 
-Of each stream and origin the pieces continue one another exactly. What is known already is dropped, so that appending
-twice is harmless; what leaves a gap is refused. One process writes, any number of them read meanwhile. The oldest
-commits may be cut away, and the log then knows up to where.
+The pieces of each stream and origin continue one another exactly. What is already known is dropped, so appending twice
+is harmless; a piece that leaves a gap is refused. One process writes while others read. The oldest commits may be
+truncated; the log records up to which tick.
 """
 
 import sqlite3
@@ -19,13 +19,7 @@ import pyarrow as pa
 from smile.algebra import mmpl
 from smile.errors import error
 from smile.log import appending, database, producers, retention
-from smile.log.database import (
-    checksum,
-    open_for_reading,
-    open_for_writing,
-    translate_read_errors,
-    translate_write_errors,
-)
+from smile.log.database import checksum, translate_read_errors, translate_write_errors
 from smile.log.input_batch import END, HORIZON_MIN, InputBatch
 from smile.log.piece_log import (
     Origins,
@@ -33,6 +27,7 @@ from smile.log.piece_log import (
     PieceLog,
     TickArray,
     damaged_error,
+    missing_error,
     range_indices,
     ticks_of,
     truncated_error,
@@ -44,7 +39,7 @@ from smile.log.stream_schema import StreamSchema
 
 COMMIT_ROWS_MAX = 50_000
 COMMIT_BYTES_MAX = 2**26
-"""A batch has whole commits, so that they must not be large; and a blob of SQLite's ends at a billion bytes."""
+"""Commits must be small, because a batch has whole commits. Besides, SQLite limits a blob to a billion bytes."""
 
 _ENTRY_COLUMNS = "seq, stream, origin, lo, hi, rows, bytes, events_crc, crc"
 _FROM_ORIGIN = "FROM pieces WHERE stream = ? AND origin = ?"
@@ -52,43 +47,42 @@ T = TypeVar("T")
 
 
 class DurableLog(PieceLog):
-    """The log in the file at `path`. With `flush`, what is appended is on the disk before `append` returns; without, a
-    failure of the machine may take the last commits with it, though never a part of one.
+    """The log in the file at `path`. With `flush`, commits are on disk before `append` returns. Without it, a machine
+    failure may lose the last commits, but never a part of one.
 
-    Threads may share it. Each reads by a connection of its own, as of one moment in each call, and they write one
-    after the other.
+    Threads may share it. Each thread has its own connection and reads one snapshot per call. Writes are serialized.
     """
 
     def __init__(self, path: str, streams: Sequence[mmpl.StreamDef], flush: bool = True) -> None:
         super().__init__(path, streams)
         self._flush = flush
         self._readers: dict[int, sqlite3.Connection] = {}
-        """By thread; a thread that has ended leaves its own to the next of its number."""
+        """By thread id. A new thread may reuse the id and connection of one that has ended."""
         self._writer: sqlite3.Connection | None = None
         self._write_lock = threading.Lock()
         self._truncation_lock = threading.Lock()
 
     @staticmethod
     def open_or_create(path: str, streams: Sequence[mmpl.StreamDef], flush: bool = True) -> "DurableLog":
-        """The log is made if there is none. One that is there must have these streams, and may have more."""
+        """Creates the log if there is none. An existing log must have these streams, and may have more."""
         log = DurableLog(path, streams, flush)
-        log._writer = open_for_writing(path, streams, flush)
+        log._writer = database.open_for_writing(path, streams, flush)
         return log
 
     @staticmethod
     def read_definitions(path: str) -> list[mmpl.StreamDef]:
-        """The streams of the log that is there, in the order in which they came to it."""
+        """The streams of an existing log, in the order in which they were added."""
         return database.read_definitions(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DurableLog, (self.path, self._definitions, self._flush)
 
     def verify(self) -> None:
-        """An error if this is not a log, or of other streams."""
+        """Raises an error if this is not a log, or has other streams."""
         self._db()
 
     def close(self) -> None:
-        """Once no thread uses it any more."""
+        """Must not be called while a thread uses the log."""
         with self._write_lock:
             readers, self._readers = self._readers, {}
             for connection in [*readers.values(), *([self._writer] if self._writer else [])]:
@@ -102,29 +96,29 @@ class DurableLog(PieceLog):
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, pieces: Iterable[StreamPiece], records: Sequence[ProducerRecord] = (), time_us: int = 0) -> int:
-        """One commit, or several if there is much: all of them or none, and the producers' numbers with them. `at` is
-        when that is, in microseconds since 1970. Gives the number of the newest."""
+        """Appends the pieces and the producers' numbers atomically, in one commit, or several if they are large.
+        `time_us` is the commit time in microseconds since 1970. Returns the number of the newest commit."""
         merged_pieces = merge_pieces([check_piece(piece, self.schemas) for piece in pieces])
         return self._transact(
             lambda db: appending.append(db, merged_pieces, records, time_us, COMMIT_ROWS_MAX, COMMIT_BYTES_MAX)
         )
 
     def append_batch(self, batch: InputBatch, origin: str = DEFAULT_ORIGIN) -> int:
-        """All that a frame tells. It continues what the origin told before."""
+        """Appends an input batch. It continues what the origin has appended before."""
         horizons = batch.horizons.items()
         return self.append(StreamPiece(s, origin, HORIZON_MIN, horizon, batch.events.get(s)) for s, horizon in horizons)
 
     def add_streams(self, streams: Sequence[mmpl.StreamDef]) -> None:
-        """From now on it has these too. Those that it has already must be the same."""
+        """Adds streams. Streams that exist must have the same definition."""
         self._transact(lambda db: database.add_streams(db, self.path, streams))
         self.schemas = {**self.schemas, **{stream.name: StreamSchema(stream) for stream in streams}}
 
     def truncate(self, horizons: Mapping[str, int], before: int | None = None) -> int:
-        """The oldest commits are removed, as long as all that they have lies at or below the horizons, and if `before`
-        is given, only those that were appended before that time. A stream that is left out is needed from its
-        beginning, one whose horizon is the end is not needed at all. Gives the commit up to which the log is cut.
+        """Removes the oldest commits, as long as all their ticks are at or below the horizons; with `before`, only
+        those appended before that time. A stream that is missing from `horizons` is needed from its beginning; one
+        whose horizon is END is not needed at all. Returns the commit up to which the log is truncated.
 
-        The room is used again by what is appended later; the file does not become smaller."""
+        Later commits reuse the space; the file does not become smaller."""
         with self._truncation_lock:
             last_commit = END
             if before is not None:
@@ -142,16 +136,16 @@ class DurableLog(PieceLog):
             return retention.removable_commits(commits, horizons, last)
 
     def _transact(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """All of it, in one transaction, or nothing."""
+        """Runs the action in one transaction."""
         with self._write_lock, translate_write_errors(self.path):
             if self._writer is None:
-                self._writer = open_for_writing(self.path, self._definitions, self._flush)
+                self._writer = database.open_for_writing(self.path, self._definitions, self._flush)
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 result = action(self._writer)
                 self._writer.execute("COMMIT")
             except BaseException:
-                # What is not committed goes with the connection, and the next one to write has another.
+                # Closing the connection rolls back. The next write opens a new one.
                 self._writer.close()
                 self._writer = None
                 raise
@@ -160,7 +154,7 @@ class DurableLog(PieceLog):
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def truncated_to(self, stream: str) -> int | None:
-        """The tick up to which events of a stream are gone; None if it has all."""
+        """The tick up to which events of a stream were removed; None if none were."""
         return max((tick for (name, _), tick in self._truncated_ticks().items() if name == stream), default=None)
 
     def newest(self) -> Position:
@@ -176,7 +170,8 @@ class DurableLog(PieceLog):
             return super().read(stream, start, end)
 
     def backlog(self, position: Position) -> tuple[int, int]:
-        # A sum of pieces, less what the position covers of them: nothing, unless a state was resumed there.
+        # The sum over all pieces after the commit, minus what the position already covers. It covers some of them only
+        # if a state was resumed there.
         with self._read_transaction():
             origins, tracker = self._origins(), self._tracker_at(position)
             rows, size = self._count_after(position.commit)
@@ -190,22 +185,19 @@ class DurableLog(PieceLog):
     def read_ranges(
         self, stream: str, origin: str, lows: TickArray, highs: TickArray
     ) -> tuple[pa.RecordBatch, list[int]]:
-        """All that one origin tells of the ticks in these ranges, each above its low up to its high, in order and apart
-        from each other. And the places in it at which a run begins: between events of a run nothing happened.
+        """The events of one origin in the ranges (low, high], which are in order and do not overlap; and the row
+        numbers at which a run begins. The events of a run are consecutive events of the origin.
 
-        Each piece that has anything of a range is read once, and no other."""
+        Each piece that overlaps a range is read once, and no other piece."""
         with self._read_transaction():
             if len(lows) and lows[0] < (truncated_tick := self._truncated_ticks().get((stream, origin), HORIZON_MIN)):
-                raise truncated_error(self.path, f"{stream} has nothing up to tick {truncated_tick}")
+                raise truncated_error(self.path, f"events of {stream} up to tick {truncated_tick} were removed")
             origin_start = self._origins().get((stream, origin))
-            batches, run_starts, rows = (
-                [pa.RecordBatch.from_pylist([], self.schemas[stream].arrow_schema)],
-                list[int](),
-                0,
-            )
-            for events, begins, ends in (
-                [] if origin_start is None else self._pieces_in_ranges(stream, origin, origin_start[1], lows, highs)
-            ):
+            batches = [pa.RecordBatch.from_pylist([], self.schemas[stream].arrow_schema)]
+            run_starts, rows = list[int](), 0
+            if origin_start is None:
+                return batches[0], run_starts
+            for events, begins, ends in self._pieces_in_ranges(stream, origin, origin_start[1], lows, highs):
                 indices = range_indices(begins, ends)
                 if len(indices):
                     batches.append(events.take(pa.array(indices)))
@@ -216,7 +208,7 @@ class DurableLog(PieceLog):
     def _pieces_in_ranges(
         self, stream: str, origin: str, silent_to: int, lows: TickArray, highs: TickArray
     ) -> Iterator[tuple[pa.RecordBatch, TickArray, TickArray]]:
-        """Pieces, with the places in them at which what lies in the ranges begins and ends."""
+        """The events of each piece that overlaps a range, with the rows at which the ranges begin and end."""
         range_index, lows = 0, np.maximum(lows, silent_to)
         while range_index < len(lows):
             lo, hi = int(lows[range_index]), int(highs[range_index])
@@ -226,8 +218,7 @@ class DurableLog(PieceLog):
             with closing(self._pieces(stream, origin, lo, hi)) as pieces:
                 entry, events = next(pieces, (None, None))
             if entry is None or entry.lo > lo:
-                missing = hi if entry is None else entry.lo
-                raise damaged_error(self.path, f"nothing is told of {stream}, ticks above {lo} up to {missing}")
+                raise missing_error(self.path, stream, lo, hi if entry is None else entry.lo)
             end = range_index + int(np.searchsorted(lows[range_index:], entry.hi))
             if events is not None:
                 ticks = ticks_of(events)
@@ -237,17 +228,17 @@ class DurableLog(PieceLog):
                 range_index, lows[end - 1] = end - 1, entry.hi
 
     def last_number(self, producer: str) -> int | None:
-        """The greatest that the producer has used; None if it is not known."""
+        """The greatest number that the producer has used; None if the log does not know the producer."""
         with translate_read_errors(self.path):
             return producers.last_number(self._db(), self.path, producer)
 
     def records(self, producer: str, first: int, last: int) -> list[ProducerRecord]:
-        """What became of these numbers of a producer, in order, as far as it is remembered."""
+        """The records of a producer's numbers from `first` to `last`, in order. Old records may be deleted."""
         with translate_read_errors(self.path):
             return producers.records_between(self._db(), self.path, producer, first, last)
 
     def _count_after(self, commit: int) -> tuple[int, int]:
-        """Rows and bytes of these streams."""
+        """The rows and bytes of this log's streams after a commit."""
         stream_count_query = "SELECT count(*) FROM streams"
         if self._select(stream_count_query) == [(len(self.schemas),)]:
             sums_query = "SELECT coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM commits WHERE seq > ?"
@@ -259,7 +250,7 @@ class DurableLog(PieceLog):
         return sum(rows for rows, _ in sums), sum(size for _, size in sums)
 
     def _covered_pieces(self, stream: str, origin: str, tick: int, after: int) -> Iterator[PieceEntry]:
-        """The pieces of commits after that one that have ticks up to this one."""
+        """The pieces in commits after `after` that have ticks at or below `tick`."""
         queries = [f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi > ? ORDER BY hi LIMIT 1"]
         queries += [f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi <= ? ORDER BY hi DESC"]
         for query in queries:
@@ -280,9 +271,9 @@ class DurableLog(PieceLog):
                 yield seq, [entry for entry in entries if entry.stream in self.schemas]
 
     def _all_commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
-        """With streams that nobody asks for."""
+        """Like `_commits`, with all streams of the file."""
         if after < (first := self._first_commit()):
-            raise truncated_error(self.path, f"it begins after commit {first}, and was read up to {after}")
+            raise truncated_error(self.path, f"it begins after commit {first}, but was read up to {after}")
         commits_query = (
             "SELECT seq, last_piece, last_record, rows, bytes, at, crc FROM commits WHERE seq >= ? ORDER BY seq"
         )
@@ -301,8 +292,8 @@ class DurableLog(PieceLog):
                     yield seq, entries
                 previous_seq, previous_piece = seq, last_piece
         if previous_seq < after:
-            message = f"{self.path} has no commit {after}, though it was read"
-            raise error("E089", message, hint="The log was put back to an older one; forget what was computed from it.")
+            hint = "The log was replaced by an older one. Delete the state that was computed from the newer one."
+            raise error("E089", f"{self.path} has no commit {after}, although it was read before", hint=hint)
 
     def _pieces(
         self, stream: str, origin: str, lo: int, hi: int
@@ -331,24 +322,17 @@ class DurableLog(PieceLog):
         return pa.ipc.read_record_batch(pa.py_buffer(events), self.schemas[entry.stream].arrow_schema)
 
     def _origins(self) -> Origins:
-        # Nothing is told of what was cut away, as of silence; whoever asks for it is refused before.
-        return {
-            origin_key: (seq, max(lo, truncated_to))
-            for origin_key, (seq, lo, truncated_to) in self._known_origins().items()
-        }
+        # Truncated ticks count as silence here. Reading them is refused elsewhere.
+        return {key: (seq, max(lo, truncated_to)) for key, (seq, lo, truncated_to) in self._known_origins().items()}
 
     def _truncated_ticks(self) -> Mapping[tuple[str, str], int]:
-        return {
-            origin_key: truncated_to
-            for origin_key, (_, _, truncated_to) in self._known_origins().items()
-            if truncated_to > HORIZON_MIN
-        }
+        origins = self._known_origins().items()
+        return {key: truncated_to for key, (_, _, truncated_to) in origins if truncated_to > HORIZON_MIN}
 
     def _known_origins(self) -> dict[tuple[str, str], tuple[int, int, int]]:
         origins = {}
-        for stream, origin, seq, lo, truncated_to, crc in self._select(
-            "SELECT stream, origin, seq, lo, cut, crc FROM origins"
-        ):
+        query = "SELECT stream, origin, seq, lo, cut, crc FROM origins"
+        for stream, origin, seq, lo, truncated_to, crc in self._select(query):
             if crc != checksum(stream, origin, seq, lo, truncated_to):
                 raise damaged_error(self.path, f"an origin of {stream}")
             if stream in self.schemas:
@@ -356,7 +340,7 @@ class DurableLog(PieceLog):
         return origins
 
     def _first_commit(self) -> int:
-        """The commit that the log was cut at."""
+        """The commit that the log is truncated to."""
         ((seq,),) = self._select("SELECT min(seq) FROM commits")
         return 0 if seq is None else int(seq)
 
@@ -373,7 +357,7 @@ class DurableLog(PieceLog):
         if rows:
             return self._parse_entry(rows[0]).hi
         if (stream, origin) not in self._truncated_ticks():
-            raise damaged_error(self.path, f"nothing is told of {stream} by origin {origin}")
+            raise damaged_error(self.path, f"it has no piece of {stream} from origin {origin}")
         return self._truncated_ticks()[stream, origin]
 
     def _first_uncovered(self, stream: str, origin: str, tick: int) -> int | None:
@@ -386,7 +370,7 @@ class DurableLog(PieceLog):
 
     @contextmanager
     def _read_transaction(self) -> Iterator[None]:
-        """All that this thread reads meanwhile is of one moment."""
+        """All reads of this thread in the block see the same snapshot."""
         db = self._db()
         if db.in_transaction:
             yield
@@ -402,7 +386,7 @@ class DurableLog(PieceLog):
         thread = threading.get_ident()
         connection = self._readers.get(thread)
         if connection is None:
-            connection = self._readers[thread] = open_for_reading(self.path, self._definitions)
+            connection = self._readers[thread] = database.open_for_reading(self.path, self._definitions)
         return connection
 
 

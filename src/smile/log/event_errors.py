@@ -1,4 +1,4 @@
-"""Places in a file of recorded events: a line has the number it has in its file, and all the text there is."""
+"""Errors in files of recorded events, with the file's name, the line's number and the line's text."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,7 +9,7 @@ from smile.source import Source, Span
 
 @dataclass(frozen=True)
 class EventLine(Source):
-    """Spans are offsets into the line."""
+    """A line of a file. Spans are offsets into the line."""
 
     number: int
 
@@ -22,7 +22,7 @@ class EventLine(Source):
 
 @dataclass(frozen=True)
 class BadEvent:
-    """A line that was refused; of one that is too long, `raw` is the beginning."""
+    """A refused line. If the line is too long, `raw` is only its beginning."""
 
     name: str
     number: int
@@ -31,7 +31,7 @@ class BadEvent:
 
     @staticmethod
     def from_diagnostic(name: str, number: int, raw: bytes, diagnostic: Diagnostic) -> "BadEvent":
-        """What is about no place in particular is about the whole line."""
+        """A diagnostic without a span gets the whole line as its span."""
         return BadEvent(name, number, raw, replace(diagnostic, span=diagnostic.span or Span(0, len(raw))))
 
     @cached_property
@@ -39,12 +39,12 @@ class BadEvent:
         return EventLine(self.name, self.raw.decode("utf-8", "replace"), self.number)
 
     def render(self) -> str:
-        """`file:line:col`, what is wrong, the line, a hint."""
+        """`file:line:col`, the message, the line, and the hint."""
         return render([self.diagnostic], self.source)
 
 
 class EventError(SmileError):
-    """The refusal of a line. `source` is what its diagnostic's span points into."""
+    """A line was refused. The diagnostic's span refers to `source`."""
 
     def __init__(self, bad: BadEvent) -> None:
         super().__init__(bad.diagnostic)

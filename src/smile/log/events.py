@@ -1,7 +1,8 @@
-"""Recorded events, read into frames. A frame's events lie above the horizons of the frame before it, and no two events
-of a stream share a tick: what was read before is dropped, what contradicts it is refused.
+"""Reads recorded events (lines of JSON) into input batches.
 
-To tell one from the other, the tick and a hash of every event are kept, sixteen bytes in all.
+The events of a batch lie above the horizons of the previous batch, and no two events of a stream share a tick. A
+repeated event is dropped; an event that contradicts an earlier one is refused. To distinguish the two, the reader
+stores the tick and a hash of every event, sixteen bytes in all.
 """
 
 from array import array
@@ -24,14 +25,15 @@ from smile.log.input_batch import END, HORIZON_MIN, InputBatch
 from smile.log.lines import LineReader
 from smile.log.stream_schema import TICK_MAX, StreamSchema
 
-# Bytes have a hash of 64 bits that no writer of events can foresee; Python's hash of numbers is theirs to choose.
+# Python's hash of bytes is salted, so that nobody can construct events with equal hashes. Its hash of numbers is not.
 _encode_row = msgspec.msgpack.Encoder().encode
 
 
 class _StreamEvents:
-    """What was read of one stream. `cells` are the rows of the frame in the making, one after the other, since many
-    tuples would keep the collector of garbage busy. Of the first `_noted` cells, and of all before, ticks and hashes
-    are noted."""
+    """The events read from one stream.
+
+    `cells` has the rows of the current batch in one flat list, since many tuples would slow down garbage collection.
+    `_ticks` and `_hashes` cover all earlier batches and the first `_indexed_cells` cells."""
 
     def __init__(self, schema: StreamSchema) -> None:
         self.schema = schema
@@ -42,7 +44,7 @@ class _StreamEvents:
         self._indexed_cells = 0
 
     def add(self, row: EventRow, tick: int) -> bool:
-        """False if the event is known already."""
+        """Adds an event; returns False if it is already known."""
         if tick <= self.horizon:
             self._check_repeated(row, tick)
             return False
@@ -54,7 +56,7 @@ class _StreamEvents:
         return True
 
     def take_batch(self) -> pa.RecordBatch:
-        """The rows of the frame; the next ones are another's."""
+        """The rows of the current batch. Later rows belong to the next batch."""
         self._index_cells()
         batch = self.schema.record_batch(self.cells)
         self.cells, self._indexed_cells = [], 0
@@ -72,19 +74,19 @@ class _StreamEvents:
         name = self.schema.name
         index = bisect_left(self._ticks, tick)
         if index == len(self._ticks) or self._ticks[index] != tick:
-            horizon = "the end" if self.horizon == END else str(self.horizon)
-            message = f"nothing happened on {name} at tick {tick}: all is known up to {horizon}"
-            hint = "An event says that its stream was silent since its last tick, so each must be above the one before."
+            horizon = "its end" if self.horizon == END else f"tick {self.horizon}"
+            message = f"{name} has no event at tick {tick}, and is complete up to {horizon}"
+            hint = "An event declares its stream silent since the previous event, so the ticks of a stream must ascend."
             raise error("E081", message, hint=hint)
         if self._hashes[index] != hash(_encode_row(row)):
-            raise error("E082", f"{name} has another event at tick {tick}, with other content")
+            raise error("E082", f"{name} has another event at tick {tick}, with different content")
 
 
 class EventReader:
-    """Reads the lines of `file`, which errors call `name`. The first line that is refused raises EventError; with
-    `on_bad` it is told of each, and reading goes on as though they were not there.
+    """Reads the lines of `file`; errors refer to it by `name`. The first refused line raises EventError. If `on_bad` is
+    given, it is called for each refused line instead, and reading continues as if the line did not exist.
 
-    `events` counts those accepted, `duplicates` those known already, `bad` the lines refused.
+    `events` counts accepted events, `duplicates` repeated events, and `bad` refused lines.
     """
 
     def __init__(
@@ -117,8 +119,8 @@ class EventReader:
         return {name: stream.horizon for name, stream in self._streams.items()}
 
     def batches(self, lines_max: int) -> Iterator[InputBatch]:
-        """What the lines tell, `batch` of them to a frame, or fewer where they are long. Lines that tell nothing new
-        make no frame."""
+        """The content of the lines, in batches of up to `lines_max` lines, or fewer if they are long. Lines without new
+        information form no batch."""
         before, room, size = self.horizons, lines_max, 0
         for lines, is_complete in self._lines.blocks():
             begin = 0
@@ -136,7 +138,7 @@ class EventReader:
         yield from self._next_batch(before)
 
     def _next_batch(self, before: dict[str, int]) -> Iterator[InputBatch]:
-        """What was told since the horizons were as `before`, if anything was."""
+        """The batch of everything read since the horizons were `before`, unless they have not changed."""
         horizons = self.horizons
         if horizons == before:
             return
@@ -147,7 +149,6 @@ class EventReader:
         yield InputBatch(events, horizons)
 
     def _read_line(self, raw: bytes, is_complete: bool) -> None:
-        """One line, and all that follows from it."""
         try:
             parsed = self._read_fast(raw) or self._read_diagnosing(raw, is_complete)
             if parsed is None:
@@ -178,8 +179,10 @@ class EventReader:
             stream.horizon = max(stream.horizon, tick)
 
     def _next_tick(self, stream: _StreamEvents) -> int:
-        """One more than the greatest so far; a silence of the stream is passed over, since nothing can happen in it."""
+        """The tick of an event without one: above all ticks so far, and above the declared silence of its stream."""
         tick = max(self._last, stream.horizon) + 1
         if tick > TICK_MAX:
-            raise error("E079", f"no tick is left for another event on {stream.schema.name}: its horizon is at the end")
+            raise error(
+                "E079", f"no tick is left for another event of {stream.schema.name}: its horizon is at the maximum"
+            )
         return tick

@@ -1,8 +1,9 @@
-"""The quick reader of lines: what it accepts, the careful one would, and read the same. Of other lines it says nothing.
+"""The fast reader of recorded events. What it accepts, the diagnosing reader accepts too, with the same result. For all
+other lines it returns None, and the diagnosing reader decides.
 
-What JSON's grammar and the columns' types refuse, msgspec refuses. It takes the last of two equal names, though. So
-the quotes of a line are counted: two for each name and each text that was found. A name given twice, as well as a
-quote within a text, leaves some over, and the careful reader looks.
+msgspec refuses what violates JSON's grammar or the columns' types. But of two equal names it takes the last. So the
+reader counts the quotes of a line: it expects two for each name and each text that was decoded. A duplicate name, or a
+quote within a text, adds more, and then the diagnosing reader decides.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from smile.log.values import JsonNumber, parse_number, parse_text
 
 Int64 = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
 
-_FIELD_TYPES: Final[Mapping[str, Any]] = {  # Any: a union of types is a value of no type that can be written
+_FIELD_TYPES: Final[Mapping[str, Any]] = {  # Any: a union of types has no type that can be written
     "bool": bool | None | UnsetType,
     "int": Int64 | str | None | UnsetType,
     "time": Int64 | str | None | UnsetType,
@@ -34,7 +35,7 @@ _FIELD_TYPES: Final[Mapping[str, Any]] = {  # Any: a union of types is a value o
     "bytes": str | None | UnsetType,
     "decimal": Raw | UnsetType,
 }
-"""What is found in a column. Text in a column of another type is read afterwards, and so is any decimal."""
+"""What msgspec decodes a column to. Text in a column of another type, and every decimal, is parsed afterwards."""
 
 _COMMON_TYPES: Final = {
     "bool": bool,
@@ -46,7 +47,7 @@ _COMMON_TYPES: Final = {
     "float": float,
     "string": str,
 }
-"""What is found in a column most of the time, and is its value then."""
+"""The usual decoded type of a column. A value of this type needs no further parsing."""
 
 DECODE_PROBLEMS: Final = (msgspec.MsgspecError, ValueError, KeyError, RecursionError)
 
@@ -59,7 +60,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class ColumnReader:
-    """How the columns of an event are read."""
+    """Decodes the columns of an event."""
 
     def __init__(self, columns: Sequence[tuple[str, DataType]]) -> None:
         fields = [(f"c{i}", _FIELD_TYPES[data.name], UNSET) for i, (_, data) in enumerate(columns)]
@@ -71,7 +72,7 @@ class ColumnReader:
         self._common_quotes = sum(4 if kind is str else 2 for kind in self._common_types)
 
     def values(self, event: msgspec.Struct) -> tuple[int, EventRow]:
-        """The values, and how many quotes they and their names take."""
+        """The number of quotes in the values and their names, and the values."""
         decoded = astuple(event)
         if tuple(map(type, decoded)) == self._common_types:
             return self._common_quotes, decoded
@@ -113,8 +114,8 @@ class FastReader:
         return (schema, tick, None) if raw.count(b'"') == used + 4 else None
 
 
-def _parse_values(decoded: tuple[Any, ...], types: list[DataType]) -> tuple[int, EventRow]:  # Any: what msgspec found
-    """The values, and how many quotes they and their names take."""
+def _parse_values(decoded: tuple[Any, ...], types: list[DataType]) -> tuple[int, EventRow]:  # Any: what msgspec decoded
+    """The number of quotes in the values and their names, and the values."""
     quotes, row = 0, None
     for i, value in enumerate(decoded):
         kind = value.__class__
@@ -138,7 +139,7 @@ def _parse_values(decoded: tuple[Any, ...], types: list[DataType]) -> tuple[int,
 
 
 def _parse_tick(value: int | str, tick_max: int) -> tuple[int, int]:
-    """The tick, and how many quotes it and its name take."""
+    """The tick, and the number of quotes in it and its name."""
     if isinstance(value, int):
         tick, quotes = value, 2
     else:
@@ -149,7 +150,7 @@ def _parse_tick(value: int | str, tick_max: int) -> tuple[int, int]:
 
 
 def _parse_decimal(text: bytes, data: DataType) -> tuple[Value, int]:
-    """The value, and how many quotes it and its name take."""
+    """The value, and the number of quotes in it and its name."""
     if text == b"null":
         return None, 2
     if text.startswith(b'"'):

@@ -1,4 +1,4 @@
-"""A log that ends: after all it has, one more commit says that nothing will ever happen again."""
+"""A log that ends: an additional last commit declares that all streams are finished."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Log, Position
 
 @dataclass(frozen=True)
 class FiniteLog:
-    """What `log` has at `last`, and then the end."""
+    """The content of `log` up to `last`, followed by the end."""
 
     log: Log
     last: Position

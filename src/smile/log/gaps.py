@@ -1,7 +1,7 @@
-"""A gap list: what is known of one stream and origin. All is known up to the horizon; above it stand known ranges in
-order, none touching another, and what lies between them are the gaps.
+"""Gap lists: which ticks of one stream and origin are known.
 
-A range (lo, hi] is without its first tick and with its last, as an event's own silence is: since the last, up to this.
+Everything up to the horizon is known. Above it, `ranges` has the known ranges in order; no two of them touch. The
+ranges between them are the gaps. A range (lo, hi] excludes its first tick and includes its last.
 """
 
 from bisect import bisect_left
@@ -24,7 +24,7 @@ class GapList:
 
     @property
     def gaps(self) -> tuple[TickRange, ...]:
-        """What is unknown below the greatest tick known: what a curious consumer asks for."""
+        """The unknown ranges below the greatest known tick: what a curious consumer requests."""
         if not self.ranges:
             return ()
         ends = [self.horizon, *(hi for _, hi in self.ranges)]
@@ -35,7 +35,7 @@ class GapList:
         return tick <= self.horizon or (index < len(self.ranges) and self.ranges[index][0] < tick)
 
     def unknown_in(self, lo: int, hi: int) -> tuple[TickRange, ...]:
-        """What of (lo, hi] is not known, in order."""
+        """The unknown ranges within (lo, hi], in order."""
         lo = max(lo, self.horizon)
         if lo >= self.known_to:
             return ((lo, hi),) if lo < hi else ()
@@ -52,12 +52,12 @@ class GapList:
         return tuple(unknown)
 
     def with_known(self, lo: int, hi: int) -> "GapList":
-        """The same with (lo, hi] known."""
+        """The gap list after (lo, hi] has become known."""
         if hi <= max(lo, self.horizon):
             return self
         if lo <= self.horizon and not self.ranges:
             return GapList(hi)
-        # The ranges that (lo, hi] meets or touches become one with it.
+        # Merge (lo, hi] with all ranges that overlap or touch it.
         first = bisect_left(self.ranges, lo, key=_range_end)
         last = first
         while last < len(self.ranges) and self.ranges[last][0] <= hi:

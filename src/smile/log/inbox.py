@@ -1,8 +1,8 @@
-"""An inbox: what was taken out is a prefix of its stream, each event of it once and in order of ticks.
+"""An inbox orders the messages of one stream. It returns a prefix of the stream: each event once, in tick order.
 
-Messages of knowledge may come in any order, repeated and overlapping. A message says all that happened in (from, to],
-so two messages about one tick must agree. They are compared where the inbox still has what it heard: all that was not
-yet taken out, and some of what was taken out last. Older knowledge heard again is dropped unseen.
+Messages may arrive in any order, repeated and overlapping. A message has all events in (from, to], so two messages
+about the same tick must agree. The inbox compares a message with what it still stores: everything that is not taken
+out yet, and some of what was taken out last. Repeated older messages are dropped without comparison.
 """
 
 from bisect import bisect_right, insort
@@ -21,12 +21,12 @@ from smile.log.gaps import GapList, TickRange
 from smile.log.input_batch import HORIZON_MIN
 
 _PIECE_BYTES = 1_000
-"""What a piece takes besides its events, roughly: silences must not pile up for nothing."""
+"""The approximate memory of a piece besides its events, so that silences count against the limits too."""
 
 
 @dataclass(frozen=True, slots=True)
 class InboxPiece:
-    """All that happened in (lo, hi], in order of ticks."""
+    """All events in (lo, hi], in tick order."""
 
     lo: int
     hi: int
@@ -38,7 +38,7 @@ class InboxPiece:
 
 
 class Inbox:
-    """Of one stream and origin. `known` is all that was heard, `taken_to` the horizon of what was taken out."""
+    """The inbox of one stream and origin. `known` covers everything received, `taken_horizon` what was taken out."""
 
     def __init__(self, stream: mmpl.StreamDef, horizon: int = HORIZON_MIN) -> None:
         self.stream = stream
@@ -52,12 +52,12 @@ class Inbox:
 
     @property
     def gaps(self) -> tuple[TickRange, ...]:
-        """What to ask upstream for."""
+        """The tick ranges to request from upstream."""
         return self.known.gaps
 
     def receive(self, from_tick: int, to_tick: int, events: pa.RecordBatch) -> None:
-        """All that happened in (from_tick, to_tick]. What contradicts earlier knowledge is an error, and leaves the
-        inbox as it was."""
+        """Accepts all events in (from_tick, to_tick]. If they contradict an earlier message, it raises an error and
+        leaves the inbox unchanged."""
         if not self._schema.equals(events.schema):
             raise self._contradiction("a message does not have the columns of its stream")
         piece = self._make_piece(from_tick, to_tick, events)
@@ -70,7 +70,7 @@ class Inbox:
             self._add(self._slice(piece, lo, hi))
 
     def take(self) -> tuple[pa.RecordBatch, int] | None:
-        """The events of the prefix that became known since the last time, and its horizon; None if none did."""
+        """The events up to the new horizon, and that horizon; None if it has not advanced since the last call."""
         horizon = self.known.horizon
         if horizon == self.taken_horizon:
             return None
@@ -82,8 +82,8 @@ class Inbox:
         return pa.concat_batches([piece.events for piece in ready]), horizon
 
     def _add(self, piece: InboxPiece) -> None:
-        # What waits behind a gap may be lost once more: it is asked for again when the gap has closed. What follows
-        # the horizon is always let in, so that the gap does close.
+        # A piece behind a gap may be dropped: it is requested again once the gap has closed. A piece at the horizon is
+        # always accepted, so that the gap does close.
         if piece.lo > self.known.horizon and self._waiting_bytes + piece.bytes > limits.inbox_waiting_bytes_max:
             return
         insort(self._waiting, piece, key=lambda waiting: waiting.lo)
@@ -122,7 +122,7 @@ class Inbox:
         return int(longer[min(len(a), len(b))])
 
     def _make_piece(self, lo: int, hi: int, events: pa.RecordBatch) -> InboxPiece:
-        """The message with its events in order, each once."""
+        """A piece with the message's events in tick order, each once."""
         if events.column(self.stream.tick).null_count:
             raise self._contradiction("a message has an event without a tick")
         ticks = self._ticks(events)
@@ -152,5 +152,5 @@ class Inbox:
         return error(
             "E083",
             f"{self.stream.name}: {problem}",
-            hint="An origin says of each tick one thing only; see whether two publishers use one name.",
+            hint="An origin sends one event per tick. Check whether two publishers use the same origin.",
         )

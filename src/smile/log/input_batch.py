@@ -1,4 +1,4 @@
-"""A frame: all that happened on every stream between the horizons before it and its own."""
+"""An input batch: all events of every stream between the previous horizons and its own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import pyarrow as pa
 from smile.algebra.types import INT_MAX
 
 HORIZON_MIN = -1
-"""The horizon of a stream of which nothing has been heard."""
+"""The horizon of a stream of which nothing is known."""
 
 END = INT_MAX
 """The horizon of a stream that is finished."""
@@ -16,8 +16,8 @@ END = INT_MAX
 
 @dataclass(frozen=True)
 class InputBatch:
-    """`events` has, of each stream on which anything happened, a batch as `stream_schema` says, in order of ticks.
-    `horizons` are those of all streams once the frame is known."""
+    """`events` has one Arrow batch for each stream with events, with the columns of `stream_schema`, in tick order.
+    `horizons` are those of all streams after this batch."""
 
     events: Mapping[str, pa.RecordBatch]
     horizons: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""The lines of a file of recorded events, in blocks: never more of the file is in memory than a block and a line."""
+"""Reads the lines of a file of recorded events in blocks. At most one block and one line are in memory."""
 
 import gzip
 import io
@@ -15,12 +15,12 @@ from smile import limits
 from smile.errors import SmileError, error
 
 _READ_PROBLEMS = (OSError, EOFError, zlib.error)
-"""What reading a file raises, packed or not."""
+"""What reading a file raises, whether it is compressed or not."""
 
 
 @contextmanager
 def open_events(path: str) -> Iterator[BinaryIO]:
-    """The file at `path`, unpacked if its name ends in .gz; or standard input for `-`, which stays open."""
+    """The file at `path`, decompressed if its name ends in .gz; or standard input for `-`, which stays open."""
     if path == "-":
         yield sys.stdin.buffer
         return
@@ -40,8 +40,8 @@ def unreadable_error(name: str, problem: Exception) -> SmileError:
 
 
 class LineReader:
-    """Reads `file` once. `bytes_read` and `bytes_total` are of the file as it lies on the disk, packed if it is; the
-    total is None where the file has no end that can be known, such as a pipe's."""
+    """Reads `file` once. `bytes_read` and `bytes_total` count bytes on disk, compressed if the file is. The total is
+    None if it cannot be known, for example for a pipe."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.name = name
@@ -57,8 +57,8 @@ class LineReader:
         return self.bytes_total or 0 if self._compressed_file.closed else self._compressed_file.tell()
 
     def blocks(self) -> Iterator[tuple[list[bytes], bool]]:
-        """Lines without their ends, and whether the last of them had one. A line beyond the limit keeps a beginning
-        that is beyond it too."""
+        """Lists of lines without their line ends, and whether the last line had one. A line that is too long is
+        shortened, but still exceeds the limit."""
         remainder = b""
         line_bytes_max = limits.event_line_bytes_max
         while block := self._read():

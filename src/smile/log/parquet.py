@@ -1,7 +1,8 @@
-"""Recorded events in a directory of Parquet files, as a log that nobody writes: a row group is a piece and a commit.
+"""A read-only log: recorded events in a directory of Parquet files. Each row group is a piece and a commit.
 
-Of each stream the ticks ascend within a file, and no two files overlap. Commits are in order of their last ticks over
-all streams, so that the streams advance together. The files are those that were there at first, unchanged.
+The ticks of a stream ascend within a file, and its files do not overlap. Commits are ordered by their last ticks over
+all streams, so that the streams advance together. The log consists of the files that exist when it is opened; they must
+not change afterwards.
 """
 
 from bisect import bisect_right
@@ -28,7 +29,7 @@ from smile.log.stream_schema import TICK_MAX, StreamSchema
 
 @dataclass(frozen=True)
 class RecordedFile:
-    """A file as it was at first."""
+    """A file as it was when the log was opened."""
 
     path: str
     size: int
@@ -37,7 +38,7 @@ class RecordedFile:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group that has any row: `number` is its own in the file."""
+    """A row group with at least one row. `number` is its index in the file."""
 
     file: RecordedFile
     number: int
@@ -45,7 +46,7 @@ class RowGroup:
 
 
 class ParquetLog(PieceLog):
-    """`groups` are in order of their commits."""
+    """`groups` are in commit order."""
 
     def __init__(self, path: str, streams: Sequence[mmpl.StreamDef], groups: Sequence[RowGroup]) -> None:
         super().__init__(path, streams)
@@ -55,7 +56,7 @@ class ParquetLog(PieceLog):
 
     @staticmethod
     def open(path: str, streams: Sequence[mmpl.StreamDef]) -> "ParquetLog":
-        """All files `<stream>.parquet`, and those anywhere in directories `<stream>`."""
+        """Opens all files `<stream>.parquet`, and all files anywhere in directories `<stream>`."""
         schemas = {stream.name: StreamSchema(stream) for stream in streams}
         groups_by_file: dict[str, list[list[RowGroup]]] = {name: [] for name in schemas}
         for name, file in _find_files(Path(path), schemas):
@@ -70,13 +71,13 @@ class ParquetLog(PieceLog):
 
     def _commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
         if after > len(self._groups):
-            message = f"{self.path} has no row group {after} in order of ticks, though it was read"
-            raise error("E089", message, hint="Files are missing; forget what was computed from them.")
+            message = f"{self.path} has no row group {after} in tick order, although it was read before"
+            raise error("E089", message, hint="Files are missing. Delete the state that was computed from them.")
         for n in range(after, len(self._groups)):
             yield n + 1, [self._groups[n].entry]
 
     def _pieces(self, stream: str, origin: str, lo: int, hi: int) -> Iterator[tuple[PieceEntry, pa.RecordBatch | None]]:
-        """The row groups of a file that are read together are one piece."""
+        """Combines the row groups of a file that are read together to one piece."""
         groups = self._groups_by_stream[stream] if origin == DEFAULT_ORIGIN else []
         first = bisect_right(groups, lo, key=lambda group: group.entry.hi)
         end = bisect_right(groups, hi - 1, key=lambda group: group.entry.lo)
@@ -96,13 +97,13 @@ class ParquetLog(PieceLog):
         for i in (ticks[1:] <= ticks[:-1]).nonzero()[0].tolist()[:1]:
             raise _wrong_tick_error(file.path, stream, f"{ticks[i + 1]} comes after {ticks[i]}")
         if not len(ticks) or ticks[0] <= lo or ticks[-1] != hi:
-            raise damaged_error(file.path, f"its ticks are not those that its statistics tell, above {lo} up to {hi}")
+            raise damaged_error(file.path, f"its ticks differ from its statistics, above {lo} up to {hi}")
         return events
 
     def _open_file(self, stream: str, file: RecordedFile) -> pq.ParquetFile:
-        """One file of each stream stays open."""
+        """Keeps one file of each stream open."""
         if _stat_file(Path(file.path)) != file:
-            hint = "Events are added by other files, before a run; files that were read stay as they are."
+            hint = "Do not change a file after it was read. Add events as new files, between runs."
             raise error("E089", f"{file.path} has changed since it was first read", hint=hint)
         if stream not in self._open_files or self._open_files[stream][0] != file:
             self._open_files[stream] = (file, _open_parquet(file.path))
@@ -131,7 +132,7 @@ class ParquetLog(PieceLog):
         return groups[index].entry.commit if index < len(groups) else None
 
 
-# ── what is there ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _find_files(root: Path, schemas: Mapping[str, StreamSchema]) -> Iterator[tuple[str, RecordedFile]]:
@@ -161,12 +162,12 @@ def _files_in(directory: Path) -> Iterator[Path]:
         elif path.suffix == ".parquet" and path.is_file():
             yield path
         else:
-            hint = "A stream's directory has files *.parquet; columns are in them, not in the names of directories."
+            hint = "A stream's directory may only have files *.parquet. Names of directories cannot define columns."
             raise error("E070", f"{path} is not a Parquet file", hint=hint)
 
 
 def _is_hidden(path: Path) -> bool:
-    """As writers of Parquet name what is no data."""
+    """Writers of Parquet use such names for files without data."""
     return path.name.startswith((".", "_"))
 
 
@@ -182,7 +183,7 @@ def _open_parquet(path: str) -> pq.ParquetFile:
 
 
 def _row_groups(schema: StreamSchema, file: RecordedFile) -> Iterator[RowGroup]:
-    """Of one file, without what lies before each. Those without rows say nothing."""
+    """The row groups of one file that have rows. `lo` is only provisional; `_link_row_groups` sets it."""
     parquet_file = _open_parquet(file.path)
     check_columns(file.path, schema, parquet_file.schema_arrow)
     for number in range(parquet_file.metadata.num_row_groups):
@@ -211,7 +212,7 @@ def _tick_range(schema: StreamSchema, file: RecordedFile, parquet_file: pq.Parqu
 
 
 def _link_row_groups(files: Iterable[Sequence[RowGroup]]) -> Iterator[RowGroup]:
-    """The row groups of a stream in order of ticks, each from where the one before it ends."""
+    """The row groups of a stream in tick order. Each begins where the previous one ends."""
     previous: RowGroup | None = None
     for group in chain(*sorted(filter(None, files), key=lambda groups: groups[0].entry.lo)):
         entry = group.entry
@@ -231,7 +232,7 @@ def _wrong_tick_error(path: str, stream: str, problem: str) -> SmileError:
 
 @contextmanager
 def _translate_errors(path: str) -> Iterator[None]:
-    """Says what Arrow finds wrong in the meantime."""
+    """Translates Arrow's errors in the block to errors of the catalogue."""
     try:
         yield
     except (OSError, pa.ArrowException) as problem:

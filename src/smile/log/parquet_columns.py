@@ -1,4 +1,4 @@
-"""Columns of tables as their stream has them: each value exactly, or an error that says why not."""
+"""Converts columns of Arrow tables to the columns of a stream. Each value is converted exactly, or refused."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -24,27 +24,27 @@ _ARROW_KINDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "timestamp": (types.is_timestamp, types.is_integer),
     "date": (types.is_date, types.is_integer),
 }
-"""What may be read as each type; whether a value then fits is another matter."""
+"""The Arrow types that can be converted to each type. A value may still be out of range."""
 
 
 def check_columns(path: str, schema: StreamSchema, file_schema: pa.Schema) -> None:
-    """An error unless the file's columns can be the stream's. Those it lacks are NULL, but for the tick."""
+    """Raises an error unless the file's columns fit the stream. All columns except the tick may be missing."""
     name = schema.name
     for column in file_schema.names:
         if column not in schema.types:
             hint = did_you_mean(column, schema.types) or f"It has {', '.join(schema.types)}."
             raise error("E077", f"{path}: {name} has no column {column}", hint=hint)
         if file_schema.names.count(column) > 1:
-            raise error("E075", f"{path}: the column {column} is given twice", hint="Leave one of them out.")
+            raise error("E075", f"{path}: the column {column} is given twice", hint="Remove one of them.")
         arrow_type, data = _value_type(file_schema.field(column).type), schema.types[column]
         if not types.is_null(arrow_type) and not any(fits(arrow_type) for fits in _ARROW_KINDS[data.name]):
-            raise error("E078", f"{path}: {name}.{column} is {data}, and the file has {arrow_type}")
+            raise error("E078", f"{path}: {name}.{column} is {data}, but is given as {arrow_type}")
     if schema.stream.tick not in file_schema.names:
         raise error("E077", f"{path}: the column {schema.stream.tick} is missing, which is the tick of {name}")
 
 
 def stream_events(path: str, schema: StreamSchema, table: pa.Table) -> pa.RecordBatch:
-    """What the file has of these columns, as the stream's schema says."""
+    """The rows of a table as events of the stream. They satisfy its CHECKs."""
     columns = [stream_column(path, schema, name, table) for name in schema.arrow_schema.names]
     events = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
     row = first_violation(schema, events)
@@ -54,7 +54,7 @@ def stream_events(path: str, schema: StreamSchema, table: pa.Table) -> pa.Record
 
 
 def stream_column(path: str, schema: StreamSchema, name: str, table: pa.Table) -> pa.Array:
-    """One of them."""
+    """One column of the stream; NULL if the table does not have it."""
     data, target = schema.types[name], schema.arrow_schema.field(name).type
     if name not in table.schema.names:
         return pa.nulls(table.num_rows, target)

@@ -1,8 +1,8 @@
-"""Ranges of a log, read by ticks from pieces that lie in commits. Of each stream and origin the pieces follow one
-another without a gap: where one is missing, that is damage, and no row is given.
+"""The common part of logs that consist of pieces in commits: reads ranges of ticks, and plans batches.
 
-A log says which pieces it has; what a range of them is, is the same for all. It may have more streams than are asked
-for, and a position fewer: a stream that came to the log after a position is read from its beginning.
+The pieces of each stream and origin continue one another without a gap. A missing piece is reported as damage, and no
+row is returned. A log may have more streams than its reader asks for. A position may have fewer: a stream that was
+added to the log after the position is read from its beginning.
 """
 
 from abc import ABC, abstractmethod
@@ -21,15 +21,15 @@ from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
 from smile.log.stream_schema import StreamSchema
 
 Origins = Mapping[tuple[str, str], tuple[int, int]]
-"""Every stream and origin that was heard of: in which commit it was first, and the tick up to which it is silent. That
-is where its stream was then."""
+"""For every stream and origin: its first commit, and the tick up to which it is silent, which is the stream's horizon
+at that time."""
 
 TickArray = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
 class PieceEntry:
-    """What a log knows of a piece without looking at its events."""
+    """The metadata of a piece."""
 
     commit: int
     stream: str
@@ -53,23 +53,27 @@ def slice_events(events: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
 
 
 def range_indices(begins: TickArray, ends: TickArray) -> TickArray:
-    """The numbers of all ranges, each from its begin up to below its end, one range after the other."""
+    """The integers of all ranges [begin, end), one range after the other."""
     counts = ends - begins
     return np.repeat(ends - np.cumsum(counts), counts) + np.arange(counts.sum())
 
 
 def damaged_error(path: str, problem: str) -> SmileError:
-    hint = "Put a copy of the log in its place; what was computed from it so far is not affected."
+    hint = "Replace the log by a backup copy. Views that were computed from it are not affected."
     return error("E085", f"{path} is damaged: {problem}", hint=hint)
 
 
+def missing_error(path: str, stream: str, lo: int, hi: int) -> SmileError:
+    return damaged_error(path, f"events of {stream} are missing, ticks above {lo} up to {hi}")
+
+
 def truncated_error(path: str, problem: str) -> SmileError:
-    hint = "Events that no view needed were removed (the setting `keep`); what was computed from them is not affected."
-    return error("E097", f"{path} was cut: {problem}", hint=hint)
+    hint = "Events that no view needed were removed (the setting `keep`). Views computed from them are not affected."
+    return error("E097", f"{path} was truncated: {problem}", hint=hint)
 
 
 class PieceLog(ABC):
-    """All of a log but where its pieces come from."""
+    """A log, except for the storage of its pieces."""
 
     def __init__(self, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
         self.path = path
@@ -77,34 +81,34 @@ class PieceLog(ABC):
 
     @abstractmethod
     def _commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
-        """The commits after that one, in order, looked for one by one."""
+        """The commits after `after`, in order. They are fetched lazily."""
 
     @abstractmethod
     def _pieces(self, stream: str, origin: str, lo: int, hi: int) -> Iterator[tuple[PieceEntry, pa.RecordBatch | None]]:
-        """The pieces that have any tick of (lo, hi], in order."""
+        """The pieces that overlap (lo, hi], in order."""
 
     @abstractmethod
     def _origins(self) -> Origins: ...
 
     @abstractmethod
     def _last_commit(self) -> int:
-        """The newest commit."""
+        """The number of the newest commit."""
 
     @abstractmethod
     def _horizon(self, stream: str, origin: str) -> int:
-        """In the newest commit."""
+        """The origin's horizon in the newest commit."""
 
     @abstractmethod
     def _horizon_at(self, stream: str, origin: str, commit: int) -> int:
-        """In a commit that is not before the origin's first."""
+        """The origin's horizon in a commit that is not before the origin's first."""
 
     @abstractmethod
     def _first_uncovered(self, stream: str, origin: str, tick: int) -> int | None:
-        """The first commit that tells of anything above the tick."""
+        """The first commit that has ticks of the origin above `tick`."""
 
     def _truncated_ticks(self) -> Mapping[tuple[str, str], int]:
-        """Up to where the pieces of each stream and origin were removed, if any were. A position may lie below that; it
-        is reading there that is refused."""
+        """For each stream and origin with removed pieces, the tick up to which they were removed. A position may lie
+        below that; only reading there is refused."""
         return {}
 
     @property
@@ -148,8 +152,8 @@ class PieceLog(ABC):
         if lo < hi:
             for (name, _), tick in self._truncated_ticks().items():
                 if name == stream and lo < tick:
-                    raise truncated_error(self.path, f"{stream} has nothing up to tick {tick}")
-            # A state that was resumed may know more origins than its position does.
+                    raise truncated_error(self.path, f"events of {stream} up to tick {tick} were removed")
+            # The position of a resumed state may not have all origins.
             silent_to = {origin: tick for (name, origin), (_, tick) in self._origins().items() if name == stream}
             for origin in {**end.horizons.get(stream, {}), **silent_to}:
                 batches_by_origin.append(self._read_origin(stream, origin, start, end, silent_to.get(origin)))
@@ -163,16 +167,16 @@ class PieceLog(ABC):
     def _read_origin(
         self, stream: str, origin: str, start: Position, end: Position, silent_to: int | None
     ) -> list[pa.RecordBatch]:
-        """What one origin tells of the range. It is known to be silent up to a tick, unless it was never heard of."""
+        """The events of one origin in the range. `silent_to` is None if the log does not have the origin."""
         lo, hi = _stream_horizon(start, stream), _stream_horizon(end, stream)
         needed = hi
         if hi == END and end.commit > self._last_commit():
-            # The end was declared, and not told: what is there is all there is.
+            # The caller declared the end, so the log need not reach it.
             needed = start.horizons.get(stream, {}).get(origin, lo)
         batches, known_to = list[pa.RecordBatch](), lo if silent_to is None else max(lo, silent_to)
         for entry, events in self._pieces(stream, origin, lo, hi):
             if entry.lo > known_to:
-                raise damaged_error(self.path, f"nothing is told of {stream}, ticks above {known_to} up to {entry.lo}")
+                raise missing_error(self.path, stream, known_to, entry.lo)
             known_to = entry.hi
             if events is not None:
                 events = events if lo <= entry.lo and entry.hi <= hi else slice_events(events, lo, hi)
@@ -180,11 +184,11 @@ class PieceLog(ABC):
                     batches.append(events)
         is_placeholder = silent_to is None and origin == DEFAULT_ORIGIN and known_to == lo
         if known_to < needed and not is_placeholder:
-            raise damaged_error(self.path, f"nothing is told of {stream}, ticks above {known_to} up to {hi}")
+            raise missing_error(self.path, stream, known_to, hi)
         return batches
 
     def _plan_batch(self, position: Position, limit: BatchLimit) -> tuple[Position, int, int]:
-        """How far a batch may go, and how many rows and bytes it has then."""
+        """The end of the next batch, and its number of rows and bytes."""
         tracker: HorizonTracker | None = None
         last_commit, rows, size, count = position.commit, 0, 0, 0
         with closing(self._commits(position.commit)) as commits:
@@ -192,24 +196,23 @@ class PieceLog(ABC):
                 if limit.last is not None and number > limit.last:
                     break
                 tracker = tracker or self._tracker_at(position)
-                known = [(entry, tracker.horizon(entry.stream, entry.origin)) for entry in entries]
-                sizes_above = [self._count_above(entry, horizon) for entry, horizon in known if entry.hi > horizon]
+                entry_horizons = [(entry, tracker.horizon(entry.stream, entry.origin)) for entry in entries]
+                sizes_above = [self._count_above(entry, h) for entry, h in entry_horizons if entry.hi > h]
                 if sizes_above:
-                    total_rows, total_size = (
-                        rows + sum(r for r, _ in sizes_above),
-                        size + sum(b for _, b in sizes_above),
-                    )
+                    total_rows = rows + sum(r for r, _ in sizes_above)
+                    total_size = size + sum(b for _, b in sizes_above)
                     if count and not limit.allows(total_rows, total_size, count + 1):
                         break
                     rows, size, count = total_rows, total_size, count + 1
                 for entry in entries:
                     if not tracker.advance_over(entry):
-                        raise damaged_error(self.path, f"something is missing of {entry.stream} up to tick {entry.lo}")
+                        raise damaged_error(self.path, f"events of {entry.stream} up to tick {entry.lo} are missing")
                 last_commit = number
         return (tracker.position(last_commit), rows, size) if tracker and count else (position, 0, 0)
 
     def _tracker_at(self, position: Position) -> "HorizonTracker":
-        """A stream that the position does not have is where its origins are in that commit; nothing of it was read."""
+        """A tracker that starts at the position. For a stream that the position does not have, it starts with the
+        horizons of the stream's origins in that commit."""
         origins = self._origins()
         horizons = dict(position.horizons)
         for stream in self.schemas.keys() - horizons.keys():
@@ -232,22 +235,22 @@ def _stream_horizon(position: Position, stream: str) -> int:
 
 
 def _sort_by_tick(stream: str, events: pa.RecordBatch) -> pa.RecordBatch:
-    """The events of several origins."""
+    """Sorts the events of several origins. Two events must not have the same tick."""
     events = events.take(pc.sort_indices(events.column(0)))
     ticks = ticks_of(events)
     for i in np.flatnonzero(ticks[1:] == ticks[:-1]).tolist()[:1]:
-        hint = "An event's tick is its own; see whether two publishers were given one origin's number."
+        hint = "Ticks are unique. Check whether two publishers have the same origin number."
         raise error("E083", f"two origins of {stream} have an event at tick {ticks[i]}", hint=hint)
     return events
 
 
 class HorizonTracker:
-    """Horizons on their way from a position through the commits after it."""
+    """Advances the horizons of all origins from a position through the following commits."""
 
     def __init__(self, position: Position, origins: Origins) -> None:
         self._base = position.stream_horizons()
         self._origins = origins
-        # What stands for origins not heard of yet would hold their stream back once they are.
+        # The placeholder for unknown origins is omitted: it would hold the stream back once real origins join.
         joined = {origin for origin, (commit, _) in origins.items() if commit <= position.commit}
         self.horizons = {
             stream: {origin: tick for origin, tick in origin_horizons.items() if (stream, origin) in joined}
@@ -258,7 +261,7 @@ class HorizonTracker:
         return self.horizons[stream].get(origin, self._base[stream])
 
     def advance_over(self, entry: PieceEntry) -> bool:
-        """False if something is missing before it."""
+        """Returns False if a piece before this one is missing."""
         horizon = self.horizon(entry.stream, entry.origin)
         self.horizons[entry.stream][entry.origin] = max(horizon, entry.hi)
         origin_start = self._origins.get((entry.stream, entry.origin))

@@ -1,6 +1,4 @@
-"""Pieces on their way into a log: after these steps each is well-formed, there is one of each stream and origin, and it
-has only what is new.
-"""
+"""Prepares pieces for a log: checks them, merges those of the same stream and origin, and splits them into commits."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ from smile.log.stream_schema import TICK_MAX, StreamSchema
 
 @dataclass(frozen=True)
 class StreamPiece:
-    """All that happened on one stream of one origin in (lo, hi], in order of ticks. No events are silence."""
+    """All events of one stream and origin in (lo, hi], in tick order. A piece without events declares silence."""
 
     stream: str
     origin: str
@@ -25,7 +23,7 @@ class StreamPiece:
     events: pa.RecordBatch | None = None
 
     def above(self, tick: int) -> "StreamPiece":
-        """What it says of ticks above one of its own."""
+        """The part of the piece above `tick`."""
         if tick <= self.lo:
             return self
         events = None if self.events is None else slice_events(self.events, tick, self.hi)
@@ -41,12 +39,12 @@ class StreamPiece:
 
 
 def check_piece(piece: StreamPiece, schemas: Mapping[str, StreamSchema]) -> StreamPiece:
-    """The same, if it can be a piece at all."""
+    """Returns the piece, or raises an error if it is malformed."""
     if piece.stream not in schemas:
         hint = did_you_mean(piece.stream, schemas) or f"There are {', '.join(schemas)}."
         raise error("E076", f"there is no stream {piece.stream}", hint=hint)
     if not HORIZON_MIN <= piece.lo <= piece.hi <= END:
-        raise _piece_error(piece, "these are no ticks in order")
+        raise _piece_error(piece, "the ticks are out of order or out of range")
     if piece.events is None:
         return piece
     if not schemas[piece.stream].arrow_schema.equals(piece.events.schema):
@@ -62,7 +60,7 @@ def check_piece(piece: StreamPiece, schemas: Mapping[str, StreamSchema]) -> Stre
 
 
 def merge_pieces(pieces: Iterable[StreamPiece]) -> list[StreamPiece]:
-    """One of each stream and origin."""
+    """One piece for each stream and origin."""
     merged_pieces: dict[tuple[str, str], StreamPiece] = {}
     for piece in pieces:
         earlier = merged_pieces.get((piece.stream, piece.origin))
@@ -78,24 +76,25 @@ def merge_pieces(pieces: Iterable[StreamPiece]) -> list[StreamPiece]:
 
 
 def check_joining(piece: StreamPiece, horizon: int) -> None:
-    """The first piece of an origin, unless it is silent up to its stream's horizon: all is known there already."""
+    """Raises an error if a new origin's first piece has an event at or below its stream's horizon, where everything is
+    already known."""
     if piece.rows and (tick := int(ticks_of(piece.events)[0])) <= horizon:
-        problem = f"it is the first of its origin, with an event at tick {tick}, and all is known up to {horizon}"
+        problem = f"the first event of its origin is at tick {tick}, but the stream is known up to {horizon}"
         raise _piece_error(piece, problem)
 
 
 def gap_error(piece: StreamPiece, horizon: int) -> SmileError:
     message = f"nothing is known of ticks above {horizon} up to {piece.lo}"
-    return _piece_error(piece, message, f"Append what happened from {horizon} on first, or say that it was silence.")
+    return _piece_error(piece, message, f"First append the events above {horizon}, or declare silence.")
 
 
 def split_into_commits(pieces: Sequence[StreamPiece], rows_max: int, bytes_max: int) -> list[list[StreamPiece]]:
-    """The pieces cut into so many parts that none is too large. Each piece is cut evenly, so that streams advance
-    together; each begins in the first part, so that no stream passes an origin that is about to join."""
+    """Splits the pieces into as many commits as needed, so that none is too large. Each piece is split evenly, so that
+    the streams advance together. Each begins in the first commit, so that no stream passes an origin that joins."""
     rows, size = sum(piece.rows for piece in pieces), sum(piece.bytes for piece in pieces)
     count = 1
     if rows > rows_max or size > bytes_max:
-        # Rounding adds up to a row of each piece.
+        # Rounding may add one row for each piece.
         count = max(-(-rows // max(1, rows_max - len(pieces))), -(-size // bytes_max))
     commits: list[list[StreamPiece]] = [[] for _ in range(count)]
     for piece in pieces:
@@ -105,7 +104,7 @@ def split_into_commits(pieces: Sequence[StreamPiece], rows_max: int, bytes_max: 
 
 
 def _split_evenly(piece: StreamPiece, count: int) -> list[StreamPiece]:
-    """At most `count` pieces that follow one another; none of them is silence if it has events."""
+    """At most `count` consecutive pieces. If the piece has events, each of them has some."""
     events = piece.events
     if events is None or count == 1:
         return [piece]

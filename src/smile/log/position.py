@@ -1,7 +1,8 @@
-"""Positions in a log. A log is a row of commits, each with pieces of streams, and a position says how far it was read.
+"""Logs and positions in them. A log is a sequence of commits with pieces of streams; a position says how far it was
+read.
 
-A position counts ticks, not only commits: an event of a fast origin may lie in a commit that was passed, and above its
-stream's horizon still. It is read once the other origins have come as far.
+A position has ticks in addition to the commit: an event of a fast origin may be in a commit before the position, but
+still above its stream's horizon. It is read once the other origins have reached its tick.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,18 +14,18 @@ import pyarrow as pa
 from smile.log.input_batch import HORIZON_MIN
 
 DEFAULT_ORIGIN = "0"
-"""The origin of a log that has but one, and what stands for all origins of a stream before any was heard of."""
+"""The only origin of a single-origin log, and the placeholder for a stream whose origins are not known yet."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a log was read: the last commit, and of each stream and origin the tick up to which all was taken."""
+    """How far a log was read: the last commit, and for each stream and origin the tick up to which it was read."""
 
     commit: int
     horizons: Mapping[str, Mapping[str, int]]
 
     def stream_horizons(self) -> dict[str, int]:
-        """Each stream's horizon: the least of its origins', since only up to there all is known."""
+        """The horizon of each stream: the minimum of its origins, since everything is known only up to there."""
         return {stream: min(origins.values(), default=HORIZON_MIN) for stream, origins in self.horizons.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -37,7 +38,7 @@ class Position:
 
 @dataclass(frozen=True)
 class BatchLimit:
-    """What a batch has at most; None is no limit. `last` is a commit that it does not go beyond."""
+    """The maximum size of a batch; None means no limit. `last` is the last commit that the batch may have."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -53,30 +54,30 @@ class BatchLimit:
 
 
 class Log(Protocol):
-    """What pipelines read. It may be pickled, and opens its files again where it is used."""
+    """What engines read. A log can be pickled, and opens its files again in the other process."""
 
     @property
     def streams(self) -> Sequence[str]: ...
 
     def start(self) -> Position:
-        """Nothing is read."""
+        """The position before everything."""
 
     def newest(self) -> Position:
-        """Everything is read."""
+        """The position after everything."""
 
     def after(self, position: Position, limit: BatchLimit) -> Position:
-        """As far as a batch from here may go: whole commits, at least one if there is any, as many as the limit allows.
+        """The end of a batch that begins at the position: whole commits, as many as the limit allows, at least one if
+        there is any. Returns the same position if nothing is new.
 
-        Only what lies above the position's horizons counts, and commits that tell nothing new are passed over. The
-        same position if nothing is new."""
+        Only ticks above the position's horizons count. Commits without new ticks are skipped."""
 
     def resume_position(self, horizons: Mapping[str, int]) -> Position:
-        """Where a state with these horizons goes on: after the last commit up to which they cover everything."""
+        """Where a state with these horizons resumes: after the last commit up to which they cover everything."""
 
     def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
-        """The events of a stream with ticks above its horizon at `start` up to that at `end`, in order of ticks, each
-        once, whatever their origin. A position after the newest commit whose horizons are at the end may be an `end`:
-        whoever makes it declares that nothing more happens."""
+        """The events of a stream above its horizon at `start` up to its horizon at `end`, of all origins, in tick
+        order, each once. `end` may be a position after the newest commit with all horizons at END: the caller then
+        declares that the streams are finished."""
 
     def backlog(self, position: Position) -> tuple[int, int]:
-        """How many rows and bytes the commits after the position have above its horizons."""
+        """The number of rows and bytes above the position's horizons in the commits after it."""

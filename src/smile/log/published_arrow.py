@@ -1,7 +1,7 @@
-"""Events that are published as Arrow: each value as its stream's column has it, exactly, or an error that says which.
+"""Reads published events in Arrow format. Each value is converted exactly to its column's type, or refused.
 
-What arrives is from anybody, so that nothing is believed of it: buffers are looked through before they are used, and no
-few bytes may become many.
+The input is not trusted: all buffers are validated before use, and small inputs that would expand to large ones (by
+compression or shared values) are refused.
 """
 
 import struct
@@ -24,11 +24,11 @@ from smile.log.stream_schema import TICK_MAX, StreamSchema
 _EVENTS_NAME: Final = "the events"
 _ARROW_HINT: Final = "Send one Arrow IPC stream, without compression."
 _ARROW_PROBLEMS: Final = (pa.ArrowException, OSError, ValueError, struct.error)
-"""What is raised by bytes that are not what they should be."""
+"""What malformed input raises."""
 
 
 def read_arrow_events(schema: StreamSchema, body: bytes, timed: bool) -> pa.RecordBatch:
-    """An IPC stream."""
+    """Reads an IPC stream."""
     try:
         if any(_is_compressed(bytes(message.metadata)) for message in pa.ipc.MessageReader.open_stream(body)):
             raise error("E074", "the events are compressed", hint=_ARROW_HINT)
@@ -45,17 +45,18 @@ def read_arrow_events(schema: StreamSchema, body: bytes, timed: bool) -> pa.Reco
 
 
 def read_batch_events(schema: StreamSchema, batch: pa.RecordBatch | pa.Table, timed: bool) -> pa.RecordBatch:
-    """Columns in any order; those that are missing are NULL. The rows have a tick in front just if they are timed."""
+    """The columns may be in any order; missing columns are NULL. If the publisher sets the ticks (`timed`), the result
+    begins with the tick column; otherwise it has none."""
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     tick = schema.stream.tick
     _check_limit("events", table.num_rows, limits.publication_events_max)
     try:
         table.validate(full=True)
-        names = table.schema.names  # which may not be text
+        names = table.schema.names  # raises an error if a name is not valid text
     except _ARROW_PROBLEMS as problem:
         raise _not_arrow_error(problem) from None
     if not timed and tick in names:
-        raise error("E077", f"{tick} is the tick of {schema.name}", hint="The broker gives it; leave it out.")
+        raise error("E077", f"{tick} is the tick of {schema.name}", hint="The broker sets the tick. Remove it.")
     check_columns(_EVENTS_NAME, schema, table.schema if timed else table.schema.append(pa.field(tick, pa.int64())))
     size = sum(_expanded_bytes(chunk) for column in table.columns for chunk in column.chunks)
     _check_limit("bytes", size, limits.publication_bytes_max)
@@ -85,7 +86,7 @@ def _read_column(schema: StreamSchema, name: str, table: pa.Table) -> pa.Array:
 
 
 def _locate_error(schema: StreamSchema, name: str, table: pa.Table, problem: SmileError) -> SmileError:
-    """The first event whose value does not fit, found by halves."""
+    """The error of the first event whose value does not fit, found by binary search."""
     first, end = 0, table.num_rows
     while end - first > 1:
         middle = (first + end) // 2
@@ -111,7 +112,7 @@ def _check_ticks(schema: StreamSchema, ticks: pa.Array) -> None:
 
 @lru_cache(maxsize=1024)
 def _without_tick_checks(schema: StreamSchema) -> StreamSchema:
-    """With the checks that can be made before an event has its tick."""
+    """Without the checks that need the tick, which the event does not have yet."""
     stream = schema.stream
     return StreamSchema(replace(stream, checks=tuple(c for c in stream.checks if stream.tick not in columns_in(c))))
 
@@ -131,12 +132,12 @@ def _not_arrow_error(problem: Exception) -> SmileError:
 
 def _check_limit(unit: str, count: int, limit: int) -> None:
     if count > limit:
-        message = f"{count:,} {unit} are published at once, and at most {limit:,} may be"
+        message = f"{count:,} {unit} are published at once, but the limit is {limit:,}"
         raise error("E092", message, hint="Publish them in smaller parts.")
 
 
 def _expanded_bytes(column: pa.Array) -> int:
-    """The bytes that a column takes with nothing in it shared between events."""
+    """The size of a column if no values are shared between events."""
     if types.is_dictionary(column.type):
         lengths = _value_bytes(column.dictionary)
         return int(pc.sum(pc.take(lengths, column.indices)).as_py() or 0)
@@ -157,7 +158,7 @@ def _is_bytes(data: pa.DataType) -> bool:
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Of a message of an IPC stream, as Arrow's Message.fbs lays it out. The bytes it would become are not bounded."""
+    """Whether an IPC message is compressed: its decompressed size is not bounded. See Arrow's Message.fbs."""
     message = _FlatbufferTable(metadata, struct.unpack_from("<I", metadata)[0])
     kind = message.byte(1)
     header = message.table(2)
@@ -172,7 +173,7 @@ _RECORD_BATCH: Final = 3
 
 
 class _FlatbufferTable:
-    """A table of a flatbuffer."""
+    """A table in a flatbuffer."""
 
     def __init__(self, data: bytes, offset: int) -> None:
         self.data = data
@@ -180,7 +181,7 @@ class _FlatbufferTable:
         self._vtable = offset - struct.unpack_from("<i", data, offset)[0]
 
     def field_offset(self, field: int) -> int | None:
-        """Where a field is; None if it is left out."""
+        """The position of a field; None if it is absent."""
         size = struct.unpack_from("<H", self.data, self._vtable)[0]
         if 4 + 2 * field >= size:
             return None

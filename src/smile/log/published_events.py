@@ -1,9 +1,9 @@
-"""Events as they are published: what is read fits its stream's columns and breaks no CHECK, or nothing is read at all.
+"""Reads published events. Either all events fit their stream's columns and CHECKs, or all are refused.
 
-An event is what recorded events have as `event`. Of a publisher-timed stream the tick is in it, as the column that it
-is; other streams' events may not have one. Every refusal names the event by its number, from 1, and the column.
+An event has the form of `event` in recorded events. In a publisher-timed stream the tick is one of its columns; other
+events must not have a tick. Every error names the event's number, starting at 1, and the column.
 
-As with recorded events, a quick reader takes what is usual, and a careful one has the last word.
+As with recorded events, a fast reader accepts the usual input, and a diagnosing reader decides on the rest.
 """
 
 import json
@@ -29,14 +29,14 @@ _TICK_HINT: Final = f"A tick is a whole number from 0 to {TICK_MAX}, or text tha
 
 
 def read_json_events(schema: StreamSchema, body: bytes, timed: bool) -> list[EventRow]:
-    """An event, or an array of them. A row of a publisher-timed stream has its tick in front, others have none."""
+    """Reads one event, or an array of events. Rows begin with the tick if the stream is publisher-timed (`timed`)."""
     parser = _event_parser(schema, timed)
     rows = parser.parse_fast(body)
     return parser.check(parser.parse_diagnosing(_decode_json(body)) if rows is None else rows)
 
 
 def read_ndjson_events(schema: StreamSchema, body: bytes, timed: bool) -> list[EventRow]:
-    """An event a line; blank lines say nothing."""
+    """Reads one event per line; blank lines are ignored."""
     parser = _event_parser(schema, timed)
     rows = parser.parse_lines_fast(body)
     if rows is None:
@@ -65,11 +65,11 @@ def _object_of_pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 _JSON: Final = json.JSONDecoder(
     object_pairs_hook=_object_of_pairs, parse_float=JsonNumber, parse_int=JsonNumber, parse_constant=JsonNumber
 )
-"""NaN and infinities become numbers here, and are refused as the values they are."""
+"""NaN and infinities are decoded as numbers, and refused later as values."""
 
 
 def _decode_json(body: bytes, number: int | None = None) -> Json:
-    """Of one event if it has a number."""
+    """Decodes the event with this number, or the whole body."""
     prefix = "" if number is None else f"event {number}: "
     try:
         text = body.decode()
@@ -92,13 +92,13 @@ def _event_parser(schema: StreamSchema, timed: bool) -> "_EventParser":
 
 
 def tick_checks(schema: StreamSchema) -> list[Evaluator]:
-    """The checks that cannot be made before the event has its tick."""
+    """The checks that can only be evaluated once the event has its tick."""
     checks = zip(schema.checks, schema.stream.checks, strict=True)
     return [evaluate for evaluate, check in checks if schema.stream.tick in columns_in(check)]
 
 
 class _EventParser:
-    """How events of one stream are read."""
+    """Parses the events of one stream."""
 
     def __init__(self, schema: StreamSchema, timed: bool) -> None:
         self.schema = schema
@@ -106,7 +106,7 @@ class _EventParser:
         tick = schema.stream.tick
         self._columns = {name: data for name, data in schema.types.items() if timed or name != tick}
         self._column_reader = ColumnReader(list(self._columns.items()))
-        event: Any = self._column_reader.event_type  # a type that is made here
+        event: Any = self._column_reader.event_type  # Any: the type is created at run time
         self._decode = msgspec.json.Decoder(list[event] | event).decode
         self._decode_lines = msgspec.json.Decoder(event).decode_lines
         deferred = () if timed else tick_checks(schema)
@@ -114,7 +114,7 @@ class _EventParser:
         self._tick_placeholder: EventRow = () if timed else (None,)
 
     def parse_fast(self, body: bytes) -> list[EventRow] | None:
-        """None if it is not sure."""
+        """None if the diagnosing parser must decide."""
         try:
             decoded = self._decode(body)
             return self._fast_rows(body, decoded if isinstance(decoded, list) else [decoded])
@@ -141,17 +141,17 @@ class _EventParser:
     def _parse_row(self, number: int, event: Json) -> EventRow:
         stream = self.schema.stream
         if not isinstance(event, dict):
-            problem = f"an event is an object with the stream's columns, and this is {describe_json(event)}"
+            problem = f"an event must be an object with the stream's columns, not {describe_json(event)}"
             raise _event_error("E074", number, problem)
         if isinstance(event, _DuplicateNames):
             problem = f'the name "{shorten(event.duplicate_name)}" is given twice'
-            raise _event_error("E075", number, problem, "Leave one of them out.")
+            raise _event_error("E075", number, problem, "Remove one of them.")
         for name in event:
             if name not in self._columns:
                 hint = nearest_if_short(name, self._columns) or f"It has {shorten(', '.join(self._columns))}."
                 problem = f"{stream.name} has no column {shorten(name)}"
                 if name == stream.tick:
-                    problem, hint = f"{name} is the tick of {stream.name}", "The broker gives it; leave it out."
+                    problem, hint = f"{name} is the tick of {stream.name}", "The broker sets the tick. Remove it."
                 raise _event_error("E077", number, problem, hint)
         return tuple([self._parse_value(number, event, name) for name in self._columns])
 
@@ -172,7 +172,7 @@ class _EventParser:
     def check(self, rows: list[EventRow]) -> list[EventRow]:
         if len(rows) > limits.publication_events_max:
             events_max = limits.publication_events_max
-            raise error("E092", f"{len(rows):,} events are published at once, and at most {events_max:,} may be")
+            raise error("E092", f"{len(rows):,} events are published at once, but the limit is {events_max:,}")
         for evaluate in self._checks:
             for number, row in enumerate(rows, 1):
                 if evaluate((*self._tick_placeholder, *row)) is False:

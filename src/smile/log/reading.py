@@ -1,4 +1,4 @@
-"""Logs as pipelines read them: by ranges of ticks, from wherever they were left."""
+"""Opens logs for reading, and reads them as input batches."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,8 +15,8 @@ __all__ = ["BatchLimit", "Log", "Position", "open_log", "read_batches"]
 
 
 def open_log(path: str, streams: Sequence[mmpl.StreamDef]) -> Log:
-    """The durable log in a file, or the recorded events in a directory of Parquet files."""
-    absolute_path = Path(path).absolute()  # whoever reads it may have another working directory
+    """The durable log in a file, or the log in a directory of Parquet files."""
+    absolute_path = Path(path).absolute()  # other processes may have another working directory
     if absolute_path.is_dir():
         return ParquetLog.open(str(absolute_path), streams)
     try:
@@ -32,7 +32,7 @@ def open_log(path: str, streams: Sequence[mmpl.StreamDef]) -> Log:
 
 
 def read_batches(log: Log, limit: BatchLimit, start: Position | None = None) -> Iterator[InputBatch]:
-    """All that the log has after a position, a batch to a frame."""
+    """The content of the log after a position, in batches within the limit."""
     position = log.start() if start is None else start
     while (end := log.after(position, limit)) != position:
         before, horizons = position.stream_horizons(), end.stream_horizons()

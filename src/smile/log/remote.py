@@ -1,7 +1,7 @@
-"""A log on another machine, read over Arrow Flight. It answers as the durable log there does, errors included.
+"""A log on another machine, read over Arrow Flight. It returns the same results and errors as the durable log there.
 
-It is pickled on its way to Spark's tasks, as an option that Spark shows to whoever looks. The token is therefore never
-pickled: where a log is unpickled, it takes what SMILE_TOKEN has in that process.
+The log is pickled in a Spark option, which Spark's UI shows. So the token is never pickled: an unpickled log takes it
+from the variable SMILE_TOKEN of its process.
 """
 
 import hashlib
@@ -25,24 +25,24 @@ from smile.log.position import BatchLimit, Position
 from smile.log.stream_schema import StreamSchema
 
 TOKEN_VARIABLE: Final = "SMILE_TOKEN"
-"""The variable that a client's token is in. Spark hides values of settings whose names have `token` in them."""
+"""The environment variable with a client's token. Spark hides the values of settings with `token` in their names."""
 
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-"""Drawn by Linux whenever a machine starts. Where there is none, every log is far."""
+"""A random id that Linux creates at each boot. Without this file, every log is read remotely."""
 
 FileIdentity = tuple[str, int, int]
 
 _TRANSIENT_CODES: Final = ("E092", "E098")
-"""What may be otherwise when one asks again: the broker has too much to do, or is about to be started anew."""
+"""Errors that a retry may resolve: the broker is overloaded, or is being restarted."""
 
 T = TypeVar("T")
 
 
-# ── what is asked ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class LogRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A question about these streams of a log; `digest` is of their definitions."""
+    """A request about these streams of a log. `digest` is the digest of their definitions."""
 
     streams: tuple[str, ...]
     digest: str
@@ -52,7 +52,7 @@ class LogRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class LogRangeRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The events of one of these streams between two positions."""
+    """A request for the events of one stream between two positions."""
 
     streams: tuple[str, ...]
     digest: str
@@ -66,11 +66,11 @@ class LogTicket(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def streams_digest(streams: Sequence[mmpl.StreamDef]) -> str:
-    """Tells streams from others of the same names."""
+    """Distinguishes streams from others with the same names."""
     return hashlib.sha256("".join(map(definition_text, streams)).encode()).hexdigest()
 
 
-# ── errors on their way ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class WireError(msgspec.Struct):
@@ -80,13 +80,13 @@ class WireError(msgspec.Struct):
 
 
 class FlightErrorInfo(msgspec.Struct):
-    """What an error of Arrow Flight has in its extra information."""
+    """The extra information of an Arrow Flight error."""
 
     error: WireError
 
 
 def decode_flight_error(failure: BaseException) -> SmileError | None:
-    """The error of the catalogue that an answer tells of, if it tells of one."""
+    """The error of the catalogue in a Flight error; None if it has none."""
     try:
         wire_error = msgspec.json.decode(getattr(failure, "extra_info", b""), type=FlightErrorInfo).error
     except msgspec.DecodeError:
@@ -96,12 +96,12 @@ def decode_flight_error(failure: BaseException) -> SmileError | None:
     return SmileError(Diagnostic(wire_error.code, wire_error.message, None, wire_error.hint))
 
 
-# ── near and far ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── local or remote ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class ServedLog(DurableLog):
-    """A durable log that goes to tasks on other machines too. Pickled, it becomes itself wherever the very same file is
-    there, and `far`, which stands for it, anywhere else."""
+    """A durable log that is sent to tasks on any machine. Where the same file exists, it is unpickled as itself;
+    everywhere else as `remote`."""
 
     def __init__(self, path: str, streams: Sequence[mmpl.StreamDef], remote: "RemoteLog", flush: bool = True) -> None:
         super().__init__(str(Path(path).absolute()), streams, flush)
@@ -122,7 +122,7 @@ def _local_or_remote(
 
 
 def file_identity(path: str) -> FileIdentity | None:
-    """Tells a file from all others on all machines: two that are the same are read through the same memory."""
+    """Identifies a file among those of all machines; None if that is not possible."""
     try:
         status = Path(path).stat()
         return BOOT.read_text(), status.st_dev, status.st_ino
@@ -130,13 +130,13 @@ def file_identity(path: str) -> FileIdentity | None:
         return None
 
 
-# ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the remote log ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class RemoteLog:
-    """The log of the broker whose Arrow Flight is at `location` (grpc://HOST:PORT, or grpc+tls://…), of these streams.
-    `authority` is the certificate (PEM) that the broker's was signed with, if the machine does not know it anyway.
-    Threads may share it."""
+    """These streams of the log of the broker with Arrow Flight at `location` (grpc://HOST:PORT, or grpc+tls://…).
+    `authority` is the certificate (PEM) that signed the broker's, if the machine does not trust it anyway. Threads may
+    share a remote log."""
 
     def __init__(
         self,
@@ -196,11 +196,11 @@ class RemoteLog:
         if client is not None:
             client.close()
 
-    def _call_for_position(self, action: str, **about: Any) -> Position:
-        return msgspec.json.decode(self._call_action(action, **about), type=Position)
+    def _call_for_position(self, action: str, **fields: Any) -> Position:
+        return msgspec.json.decode(self._call_action(action, **fields), type=Position)
 
-    def _call_action(self, name: str, **about: Any) -> bytes:
-        request = LogRequest(self.streams, self._digest, **about)
+    def _call_action(self, name: str, **fields: Any) -> bytes:
+        request = LogRequest(self.streams, self._digest, **fields)
         action = flight.Action(f"log/{name}", msgspec.json.encode(request))
 
         def answer(client: flight.FlightClient, options: flight.FlightCallOptions) -> bytes:
@@ -209,7 +209,7 @@ class RemoteLog:
         return self._call_with_retries(answer)
 
     def _call_with_retries(self, call: Callable[[flight.FlightClient, flight.FlightCallOptions], T]) -> T:
-        """Everything here only reads, so that it can be asked again whenever a connection is lost."""
+        """Retries after a lost connection. That is safe, because all calls only read."""
         headers = [(b"authorization", f"Bearer {self._token}".encode())] if self._token else []
         pause = limits.remote_log_pause_s
         for is_last_try in [False] * (limits.remote_log_tries_max - 1) + [True]:
@@ -226,7 +226,7 @@ class RemoteLog:
                     raise self._unreachable_error(failure) from None
             with self._lock:
                 if self._client is client:
-                    self._client = None  # others may still be at it, and let it go when they are done
+                    self._client = None  # not closed: other threads may still use it
             time.sleep(pause)
             pause *= 2
         raise AssertionError("the last try returns or raises")
@@ -241,5 +241,5 @@ class RemoteLog:
         reason = (
             str(failure).strip().splitlines()[0][: limits.excerpt_chars_max] if str(failure).strip() else "no answer"
         )
-        hint = "See whether the broker runs there, serves Arrow Flight, and with TLS if the location says so."
+        hint = "Check that the broker runs there and serves Arrow Flight, with TLS if the location requires it."
         return error("E103", f"the log at {self.location} cannot be read: {reason}", hint=hint)

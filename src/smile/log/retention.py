@@ -1,7 +1,7 @@
-"""What a log no longer needs: its oldest commits, each whole, and never one that has a tick above what is given.
+"""Truncates a log: removes its oldest commits, only whole ones, and none with a tick above the given horizons.
 
-What was cut away is remembered, of each stream and origin up to which tick. Whoever reads above that reads what was
-there before; whoever reads below is told so.
+The log records for each stream and origin up to which tick events were removed. Reading above that tick is not
+affected; reading below it raises an error.
 """
 
 import sqlite3
@@ -13,20 +13,20 @@ from smile.log.piece_log import PieceEntry
 
 TRUNCATE_COMMITS_MAX = 500
 TRUNCATE_BYTES_MAX = 2**24
-"""Of one transaction, since nothing is appended meanwhile."""
+"""The limits of one transaction, because nothing can be appended during it."""
 
 PAUSE_S = 0.002
-"""Between two of them: whoever waits to append goes first."""
+"""The pause between two transactions, so that a waiting writer goes first."""
 
 CommitEntries = tuple[int, Sequence[PieceEntry]]
 
 
 def removable_commits(commits: Iterable[CommitEntries], horizons: Mapping[str, int], last: int) -> list[CommitEntries]:
-    """The commits that may go, as many as one transaction may remove: the first ones, up to `last` at most, as long as
-    all that they have lies at or below the horizons.
+    """The commits to remove in one transaction: the first ones, up to `last` at most, as long as all their ticks are at
+    or below the horizons.
 
-    The last of them has something of a stream whose horizon is not the end. So whoever has read that stream up to its
-    horizon has passed that commit, although others, of streams that nobody reads, may follow it."""
+    The last of them has ticks of a stream whose horizon is not END. So a reader that has read this stream up to its
+    horizon is past that commit, even if commits with only unneeded streams follow."""
     has_needed_stream = any(tick != END for tick in horizons.values())
     removable, pending, size = list[CommitEntries](), list[CommitEntries](), 0
     for seq, entries in commits:
@@ -43,8 +43,8 @@ def removable_commits(commits: Iterable[CommitEntries], horizons: Mapping[str, i
 
 
 def remove_commits(db: sqlite3.Connection, commits: Sequence[CommitEntries]) -> None:
-    """Within a transaction: the oldest commits that there are. The last of them stays, without its pieces. What
-    producers' numbers stood for is not forgotten yet."""
+    """Removes the oldest commits, within a transaction. The row of the last one stays, without its pieces. Producers'
+    records are not removed here."""
     last_commit = commits[-1][0]
     truncated_ticks: dict[tuple[str, str], int] = {}
     for _, entries in commits:

@@ -1,4 +1,4 @@
-"""A stream as its events are read: all that can be settled before the first line is settled once."""
+"""A stream's definition prepared for reading events: types, Arrow schema and compiled CHECKs, computed once."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from smile.log.checks import Evaluator, EventRow, compile_evaluator
 from smile.log.values import shorten
 
 TICK_MAX = INT_MAX - 1
-"""The last tick that an event may have. The one after it is the horizon of a stream that is finished."""
+"""The greatest tick of an event. The next tick is the horizon of a finished stream."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class StreamSchema:
 
     @cached_property
     def width(self) -> int:
-        """How many values a row has, its tick included."""
+        """The number of values in a row, including its tick."""
         return len(self.types)
 
     @cached_property
     def types(self) -> dict[str, DataType]:
-        """Of a row: the tick's, then the columns'."""
+        """The types of a row's values: the tick, then the columns."""
         return stream_types(self.stream)
 
     @cached_property
@@ -42,11 +42,11 @@ class StreamSchema:
 
     @cached_property
     def checks(self) -> list[Evaluator]:
-        """Of a row. Only False breaks a check, NULL does not."""
+        """The compiled CHECKs. Only False violates a check; NULL does not."""
         return [compile_evaluator(check, self.types) for check in self.stream.checks]
 
     def describe_violation(self, row: EventRow) -> str:
-        """What the row breaks, and with which values."""
+        """The check that the row violates, and the values it uses."""
         check = next(
             check for evaluate, check in zip(self.checks, self.stream.checks, strict=True) if evaluate(row) is False
         )
@@ -56,14 +56,15 @@ class StreamSchema:
             for (name, data), value in zip(self.types.items(), row, strict=True)
             if name in used
         ]
-        return f"{self.name} requires {shorten(print_expression(check))}, and {', '.join(values)}"
+        return f"{self.name} requires {shorten(print_expression(check))}, but {', '.join(values)}"
 
     def record_batch(self, cells: list[Value]) -> pa.RecordBatch:
-        """Of rows, one after the other."""
+        """An Arrow batch of rows; `cells` has their values in one flat list."""
         columns = [pa.array(cells[i :: self.width], data) for i, data in enumerate(self.arrow_schema.types)]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
 
 
 ParsedLine = tuple[StreamSchema | None, int | None, EventRow | None]
-"""What a line says. With values, one for each column but the tick: an event at a tick. Without: a silence up to a tick,
-of all streams if there is no shape. An event without tick has one that follows from the lines before."""
+"""The content of a line: stream, tick and values. With values (of all columns except the tick) it is an event; its tick
+may be None, and is then derived from the lines before. Without values it is a silence up to the tick; without a stream,
+of all streams."""

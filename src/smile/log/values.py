@@ -1,6 +1,6 @@
-"""Values of events: what JSON holds becomes a value that its column's type holds exactly, or is refused with a reason.
+"""Converts JSON values of events to values of their column's type. Each is converted exactly, or refused with a reason.
 
-Text is read as literals of the language are. Numbers never pass through a float on their way to a decimal or an int.
+Text is parsed like literals of the language. A number is never converted to a float on the way to a decimal or an int.
 """
 
 import math
@@ -12,7 +12,7 @@ from smile.algebra.coercions import INT_DIGITS, fit_number, parse_literal
 from smile.algebra.types import INT_MAX, DataType, Value
 
 INTEGER_TYPES: Final = ("int", "time", "interval", "timestamp", "date")
-"""Types whose values are integers, and may be written as such. Beyond 2^53 many writers of JSON only have text."""
+"""Types whose values are integers, written as numbers or text. Many JSON writers need text beyond 2^53."""
 
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 
@@ -44,17 +44,17 @@ _FORMAT_HINTS: Final = {
 
 
 class JsonNumber(str):
-    """A number of JSON, as it is written."""
+    """A JSON number as it is written."""
 
     __slots__ = ()
 
 
 Json = None | bool | str | list["Json"] | dict[str, "Json"]
-"""What a line holds; its numbers are `Number`."""
+"""Decoded JSON; its numbers are `JsonNumber`."""
 
 
 def parse_value(value: Json, data: DataType) -> Value:
-    """ValueError says why not, as the end of a sentence."""
+    """Raises ValueError with the reason, worded to follow `column: `."""
     match value:
         case None:
             return None
@@ -87,12 +87,12 @@ def parse_number(text: str, data: DataType) -> Value:
 
 def parse_text(text: str, data: DataType) -> Value:
     if data.name == "string":
-        # JSON can write halves of characters, which no text has.
+        # JSON can contain lone surrogates, which are not valid text.
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-            raise ValueError(f"{describe_json(text)} has half a character")
+            raise ValueError(f"{describe_json(text)} has half of a surrogate pair")
         return text
     if data.name in ("int", "time") and len(text) <= INT_DIGITS and text.isascii() and text.isdigit():
-        # What nearly every tick of a broker's is.
+        # A shortcut for the usual form of a broker's tick.
         whole = int(text)
         if whole <= INT_MAX:
             return whole
@@ -115,7 +115,7 @@ def format_hint(data: DataType) -> str:
 
 
 def describe_json(value: Json) -> str:
-    """What was given, cut short, as JSON has it."""
+    """The value as JSON, shortened for a message."""
     match value:
         case None:
             return "null"
@@ -131,7 +131,7 @@ def describe_json(value: Json) -> str:
 
 
 def shorten(text: str) -> str:
-    """Short enough for a message, and printable."""
+    """Shortens text for a message, and replaces characters that are not printable."""
     excerpt = text if len(text) <= _EXCERPT_CHARS_MAX else f"{text[:_EXCERPT_CHARS_MAX]}…"
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in excerpt)
 

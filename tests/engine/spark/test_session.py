@@ -27,9 +27,9 @@ FAKE = """\
 REAL = """\
 import json, os, signal, sys
 from pathlib import Path
-from smile.engine.spark.session import session
+from smile.engine.spark.session import spark_session
 
-spark = session("local[1]", "settings", Path(sys.argv[1]))
+spark = spark_session("local[1]", "settings", Path(sys.argv[1]))
 java = spark.sparkContext._jvm.java.lang
 conf = spark.sparkContext.getConf()
 keys = ["spark.locality.wait", "spark.sql.adaptive.enabled", "spark.python.daemon.module"]
@@ -75,11 +75,11 @@ def told(java: JavaProcess) -> Diagnostic:
 @pytest.mark.parametrize(
     ("does", "reason"),
     [
-        ("echo 'It does not go' >&2; exit 3", "Java ended with exit code 1 before Spark was there: It does not go"),
-        ("exit 0", "Java ended with exit code 1 before Spark was there"),
+        ("echo 'It does not go' >&2; exit 3", "Java ended with exit code 1 before Spark had started: It does not go"),
+        ("exit 0", "Java ended with exit code 1 before Spark had started"),
         (
             "echo Error occurred during initialization of VM\necho Could not reserve enough space for object heap\nexit 1",
-            "Java cannot have the memory that it was told to take: Could not reserve enough space for object heap",
+            "Java cannot reserve the memory that it is configured to use: Could not reserve enough space for object heap",
         ),
     ],
 )
@@ -172,10 +172,10 @@ class Ended:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (-signal.SIGKILL, "Java was killed (SIGKILL) while Spark was at work"),
-        (-signal.SIGSEGV, "Java was killed (SIGSEGV) while Spark was at work"),
+        (-signal.SIGKILL, "Java was killed (SIGKILL) while Spark was running"),
+        (-signal.SIGSEGV, "Java was killed (SIGSEGV) while Spark was running"),
         (52, "Java ran out of memory, and Spark with it"),
-        (1, "Java ended with exit code 1 while Spark was at work"),
+        (1, "Java ended with exit code 1 while Spark was running"),
     ],
 )
 @pytest.mark.parametrize("problem", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError()])

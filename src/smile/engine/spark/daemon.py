@@ -1,6 +1,6 @@
-"""The process that Spark's Python workers are forked from: it has loaded what they need, so that each is ready at once.
+"""The process that Spark forks its Python workers from. It imports all modules beforehand, so workers start quickly.
 
-A worker is lost with every task that fails in it, and the next one begins without the second that Arrow takes to load.
+A failed task ends its worker. Thanks to the fork, the next worker does not need a second to import Arrow.
 """
 
 import gc
@@ -14,7 +14,7 @@ if __name__ == "__main__":
     from smile.engine.spark import task
 
     assert task.MESSAGE_SCHEMA
-    # What is loaded stays for good: collecting garbage after each task, as Spark does, need not look at it.
+    # Spark collects garbage after every task. Frozen objects are not traversed each time.
     gc.collect()
     gc.freeze()
     manager()

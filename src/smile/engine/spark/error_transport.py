@@ -1,4 +1,7 @@
-"""Errors on their way through Spark: what a worker raises reaches the driver as text, from which it is made again."""
+"""Transports errors through Spark: a worker's exception reaches the driver only as text, which is decoded there.
+
+Codes, messages and hints are preserved.
+"""
 
 import json
 import re
@@ -11,12 +14,12 @@ _BEGIN, _END = "⟦smile:", ":smile⟧"
 
 
 class EncodedError(Exception):
-    """A SmileError in a form that survives being text."""
+    """A SmileError whose text contains its encoded diagnostics."""
 
 
 @contextmanager
 def encode_errors() -> Iterator[None]:
-    """What goes wrong within is told to the driver."""
+    """Raises a SmileError of the block as an EncodedError."""
     try:
         yield
     except SmileError as problem:
@@ -25,7 +28,7 @@ def encode_errors() -> Iterator[None]:
 
 
 def decode_error(text: str) -> SmileError | None:
-    """What went wrong, if it was something that SMILE knows of."""
+    """The SmileError encoded in `text`; None if there is none."""
     match = re.search(f"{_BEGIN}(.*?){_END}", text, re.DOTALL)
     if match is None:
         return None

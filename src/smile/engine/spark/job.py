@@ -1,4 +1,4 @@
-"""A job: what every process of a pipeline has to know of it. It goes to all of them pickled, and never changes."""
+"""A job: the immutable description of a pipeline run. It is pickled and sent to every process of the run."""
 
 import hashlib
 import json
@@ -18,8 +18,8 @@ from smile.state.store import StateStore
 
 @dataclass(frozen=True)
 class Job:
-    """`state` is a directory that every process reaches, `log` what they read. `start` is where the pipeline goes on,
-    `run` a name that no other run has, `until` the last commit that it takes in, if there is to be one."""
+    """`state_uri` is a directory that every process can access. `start` is the offset at which the run begins, `run_id`
+    is unique, and `until` is the last commit to process, if there is a limit."""
 
     generations: tuple[Generation, ...]
     partitions: int
@@ -32,17 +32,17 @@ class Job:
 
     @cached_property
     def plans(self) -> dict[str, Plan]:
-        """Of each generation."""
+        """The plan of each generation."""
         return {g.name: g.plan(self.partitions) for g in self.generations}
 
     @cached_property
     def program_digest(self) -> str:
-        """Tells the state of these generations from that of others."""
+        """Identifies the generations, so that the state of others is refused."""
         return hashlib.sha256(json.dumps([g.to_json() for g in self.generations]).encode()).hexdigest()
 
     @cached_property
     def layouts(self) -> Mapping[str, Layout]:
-        """Of all relations, by the names they have in messages."""
+        """The layouts of all relations, by their names in exchange messages."""
         return {
             f"{generation}/{name}": source.layout
             for generation, plan in self.plans.items()
@@ -54,19 +54,19 @@ class Job:
         return max((len(plan.stages) for plan in self.plans.values()), default=1)
 
     def stages_by_generation(self, stage: int) -> dict[str, ExecutableStage]:
-        """Of each generation that has so many stages, the work of one."""
+        """This stage of each generation that has it."""
         return {g: plan.stages[stage - 1] for g, plan in self.plans.items() if stage <= len(plan.stages)}
 
     def store(self, stage: int, partition: int) -> StateStore:
         return StateStore.open(f"{self.state_uri}/stage-{stage}/partition-{partition}", self.program_digest)
 
     def stores(self) -> dict[tuple[int, int], StateStore]:
-        """Of all partitions of all stages."""
+        """The stores of all partitions, by stage and partition."""
         partitions = ((stage, p) for stage in range(1, self.stage_count + 1) for p in range(self.partitions))
         return {partition: self.store(*partition) for partition in partitions}
 
     def table_schemas(self, stage: int) -> dict[str, TableSchema]:
-        """Of all tables of a stage."""
+        """The schemas of all tables of a stage, by `generation/transform/table`."""
         return {
             f"{generation}/{name}/{table}": schema
             for generation, executable in self.stages_by_generation(stage).items()
@@ -75,13 +75,13 @@ class Job:
         }
 
     def __getstate__(self) -> Json:
-        """Without what was compiled: compiling it again is quicker than pickling it."""
+        """Omits the cached plans: compiling them again is faster than pickling them."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def pickled_job(self) -> PickledJob:
         return PickledJob.dump(self.run_id, self)
 
     def pickled_planner(self) -> PickledJob:
-        """Only what batches are planned with."""
+        """Only the part of the job that planning needs."""
         planner = BatchPlanner(self.log, self.limit, self.start, self.until, self.partitions)
         return PickledJob.dump(f"{self.run_id}-planning", planner)

@@ -1,4 +1,4 @@
-"""Figures of a pipeline: what its tasks and Spark say of each batch, in a file that whoever wants to know can read."""
+"""Collects the metrics of a pipeline from its tasks and from Spark."""
 
 import time
 from collections import deque
@@ -9,13 +9,13 @@ from typing import Any
 
 Json = dict[str, Any]
 RATE_WINDOW_S = 30.0
-"""Rates are of so many seconds."""
+"""Rates are averages over this time."""
 TASK_PHASES = ("read", "kernels", "save", "pack")
 
 
 @dataclass
 class PipelineMetrics:
-    """`tasks` are by stage and partition, of the last batch."""
+    """`tasks` has the figures of the last batch's tasks, by stage and partition."""
 
     tasks: dict[tuple[int, int], Mapping[str, Any]] = field(default_factory=dict)
     events: int = 0
@@ -26,7 +26,7 @@ class PipelineMetrics:
     _lock: Lock = field(default_factory=Lock)
 
     def record_batch(self, headers: Sequence[Mapping[str, Any]], changed_rows: int) -> None:
-        """The heads of a batch's messages, and how many rows it changed."""
+        """Adds a batch: the headers of its tasks' messages, and how many rows it changed."""
         with self._lock:
             self.tasks = {(header["stage"], header["partition"]): header["figures"] for header in headers}
             events = max((task["events"] for (stage, _), task in self.tasks.items() if stage == 1), default=0)
@@ -42,8 +42,10 @@ class PipelineMetrics:
         return sum(task["state"] for task in self.tasks.values())
 
     def status(self, durations_ms: Mapping[str, int]) -> Json:
-        """All of them, for people and for Prometheus. `spark` are the milliseconds that Spark says a batch took, in
-        parts: what its listeners hear, asked for when it is wanted, since listening is many calls into Java."""
+        """All metrics, for `smile status` and Prometheus.
+
+        `durations_ms` are Spark's own times for the phases of the last batch. They are polled, since a listener would
+        cost many calls into Java."""
         with self._lock:
             while self._recent and self._recent[0][0] < time.time() - RATE_WINDOW_S:
                 self._recent.popleft()
@@ -69,7 +71,7 @@ class PipelineMetrics:
         return max((float(task[phase]) for (s, _), task in self.tasks.items() if s == stage), default=0.0)
 
     def _batch_ms(self, durations_ms: Mapping[str, int]) -> Json:
-        """Where the time of the last batch went: to plan it, to run its tasks, in them to the kernels, to commit it."""
+        """How long the phases of the last batch took. `kernels` is part of `job`."""
         stages = {stage for stage, _ in self.tasks}
         planning = sum(durations_ms.get(name, 0) for name in ("latestOffset", "queryPlanning", "getBatch"))
         commit = sum(durations_ms.get(name, 0) for name in ("walCommit", "commitOffsets", "commitBatch"))

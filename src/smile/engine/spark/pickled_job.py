@@ -1,7 +1,7 @@
-"""What a process is told of a job, on its way: it is opened where it is needed, once, and never changes.
+"""A pickled job, as Spark carries it. Each process unpickles it once, on first use.
 
-Spark starts several Python processes before the first batch, and only to plan it. So nothing is loaded here that they
-have no use for.
+Spark starts several Python processes only to plan the first batch. So this module imports nothing that they do not
+need.
 """
 
 import base64
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PickledJob:
-    """Spark hands it to every task anew. `run` is of the job that it tells of, and no other run's."""
+    """Spark passes it to every task. `run_id` identifies the content."""
 
     run_id: str
     data: bytes
@@ -38,12 +38,12 @@ class PickledJob:
 
 
 RUNS_CACHED_MAX = 2
-"""A process serves one run after the other, and two while a view is filled."""
+"""A process serves one run at a time, or two during the backfill of a view."""
 
 _loaded: dict[str, Any] = {}
 
 
 def evict_old_runs(cache: dict[str, Any]) -> None:
-    """The last few that came."""
+    """Keeps only the newest entries."""
     for run_id in list(cache)[:-RUNS_CACHED_MAX]:
         del cache[run_id]

@@ -1,7 +1,8 @@
-"""A pipeline: a program's views kept up to date on Spark, from a log, for as long as it is let run.
+"""A pipeline: a Spark streaming query that keeps a program's views up to date from a log.
 
-Batches come in order, each once; after a failure some may come again. Spark's own checkpoint is of no account: a
-pipeline goes on from the newest version of its own state that was delivered and is whole in every partition.
+Batches are delivered in order, each once; after a failure some may be delivered again. Spark's own checkpoint is not
+used for recovery: a pipeline resumes from the newest state version that was delivered and is complete in every
+partition.
 """
 
 import math
@@ -38,12 +39,12 @@ from smile.log.position import BatchLimit
 
 STATUS_EVERY_S = 1.0
 RESTARTS_MAX = 3
-"""Failures in a row, without a batch between them, before a pipeline gives up."""
+"""A pipeline fails after more consecutive failures than this, without a batch in between."""
 
 
 @dataclass(frozen=True)
 class PipelineBatch(BatchResult):
-    """A batch that a job has taken in, between two offsets. Its state is there as long as it is being delivered."""
+    """A batch that a job has processed, between two offsets. Its state version is not deleted during delivery."""
 
     job: Job
     start: Offset
@@ -52,7 +53,7 @@ class PipelineBatch(BatchResult):
 
 @dataclass
 class SparkPipeline:
-    """`deliver` is given what each batch changed. It runs in a thread of its own, and the next batch waits for it."""
+    """Calls `deliver` for each batch, in a thread of its own. The next batch waits until it returns."""
 
     spark: SparkSession
     directory: PipelineDirectory
@@ -60,9 +61,9 @@ class SparkPipeline:
     deliver: Callable[[PipelineBatch], None]
     on_warning: Callable[[str], None]
     delivery_lock: Lock = field(default_factory=Lock)
-    """Held while something is delivered and noted: pipelines that deliver to one place take turns."""
+    """Held while a batch is delivered and recorded: pipelines with the same receiver share this lock."""
     offset: Offset = field(init=False)
-    """How far it has come."""
+    """The end of the last delivered batch."""
     metrics: PipelineMetrics = field(default_factory=PipelineMetrics)
     _query: StreamingQuery | None = None
     _checkpoint: str | None = None
@@ -73,7 +74,7 @@ class SparkPipeline:
     last_status: Json = field(default_factory=dict)
     _status_written_at: float = -math.inf
     _status_problem: str = ""
-    """Why the status could not be told last."""
+    """The last error while writing the status, so that it is reported once."""
 
     def __post_init__(self) -> None:
         self.offset = self.job.start
@@ -81,7 +82,7 @@ class SparkPipeline:
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, available_now: bool = False) -> None:
-        """From where it is; with `available_now` only to where the log ends now."""
+        """Starts the query at the current offset. With `available_now` it ends at the current end of the log."""
         self.job = replace(self.job, start=self.offset, run_id=uuid4().hex)
         self._failure, self._available_now = None, available_now
         self._checkpoint = tempfile.mkdtemp(prefix="smile-")
@@ -101,7 +102,8 @@ class SparkPipeline:
         return {"job": self.job.pickled_job().to_text(), "planning": self.job.pickled_planner().to_text()}
 
     def wait(self, seconds: int | None = None) -> bool:
-        """Until it has ended, or so long; whether it has. Trouble that goes away by itself is only told of."""
+        """Waits until the query has ended, or `seconds` have passed; returns whether it has ended. After a failure that
+        may be temporary, it reports a warning, restarts the query and returns False."""
         assert self._query is not None
         try:
             ended = self._query.awaitTermination(seconds) if seconds is not None else self._wait()
@@ -123,32 +125,32 @@ class SparkPipeline:
         return self._query is not None and bool(self._query.isActive)
 
     def poll(self) -> None:
-        """Whether it is still at work; trouble is met as in `wait`."""
+        """Handles a failure as `wait` does, without waiting, and writes the status."""
         if not self.is_running:
             self.wait()
         self._write_status()
 
     def wait_until_caught_up(self) -> None:
-        """Until all that the log has is delivered."""
+        """Waits until everything in the log is delivered."""
         while not self.is_caught_up:
             self.wait_for_batch(0.2)
             if not self.is_running and self.wait() and not self.is_caught_up:
-                raise error("E069", "the pipeline was stopped before it had taken all in")
+                raise error("E069", "the pipeline was stopped before it had processed the whole log")
             self._write_status()
 
     def wait_for_batch(self, seconds: float) -> None:
-        """Until the next batch was delivered, or so long."""
+        """Waits until the next batch is delivered, or `seconds` have passed."""
         with self._batch_delivered:
             self._batch_delivered.wait(seconds)
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all that the log has is delivered."""
+        """Whether everything in the log is delivered."""
         position = self.offset.position
         return bool(self.offset.number) and self.job.log.after(position, BatchLimit(commits=1)) == position
 
     def stop(self) -> None:
-        """After the batch that is under way, of which nothing may be delivered any more."""
+        """Stops the query. The current batch may or may not be delivered."""
         try:
             if self._query is not None:
                 self._query.stop()
@@ -176,10 +178,10 @@ class SparkPipeline:
         self.offset = self.directory.recover_offset(self.job, self.on_warning)
         self.start(self._available_now)
 
-    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self, view: str) -> Delta:
-        """All rows that a view that is kept shows now, as if all of them were new."""
+        """All rows that a stored view currently shows, as a delta in which all rows are new."""
         return read_snapshot(self.job, self.offset, view)
 
     @property
@@ -187,17 +189,17 @@ class SparkPipeline:
         return [view for plan in self.job.plans.values() for view in plan.views]
 
     def view_input(self, view: str) -> InputRelation:
-        """What is known of a view before anything has happened."""
+        """The type and layout of a view."""
         return next(plan.kernels.inputs[view] for plan in self.job.plans.values() if view in plan.views)
 
     def status(self) -> Json:
-        """How it fares."""
+        """The current status, as in `status.json`."""
         ui = self.spark.sparkContext.uiWebUrl
         return pipeline_status(self.job, self.offset, ui, self.metrics.status(self._durations_ms()))
 
     @property
     def has_started(self) -> bool:
-        """Whether Spark is at it, and not about to be."""
+        """Whether Spark has finished initializing the query."""
         return self._query is not None and not str(self._query.status["message"]).startswith("Initializing")
 
     def _durations_ms(self) -> Mapping[str, int]:
@@ -205,7 +207,7 @@ class SparkPipeline:
         return {} if progress is None else progress.durationMs
 
     def _write_status(self) -> None:
-        """Now and then, to the pipeline's directory."""
+        """Writes the status to the pipeline's directory, at most once per STATUS_EVERY_S."""
         if time.monotonic() - self._status_written_at >= STATUS_EVERY_S:
             self._status_written_at = time.monotonic()
             self.last_status = self.status()
@@ -216,10 +218,10 @@ class SparkPipeline:
                     self.on_warning(str(problem))
                 self._status_problem = str(problem)
 
-    # ── delivering ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── delivery ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _deliver_batch(self, frame: DataFrame, _: int) -> None:
-        rows = frame.toArrow()  # here the tasks run, and may fail
+    def _deliver_batch(self, dataframe: DataFrame, _: int) -> None:
+        rows = dataframe.toArrow()  # the tasks run here, and may fail
         try:
             batch, headers = self._decode_batch(rows)
             with self.delivery_lock:
@@ -237,10 +239,11 @@ class SparkPipeline:
         messages = [ExchangeMessage(value.as_buffer()) for chunk in rows.column("message").chunks for value in chunk]
         deltas: list[tuple[Any, Delta]] = []
         for message in messages:
-            deltas += [(tuple(name), changes) for name, changes in message.deltas(self.job.layouts)]
-        start, end = (Offset.from_json(messages[0].head[key]) for key in ("start", "end"))
-        changes = {name[0].partition("/")[2]: delta for name, delta in merge_deltas(self.job.layouts, deltas).items()}
-        return PipelineBatch(changes, end.horizons, self.job, start, end), [message.head for message in messages]
+            deltas += [(tuple(name), delta) for name, delta in message.deltas(self.job.layouts)]
+        start, end = (Offset.from_json(messages[0].header[key]) for key in ("start", "end"))
+        merged_deltas = merge_deltas(self.job.layouts, deltas)
+        view_deltas = {name[0].partition("/")[2]: delta for name, delta in merged_deltas.items()}
+        return PipelineBatch(view_deltas, end.horizons, self.job, start, end), [message.header for message in messages]
 
 
 def pipeline_status(job: Job, offset: Offset, ui: str | None, metrics: Json) -> Json:
@@ -258,15 +261,15 @@ def pipeline_status(job: Job, offset: Offset, ui: str | None, metrics: Json) -> 
     }
 
 
-def _map_in_arrow(frame: DataFrame, stage: Callable[[Any], Any]) -> DataFrame:
-    """`mapInArrow`, whose own front asks for pandas, though neither it nor we have a use for that."""
+def _map_in_arrow(dataframe: DataFrame, stage: Callable[[Any], Any]) -> DataFrame:
+    """`DataFrame.mapInArrow` without its check that pandas is installed, which is not needed here."""
     function = vectorized_udf(stage, SCHEMA, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = function(*[frame[name] for name in frame.columns])
-    return type(frame)(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+    column = function(*[dataframe[name] for name in dataframe.columns])
+    return type(dataframe)(dataframe._jdf.mapInArrow(column._jc, False, None), dataframe.sparkSession)
 
 
 def _stage_function(job: Job, number: int) -> Callable[[Any], Any]:
-    """Stages two and later: what Spark calls in its workers, and shows by the names of its views."""
+    """The function that Spark calls in its workers for a stage after the first. Its name appears in Spark's UI."""
 
     pickled = job.pickled_job()
 
@@ -287,7 +290,7 @@ def _stage_function(job: Job, number: int) -> Callable[[Any], Any]:
 
 
 def _cause(problem: BaseException) -> str:
-    """In one line: what Python said last, or Spark first."""
+    """One line: the last Python exception in the text, or else the first line of Spark's message."""
     lines = str(problem).strip().splitlines()
     error_lines = [line for line in lines if re.match(r"[A-Z]\w*(Error|Exception|Interrupt)\b", line)]
     return (error_lines[-1] if error_lines else lines[0]).strip()

@@ -1,8 +1,8 @@
-"""Where a pipeline stands: its directory says what it is and how far it has come.
+"""A pipeline's directory: it records which generations the pipeline has, and how far it has come.
 
-The directory has `pipeline.json`, which names the generations, the number of partitions and the folder of their state;
-that folder; `delivered.json`, the mark of the last version of which everything was delivered; and `status.json`, how
-it fares. Nothing of it needs Spark.
+The directory contains `pipeline.json` (the generations, the number of partitions and the name of the state folder), the
+state folder, `delivered.json` (the identity of the last version that was completely delivered) and `status.json`.
+Nothing here needs Spark.
 """
 
 import json
@@ -36,18 +36,16 @@ STATUS_FILE = "status.json"
 
 WarningCallback = Callable[[str], None]
 JobStates = Mapping[tuple[int, int], Mapping[str, Any]]
-"""What partitions remember, by stage and number, and then by generation."""
+"""The states of all partitions, by stage and partition, then by generation."""
 
 
 class PipelineDirectory:
-    """A pipeline's directory."""
-
     def __init__(self, uri: str) -> None:
-        # Executors have working directories of their own.
+        # Executors have other working directories, so the path must be absolute.
         self.uri = uri.rstrip("/") if "://" in uri else str(Path(uri).absolute())
         self.filesystem, self.root = open_directory(self.uri)
 
-    # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── jobs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open_job(
         self,
@@ -57,7 +55,9 @@ class PipelineDirectory:
         limit: BatchLimit,
         on_warning: WarningCallback,
     ) -> Job:
-        """A job that goes on from what is here, or begins. State of another number of partitions is cut anew."""
+        """A job that resumes from the state in this directory, or begins with the log if there is none.
+
+        State with another number of partitions is repartitioned."""
         description = self._read_description()
         if description is None:
             job = Job(generations, partitions, self.new_state_uri(), log, limit, Offset(0, log.start()), uuid4().hex)
@@ -65,8 +65,8 @@ class PipelineDirectory:
             return job
         job = _new_job(generations, description["partitions"], self._folder_uri(description["folder"]), log, limit)
         if [g.to_json() for g in generations] != description["generations"]:
-            hint = "Choose another directory, or delete this one if what it knows is of no use any more."
-            raise error("E065", f"{self.uri} is the state of another program", hint=hint)
+            hint = "Choose another directory, or delete this one if its state is no longer needed."
+            raise error("E065", f"{self.uri} has the state of another program", hint=hint)
         job = replace(job, start=self.recover_offset(job, on_warning))
         return job if partitions == job.partitions else self._repartition(job, partitions)
 
@@ -78,14 +78,14 @@ class PipelineDirectory:
         limit: BatchLimit,
         on_warning: WarningCallback,
     ) -> Job:
-        """The same for generations that may be others than were here last. Those that are not wanted any more are
-        dropped; new ones are not in the job, and have to be filled, unless there are no others."""
+        """Like `open_job`, for generations that may differ from the stored ones. Deletes generations that are no longer
+        in the program. New generations are not in the job and must be backfilled, unless there are no others."""
         try:
             stored = self.generations()
         except SmileError as problem:
             if problem.diagnostics[0].code != "E061":
                 raise
-            on_warning(f"{problem}; it is made again")
+            on_warning(f"{problem}; it is created again")
             stored = self._recover_description(generations, log, limit)
         remaining = tuple(reduced for g in stored or () if (reduced := g.find_reduced(generations)) is not None)
         if stored is None or (stored and not remaining):
@@ -97,12 +97,12 @@ class PipelineDirectory:
         return self.switch_job(job, job.start, remaining, read_states(job, job.start))
 
     def generations(self) -> tuple[Generation, ...] | None:
-        """Those that were here last."""
+        """The stored generations; None if there is no pipeline here."""
         description = self._read_description()
         return None if description is None else tuple(map(Generation.from_json, description["generations"]))
 
     def _read_description(self) -> Json | None:
-        """What `pipeline.json` says, if there is one."""
+        """The content of `pipeline.json`; None if there is none."""
         description = self._read_json(PIPELINE_FILE)
         if description is None:
             return None
@@ -113,10 +113,10 @@ class PipelineDirectory:
                 )
             if description.pop("crc", None) == _checksum(description):
                 return description
-        raise error("E061", f"{self.uri}/{PIPELINE_FILE} is damaged: it does not say what the pipeline is")
+        raise error("E061", f"{self.uri}/{PIPELINE_FILE} is damaged: it does not describe a pipeline")
 
     def activate(self, job: Job) -> None:
-        """From now on this is the pipeline; the state of the one before it is deleted."""
+        """Makes this job the current one, and deletes the state of all others."""
         folder = job.state_uri.rpartition("/")[2]
         description = {
             "format": FORMAT,
@@ -135,8 +135,8 @@ class PipelineDirectory:
                 self.filesystem.delete_dir(f"{self.root}/{name}")
 
     def switch_job(self, job: Job, offset: Offset, generations: tuple[Generation, ...], states: JobStates) -> Job:
-        """A job of these generations, which remembers of these states what it needs, and goes on from the offset. What
-        was here before is deleted, so that its state is on the disk first."""
+        """Replaces the job by one with these generations, which resumes at the offset from the states that it needs.
+        Flushes the new state to disk before it deletes the old one."""
         new_job = replace(
             job, generations=generations, state_uri=self.new_state_uri(), start=offset, run_id=uuid4().hex
         )
@@ -157,7 +157,7 @@ class PipelineDirectory:
     def _recover_description(
         self, generations: Sequence[Generation], log: Log, limit: BatchLimit
     ) -> tuple[Generation, ...] | None:
-        """Of a pipeline whose description is lost: if there is state of these generations, that is it."""
+        """Restores a lost `pipeline.json`: if there is state of exactly these generations, they are the pipeline's."""
         for folder in sorted(self._state_folders(), key=_folder_number, reverse=True):
             partition_folders = self.filesystem.get_file_info(
                 fs.FileSelector(f"{self.root}/{folder}/stage-1", allow_not_found=True)
@@ -175,12 +175,12 @@ class PipelineDirectory:
         return None
 
     def clear(self) -> None:
-        """Nothing is left of it."""
+        """Deletes everything in the directory."""
         self.filesystem.delete_dir(self.root)
         self.filesystem.create_dir(self.root)
 
     def new_state_uri(self) -> str:
-        """For the state of a pipeline that is to take the place of this one: it has never been used."""
+        """A state folder that has never been used."""
         return self._folder_uri(f"state-{max(map(_folder_number, self._state_folders()), default=0) + 1}")
 
     def _state_folders(self) -> list[str]:
@@ -193,10 +193,10 @@ class PipelineDirectory:
     def _folder_uri(self, name: str) -> str:
         return f"{self.uri}/{name}"
 
-    # ── how far it has come ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── recovery ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def recover_offset(self, job: Job, on_warning: WarningCallback) -> Offset:
-        """The newest version that was delivered and is whole in all partitions. What lies above it is deleted."""
+        """The newest version that was delivered and is complete in all partitions. Deletes all newer versions."""
         stores = job.stores()
         common_versions = set[VersionId].intersection(*(store.versions() for store in stores.values()))
         delivered_json = self._read_json(DELIVERED_FILE)
@@ -206,7 +206,7 @@ class PipelineDirectory:
         newest = max(common_versions - self.hard_checkpoints(job), default=None)
         offset: Offset | None = None
         for version in sorted(common_versions, reverse=True):
-            # A version is complete before what it changed is delivered; the one before it was delivered then.
+            # A version is complete before it is delivered, so the newest may be undelivered. All others were delivered.
             if version == newest if delivered is None else version.number >= delivered.number and version != delivered:
                 continue
             try:
@@ -215,9 +215,9 @@ class PipelineDirectory:
             except SmileError as problem:
                 if problem.diagnostics[0].code != "E061":
                     raise
-                on_warning(f"{problem}; it is passed over")
+                on_warning(f"{problem}; it is skipped")
         result = offset or Offset(0, job.log.start())
-        # What comes next may be another version of a number that was delivered before.
+        # The next version may get a number that an earlier, different version was delivered with.
         self.write_delivered(result)
         for store in stores.values():
             store.delete_after(result.number)
@@ -233,14 +233,16 @@ class PipelineDirectory:
     # ── hard checkpoints ────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin_hard_checkpoint(self, job: Job, offset: Offset) -> None:
-        """The version of this offset, which was delivered, is not deleted from now on."""
+        """Pins the delivered version of this offset, so that it is not deleted."""
         for store in job.stores().values():
             store.pin(VersionId.from_horizons(offset.number, offset.horizons))
         self.write_delivered(offset, hard=True)
 
     def finish_hard_checkpoint(self, job: Job, offset: Offset) -> Mapping[str, int]:
-        """Once a version that is held is on the disk, the horizons of the hard checkpoint before it, which stays in
-        case that something becomes of this one; without it, of the oldest version. It may be done beside all else."""
+        """Flushes a pinned version to disk. Returns the horizons of the oldest version that is still needed.
+
+        That is the previous hard checkpoint, kept in case this one is damaged; without one, the oldest version there
+        is. May run in another thread."""
         version = VersionId.from_horizons(offset.number, offset.horizons)
         stores = job.stores()
         for (stage, _), store in stores.items():
@@ -254,7 +256,7 @@ class PipelineDirectory:
         return next(iter(stores.values())).horizons(oldest)
 
     def hard_checkpoints(self, job: Job) -> set[VersionId]:
-        """Versions that are held in all partitions."""
+        """Versions that are pinned in all partitions."""
         return set[VersionId].intersection(
             *(store.hard_checkpoints() & store.versions() for store in job.stores().values())
         )
@@ -272,7 +274,7 @@ class PipelineDirectory:
             raise error("E061", f"{self.uri}/{name} is damaged: {problem}") from None
 
     def _repartition(self, job: Job, partitions: int) -> Job:
-        """The same job in another number of partitions."""
+        """The same job with another number of partitions."""
         new_job = replace(job, partitions=partitions, state_uri=self.new_state_uri(), run_id=uuid4().hex)
         if job.start.number:
             old_states = read_states(job, job.start)
@@ -301,7 +303,7 @@ class PipelineDirectory:
 
 
 def _new_job(generations: tuple[Generation, ...], partitions: int, folder: str, log: Log, limit: BatchLimit) -> Job:
-    """Where it starts is to be found out."""
+    """A job whose start is not determined yet."""
     return Job(generations, partitions, folder, log, limit, Offset(0, Position(0, {})), uuid4().hex)
 
 
@@ -316,13 +318,13 @@ def _checksum(description: Json) -> int:
 def _verify_version(job: Job, version: VersionId) -> Offset:
     horizons: Mapping[str, int] = {}
     for stage, p in job.stores():
-        # A store of its own, so that what it has opened goes with it.
+        # A temporary store, so that the files it opens are closed.
         horizons = job.store(stage, p).read(version, job.table_schemas(stage)).horizons
     return Offset(version.number, job.log.resume_position(horizons))
 
 
 def read_states(job: Job, offset: Offset) -> JobStates:
-    """What every partition remembers at an offset."""
+    """The states of all partitions at an offset."""
     if not offset.number:
         return {}
     version = VersionId.from_horizons(offset.number, offset.horizons)
@@ -335,20 +337,20 @@ def read_states(job: Job, offset: Offset) -> JobStates:
 
 
 def read_snapshot(job: Job, offset: Offset, view: str) -> Delta:
-    """All rows that a view that is kept shows at an offset, as if all of them were new."""
-    generation, plan = next((g.name, job.plans[g.name]) for g in job.generations if view in g.stored_views)
-    stage = plan.storing_stage(view)
-    shown_rows = stage.kernels.transforms[materialized_name(view)]
-    assert isinstance(shown_rows, MaterializedView)
+    """All rows that a stored view shows at an offset, as a delta in which all rows are new."""
+    generation, plan = next((g.name, job.plans[g.name]) for g in job.generations if view in g.materialized_views)
+    stage = plan.materializing_stage(view)
+    materialized = stage.kernels.transforms[materialized_name(view)]
+    assert isinstance(materialized, MaterializedView)
     version = VersionId.from_horizons(offset.number, offset.horizons)
     deltas = []
     for partition in range(job.partitions):
         saved = job.store(stage.number, partition).read(version, job.table_schemas(stage.number), whole=False)
         deltas.append(
-            shown_rows.read_rows(
+            materialized.read_rows(
                 {
                     table: saved.tables[f"{generation}/{materialized_name(view)}/{table}"]
-                    for table in shown_rows.table_schemas
+                    for table in materialized.table_schemas
                 }
             )
         )

@@ -1,4 +1,4 @@
-"""Planning: how far the next batch of a job goes. It depends on the log alone, and never goes back."""
+"""Plans batches: decides where the next batch of a job ends. The end depends on the log only, and never moves back."""
 
 import time
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from typing import Any
 from smile.log.position import BatchLimit, Log, Position
 
 POLL_TIMEOUT_S = 0.1
-"""So long the source waits for something new before it says that there is nothing."""
+"""How long the source waits for new commits before it reports that there are none."""
 POLL_PAUSE_S = 0.001
 
 
 @dataclass(frozen=True)
 class Offset:
-    """Where a batch begins or ends: so many frames have been taken in, and the log up to this position."""
+    """Where a batch starts or ends: after `number` batches, which have read the log up to `position`."""
 
     number: int
     position: Position
@@ -29,13 +29,13 @@ class Offset:
 
     @cached_property
     def horizons(self) -> dict[str, int]:
-        """Of each stream."""
+        """The horizon of each stream."""
         return self.position.stream_horizons()
 
 
 @dataclass(frozen=True)
 class BatchPlanner:
-    """What of a job a batch is planned with."""
+    """The part of a job that planning needs."""
 
     log: Log
     limit: BatchLimit
@@ -44,14 +44,15 @@ class BatchPlanner:
     partitions: int
 
     def batch_limit(self, rows: int | None, commits: int | None, until: int | None) -> BatchLimit:
-        """So much, never more bytes than a batch may have, nor a commit too many."""
+        """The given limits, with the job's limit of bytes and its last commit."""
         last_commit = until if self.until is None else self.until
         return BatchLimit(rows, self.limit.bytes, commits, last_commit)
 
     def latest_offset(self, start: Offset, limit: BatchLimit) -> Offset:
-        """As far as a batch may go; where nothing is new it waits a little, which costs less than to be asked again."""
+        """The end of the next batch; `start` if there is nothing new. Waits a short time for new commits, since that is
+        cheaper than another call from Spark."""
         if not start.number:
-            # What is shown before anything has happened comes first.
+            # The first batch has no events. It delivers the rows that views show before any event.
             return replace(start, number=1)
         deadline = time.monotonic() + (POLL_TIMEOUT_S if limit.last is None else 0)
         while True:

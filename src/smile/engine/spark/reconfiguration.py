@@ -1,8 +1,8 @@
-"""Views come and go while a pipeline runs.
+"""Adds and drops views while a pipeline runs.
 
-A view that is added is filled from the log by a pipeline of its own, beside the one that goes on. Once it has caught
-up, both stop where the other is, their states become one, and one pipeline goes on from there. A view that is dropped
-takes with it what no other needs.
+A second pipeline backfills an added view from the log while the main one continues. When it has caught up, both stop
+at the same position, their states are merged, and one pipeline continues from there. Dropping a view also drops the
+state that no other view needs.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ BACKFILL_DIRECTORY = "filling"
 
 @dataclass
 class Backfill:
-    """Views on their way to a pipeline that goes on meanwhile: `own` is the pipeline that fills them."""
+    """Views that are being added to `main_pipeline`, and the pipeline that computes them from the log."""
 
     main_pipeline: SparkPipeline
     generation: Generation
@@ -28,10 +28,10 @@ class Backfill:
 
     @staticmethod
     def prepare(pipeline: SparkPipeline, generation: Generation) -> "Backfill":
-        """It goes on from where an earlier try to fill the same views had come."""
+        """Resumes an earlier, interrupted backfill of the same views."""
         directory, job = PipelineDirectory(f"{pipeline.directory.uri}/{BACKFILL_DIRECTORY}"), pipeline.job
         if directory.generations() not in (None, (generation,)):
-            # Left by one that was given up.
+            # An earlier backfill of other views was abandoned.
             directory.clear()
         backfill_job = directory.open_job((generation,), job.partitions, job.log, job.limit, pipeline.on_warning)
         backfill_pipeline = SparkPipeline(
@@ -40,13 +40,13 @@ class Backfill:
         return Backfill(pipeline, generation, backfill_pipeline)
 
     def poll(self) -> bool:
-        """Whether it has caught up; trouble of either pipeline is met."""
+        """Handles failures of both pipelines. Returns whether the backfill has caught up."""
         self.main_pipeline.poll()
         self.backfill_pipeline.poll()
         return self.backfill_pipeline.is_caught_up
 
     def merge(self) -> None:
-        """Both stop where the other is, and one goes on for both."""
+        """Stops both pipelines at the same position, merges their states, and continues with one."""
         pipeline, backfill_pipeline = self.main_pipeline, self.backfill_pipeline
         backfill_pipeline.stop()
         pipeline.stop()
@@ -70,8 +70,8 @@ class Backfill:
 
 
 def add_generation(pipeline: SparkPipeline, generation: Generation) -> None:
-    """The pipeline goes on with these views too. What they come to is delivered while they are filled; the others go on
-    meanwhile, but for a moment in the end."""
+    """Adds these views to the pipeline. Their rows are delivered during the backfill. The other views continue, except
+    for a short stop at the end."""
     refuse_duplicates(pipeline.job.generations, generation)
     backfill = Backfill.prepare(pipeline, generation)
     backfill.backfill_pipeline.start()
@@ -86,14 +86,14 @@ def add_generation(pipeline: SparkPipeline, generation: Generation) -> None:
 
 
 def refuse_duplicates(generations: Sequence[Generation], generation: Generation) -> None:
-    """A view, or a generation's name, that there is already."""
+    """Raises an error if the generation's name, or one of its views, exists already."""
     duplicates = sorted({view for g in generations for view in g.views} & set(generation.views))
     if duplicates or generation.name in {g.name for g in generations}:
-        raise error("E020", f"the pipeline has {', '.join(duplicates) or generation.name} already")
+        raise error("E020", f"the pipeline already has {', '.join(duplicates) or generation.name}")
 
 
 def replace_log(pipeline: SparkPipeline, log: Log) -> None:
-    """The pipeline goes on with this log, which may have more streams."""
+    """The pipeline continues with this log, which may have more streams."""
     pipeline.job = replace(pipeline.job, log=log)
     if set(log.streams) == set(pipeline.offset.position.horizons):
         return
@@ -104,7 +104,7 @@ def replace_log(pipeline: SparkPipeline, log: Log) -> None:
 
 
 def drop_views(pipeline: SparkPipeline, views: Sequence[str]) -> None:
-    """The pipeline goes on without these views."""
+    """The pipeline continues without these views."""
     unknown = sorted(set(views) - set(pipeline.views))
     if unknown:
         raise error("E021", f"the pipeline has no view {', '.join(unknown)}")
@@ -120,18 +120,18 @@ def drop_views(pipeline: SparkPipeline, views: Sequence[str]) -> None:
 
 
 def remaining_generations(generations: Sequence[Generation], views: Sequence[str]) -> tuple[Generation, ...]:
-    """What is left of generations once these views are dropped."""
+    """The generations without these views; generations without any view are omitted."""
     remaining = []
     for generation in generations:
         remaining_views = tuple(view for view in generation.views if view not in views)
         if remaining_views:
-            stored_views = tuple(view for view in generation.stored_views if view in remaining_views)
-            remaining.append(replace(generation, views=remaining_views, stored_views=stored_views))
+            materialized_views = tuple(view for view in generation.materialized_views if view in remaining_views)
+            remaining.append(replace(generation, views=remaining_views, materialized_views=materialized_views))
     return tuple(remaining)
 
 
 def _run_to_position(pipeline: SparkPipeline, position: Position) -> None:
-    """To this commit, and no further."""
+    """Runs a stopped pipeline up to exactly this commit."""
     if not pipeline.offset.number or pipeline.offset.position.commit < position.commit:
         pipeline.job = replace(pipeline.job, until=position.commit)
         try:

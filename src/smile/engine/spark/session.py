@@ -1,7 +1,7 @@
-"""Spark's session, in a Java process of its own, with the settings that a pipeline of small batches needs.
+"""Starts Spark in a Java process of its own, with the settings that a pipeline of small batches needs.
 
-What a user sets in Spark's ways (`spark-defaults.conf` in SPARK_CONF_DIR, Spark's environment variables) goes before
-what is chosen here, but for what a pipeline relies on.
+The user's Spark settings (`spark-defaults.conf` in SPARK_CONF_DIR, Spark's environment variables) take precedence over
+the settings here, except for those in REQUIRED, which a pipeline depends on.
 """
 
 import atexit
@@ -31,26 +31,26 @@ from smile.errors import SmileError, error
 from smile.java import java_home
 
 REQUIRED = {
-    # State is named by partition: none may be split or joined.
+    # State is stored by partition number, so Spark must not split or merge partitions.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
-    # Spark's launcher has set it before anybody could.
+    # Spark's launcher sets it, so `setIfMissing` would have no effect.
     "spark.ui.showConsoleProgress": "false",
 }
 SETTINGS = {
-    # What a batch waits for.
+    # These determine the latency of a batch.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "smile.engine.spark.daemon",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # No checksums, and no process started to set permissions.
+    # This file system writes no checksums and starts no process to set permissions.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.pollingDelay": "1ms",
     "spark.locality.wait": "0s",
-    # The next port is tried where one is taken: every Spark of a machine shows its page somewhere.
+    # If a port is taken, Spark tries the next one. Each Spark on a machine needs a port for its UI.
     "spark.port.maxRetries": "100",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
@@ -63,41 +63,41 @@ LOCAL_SETTINGS = {
 }
 CLUSTER_SETTINGS = {
     "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
-    # A machine that falls silent is given up in seconds, not in minutes.
+    # A machine that does not answer is given up after seconds, not minutes.
     "spark.network.timeout": "30s",
     "spark.network.timeoutInterval": "5s",
     "spark.executor.heartbeatInterval": "5s",
 }
 LOCAL_ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1"}
-"""Nobody else may look at Spark's page."""
+"""Other machines must not see Spark's UI."""
 ENVIRONMENT = {"SPARK_DRIVER_MEMORY": "2g"}
-"""What Java takes at most; every other way to say it goes before this one. Messages of a few batches are in it; state
-is not, nor are events."""
+"""The maximum memory of Java. Every other Spark setting for it takes precedence. Java holds the messages of a few
+batches, but neither state nor events."""
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 TEMP_PATH_CHARS_MAX = 50
 PySparkSession = SparkSession
-"""For whoever has no other need of PySpark."""
+"""For modules that must not import PySpark themselves."""
 
 WORKER_SCRIPT = """\
 #!/bin/sh
 IFS=:
-kept=
-for place in $PYTHONPATH; do
-  case "$place" in */pyspark.zip | */py4j-*.zip) ;; *) kept="$kept${{kept:+:}}$place" ;; esac
+new_path=
+for entry in $PYTHONPATH; do
+  case "$entry" in */pyspark.zip | */py4j-*.zip) ;; *) new_path="$new_path${{new_path:+:}}$entry" ;; esac
 done
-PYTHONPATH="$kept" exec {python} "$@"
+PYTHONPATH="$new_path" exec {python} "$@"
 """
 
 MASTER_PATTERN = re.compile(
     r"local(\[([1-9]\d*|\*)(\s*,\s*[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|k8s://.+"
-    r"|spark://(?P<places>[^\s,/:]+:\d{1,5}(,[^\s,/:]+:\d{1,5})*)"
+    r"|spark://(?P<addresses>[^\s,/:]+:\d{1,5}(,[^\s,/:]+:\d{1,5})*)"
 )
 MASTER_CONNECT_S_MAX = 10.0
-"""Spark itself would try for a minute."""
+"""Spark itself would retry for a minute."""
 STOP_S_MAX = 10.0
-"""So long Java may take to clear away what it has on the disk, before it is killed."""
+"""How long Java may take to delete its temporary files before it is killed."""
 EXIT_S_MAX = 0.5
-"""So long it may take until a Java that was killed is seen to be gone."""
+"""How long to wait for a Java process that may be ending."""
 REASON_CHARS_MAX = 300
 
 _MEMORY_PROBLEM = re.compile(
@@ -105,10 +105,10 @@ _MEMORY_PROBLEM = re.compile(
     re.IGNORECASE,
 )
 _OUT_OF_MEMORY_EXIT_CODE = 52
-"""What Spark's Java ends with when its memory does not suffice."""
+"""The exit code of Spark's Java process after an OutOfMemoryError."""
 _CONNECTION_ERRORS = (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
 SPARK_ERRORS = (Py4JError, PySparkException, *_CONNECTION_ERRORS)
-"""What Spark raises, and what its loss leads to."""
+"""The exceptions that Spark raises, including those after the Java process is lost."""
 _LESS_MEMORY_HINT = (
     "Give Java less: spark.driver.memory in Spark's spark-defaults.conf, or the variable SPARK_DRIVER_MEMORY."
 )
@@ -118,18 +118,19 @@ _MORE_MEMORY_HINT = (
 
 
 class JavaProcess:
-    """The process that Spark runs in. It ends when this process does, however that ends, because it reads a pipe from
-    it. What it and its workers say goes to `log`, or to standard error."""
+    """The Java process that Spark runs in. It reads a pipe from this process, so it ends when this process ends in any
+    way. Its output and that of its workers goes to `log`, or to standard error."""
 
     def __init__(self, master: str, log: Path | None, token: str | None = None) -> None:
-        """Starts it. An error if there is no Java, or can be no such master. With `token`, executors read the log of a
-        broker on another machine."""
+        """Starts the process. Raises an error if there is no Java, or if `master` is invalid.
+
+        Executors on other machines use `token` to read the broker's log."""
         _check_master(master)
         jdk_home = java_home()
         self.master, self.log, self._token = master, log, token
         self._has_ended = False
         self._log_offset = log.stat().st_size if log is not None and log.exists() else 0
-        # Paths of sockets must be short.
+        # The path of a Unix socket must be short.
         temp_root = None if len(tempfile.gettempdir()) < TEMP_PATH_CHARS_MAX else "/tmp"
         self._temporary_directory = tempfile.TemporaryDirectory(prefix="smile-", dir=temp_root)
         self._gateway_file = Path(self._temporary_directory.name) / "gateway"
@@ -139,11 +140,11 @@ class JavaProcess:
         settings = ["--master", master, "--conf", f"spark.driver.defaultJavaOptions={options}"]
         submit_arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         environment = {**(LOCAL_ENVIRONMENT if _is_local(master) else {}), **ENVIRONMENT, **os.environ}
-        # Could Spark start Python by itself, it would look for data sources in all that is installed there.
+        # With a usable Python, Spark would search all installed packages for data sources.
         environment |= {"JAVA_HOME": str(jdk_home), "SPARK_CONNECT_MODE": "0", "PYSPARK_DRIVER_PYTHON": "no-python"}
         environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._gateway_file)}
         with ExitStack() as stack:
-            # Standard output is for results, and Java says there too what is wrong.
+            # Standard output is for results, so Java's messages must not go there.
             output = sys.stderr.fileno() if log is None else stack.enter_context(log.open("ab"))
             self.process = subprocess.Popen(
                 [spark_home / "bin" / "spark-submit", *settings, *submit_arguments],
@@ -151,13 +152,13 @@ class JavaProcess:
                 stdout=output,
                 stderr=output,
                 env=environment,
-                process_group=0,  # an interrupt from the terminal is for this process alone
+                process_group=0,  # so that Ctrl-C in the terminal does not reach it
             )
         atexit.register(self.stop)
 
     def _worker_python(self, spark_home: Path) -> str:
-        """What workers are started with. Spark has them load PySpark from its archive, where it is not compiled, so
-        that each would compile it anew; where it is the same as the one that is installed, they load that."""
+        """The program that starts Python workers. By default they import PySpark from Spark's zip archive, which has no
+        compiled modules, so each worker compiles it again. If the installed PySpark is the same, they import that."""
         if spark_home.resolve() != Path(pyspark.__file__).parent.resolve():
             return sys.executable
         path = Path(self._temporary_directory.name) / "python"
@@ -166,8 +167,8 @@ class JavaProcess:
         return str(path)
 
     def session(self, name: str) -> SparkSession:
-        """Waits until Spark is there."""
-        global _java  # noqa: PLW0603  # PySpark has one for a process too
+        """Waits until Spark is ready."""
+        global _java  # noqa: PLW0603  # PySpark too has one per process
         try:
             if _java is not self:
                 self._connect()
@@ -198,12 +199,12 @@ class JavaProcess:
             for variable in variables:
                 del os.environ[variable]
         SparkContext._ensure_initialized(gateway=gateway)
-        # For when this process is killed.
+        # Java deletes the directory if this process is killed.
         folder = gateway.jvm.java.io.File(self._temporary_directory.name)
         gateway.jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(folder)
 
     def stop(self, timeout_s: float = STOP_S_MAX) -> None:
-        """It is gone when this returns, with its workers and all that it has on the disk. It need not have started."""
+        """Ends the process and its workers, and deletes its temporary files. It may still be starting."""
         self._has_ended = True
         if self.process.poll() is None:
             self._signal(signal.SIGTERM)
@@ -223,12 +224,12 @@ class JavaProcess:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
-    # ── what went wrong ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def explain_failure(self, problem: Exception) -> SmileError | None:
-        """What is to be said of one of `TROUBLE`, if Spark has to do with it."""
+        """The error to report for one of SPARK_ERRORS; None if it is not related to Spark."""
         if not self._has_ended and isinstance(problem, (Py4JError, *_CONNECTION_ERRORS)):
-            # It may be on its way out; and surely is, where the connection was lost.
+            # The process may be ending. If the connection was lost, it certainly is.
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(STOP_S_MAX if isinstance(problem, _CONNECTION_ERRORS) else EXIT_S_MAX)
         if self.is_lost:
@@ -241,7 +242,7 @@ class JavaProcess:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it ended by itself."""
+        """Whether the process ended without `stop`."""
         return not self._has_ended and self.process.poll() is not None
 
     def _start_error(self) -> SmileError:
@@ -249,13 +250,13 @@ class JavaProcess:
         reason = next((line for line in output_lines if _MEMORY_PROBLEM.search(line)), None)
         if reason is not None:
             return error(
-                "E066", f"Java cannot have the memory that it was told to take: {reason}", hint=_LESS_MEMORY_HINT
+                "E066", f"Java cannot reserve the memory that it is configured to use: {reason}", hint=_LESS_MEMORY_HINT
             )
         reason = next((line for line in output_lines if re.search("exception|error", line, re.IGNORECASE)), None)
         reason = reason or (output_lines[-1] if output_lines else None)
         exit_text = _exit_description(self.process)
         return error(
-            "E066", f"Java {exit_text} before Spark was there{f': {reason}' if reason else ''}", hint=self._hint
+            "E066", f"Java {exit_text} before Spark had started{f': {reason}' if reason else ''}", hint=self._hint
         )
 
     def _loss_error(self) -> SmileError:
@@ -263,13 +264,13 @@ class JavaProcess:
             return error("E069", "Java ran out of memory, and Spark with it", hint=_MORE_MEMORY_HINT)
         hint = self._hint
         if self.process.returncode == -signal.SIGKILL:
-            hint = "If nobody did so, the system had no memory left for it."
-        return error("E069", f"Java {_exit_description(self.process)} while Spark was at work", hint=hint)
+            hint = "If nobody killed it, the system probably ran out of memory."
+        return error("E069", f"Java {_exit_description(self.process)} while Spark was running", hint=hint)
 
     @property
     def _hint(self) -> str | None:
-        """None where all that it says is shown anyway."""
-        return None if self.log is None else "Ask for what Spark says (--verbose) to see more."
+        """None if Spark's output is shown anyway."""
+        return None if self.log is None else "Use --verbose to see Spark's own messages."
 
     def _output_lines(self) -> list[str]:
         if self.log is None:
@@ -277,7 +278,7 @@ class JavaProcess:
         with self.log.open("rb") as file:
             file.seek(self._log_offset)
             text = file.read().decode(errors="replace")
-        # Spark's scripts complain of what Java did not say to them.
+        # Spark's scripts add errors of their own, which do not help.
         lines = (line.strip() for line in text.splitlines() if "/bin/spark-" not in line)
         return [line[:REASON_CHARS_MAX] for line in lines if line]
 
@@ -286,14 +287,14 @@ _java: JavaProcess | None = None
 
 
 def current_java() -> JavaProcess | None:
-    """The Java that this process has. What there is of one that was lost is cleared away."""
+    """This process's Java process, if there is one. Cleans up after one that was lost."""
     if _java is not None and _java.is_lost:
         _java.stop()
     return _java
 
 
 def spark_session(master: str, name: str, log: Path | None) -> SparkSession:
-    """The session of this process; there is one. What Java and the workers say goes to `log`, or to standard error."""
+    """The session of this process. The output of Java and the workers goes to `log`, or to standard error."""
     java = current_java() or JavaProcess(master, log)
     try:
         return java.session(name)
@@ -304,28 +305,28 @@ def spark_session(master: str, name: str, log: Path | None) -> SparkSession:
 
 def _create_session(master: str, name: str, log: Path | None, python: str, token: str | None) -> SparkSession:
     os.environ |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    conf = SparkConf().setMaster(_with_task_retries(master)).setAppName(name)  # and with what the user has set
+    conf = SparkConf().setMaster(_with_task_retries(master)).setAppName(name)  # SparkConf includes the user's settings
     for key, value in REQUIRED.items():
         conf.set(key, value)
     for key, value in {**SETTINGS, **(LOCAL_SETTINGS if _is_local(master) else CLUSTER_SETTINGS)}.items():
         conf.setIfMissing(key, value)
     if token is not None:
-        # Spark shows its settings to whoever looks, but for those that have `token` in their names.
+        # Spark's UI shows all settings, except those with `token` in their names.
         conf.set("spark.executorEnv.SMILE_TOKEN", token)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
     spark.dataSource.register(SmileSource)
-    # When Java is lost, whoever asks it for something hears of it; a trace from a thread of PySpark's adds nothing.
+    # When Java is lost, the next call to it fails. A stack trace from PySpark's own thread adds nothing.
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     return spark
 
 
 def _reset_pyspark() -> None:
-    """This process has no Java any more, and can have another."""
+    """Clears PySpark's global state, so that this process can start another Java process."""
     global _java  # noqa: PLW0603
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
     if context is not None:
-        context._jsc = None  # nobody is there to be told
+        context._jsc = None  # the Java side no longer exists
         context.stop()
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     if gateway is not None:
@@ -338,28 +339,32 @@ def _is_local(master: str) -> bool:
 
 
 def _with_task_retries(master: str) -> str:
-    """A task that fails is tried again, as on a cluster: `local[2]` becomes `local[2,4]`."""
+    """Lets Spark retry failed tasks, as on a cluster: `local[2]` becomes `local[2,4]`."""
     match = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     return f"local[{match[1] or 1},4]" if match else master
 
 
 def _check_master(master: str) -> None:
-    """An error if there can be no such master, or if nobody answers where it should be."""
+    """Raises an error if the address is invalid, or if no master answers there."""
     match = MASTER_PATTERN.fullmatch(master)
     if match is None:
         hint = "Write local[*] for this machine, or spark://HOST:PORT for a cluster."
-        raise error("E067", f"{master!r} is not where Spark can run", hint=hint)
+        raise error("E067", f"{master!r} is not a Spark master", hint=hint)
     problem: OSError | None = None
-    for address in (match["places"] or "").split(",") if match["places"] else []:
+    for address in (match["addresses"] or "").split(",") if match["addresses"] else []:
         host, _, port = address.rpartition(":")
         try:
             with closing(socket.create_connection((host, int(port)), MASTER_CONNECT_S_MAX)):
                 return
-        except (OSError, OverflowError) as refused:
-            problem = refused if isinstance(refused, OSError) else OSError(str(refused))
+        except (OSError, OverflowError) as failure:
+            problem = failure if isinstance(failure, OSError) else OSError(str(failure))
     if problem is not None:
         reason = problem.strerror or str(problem)
-        raise error("E068", f"no Spark master answers at {master}: {reason}", hint="See whether it runs, and where.")
+        raise error(
+            "E068",
+            f"no Spark master answers at {master}: {reason}",
+            hint="Check that the master runs, and its address.",
+        )
 
 
 def _exit_description(process: "subprocess.Popen[bytes]") -> str:
@@ -368,7 +373,7 @@ def _exit_description(process: "subprocess.Popen[bytes]") -> str:
 
 
 def _short_reason(text: str) -> str:
-    """What Java's exceptions are about, of all that they say."""
+    """The message of a Java exception, without its stack trace and class."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    thrown = next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else "it does not say why")
+    thrown = next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else "no reason given")
     return re.sub(r"^[\w.$]+(Exception|Error): ", "", thrown)[:REASON_CHARS_MAX]

@@ -1,7 +1,8 @@
-"""The source of a pipeline: a Python data source of Structured Streaming. It plans batches over the log, and its tasks
-run the first stage as they read.
+"""The source of a pipeline: a Python data source for Structured Streaming. It plans batches over the log, and its read
+tasks run the first stage.
 
-Spark loads this in every process that it plans with, each for a small part of it: what a part needs, it loads itself.
+Spark imports this module in several planning processes, each of which uses a small part of it. So each part imports
+what it needs inside its functions.
 """
 
 import sys
@@ -42,7 +43,7 @@ class SourcePartition(InputPartition):
 
 
 class SmileSource(DataSource):
-    """Made in processes of Spark's own only."""
+    """Created only in Spark's Python processes, never in the driver."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,22 +63,22 @@ class SmileSource(DataSource):
 
 
 class _PandasBlocker:
-    """Finds no pandas, and leaves all else to others."""
+    """An import hook that refuses pandas and leaves all other modules to the next hooks."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
         if name == "pandas":
-            raise ModuleNotFoundError(f"{name} is not for Spark's own processes", name=name)
+            raise ModuleNotFoundError(f"{name} is blocked in Spark's Python processes", name=name)
 
 
 def block_pandas() -> None:
-    """Arrow would load it wherever it is installed, which takes a second, and nothing here has a use for it."""
+    """Arrow imports pandas wherever it is installed. That takes a second, and nothing here needs it."""
     if _PandasBlocker not in sys.meta_path:
         sys.meta_path.insert(0, _PandasBlocker)
 
 
 class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark calls the planning half of it in a process of its own, and `read` in its workers."""
+    """Spark calls the planning methods in a separate process, and `read` in its workers."""
 
     def __init__(self, job: PickledJob, planner: PickledJob) -> None:
         self._job, self._planner = job, planner
@@ -104,7 +105,7 @@ class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.until = self.planner.log.newest().commit
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """What Spark calls a file is a commit."""
+        """Spark's limit of files is used as a limit of commits."""
         from smile.engine.spark.planning import Offset  # noqa: PLC0415
 
         with encode_errors():

@@ -1,8 +1,8 @@
-"""A task: one partition of one stage takes a batch in. It runs in one of Spark's Python workers.
+"""A task: processes a batch in one partition of one stage. It runs in one of Spark's Python workers.
 
-Of each version it makes a file before it answers. Whoever runs the same task again, here or elsewhere, reads the same
-version before it and makes the same one after it. A worker keeps what it has in memory: given the next batch of the
-same partition it need not read, and if it has missed some it reads what is new.
+A task writes the new state version to a file before it answers. If the task is repeated, in this worker or another, it
+reads the same version and writes the same next one. A worker caches the states of its partitions in memory: for the
+next batch of the same partition it reads nothing, and if it has missed batches it reads only the new files.
 """
 
 import gc
@@ -29,14 +29,14 @@ from smile.state.table import StateTable
 
 MESSAGE_SCHEMA = pa.schema([("target", pa.int32()), ("stage", pa.int32()), ("message", pa.binary())])
 DRIVER_STAGE = 0
-"""The stage of messages for whoever runs the pipeline."""
+"""The stage number of messages to the driver."""
 
 MessageRow = tuple[int, int, bytes | pa.Buffer]
 
 
 @dataclass
 class PartitionCache:
-    """A partition's state as this worker last had it: of each generation what its transforms remember."""
+    """The newest state of a partition that this worker has seen, by generation."""
 
     stages: Mapping[str, ExecutableStage]
     schemas: Mapping[str, TableSchema]
@@ -46,7 +46,7 @@ class PartitionCache:
     merges: dict[str, BackgroundMerges] = field(default_factory=dict)
 
     def states_at(self, offset: Offset) -> Mapping[str, TransformStates]:
-        """The version that a batch begins with."""
+        """The states at the start of a batch, with finished background merges applied."""
         version = VersionId.from_horizons(offset.number, offset.horizons)
         if version != self.version:
             self.states = (
@@ -64,7 +64,7 @@ class PartitionCache:
         return states_of_tables(self.stages, tables)
 
     def save(self, offset: Offset, states: Mapping[str, TransformStates]) -> int:
-        """Writes the next version, which is the one that is held from now on. How many bytes were written."""
+        """Writes the next version and caches it. Returns the number of bytes written."""
         written = self.store.save(offset.number, offset.horizons, tables_of_states(states))
         self.version, self.states = VersionId.from_horizons(offset.number, offset.horizons), states
         for generation, transform_states in states.items():
@@ -77,7 +77,7 @@ class PartitionCache:
 
 
 def tables_of_states(states: Mapping[str, TransformStates]) -> dict[str, StateTable]:
-    """All that a partition remembers, as the store has it."""
+    """All state tables of a partition, by their names in the store."""
     return {
         f"{generation}/{name}/{table}": table_data
         for generation, transform_states in states.items()
@@ -101,12 +101,11 @@ _caches: dict[str, dict[tuple[int, int], PartitionCache]] = {}
 
 
 def _partition_cache(job: Job, stage: int, partition: int) -> PartitionCache:
-    """What this worker holds."""
     if job.run_id not in _caches:
         _caches[job.run_id] = {}
         evict_old_runs(_caches)
         _ = job.layouts
-        # Spark collects garbage after every task; what stays for good need not be looked at each time.
+        # Spark collects garbage after every task. Frozen objects are not traversed each time.
         gc.collect()
         gc.freeze()
     caches = _caches[job.run_id]
@@ -118,7 +117,7 @@ def _partition_cache(job: Job, stage: int, partition: int) -> PartitionCache:
 
 
 def run_first_stage(job: Job, partition: int, start: Offset, end: Offset) -> Iterator[MessageRow]:
-    """Reads the log between two offsets."""
+    """Reads the log between two offsets and processes the events."""
     started_at = time.perf_counter()
     cache = _partition_cache(job, 1, partition)
     stream_deltas = {}
@@ -130,7 +129,7 @@ def run_first_stage(job: Job, partition: int, start: Offset, end: Offset) -> Ite
 
 
 def run_later_stage(job: Job, stage: int, rows: Iterator[MessageRow]) -> Iterator[MessageRow]:
-    """Takes in what the partitions of earlier stages have sent; what is for later ones goes on its way."""
+    """Processes the messages of earlier stages, and forwards messages to later stages unchanged."""
     started_at: float | None = None
     messages: list[ExchangeMessage] = []
     partition = 0
@@ -148,14 +147,14 @@ def run_later_stage(job: Job, stage: int, rows: Iterator[MessageRow]) -> Iterato
     for exchange_message in messages:
         for (relation, by), delta in exchange_message.deltas(job.layouts):
             deltas.append(((relation, None if by is None else tuple(by)), delta))
-    header = messages[0].head
+    header = messages[0].header
     batch = TaskBatch(stage, partition, Offset.from_json(header["start"]), Offset.from_json(header["end"]), started_at)
     yield from _run_batch(job, cache, batch, {}, merge_deltas(job.layouts, deltas))
 
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """What a task is to take in, and when it began to."""
+    """The batch of a task, and when the task began."""
 
     stage: int
     partition: int
@@ -182,7 +181,9 @@ def _run_batch(
     results = {}
     for generation, stage in cache.stages.items():
         own_deltas = {
-            (name.partition("/")[2], by): c for (name, by), c in received.items() if name.startswith(f"{generation}/")
+            (name.partition("/")[2], by): delta
+            for (name, by), delta in received.items()
+            if name.startswith(f"{generation}/")
         }
         results[generation] = stage.step(
             batch.partition, states[generation], stream_deltas, own_deltas, advance, not start.number
@@ -196,10 +197,14 @@ def _run_batch(
         for view, delta in stage.view_deltas(batch.partition, results[generation]):
             outgoing.add([f"{generation}/{view}"], job.layouts[f"{generation}/{view}"], delta)
     figures = {
-        "read": read_at - batch.started_at, "kernels": stepped_at - read_at, "save": saved_at - stepped_at,
-        "pack": time.perf_counter() - saved_at, "events": sum(map(len, stream_deltas.values())), "written": written,
+        "read": read_at - batch.started_at,
+        "kernels": stepped_at - read_at,
+        "save": saved_at - stepped_at,
+        "pack": time.perf_counter() - saved_at,
+        "events": sum(map(len, stream_deltas.values())),
+        "written": written,
         "state": cache.bytes,
-    }  # fmt: skip
+    }
     header = {**batch.header, "stage": batch.stage, "partition": batch.partition, "figures": figures}
     yield batch.partition, DRIVER_STAGE, outgoing.finish(header)
 
@@ -207,7 +212,7 @@ def _run_batch(
 def _exchange_messages(
     job: Job, stages: Mapping[str, ExecutableStage], batch: TaskBatch, results: Mapping[str, StageResult]
 ) -> Iterator[MessageRow]:
-    """To every partition of the next stage goes one at least, since it has to hear of the horizons."""
+    """Every partition of the next stage gets at least one message, because messages carry the horizons."""
     for later_stage in range(batch.stage + 1, job.stage_count + 1):
         outgoing = (
             {p: ExchangeMessageBuilder() for p in range(job.partitions)} if later_stage == batch.stage + 1 else {}
@@ -221,7 +226,7 @@ def _exchange_messages(
 
 
 def record_batches(rows: Iterable[MessageRow]) -> Iterator[pa.RecordBatch]:
-    """Rows as Spark takes them, each as a batch of its own: a message is not copied."""
+    """One Arrow batch per row, so that messages are not copied."""
     for target, stage, message in rows:
         value_offsets = pa.py_buffer(np.array([0, len(message)], np.int32))
         message_array = pa.Array.from_buffers(pa.binary(), 1, [None, value_offsets, pa.py_buffer(message)])
