@@ -35,9 +35,11 @@ lint: $(STAMP) ## style, layout and types
 	@$(PY) -m ruff format --quiet --check .
 	@$(PY) -m mypy $(CODE)
 
-# More workers than cores, since many tests wait. The longest tests come first (tests/conftest.py).
-PYTEST := $(PY) -m pytest -q -n $(or $(WORKERS),3) --dist loadgroup --no-loadscope-reorder
+# More workers than cores, since many of the slow tests wait. The longest tests come first (tests/conftest.py).
+WORKERS := 3
+PYTEST = $(PY) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
+check: WORKERS := 2
 check: lint ## lint, and the fast tests with a part of their random cases: under 90 seconds
 	@SMILE_RUNS=0.2 $(PYTEST) -m "not slow and not nightly"
 
