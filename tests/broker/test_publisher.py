@@ -328,14 +328,14 @@ def test_events_of_a_finished_stream_are_refused(tmp_path: Path) -> None:
 WRITER = """
 import sys, json, random
 from collections import deque
-from smile.broker.publication import Numbered, Publication
+from smile.broker.publication import ProducerSequence, Publication
 from smile.broker.publisher import Publisher
-from smile.log.clock import Ticks, wall_clock
+from smile.log.clock import TickGenerator, wall_clock
 from smile.log.durable import DurableLog
 from tests.broker.publishing import STREAMS, as_batch
 path, seq = sys.argv[1], int(sys.argv[2])
-log = DurableLog.at(path, STREAMS)
-publisher = Publisher(log, Ticks(0, wall_clock), 5, 5, STREAMS)
+log = DurableLog.open_or_create(path, STREAMS)
+publisher = Publisher(log, TickGenerator(0, wall_clock), 5, 5, STREAMS)
 publisher.start()
 under_way = deque()
 while True:
@@ -343,7 +343,7 @@ while True:
     stream = random.choice("RS")
     print(json.dumps({"sent": seq, "stream": stream, "rows": len(rows)}), flush=True)
     given = as_batch(rows, stream) if len(rows) > 3 else rows
-    under_way.append((seq, publisher.submit(Publication(stream, given, Numbered("p", seq)))))
+    under_way.append((seq, publisher.submit(Publication(stream, given, ProducerSequence("p", seq)))))
     seq += len(rows)
     if len(under_way) > 40:
         first, future = under_way.popleft()

@@ -1,4 +1,4 @@
-"""Every test program on Spark: batch by batch, and in the end, row for row what the in-process engine tells."""
+"""Every test program on Spark: batch by batch, and in the end, row for row what the in-process engine outputs."""
 
 import math
 from itertools import pairwise
@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 
 from smile.log.input_batch import InputBatch
 from smile.reference.history import History
-from tests.engine.spark.beside import locally
-from tests.engine.spark.packs import Member, run_pack
+from tests.engine.spark.packed import PackedProgram, run_on_spark
 from tests.kernels.harness import frame_of
 from tests.programs.reader import Case, cases
 
@@ -39,9 +38,10 @@ PACKS = [ORDERED[start : start + PACK_SIZE] for start in range(0, len(ORDERED), 
 
 @pytest.mark.parametrize("number", range(len(PACKS)))
 def test_rows_and_changes(spark: SparkSession, number: int, tmp_path: Path) -> None:
-    members = {
-        case.name: Member(case.rewritten, frames(case)).with_prefix(f"P{i}_") for i, case in enumerate(PACKS[number])
+    programs = {
+        case.name: PackedProgram.of(f"P{position}", case.rewritten, frames(case))
+        for position, case in enumerate(PACKS[number])
     }
-    results = run_pack(spark, members, tmp_path, partitions=1 + number % 3)
-    for name, member in members.items():
-        assert results[name] == locally(member.program, member.frames), name
+    results = run_on_spark(spark, list(programs.values()), tmp_path, partitions=1 + number % 3)
+    for name, program in programs.items():
+        assert results[program.name] == program.expected, name
