@@ -108,7 +108,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():
-            with _report_location(name):
+            with _with_location(name):
                 setting.check(getattr(self, name))
         if bool(self.tls_cert) != bool(self.tls_key):
             given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
@@ -339,14 +339,15 @@ def _from_file(path: str) -> Iterator[tuple[str, Value]]:
 
 
 def _read_value(setting: Setting, reader: Callable[[Any], Value], raw: object, location: str) -> Value:
-    with _report_location(location):
+    with _with_location(location):
         value = reader(raw)
         setting.check(value)
         return value
 
 
 @contextmanager
-def _report_location(location: str) -> Iterator[None]:
+def _with_location(location: str) -> Iterator[None]:
+    """Adds the location to the message of an invalid setting."""
     try:
         yield
     except InvalidSetting as problem:

@@ -28,7 +28,7 @@ class Source:
         return [0] + [i + 1 for i, c in enumerate(self.text) if c == "\n"]
 
     def line_col(self, offset: int) -> tuple[int, int]:
-        """Line and column, both from 1."""
+        """The line and the column of a character offset, both counted from 1."""
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 

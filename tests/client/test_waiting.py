@@ -7,19 +7,19 @@ import time
 import pytest
 
 from smile.client import asynchronous, synchronous
-from smile.client.feed import Signal
+from smile.client.feed import CallbackRegistry
 from smile.errors import SmileError
 
 TIMEOUT_S = 0.2
 
 
-def fire_repeatedly(signal: Signal, stop: threading.Event) -> None:
+def fire_repeatedly(signal: CallbackRegistry, stop: threading.Event) -> None:
     while not stop.wait(TIMEOUT_S / 10):
         signal.fire()
 
 
 def test_a_thread_stops_waiting_at_its_timeout() -> None:
-    signal, stop = Signal(), threading.Event()
+    signal, stop = CallbackRegistry(), threading.Event()
     thread = threading.Thread(target=fire_repeatedly, args=(signal, stop))
     thread.start()
     start = time.monotonic()
@@ -34,7 +34,7 @@ def test_a_thread_stops_waiting_at_its_timeout() -> None:
 
 
 async def fire_and_wait() -> None:
-    signal = Signal()
+    signal = CallbackRegistry()
 
     async def fire() -> None:
         while True:

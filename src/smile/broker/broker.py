@@ -161,7 +161,7 @@ class Broker:
             return difference
         except SmileError as problem:
             if self.compiled is compiled and problem.diagnostics[0].code != "E098":
-                self._roll_back(*previous)
+                self._restore_previous_program(*previous)
             raise
         finally:
             self._program_lock.release()
@@ -202,7 +202,7 @@ class Broker:
                 view.end(problem)
             raise
 
-    def _roll_back(self, compiled: CompiledProgram, metadata: BrokerMetadata) -> None:
+    def _restore_previous_program(self, compiled: CompiledProgram, metadata: BrokerMetadata) -> None:
         """Restores the previous program; its dropped views may have to be computed again. Not used while the broker is
         stopping: then the next start continues with the new program."""
         names = {record.generation.name for record in metadata.generations}

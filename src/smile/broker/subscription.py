@@ -66,7 +66,7 @@ def token_identity(digest: str, columns: tuple[str, ...], values: tuple[object, 
 
 
 def parse_resume_token(text: str) -> tuple[str, dict[str, int]]:
-    """The identity and the horizons of a token."""
+    """The identity of the subscription (a digest of view and condition), and the horizon of each stream."""
     identity, separator, payload = text.partition(".")
     try:
         if not separator or len(text) > TOKEN_CHARS_MAX:

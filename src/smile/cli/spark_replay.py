@@ -73,7 +73,8 @@ def replay_on_spark(
 
 
 def _batch_limit(batch: int | None, recording: Recording) -> BatchLimit:
-    """If lines have a batch size, each commit to the log is a batch, because it has that many lines."""
+    """With a batch size given for recorded lines, every commit of the log holds that many lines, so one commit is one
+    batch. Otherwise a batch takes as many rows and bytes as the limits allow."""
     if batch is not None and recording.log is None:
         return BatchLimit(commits=1)
     return BatchLimit(batch or limits.spark_batch_rows_max, limits.spark_batch_bytes_max)

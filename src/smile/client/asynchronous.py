@@ -8,7 +8,7 @@ from typing import Any, Self
 from smile.client.address import BrokerAddress
 from smile.client.changes import AfterTicks, Change, Frame, Published, Schema, ticks_of
 from smile.client.connection import BrokerConnection, http_get
-from smile.client.feed import FrameQueue, FrameSink, Signal, SubscriptionFeed
+from smile.client.feed import CallbackRegistry, FrameQueue, FrameSink, SubscriptionFeed
 from smile.client.rows import Rows
 from smile.client.session import Event
 from smile.errors import SmileError, error
@@ -17,7 +17,7 @@ CONNECT_TIMEOUT_S = 5.0
 """How long to wait for a broker that is starting."""
 
 
-async def wait_until(signal: Signal, ready: Callable[[], bool], timeout: float | None, action: str) -> None:
+async def wait_until(signal: CallbackRegistry, ready: Callable[[], bool], timeout: float | None, action: str) -> None:
     """Waits until `ready()`, which is checked whenever the signal fires. Raises E108 after `timeout` seconds."""
     event = asyncio.Event()
     signal.add(event.set)

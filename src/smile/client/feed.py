@@ -16,7 +16,7 @@ from smile.errors import SmileError
 Json = dict[str, Any]
 
 
-class Signal:
+class CallbackRegistry:
     """Calls all registered callbacks, in the connection's thread, when what they wait for may have happened."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class SubscriptionFeed:
         self.error: SmileError | None = None
         self.has_snapshot = False
         """Whether a complete snapshot has arrived."""
-        self.signal = Signal()
+        self.signal = CallbackRegistry()
         self._frame_numbers: deque[int | None] = deque()
         """Of the frames not consumed yet; None if their connection was lost."""
 
@@ -130,7 +130,8 @@ class SubscriptionFeed:
         return callback
 
     def acknowledge_frame(self) -> Json | None:
-        """The message that acknowledges the oldest unconsumed frame; None if the frame's connection was lost."""
+        """Called when the application has consumed a frame. Returns the message that acknowledges it, or None if the
+        connection that delivered the frame was lost."""
         number = self._frame_numbers.popleft()
         return None if number is None else {"ack": self.id, "n": number}
 

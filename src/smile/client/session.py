@@ -16,7 +16,7 @@ from typing import Any
 
 from smile import limits
 from smile.client.changes import Published
-from smile.client.feed import FrameQueue, FrameSink, Signal, SubscriptionFeed
+from smile.client.feed import CallbackRegistry, FrameQueue, FrameSink, SubscriptionFeed
 from smile.client.values import json_text, tick_json, validate_event_json
 from smile.errors import Diagnostic, SmileError, error
 
@@ -56,7 +56,7 @@ class ClientSession:
         self.problem: SmileError | None = None
         """Why there is no connection. It is permanent if `failed`."""
         self.failed = False
-        self.state_changed = Signal()
+        self.state_changed = CallbackRegistry()
         """Fires when the connection is made or lost, and when everything is acknowledged."""
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────

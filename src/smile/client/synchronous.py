@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from smile.client.address import BrokerAddress
 from smile.client.asynchronous import CONNECT_TIMEOUT_S, AsyncClient
 from smile.client.changes import AfterTicks, Change, Frame, Published, Schema, ticks_of
-from smile.client.feed import FrameQueue, Signal, SubscriptionFeed
+from smile.client.feed import CallbackRegistry, FrameQueue, SubscriptionFeed
 from smile.client.rows import Rows
 from smile.client.session import Event
 from smile.errors import SmileError, error
@@ -22,7 +22,7 @@ from smile.errors import SmileError, error
 T = TypeVar("T")
 
 
-def wait_until(signal: Signal, ready: Callable[[], bool], timeout: float | None, action: str) -> None:
+def wait_until(signal: CallbackRegistry, ready: Callable[[], bool], timeout: float | None, action: str) -> None:
     """Waits until `ready()`, which is checked whenever the signal fires. Raises E108 after `timeout` seconds."""
     event = threading.Event()
     deadline = None if timeout is None else time.monotonic() + timeout

@@ -27,8 +27,9 @@ _NEVER, _MAYBE, _ONLY = range(3)
 
 
 class RangeColumn:
-    """If `lo` or `hi` is None, no row has that bound; if it is not valid in a row, that row has none. If `nulls` is
-    None, no row may be NULL."""
+    """The ranges of many cells: current values, lower and upper bounds. A bound that is NULL in a row is absent in that
+    row; a whole array that is None is absent in all rows. `nulls` says which cells can still become NULL; None is no
+    cell."""
 
     __slots__ = ("hi", "lo", "now", "nulls")
     kind: ColumnKind = "range"

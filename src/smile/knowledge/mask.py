@@ -45,12 +45,12 @@ class Mask:
 
     @property
     def is_permanently_shown(self) -> bool:
-        """T: the row stays shown."""
+        """True is the only possible value (T): the row stays shown."""
         return self.possible == {True}
 
     @property
     def is_permanently_hidden(self) -> bool:
-        """F: the row stays hidden. NULL may still be possible, since it hides the row too."""
+        """True is not possible (F): the row stays hidden. NULL may still be possible, since it hides the row too."""
         return True not in self.possible
 
     @property

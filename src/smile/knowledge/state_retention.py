@@ -150,7 +150,7 @@ class StateAnalysis:
         return None if self._has_stored_groups(rel) else self._unbounded_state(type_, type_.heading.key, stream)
 
     def _is_transient(self, rel: mmpl.Rel) -> bool:
-        """Whether every row is permanently hidden at some time."""
+        """Whether every row eventually becomes permanently hidden."""
         mask = self.analysis.relation_type(rel).mask
         return mask.falls_for_good and (not mask.can_be_final_true or self._has_expiring_rows(rel))
 

@@ -38,7 +38,8 @@ def window(ev: "Evaluation", rel: mmpl.Window) -> Relation:
 
 
 def last_window(ev: "Evaluation", rel: mmpl.Window) -> Relation:
-    """Hides each row once the horizon is `size` beyond it. The horizon is the least of the source streams' horizons."""
+    """LAST: hides each row once the horizon is `size` ticks beyond its time. The horizon is the least of the source
+    streams' horizons."""
     horizon = min(ev.history.horizons[s] for s in ev.relation_type(rel.input).seals)
     return {
         key: replace(row, mask=all_of(row.mask, _mask_until(horizon, row.cells[rel.on].now + rel.size)))

@@ -169,11 +169,11 @@ class StateStore:
             flush_to_disk(self.filesystem, self.root)
         self.read(version_id, schemas)
 
-    def unpin_before(self, below: VersionId) -> None:
-        """Allows deletion of all hard checkpoints before this one."""
-        for version_id in self.hard_checkpoints():
-            if version_id < below:
-                self._delete(f"{version_id}{HARD_SUFFIX}")
+    def unpin_before(self, version_id: VersionId) -> None:
+        """Allows deletion of all hard checkpoints that are older than this version."""
+        for checkpoint in self.hard_checkpoints():
+            if checkpoint < version_id:
+                self._delete(f"{checkpoint}{HARD_SUFFIX}")
 
     def hard_checkpoints(self) -> set[VersionId]:
         return {

@@ -324,5 +324,5 @@ class SelectTranslator:
 
 
 def _remove_duplicates(problems: list[Diagnostic]) -> list[Diagnostic]:
-    """An alias is translated again wherever it is used, and gives the same errors each time."""
+    """Keeps the first of equal diagnostics: an alias is translated wherever it is used, and repeats its errors."""
     return list(dict.fromkeys(problems))

@@ -145,7 +145,7 @@ class SparkPipeline:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything in the log is delivered."""
+        """Whether the results of everything in the log have been delivered to the driver."""
         position = self.offset.position
         return bool(self.offset.number) and self.job.log.after(position, BatchLimit(commits=1)) == position
 
