@@ -128,7 +128,7 @@ def test_a_broker_that_is_killed_and_then_its_java(tmp_path: Path, java_to_kill:
         described.write_bytes(described.read_bytes().replace(b"partitions", b"partitionz"))
         kept.begin()
         assert kept.heard.restores == len(kept.views)
-        assert any("made again" in told for told in kept.heard.troubles)
+        assert any("created again" in told for told in kept.heard.troubles)
         kept.publishing.publish(4)
         kept.check()
 

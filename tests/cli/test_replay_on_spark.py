@@ -51,10 +51,10 @@ class SharedJava:
     def session(self, name: str) -> SparkSession:
         return self.session_of_tests
 
-    def told(self, problem: Exception) -> None:
+    def explain_failure(self, problem: Exception) -> None:
         """Not the reason of any failure."""
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """The session outlives the command."""
 
 
@@ -65,7 +65,7 @@ Replay = Callable[..., Result]
 def replay(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Replay:
     """Runs the command in this process."""
     monkeypatch.setattr(SharedJava, "session_of_tests", spark, raising=False)
-    monkeypatch.setattr(smile.cli.spark_replay, "Java", SharedJava)
+    monkeypatch.setattr(smile.cli.spark_replay, "JavaProcess", SharedJava)
 
     def run(*args: str | Path) -> Result:
         result: Result = CliRunner().invoke(app, ["replay", str(PROGRAM), *map(str, args)])

@@ -278,9 +278,9 @@ def counted() -> Iterator[Work]:
         # Found rows are made of a table, the runs they are in, and their places there; merging makes runs by itself.
         gathered = type(tables.StateTable(TableSchema((), {})).scan())
         counting(gathered, "__init__", lambda *given: len(given[3]), "rows")
-        counting(tables.StateTable, "_current", lambda *given: sum(len(places) for _, places in given[1]), "rows")
-        counting(tables, "make", lambda *given: len(next(iter(given[1].values()))), "rows", "written")
-        counting(tables, "merge", lambda *given: sum(map(len, given[1])), "merged")
+        counting(tables.StateTable, "_visible_rows", lambda *given: sum(len(places) for _, places in given[1]), "rows")
+        counting(tables, "make_run", lambda *given: len(next(iter(given[1].values()))), "rows", "written")
+        counting(tables, "merge_runs", lambda *given: sum(map(len, given[1])), "merged")
         yield work
 
 

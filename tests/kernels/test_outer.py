@@ -21,7 +21,7 @@ CREATE STREAM Calls (c: time -> who: string, about: string);
 """
 
 
-REJECTION_REASONS = ("share a key", "a key that is NULL", "NULL for a key", "a row for every key")
+REJECTION_REASONS = ("share a key", "a key that is NULL", "NULL for a key", "with a NULL key", "a row for every key")
 
 
 def outcome(

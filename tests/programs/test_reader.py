@@ -103,7 +103,7 @@ def test_rows_of_all_files_are_read_back_from_their_print(case: Case) -> None:
         ("Errors @2m", "Errors 2m", 10, "neither an event nor a silence"),
         ("Errors @2m", "Errors @2x", 10, "neither an event nor a silence"),
         ("Errors @2m", "Mistakes @2m", 10, "Mistakes"),
-        ("Errors @2m", "Errors @1m-1", 10, "nothing happened on Errors at tick"),
+        ("Errors @2m", "Errors @1m-1", 10, "Errors has no event at tick"),
         ('{"host": "b"}', '{"hots": "b"}', 10, "hots"),
         ('{"host": "b"}', '{"code": "b"}', 10, "is not an int"),
         ('{"host": "b"}', '{"host": }', 10, "JSON"),

@@ -33,7 +33,7 @@ LINES = (4, 14)
 QUOTIENT_SCALE = 16
 
 DEPARTURES = {
-    "expressions.test: quoted literals take the type beside them": "to PostgreSQL, times and intervals are ints",
+    "expressions.test: quoted literals take the type of the other operand": "to PostgreSQL, times and intervals are ints",
     "joins.test: FULL JOIN of two aggregates": "a row for each key: the groups of NULL, which match none, share one",
     "keys.test: names that differ in case only, in quotes": "names have one case when they are handed to PostgreSQL",
     "plain_sql: CONCAT of a Boolean": "its text is that of a cast, true; in PostgreSQL it is t, though || has true",

@@ -21,8 +21,8 @@ _log = logging.getLogger("smile.client")
 
 
 class Rows:
-    """The rows of a view by key: a snapshot, or the content of a live table. `progress` is the tick of each stream up to
-    which they include all events."""
+    """The rows of a view by key: a snapshot, or the content of a live table. `progress` is the tick of each stream up
+    to which they include all events."""
 
     def __init__(self) -> None:
         self.progress: Mapping[str, int] = {}

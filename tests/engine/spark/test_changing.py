@@ -79,7 +79,7 @@ def test_views_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     assert again.offset.number == pipeline.offset.number
     assert all(shown(again, view) == expected(view) for view in (*FIRST, *SECOND))
     again.start()
-    with pytest.raises(SmileError, match="Matchable already"):
+    with pytest.raises(SmileError, match="already has Matchable"):
         add_generation(again, generation("2", ("Matchable",)))
     with pytest.raises(SmileError, match="no view Nothing"):
         drop_views(again, ["Nothing"])

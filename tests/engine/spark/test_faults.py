@@ -198,7 +198,7 @@ def test_the_driver_fails_between_two_steps(spark: SparkSession, tmp_path: Path,
         fail_at("after delivery")
 
     class FailingDirectory(PipelineDirectory):
-        def note_delivered(self, offset: Offset, hard: bool = False) -> None:
+        def write_delivered(self, offset: Offset, hard: bool = False) -> None:
             super().write_delivered(offset, hard)
             fail_at("after the note")
 
