@@ -75,7 +75,7 @@ def max_stays_when_the_greatest_leaves(patch: Patch) -> None:
 
 @canary()
 def latest_is_what_came_last(patch: Patch) -> None:
-    patch.setattr(latest, "is_later", lambda a, _b: a.tick.there())
+    patch.setattr(latest, "is_later", lambda a, _b: a.tick.is_valid())
 
 
 @canary()
@@ -96,7 +96,7 @@ def netting_keeps_one_half(patch: Patch) -> None:
         if found is None:
             return None
         who, value, _ = found
-        every = np.concatenate(self.who)
+        every = np.concatenate(self.groups)
         first = RowGroups([ValueColumn(every), concat(self.values)], len(every)).first
         return who, value, [np.concatenate(c)[first] for c in zip(*self.changes, strict=True)]
 
@@ -267,7 +267,7 @@ def null_joins_null(patch: Patch) -> None:
     patch.setattr(
         inner_join,
         "needs_no_storage",
-        lambda side, told, moved: told and side.is_met(told.fixed, len(told), moved.after),
+        lambda side, told, moved: told and side.has_final_matches(told.fixed, len(told), moved.after),
     )
 
 
@@ -358,7 +358,7 @@ def frame_ends_a_tick_too_late(patch: Patch) -> None:
 @canary("rewritten")
 def restriction_is_pushed_past_default_rows(patch: Patch) -> None:
     rule = import_module("smile.algebra.rules.push_down")  # the package has the rule itself by this name
-    patch.setattr(rule, "_may_hold_of_default", lambda *_: False)
+    patch.setattr(rule, "_can_hold_of_default", lambda *_: False)
 
 
 # ── partitions ──────────────────────────────────────────────────────────────────────────────────────────────────────

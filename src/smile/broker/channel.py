@@ -69,8 +69,8 @@ class Channel:
 
 
 class ChannelIndex:
-    """The channels for conditions on the same columns, by the values of these columns. It stores the hash of these
-    columns for every slot, so that it finds matching rows without reading the others."""
+    """The channels for equality conditions on the same columns, by the values of these columns. It stores the hash of
+    these columns for every slot of the view store, so that a new channel finds its rows without reading all others."""
 
     def __init__(self, columns: Sequence[str], store: ViewStore) -> None:
         self.columns = tuple(columns)

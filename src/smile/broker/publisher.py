@@ -106,7 +106,7 @@ class Publisher:
     def submit(self, publication: Publication | SilencePublication) -> "Future[PublishResult]":
         """Thread-safe. An error of this publication is raised here or by the future, and does not affect other
         publications. Cancelling the future in time withdraws the publication."""
-        events, size = self._measure(publication)
+        events, size = self._count_events_and_bytes(publication)
         future: Future[PublishResult] = Future()
         with self._wakeup:
             if self._stopping:
@@ -124,7 +124,7 @@ class Publisher:
                 self._wakeup.notify()
         return future
 
-    def _measure(self, publication: Publication | SilencePublication) -> tuple[int, int]:
+    def _count_events_and_bytes(self, publication: Publication | SilencePublication) -> tuple[int, int]:
         schema = self.schemas.get(publication.stream)
         if schema is None:
             raise error("E076", f"there is no stream {publication.stream}")

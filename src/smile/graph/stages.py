@@ -134,8 +134,8 @@ class _StageSplitter:
         return InputRead(name, columns, "share" if is_free and columns is not None else "here")
 
     def _required_columns(self, transform: TransformObject) -> list[ColumnNames] | None:
-        """Like `required_partition_columns`, without columns that evolve: rows that agree on all columns agree on the
-        rest."""
+        """Like `required_partition_columns`, without the columns that evolve. Rows that agree on all required columns
+        agree on the remaining ones too, so partitioning by these keeps them together."""
         required = required_partition_columns(transform.rel, self.graph.relations[transform.output].type.heading)
         if required is None:
             return None

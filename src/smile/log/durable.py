@@ -27,10 +27,10 @@ from smile.log.piece_log import (
     PieceLog,
     TickArray,
     damaged_error,
+    log_truncated_error,
     missing_error,
     range_indices,
     ticks_of,
-    truncated_error,
 )
 from smile.log.pieces import StreamPiece, check_piece, merge_pieces
 from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
@@ -191,7 +191,7 @@ class DurableLog(PieceLog):
         Each piece that overlaps a range is read once, and no other piece."""
         with self._read_transaction():
             if len(lows) and lows[0] < (truncated_tick := self._truncated_ticks().get((stream, origin), HORIZON_MIN)):
-                raise truncated_error(self.path, f"events of {stream} up to tick {truncated_tick} were removed")
+                raise log_truncated_error(self.path, f"events of {stream} up to tick {truncated_tick} were removed")
             origin_start = self._origins().get((stream, origin))
             batches = [pa.RecordBatch.from_pylist([], self.schemas[stream].arrow_schema)]
             run_starts, rows = list[int](), 0
@@ -273,7 +273,7 @@ class DurableLog(PieceLog):
     def _all_commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
         """Like `_commits`, with all streams of the file."""
         if after < (first := self._first_commit()):
-            raise truncated_error(self.path, f"it begins after commit {first}, but was read up to {after}")
+            raise log_truncated_error(self.path, f"it begins after commit {first}, but was read up to {after}")
         commits_query = (
             "SELECT seq, last_piece, last_record, rows, bytes, at, crc FROM commits WHERE seq >= ? ORDER BY seq"
         )

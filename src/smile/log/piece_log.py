@@ -67,7 +67,7 @@ def missing_error(path: str, stream: str, lo: int, hi: int) -> SmileError:
     return damaged_error(path, f"events of {stream} are missing, ticks above {lo} up to {hi}")
 
 
-def truncated_error(path: str, problem: str) -> SmileError:
+def log_truncated_error(path: str, problem: str) -> SmileError:
     hint = "Events that no view needed were removed (the setting `keep`). Views computed from them are not affected."
     return error("E097", f"{path} was truncated: {problem}", hint=hint)
 
@@ -152,7 +152,7 @@ class PieceLog(ABC):
         if lo < hi:
             for (name, _), tick in self._truncated_ticks().items():
                 if name == stream and lo < tick:
-                    raise truncated_error(self.path, f"events of {stream} up to tick {tick} were removed")
+                    raise log_truncated_error(self.path, f"events of {stream} up to tick {tick} were removed")
             # The position of a resumed state may not have all origins.
             silent_to = {origin: tick for (name, origin), (_, tick) in self._origins().items() if name == stream}
             for origin in {**end.horizons.get(stream, {}), **silent_to}:
