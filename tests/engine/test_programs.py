@@ -54,7 +54,9 @@ def rows(engine: LocalEngine, program: mmpl.Program) -> list[Json]:
     return found
 
 
-@pytest.mark.parametrize("one_by_one", [True, False], ids=["one by one", "at once"])
+@pytest.mark.parametrize(
+    "one_by_one", [pytest.param(True, id="one by one", marks=pytest.mark.slow), pytest.param(False, id="at once")]
+)
 @pytest.mark.parametrize(("name", "cut"), CUTS)
 def test_rows(name: str, cut: int | None, one_by_one: bool) -> None:
     case = CASES[name]

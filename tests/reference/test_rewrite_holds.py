@@ -14,6 +14,8 @@ from tests.reference.histories import broken_promises, moment, random_lines
 from tests.reference.test_safety import explain
 from tests.repeatable import scaled
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = programs()
 ALONE: dict[str, Rule] = {rule.__name__: rule for rule in RULES} | {"all": rewrite}
 CASES = [(name, rule) for name, program in PROGRAMS.items() for rule in ALONE if ALONE[rule](program) != program]

@@ -21,6 +21,8 @@ from tests.reference.histories import Moment, trace
 from tests.reference.test_safety import explain
 from tests.repeatable import scaled
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = programs()
 
 
