@@ -232,6 +232,7 @@ def test_plain():
 @pytest.mark.slow
 def test_a_random_failure_prints_how_to_repeat_it(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("CI", "true")  # Hypothesis has another default profile there
     pytester.makeconftest('pytest_plugins = ["tests.repeatable"]')
     pytester.makepyfile(test_it=FAILING)
     first = pytester.runpytest_subprocess("-n", "1", "--hypothesis-seed=17").stdout.str()
