@@ -11,6 +11,7 @@ import pytest
 
 from smile.errors import SmileError
 from smile.settings import SETTINGS, Setting, Settings, Value, is_loopback, parse_address, read_settings
+from tests.repeatable import scaled
 
 ROOT = Path(__file__).parent.parent
 RUNNING = ROOT / "docs" / "running.md"
@@ -74,7 +75,7 @@ def test_every_setting_is_tried_here() -> None:
     assert all(OTHER[name] != setting.default for name, setting in SETTINGS.items())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(scaled(20)))
 def test_each_source_overrides_the_last(tmp_path: Path, seed: int) -> None:
     """Every setting is said in any of the three, or in none; what is said last holds."""
     chance = random.Random(seed)
@@ -196,7 +197,7 @@ def test_tls_needs_both_files() -> None:
     assert complaint(tls_key="k") == "tls_key is set, but tls_cert is not / TLS needs both files."
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(scaled(30)))
 def test_only_what_is_safe_is_served(seed: int) -> None:
     """Off loopback: TLS and tokens, unless it was told that the network is trusted."""
     chance = random.Random(seed)

@@ -155,6 +155,7 @@ def test_a_peer_that_fails_is_quoted() -> None:
         output([sys.executable, "-c", "import sys; print('out of luck', file=sys.stderr); sys.exit(3)"])
 
 
+@pytest.mark.slow
 def test_a_peer_that_takes_too_long_is_stopped_with_all_it_started(tmp_path: Path) -> None:
     # The outer process ends on SIGTERM; the inner one ignores it.
     started = tmp_path / "started"

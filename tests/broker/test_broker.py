@@ -228,6 +228,7 @@ def test_a_broker_killed_while_it_creates_its_log_can_be_started_again(
         assert values(rows_of(broker, "Counts", after)) == {"IBM": 1}
 
 
+@pytest.mark.slow
 def test_the_log_is_cut_where_no_view_needs_it(tmp_path: Path) -> None:
     with opened(tmp_path, source(BIDS, COUNTS), keep="1 second") as broker:
         after = publish(broker, "Bids", *[("IBM", n) for n in range(100)])

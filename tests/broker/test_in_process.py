@@ -264,6 +264,7 @@ def test_state_that_is_cut_off_from_its_log_is_refused(kept: Kept) -> None:
     assert refused.value.diagnostics[0].code == "E097"
 
 
+@pytest.mark.slow
 def test_what_the_listener_could_not_take_is_told_as_a_whole(kept: Kept) -> None:
     kept.publish(5)
     deliver, failures = kept.heard.deliver, [1, 1]

@@ -13,6 +13,7 @@ from smile.errors import SmileError
 from smile.log.input_batch import END, HORIZON_MIN
 from tests.broker.publishing import answer, as_batch, content, numbered, publisher_at, taken
 from tests.processes import WAIT_S
+from tests.repeatable import scaled
 
 PAST = 10**15
 
@@ -135,7 +136,8 @@ def spoilt(random: Random, before: Publication) -> Publication:
     return Publication(before.stream, rows, who)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(scaled(12)))
 def test_repeats_in_any_order_double_nothing_and_lose_nothing(tmp_path: Path, seed: int) -> None:
     random, model = Random(seed), Model()
     sent, tick, now = list[Publication](), [0], [PAST]

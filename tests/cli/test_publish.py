@@ -11,6 +11,7 @@ import pytest
 
 from tests.client.fake import BEGIN, Fake
 from tests.processes import SMILE, WAIT_S, clean_environment, invoke_smile
+from tests.repeatable import scaled
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_a_bad_line_ends_it(fake: Fake, code: str, line: str | bytes) -> None:
     assert published(fake) == ["0", "1", "2", "3", "4", "5"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(scaled(3)))
 def test_bad_lines_are_passed_over(fake: Fake, seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     lines = [random.choice(['{"k":7}', "nothing"]) if random.random() < 0.02 else f'{{"k":"{i}"}}' for i in range(1000)]

@@ -221,6 +221,7 @@ def test_no_secret_is_ever_written(
         assert secret.encode() not in stored, name
 
 
+@pytest.mark.slow
 def test_grants_are_seen_by_a_running_broker(floor: Path) -> None:
     with InProcessBroker(floor, PROGRAM, auth=True) as broker:
         token = invoke_smile("token", "alice", cwd=floor).stdout.strip()

@@ -71,6 +71,7 @@ def test_killed_brokers_lose_and_double_nothing(tmp_path: Path, seed: int) -> No
         assert {k: c.row for k, c in last.items()} == {row.key["issue"]: row.row for row in table}
 
 
+@pytest.mark.slow
 def test_tokens(tmp_path: Path) -> None:
     def smile(*words: str) -> str:
         done = invoke_smile(*words, cwd=tmp_path)

@@ -17,6 +17,7 @@ from smile import limits
 from smile.client import Change, Client, SmileError, connect, connect_async
 from tests.client.fake import BEGIN, Fake, row
 from tests.processes import WAIT_S, make_certificate
+from tests.repeatable import scaled
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_a_lost_acknowledgement_does_not_double(client: Client, fake: Fake) -> N
     assert fake.store.received == 4
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(scaled(5)))
 def test_publications_survive_cuts_and_restarts(client: Client, fake: Fake, seed: int) -> None:
     random = Random(seed)
     fake.wrong.answer = lambda message: None if random.random() < 0.02 else message
@@ -276,6 +277,7 @@ def test_a_table_with_a_condition(client: Client, fake: Fake) -> None:
     assert fake.subscriptions[-1]["where"] == {"k": "b"}
 
 
+@pytest.mark.slow
 def test_frames_of_data(client: Client, fake: Fake) -> None:
     fake.publish("a", "a", "b")
     rows = client.snapshot("Counts")
@@ -286,7 +288,7 @@ def test_frames_of_data(client: Client, fake: Fake) -> None:
     assert client.snapshot("Counts", where={"k": "z"}).to_arrow().schema == rows.to_arrow().schema
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(scaled(3)))
 def test_a_table_reaches_the_truth_whatever_happens(client: Client, fake: Fake, seed: int) -> None:
     random = Random(seed)
     table = client.table("Counts")
@@ -369,6 +371,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(certificate), str(key)
 
 
+@pytest.mark.slow
 def test_tls(certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)

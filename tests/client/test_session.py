@@ -15,6 +15,7 @@ from smile.client.rows import Rows
 from smile.client.session import ClientSession
 from smile.errors import SmileError, error
 from tests.client.fake import Store, row
+from tests.repeatable import scaled
 
 LOST = error("E103", "lost")
 
@@ -80,7 +81,7 @@ class Wire:
             feed["resume"] = str(horizon)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(scaled(100)))
 def test_whatever_is_lost(seed: int) -> None:
     random = Random(seed)
     wire = Wire(Store())

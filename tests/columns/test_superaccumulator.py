@@ -9,6 +9,7 @@ import pytest
 from smile.columns import superaccumulator as s, values as v
 from smile.columns.values import ValueColumn
 from smile.kernels.delta import RowGroups
+from tests.repeatable import scaled
 
 EDGES = [0.0, -0.0, 5e-324, -5e-324, 1.7e308, -1.7e308, 2.0**-96, 2.0**-97, 2.0**95, -(2.0**95), 2.0**96, 2.0**127]
 
@@ -46,7 +47,7 @@ def listed(values: ValueColumn) -> list[float | None]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(scaled(60)))
 def test_sums_are_exact_and_rounded_once(seed: int) -> None:
     random = Random(seed)
     draw = random.choice([common, any_float])
@@ -72,7 +73,7 @@ def test_all_at_once_rounds_as_one_by_one() -> None:
     assert sums.to_floats().data.tolist() == exact
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(scaled(8)))
 def test_means_are_rounded_once(seed: int) -> None:
     random = Random(seed)
     count = random.choice([5, 400])

@@ -10,11 +10,12 @@ from smile.state import table
 from smile.state.run import TableSchema
 from smile.state.table import StateTable
 from tests.engine.invariants import draw, problems
+from tests.repeatable import scaled
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(scaled(40)))
 def test_promises_hold_while_all_is_merged_elsewhere(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every merge is large, and due as soon as there are two runs."""
     monkeypatch.setattr(table, "SMALL_MERGE_ROWS_MAX", 0)

@@ -15,6 +15,7 @@ from smile.errors import SmileError
 from smile.gateway import access as access_module
 from smile.gateway.access import Access, AccessDatabase, Grant, Right, token_hash
 from tests.processes import WAIT_S
+from tests.repeatable import scaled
 
 
 class Clock:
@@ -80,7 +81,7 @@ def test_only_its_owner_reads_the_file(path: Path, accounts: AccessDatabase) -> 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(scaled(10)))
 def test_a_random_history_against_a_plain_model(path: Path, accounts: AccessDatabase, seed: int) -> None:
     chance = random.Random(seed)
     clock = Clock()
@@ -219,7 +220,7 @@ def filled(path: Path) -> str:
     return token
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(scaled(40)))
 def test_a_flipped_bit_gives_nobody_a_right(path: Path, seed: int) -> None:
     """Either nothing has changed, or the broker says that the file is damaged, or a right is lost: never gained."""
     chance = random.Random(seed)

@@ -28,6 +28,7 @@ from smile.log.remote import decode_flight_error
 from smile.settings import Settings
 from tests.brokers import InProcessBroker
 from tests.processes import WAIT_S, make_certificate, wait_until
+from tests.repeatable import scaled
 
 FLOOR = """
 CREATE STREAM Bids (t: time -> issue: string, price: int CHECK (price >= 0));
@@ -219,7 +220,8 @@ def test_changes_follow_and_are_resumed(here: Floor) -> None:
     reader.cancel()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(scaled(4)))
 def test_everybody_ends_with_what_the_view_shows(seed: int, here: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     monkeypatch.setattr(limits, "flight_rows_max", random.choice([3, 50, 10_000]))
@@ -402,7 +404,7 @@ def test_nothing_of_the_broker_is_told_when_it_fails(
         caplog.clear()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(scaled(40)))
 def test_nothing_that_is_sent_makes_it_fail(seed: int, shared: Floor) -> None:
     random = Random(seed)
     texts = [b"", b"{}", b"[]", b"null", b"\xff", b'{"view":', b'{"view":"Counts"}', b'{"log":{"streams":["Bids"]}}',
@@ -593,6 +595,7 @@ def stalled(here: Floor) -> Iterator["subprocess.Popen[str]"]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_who_goes_frees_what_it_held(here: Floor) -> None:
     view = here.broker.view("Counts")
     reader = here.get(view="Counts", follow=True)

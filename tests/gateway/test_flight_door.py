@@ -25,6 +25,7 @@ from smile.gateway.flight_proxy import (
 )
 from tests.gateway.test_flight import Floor, bids, floor, memory, until
 from tests.processes import WAIT_S, wait_until
+from tests.repeatable import scaled
 
 HEADERS, WINDOW = 1, 8
 
@@ -67,7 +68,7 @@ def feed(random: Random, messages: GrpcMessageParser, data: bytes) -> None:
         data = data[size:]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(scaled(60)))
 def test_lengths_are_known_whatever_pieces_they_come_in(seed: int) -> None:
     random, held = Random(seed), BufferedBytes()
     told = {stream: whole(random) for stream in (1, 3, 5)}
@@ -87,7 +88,7 @@ def whole(random: Random) -> bytes:
     return b"".join(message(random.choice([0, 1, 50, 3000])) for _ in range(random.randrange(1, 6)))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(scaled(60)))
 @pytest.mark.parametrize("wrong", ["long", "compressed"])
 def test_what_is_wrong_is_noticed_wherever_it_is(seed: int, wrong: str) -> None:
     random = Random(seed)
@@ -170,7 +171,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
         yield made
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(scaled(20)))
 def test_whatever_comes_in_it_goes_on(seed: int, shared: Floor) -> None:
     random = Random(seed)
     start = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")

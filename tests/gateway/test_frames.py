@@ -11,6 +11,7 @@ import pytest
 from smile import limits
 from smile.gateway.frames import FrameEncoder, encode_websocket
 from tests.brokers import InProcessBroker, apply_frame
+from tests.repeatable import scaled
 
 PROGRAM = """
 CREATE STREAM Notes (t: time -> name: int, body: string);
@@ -51,7 +52,7 @@ def bounded(rows: list[bytes]) -> bool:
     return len(rows) <= 1 or sum(map(len, rows)) <= SMALL
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(scaled(5)))
 def test_frames_of_any_rows_come_to_what_the_view_shows(
     served: InProcessBroker, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -119,6 +119,7 @@ def test_every_entry_asks_for_a_token_and_a_right(tmp_path: Path) -> None:
         accounts.close()
 
 
+@pytest.mark.slow
 def test_what_is_revoked_ends(tmp_path: Path) -> None:
     with InProcessBroker(tmp_path, auth=True) as served:
         accounts = served.accounts()

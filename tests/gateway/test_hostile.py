@@ -211,6 +211,7 @@ def test_what_is_half_sent_is_dropped(served: InProcessBroker, begun: bytes) -> 
     assert _events(served) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "begun",
     [b"", b"GET /health HT", b"POST /streams/Bids/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"],

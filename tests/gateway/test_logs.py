@@ -14,6 +14,7 @@ import pytest
 from smile import limits
 from smile.gateway.logs import REDACTED, redact, set_up_logging
 from tests.processes import WAIT_S, restored_logging
+from tests.repeatable import scaled
 
 TOKEN = "smile_" + "aB3-_xYz" * 5 + "abc"
 
@@ -116,7 +117,7 @@ HOSTILE = ["\n", "\r\n", "\x1b[31m", "\0", "\u2028", '"', "\\", "\ud800", "{}", 
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(scaled(10)))
 def test_nobody_writes_lines_of_their_own(written: io.StringIO, form: str, seed: int) -> None:
     """Whatever a client sends is on the line it belongs to, and no terminal obeys it."""
     chance = random.Random(seed)
@@ -150,7 +151,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(scaled(5)))
 def test_secrets_are_hidden(way: str, seed: int) -> None:
     """Tokens of SMILE's anywhere, and whatever else was sent in a token's place."""
     chance = random.Random(seed)

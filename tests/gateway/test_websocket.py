@@ -13,6 +13,7 @@ from websockets.sync.client import connect
 from smile import limits
 from tests.brokers import InProcessBroker, WebSocketClient, apply_frame, bid
 from tests.processes import WAIT_S, wait_until
+from tests.repeatable import scaled
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +186,8 @@ def test_a_message_in_pieces(talk: WebSocketClient) -> None:
     assert talk.receive() == {"pong": 5}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(scaled(4)))
 def test_what_frames_come_to_is_what_the_view_shows(served: InProcessBroker, seed: int) -> None:
     """Several subscribers, some slow, some with conditions, some who come again."""
     random_ = random.Random(seed)
@@ -229,6 +231,7 @@ def _take(tables: dict[int, dict[str, object]], tokens: dict[int, str], told: di
             tokens[i] = str(told["resume"])
 
 
+@pytest.mark.slow
 def test_a_subscriber_that_stalls_delays_nobody_and_catches_up(served: InProcessBroker) -> None:
     """Nothing is taken for it while its socket is full: what is told later is the present state."""
     count, rounds = 2_000, 30
@@ -254,6 +257,7 @@ def test_a_subscriber_that_stalls_delays_nobody_and_catches_up(served: InProcess
         assert told < count * rounds / 2
 
 
+@pytest.mark.slow
 def test_one_who_does_not_read_his_answers_is_not_read_from(served: InProcessBroker) -> None:
     """Otherwise answers would fill the broker's memory."""
     with served.raw_socket() as raw:

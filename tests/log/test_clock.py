@@ -10,6 +10,7 @@ from smile.errors import SmileError
 from smile.log.clock import ORIGIN_MAX, TickGenerator, wall_clock
 from smile.log.input_batch import HORIZON_MIN
 from smile.log.stream_schema import TICK_MAX
+from tests.repeatable import scaled
 
 
 def clock_times(times: list[int]) -> Iterator[int]:
@@ -75,7 +76,7 @@ def test_an_origin_has_ten_bits(origin: int) -> None:
         TickGenerator(origin)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(scaled(30)))
 def test_no_clock_makes_two_ticks_equal(seed: int) -> None:
     """Several origins use clocks that jump. The ticks of each origin ascend by 1,024 or more, no two origins share a
     tick, and no tick lies at or below a declared silence."""

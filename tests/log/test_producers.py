@@ -13,6 +13,7 @@ from smile.log.durable import DurableLog
 from smile.log.input_batch import HORIZON_MIN
 from smile.log.producers import ProducerRecord
 from tests.log.test_durable import STREAMS, piece
+from tests.repeatable import scaled
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def record(producer: str, first: int, last: int, tick: int) -> ProducerRecord:
     return ProducerRecord(producer, first, last, "R", "0", tick, tick + last - first)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(scaled(10)))
 def test_records_are_found_by_any_of_their_numbers(log: DurableLog, seed: int) -> None:
     random, known = Random(seed), dict[str, list[ProducerRecord]]()
     for tick in range(40):

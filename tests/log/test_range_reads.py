@@ -14,6 +14,7 @@ from smile.errors import SmileError
 from smile.log.durable import DurableLog
 from smile.log.input_batch import END, HORIZON_MIN
 from tests.log.test_durable import STREAMS, batch, piece
+from tests.repeatable import scaled
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def read_ranges(log: DurableLog, ranges: list[tuple[int, int]], origin: str = "0
     return ticks, run_starts
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(scaled(20)))
 def test_ranges_are_read_from_the_pieces_that_have_them_alone(
     log: DurableLog, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

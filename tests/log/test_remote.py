@@ -28,6 +28,7 @@ from smile.log.reading import read_batches
 from smile.log.remote import TOKEN_VARIABLE, RemoteLog, ServedLog
 from smile.settings import Settings
 from tests.log.test_durable import STREAMS, batch
+from tests.repeatable import scaled
 
 
 @dataclass
@@ -107,7 +108,7 @@ def some_limit(random: Random, newest: int) -> BatchLimit:
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(scaled(12)))
 def test_it_returns_what_the_durable_log_returns(seed: int, log: DurableLog, remote_log: RemoteLog) -> None:
     random = Random(seed)
     horizons: dict[tuple[str, str], int] = {}
@@ -168,7 +169,7 @@ def content(log: Log) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(scaled(3)))
 def test_several_threads_read_while_it_is_written(seed: int, log: DurableLog, remote_log: RemoteLog) -> None:
     random, horizons = Random(seed), dict[tuple[str, str], int]()
     done, results = threading.Event(), list[bool]()

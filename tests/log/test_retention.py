@@ -22,6 +22,7 @@ from smile.log.position import BatchLimit, Position
 from smile.log.producers import ProducerRecord
 from tests.log.test_durable import STREAMS, outcome, piece, read_all, ticks
 from tests.log.test_reading import STREAMS as READ_STREAMS, History, rows, some_limit
+from tests.repeatable import scaled
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_a_reader_past_all_needed_events_is_never_truncated(log: DurableLog) -> 
     assert end == log.newest()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(scaled(25)))
 def test_reading_above_the_truncation_returns_everything(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +230,7 @@ def test_threads_share_a_log_while_it_is_written_and_truncated(log: DurableLog) 
 # ── more streams, and fewer ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(scaled(10)))
 def test_a_program_may_have_fewer_streams_than_its_log(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     history = History(random)
@@ -286,7 +287,7 @@ def test_there_are_no_definitions_where_there_is_no_log(tmp_path: Path) -> None:
 # ── damage ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(scaled(12)))
 def test_a_torn_write_ahead_log_leaves_whole_commits(tmp_path: Path, seed: int) -> None:
     """Commits that were in the main file stay readable. Of those in the write-ahead log, a prefix of whole commits
     does."""
@@ -326,7 +327,7 @@ def ticks_or_code(path: str, tick: int) -> list[int] | str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(scaled(60)))
 def test_a_flipped_bit_of_a_truncated_log_is_noticed_or_harmless(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)

@@ -15,6 +15,8 @@ from tests.reference.test_rewrite_holds import ALONE, check
 from tests.reference.test_safety import explain
 from tests.reference.test_types_hold import violations
 
+pytestmark = pytest.mark.slow
+
 
 def run(program: mmpl.Program, random: Random) -> list[Moment]:
     """Nothing for the few programs that the reference does not evaluate."""

@@ -17,6 +17,7 @@ from smile.state.file import StateFile
 from smile.state.run import TableSchema
 from smile.state.store import StateStore, VersionId
 from smile.state.table import StateTable
+from tests.repeatable import scaled
 
 SCHEMA = TableSchema(
     ("k", "s"),
@@ -64,7 +65,7 @@ def open_store(folder: Path) -> StateStore:
     return StateStore.open(str(folder), "p")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(scaled(20)))
 def test_what_is_read_is_what_was_written(tmp_path: Path, seed: int) -> None:
     tables = random_tables(Random(seed), 12)
     store = open_store(tmp_path)
@@ -98,6 +99,7 @@ def test_files_that_no_version_needs_are_deleted(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) < 30
 
 
+@pytest.mark.slow
 def test_every_damaged_byte_is_found(tmp_path: Path) -> None:
     table = random_tables(Random(3), 3)[-1]
     open_store(tmp_path).save(7, {}, {"t/rows": table})
@@ -167,7 +169,7 @@ def test_a_task_that_is_run_twice_harms_nothing(tmp_path: Path) -> None:
     ) == table_rows(tables[2])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(scaled(20)))
 def test_a_reader_catches_up(tmp_path: Path, seed: int) -> None:
     """A reader that has read some versions and skipped others reads the same rows as a new reader."""
     random = Random(seed)

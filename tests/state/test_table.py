@@ -13,6 +13,7 @@ from smile.log.input_batch import END
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableSchema
 from smile.state.table import StateTable
+from tests.repeatable import scaled
 
 Key = tuple[int, str | None]
 Row = tuple[str | None, int | None, int, int]
@@ -110,7 +111,7 @@ def check_match(random: Random, table: StateTable, expected_rows: RowDict) -> No
         assert sorted(pairs, key=str) == sorted(expected, key=str)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(scaled(6)))
 def test_any_updates(seed: int, colliding_hashes: None) -> None:
     random = Random(seed)
     versions: list[tuple[StateTable, RowDict]] = [(StateTable(SCHEMA), {})]
