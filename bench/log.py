@@ -20,11 +20,11 @@ import pyarrow as pa
 from rich.progress import track
 
 from bench.report import Report, verdict
-from smile.broker.publication import ProducerSequence, Publication, PublishResult
-from smile.broker.publisher import Publisher
+from smile.broker.publishing.publication import ProducerSequence, Publication, PublishResult
+from smile.broker.publishing.publisher import Publisher
 from smile.log.clock import TickGenerator
-from smile.log.durable import DurableLog
-from smile.log.published_arrow import read_batch_events
+from smile.log.decoding.published_arrow import read_batch_events
+from smile.log.storage.durable import DurableLog
 from smile.program import compile_program, read_source
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "tradefloor.smile"

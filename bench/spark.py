@@ -25,9 +25,9 @@ from smile.engine.local import BatchResult
 from smile.engine.spark.pipeline import PipelineBatch, SparkPipeline
 from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.session import spark_session
-from smile.log.durable import DurableLog
 from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit
+from smile.log.storage.durable import DurableLog
 from smile.program import compile_program, read_source
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "tradefloor.smile"

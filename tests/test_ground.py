@@ -18,10 +18,11 @@ SRC = ROOT / "src" / "smile"
 MODULES = sorted(SRC.rglob("*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-BASE = {"errors", "limits", "source"}
+BASE = {"errors", "limits", "source", "horizons"}
 MAY_IMPORT: dict[str, set[str]] = {
     "limits": set(),
     "source": set(),
+    "horizons": set(),
     "errors": {"limits", "source"},
     "java": {"errors", "limits"},
     "lang": BASE,
@@ -32,8 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reference": BASE | {"algebra", "knowledge"},
     "log": BASE | {"algebra"},
     "columns": BASE | {"algebra", "knowledge"},
-    "state": BASE | {"columns", "log"},
-    "kernels": BASE | {"algebra", "knowledge", "graph", "columns", "state", "log"},
+    "state": BASE | {"columns"},
+    "kernels": BASE | {"algebra", "knowledge", "graph", "columns", "state"},
     "engine": BASE | {"java", "algebra", "knowledge", "graph", "columns", "state", "log", "kernels"},
     "settings": BASE,
     "broker": BASE

@@ -11,8 +11,8 @@ import pytest
 
 from smile.algebra import mmpl
 from smile.algebra.types import DataType
-from smile.knowledge.mask import Mask
-from smile.knowledge.transfer import exact_cell, expression_knowledge
+from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.transfer import exact_cell, expression_knowledge
 from smile.program import compile_program, read_source
 from smile.reference.evaluate import Evaluation, evaluate
 from smile.reference.history import HORIZON_MIN, History, RecordedLine, read_events

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 
 from smile.algebra.coercions import can_cast, fit_number
-from smile.algebra.mmpl import Call, Case, Cast, ColumnRef, Constant
-from smile.algebra.scalars import (
+from smile.algebra.functions.catalogue import (
     DECREASING,
     INCREASING,
     SCALAR_FUNCTIONS,
@@ -19,6 +18,7 @@ from smile.algebra.scalars import (
     resolve_signature,
     type_of,
 )
+from smile.algebra.mmpl import Call, Case, Cast, ColumnRef, Constant
 from smile.algebra.types import (
     BOOL,
     BYTES,

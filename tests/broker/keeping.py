@@ -9,17 +9,18 @@ from threading import Condition
 from typing import Protocol
 
 from smile.algebra import mmpl
-from smile.broker.maintainer import BatchDelivery, Horizons, ViewSnapshot
+from smile.broker.maintenance.maintainer import BatchDelivery, Horizons, ViewSnapshot
 from smile.engine.generation import Generation
 from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.errors import SmileError
+from smile.horizons import HORIZON_MIN
 from smile.kernels.delta import Delta
 from smile.kernels.transform import InputRelation
-from smile.knowledge.json import Json
-from smile.log.durable import DurableLog
-from smile.log.input_batch import HORIZON_MIN, InputBatch
+from smile.knowledge.values.json import Json
+from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit, Log
+from smile.log.storage.durable import DurableLog
 from smile.reference.history import History, RecordedLine
 from tests.engine.knowledge_told import broken_by
 from tests.kernels.harness import frame_of

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.algebra.types import INT, STRING
-from smile.broker.publication import ProducerSequence, Publication, PublishResult, SilencePublication
-from smile.broker.publisher import Publisher
+from smile.broker.publishing.publication import ProducerSequence, Publication, PublishResult, SilencePublication
+from smile.broker.publishing.publisher import Publisher
 from smile.errors import SmileError
 from smile.log.clock import Clock, TickGenerator, wall_clock
-from smile.log.durable import DurableLog
+from smile.log.decoding.published_arrow import read_batch_events
+from smile.log.decoding.stream_schema import StreamSchema
 from smile.log.position import BatchLimit
-from smile.log.published_arrow import read_batch_events
-from smile.log.stream_schema import StreamSchema
+from smile.log.storage.durable import DurableLog
 from tests.processes import WAIT_S
 
 COLUMNS = (("v", INT), ("w", STRING))

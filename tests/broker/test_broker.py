@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from smile.broker.broker import Broker
-from smile.broker.publication import ProducerSequence, Publication
-from smile.broker.subscription import ViewSubscription
-from smile.broker.view import ViewCondition
+from smile.broker.publishing.publication import ProducerSequence, Publication
+from smile.broker.views.subscription import ViewSubscription
+from smile.broker.views.view import ViewCondition
 from smile.errors import SmileError, error
 from smile.source import Source
 from tests.brokers import open_broker

@@ -12,12 +12,12 @@ import pytest
 
 from smile import limits
 from smile.algebra import mmpl
-from smile.broker.local_maintainer import LocalMaintainer
-from smile.broker.maintainer import BatchDelivery, Horizons
+from smile.broker.maintenance.local_maintainer import LocalMaintainer
+from smile.broker.maintenance.maintainer import BatchDelivery, Horizons
 from smile.engine.generation import Generation
 from smile.errors import SmileError, error
-from smile.knowledge.json import Json
-from smile.log.durable import DurableLog
+from smile.knowledge.values.json import Json
+from smile.log.storage.durable import DurableLog
 from smile.program import compile_program
 from smile.source import Source
 from smile.state.store import StateStore

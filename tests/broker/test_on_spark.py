@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from smile.algebra import mmpl
-from smile.broker.spark_maintainer import SparkMaintainer
+from smile.broker.maintenance.spark_maintainer import SparkMaintainer
 from smile.engine.generation import Generation
 from smile.engine.spark.session import JavaProcess, current_java
-from smile.log.durable import DurableLog
+from smile.log.storage.durable import DurableLog
 from tests.broker.keeping import Heard, Publishing, differences, expected, generation, over, reads
 from tests.random_programs import SEED_ID, STREAMS, random_program, seeds
 from tests.shared_spark import python_pids

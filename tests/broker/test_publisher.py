@@ -17,13 +17,13 @@ import pytest
 
 from smile import limits
 from smile.algebra import mmpl
-from smile.broker.publication import Publication, PublishResult, SilencePublication
-from smile.broker.publisher import Publisher
+from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
+from smile.broker.publishing.publisher import Publisher
 from smile.errors import SmileError, error
+from smile.horizons import END, HORIZON_MIN
 from smile.log.clock import TickGenerator, wall_clock
-from smile.log.durable import DurableLog
-from smile.log.input_batch import END, HORIZON_MIN
-from smile.log.pieces import StreamPiece
+from smile.log.storage.durable import DurableLog
+from smile.log.storage.pieces import StreamPiece
 from tests.broker.publishing import STREAMS, answer, as_batch, content, numbered, publisher_at, taken
 from tests.processes import WAIT_S, clean_environment
 
@@ -296,7 +296,7 @@ def test_a_log_that_cannot_be_read_any_more_refuses_until_it_can(
         holder = sqlite3.connect(tmp_path / "log", isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         publisher._log.close()
-        monkeypatch.setattr("smile.log.database.BUSY_S", 0.01)
+        monkeypatch.setattr("smile.log.storage.database.BUSY_S", 0.01)
         assert answer(publisher.submit(Publication("R", [(2, "b")]))) == "E084"
         holder.execute("ROLLBACK")
         holder.close()
@@ -328,10 +328,10 @@ def test_events_of_a_finished_stream_are_refused(tmp_path: Path) -> None:
 WRITER = """
 import sys, json, random
 from collections import deque
-from smile.broker.publication import ProducerSequence, Publication
-from smile.broker.publisher import Publisher
+from smile.broker.publishing.publication import ProducerSequence, Publication
+from smile.broker.publishing.publisher import Publisher
 from smile.log.clock import TickGenerator, wall_clock
-from smile.log.durable import DurableLog
+from smile.log.storage.durable import DurableLog
 from tests.broker.publishing import STREAMS, as_batch
 path, seq = sys.argv[1], int(sys.argv[2])
 log = DurableLog.open_or_create(path, STREAMS)

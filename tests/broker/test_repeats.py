@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from smile.broker.publication import ProducerSequence, Publication, SilencePublication
+from smile.broker.publishing.publication import ProducerSequence, Publication, SilencePublication
 from smile.errors import SmileError
-from smile.log.input_batch import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN
 from tests.broker.publishing import answer, as_batch, content, numbered, publisher_at, taken
 from tests.processes import WAIT_S
 from tests.repeatable import scaled

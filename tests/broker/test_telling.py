@@ -6,14 +6,14 @@ from random import Random
 import pytest
 
 from smile.algebra import mmpl
-from smile.broker.ordered_delivery import OrderedDelivery
+from smile.broker.maintenance.ordered_delivery import OrderedDelivery
 from smile.engine.local import LocalEngine
 from smile.engine.plan import StageResult
 from smile.kernels.transform import InputRelation
-from smile.knowledge.json import Json
-from smile.log.durable import DurableLog
+from smile.knowledge.values.json import Json
 from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit, Position
+from smile.log.storage.durable import DurableLog
 from tests.broker.keeping import Heard, Publishing, differences, generation, told, without_steps
 from tests.engine.invariants import small
 from tests.random_programs import SEED_ID, random_program, seeds

@@ -13,10 +13,10 @@ from unittest.mock import patch
 import pytest
 
 from smile import limits
-from smile.broker import view_store as rows_module
-from smile.broker.maintainer import ViewSnapshot
-from smile.broker.subscription import ViewSubscription
-from smile.broker.view import View, ViewCondition
+from smile.broker.maintenance.maintainer import ViewSnapshot
+from smile.broker.views import view_store as rows_module
+from smile.broker.views.subscription import ViewSubscription
+from smile.broker.views.view import View, ViewCondition
 from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.errors import SmileError

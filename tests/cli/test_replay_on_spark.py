@@ -25,9 +25,9 @@ from smile.engine.generation import Generation
 from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.planning import Offset
 from smile.engine.spark.task import tables_of_states
-from smile.log.durable import DurableLog
-from smile.log.events import EventReader
+from smile.log.decoding.events import EventReader
 from smile.log.position import BatchLimit
+from smile.log.storage.durable import DurableLog
 from smile.program import compile_program, read_source
 from tests.cli.test_status import RECORDED
 

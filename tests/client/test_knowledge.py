@@ -24,10 +24,10 @@ from smile.algebra.types import (
 )
 from smile.client import Knowledge, NotYetKnown
 from smile.client.values import ViewColumn
-from smile.knowledge.comparison import comparison_truths
-from smile.knowledge.json import knowledge_json, plain_json
-from smile.knowledge.latest import LatestValue
-from smile.knowledge.range import NEVER, Range
+from smile.knowledge.values.comparison import comparison_truths
+from smile.knowledge.values.json import knowledge_json, plain_json
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.range import NEVER, Range
 from tests.knowledge.chains import MONEY, POOL, RANDOMS, WIDEST, chain, repeatable
 
 NUMBERS = (INT, FLOAT, MONEY, WIDEST, TIME, INTERVAL)

@@ -22,23 +22,24 @@ from smile.algebra import mmpl, trees
 from smile.algebra.arrow_types import stream_schema
 from smile.algebra.printer import print_program
 from smile.algebra.rules import rewrite
-from smile.engine.intake import Intake
 from smile.engine.json_changes import json_changes
 from smile.engine.local import BatchResult, LocalEngine
 from smile.engine.plan import build_plan
 from smile.errors import SmileError
 from smile.graph.build import build_graph
+from smile.horizons import HORIZON_MIN
 from smile.kernels import expiry
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
 from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.json import Json
-from smile.log.input_batch import HORIZON_MIN, InputBatch
+from smile.knowledge.values.json import Json
+from smile.log.input_batch import InputBatch
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History, RecordedLine
 from smile.reference.wire import snapshot_messages
 from smile.state import table
 from smile.state.store import StateStore
+from tests.engine.intake import Intake
 from tests.engine.knowledge_told import Told, unsafe
 from tests.engine.partitions import Partitions
 from tests.kernels.harness import EngineAndReference, cuts, frame_of

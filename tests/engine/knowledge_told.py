@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from smile.knowledge.json import Json
+from smile.knowledge.values.json import Json
 
 
 class Told:

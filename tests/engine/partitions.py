@@ -11,9 +11,10 @@ from typing import Any
 from smile.engine.exchange import ExchangeMessage, ExchangeMessageBuilder, merge_deltas
 from smile.engine.local import BatchResult, events_delta
 from smile.engine.plan import ExchangeRoute, ExecutableStage, Plan, StageResult, TransformStates
+from smile.horizons import HORIZON_MIN
 from smile.kernels.delta import Delta
 from smile.kernels.seals import HorizonAdvance
-from smile.log.input_batch import HORIZON_MIN, InputBatch
+from smile.log.input_batch import InputBatch
 
 
 @dataclass

@@ -13,16 +13,18 @@ import pytest
 
 from smile.columns import masks
 from smile.columns.values import ValueColumn, concat
-from smile.engine import exchange, intake, json_changes, local, plan
-from smile.kernels import last, materialized_view, ordering, over_windows, row_wise, seals, silence
+from smile.engine import exchange, json_changes, local, plan
+from smile.horizons import END, HORIZON_MIN
+from smile.kernels import last, materialized_view, ordering, row_wise, seals, silence
 from smile.kernels.aggregates import contributions, count_distinct, counts, exact_sums, group_extremes, latest, sums
 from smile.kernels.delta import RowGroups
 from smile.kernels.expressions import choices, logic
 from smile.kernels.expressions.column_functions import is_less
 from smile.kernels.joins import asof_join, inner_join, join_sides, kleene
+from smile.kernels.over import windows as over_windows
 from smile.kernels.state_indexes import least_horizon
-from smile.log.input_batch import END, HORIZON_MIN
 from smile.state import run, store, table, visibility
+from tests.engine import intake
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]

@@ -10,7 +10,7 @@ from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.kernels.seals import Horizons
 from smile.kernels.transform import InputRelation
-from smile.knowledge.json import Json, plain_json
+from smile.knowledge.values.json import Json, plain_json
 from smile.log.input_batch import InputBatch
 from smile.reference.history import History
 from tests.engine.test_programs import kernels

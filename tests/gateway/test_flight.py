@@ -19,12 +19,12 @@ from pyarrow import flight
 
 from smile import limits
 from smile.broker.broker import Broker
-from smile.broker.view import View
+from smile.broker.views.view import View
 from smile.errors import SmileError, error
 from smile.gateway.access import ACCESS_FILE, Access, AccessDatabase, Grant
-from smile.gateway.flight_server import FlightServer
+from smile.gateway.flight.server import FlightServer
 from smile.gateway.rate_limiter import RateLimiter
-from smile.log.remote import decode_flight_error
+from smile.log.storage.remote import decode_flight_error
 from smile.settings import Settings
 from tests.brokers import InProcessBroker
 from tests.processes import WAIT_S, make_certificate, wait_until

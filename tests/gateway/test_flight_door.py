@@ -13,7 +13,7 @@ import pytest
 from pyarrow import flight
 
 from smile import limits
-from smile.gateway.flight_proxy import (
+from smile.gateway.flight.proxy import (
     DATA,
     END_STREAM,
     PADDED,

@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from smile.errors import SmileError
 from smile.gateway.access import Grant
-from smile.gateway.http_response import HttpError
+from smile.gateway.http.response import HttpError
 from smile.gateway.origins import OriginPolicy
 from smile.gateway.rate_limiter import RateLimiter
 from smile.settings import Settings

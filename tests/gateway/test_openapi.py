@@ -10,8 +10,8 @@ from schemathesis import Case
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.routing import Route
 
-from smile.gateway.app import Resource
-from smile.gateway.openapi import document
+from smile.gateway.http.app import Resource
+from smile.gateway.http.openapi import document
 from tests.brokers import InProcessBroker, bid
 from tests.processes import WAIT_S
 

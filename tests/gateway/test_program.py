@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from smile import limits
-from smile.gateway.program_edits import add_views, remove_view
+from smile.gateway.http.program_edits import add_views, remove_view
 from smile.program import compile_program
 from smile.source import Source
 from tests.brokers import PROGRAM, InProcessBroker, bid

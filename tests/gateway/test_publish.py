@@ -9,7 +9,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from smile.log.input_batch import END
+from smile.horizons import END
 from tests.brokers import InProcessBroker, bid
 
 TIMED = """

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from smile.broker.publication import PublishResult
+from smile.broker.publishing.publication import PublishResult
 from smile.gateway.delivery_scheduler import PendingPublications
 from tests.processes import WAIT_S
 

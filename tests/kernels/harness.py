@@ -14,7 +14,7 @@ from smile.engine.local import LocalEngine
 from smile.graph.build import build_graph
 from smile.kernels.compile import compile_graph
 from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.json import Json
+from smile.knowledge.values.json import Json
 from smile.log.input_batch import InputBatch
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History, RecordedLine

@@ -8,7 +8,7 @@ from typing import Any
 
 from smile.algebra import mmpl
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN, can_cast
-from smile.algebra.scalars import SCALAR_FUNCTIONS, resolve_signature
+from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, resolve_signature
 from smile.algebra.types import (
     BOOL,
     BYTES,
@@ -29,10 +29,10 @@ from smile.columns import knowledge as k, values as v
 from smile.columns.knowledge import ColumnKind, KnowledgeColumn, RangeColumn
 from smile.columns.values import ValueColumn
 from smile.kernels.layout import EvolvingColumnLayout, Layout
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.latest import LatestValue
-from smile.knowledge.mask import Mask
-from smile.knowledge.range import MAYBE, NEVER, Range
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.range import MAYBE, NEVER, Range
 
 TYPES = (
     INT, INT, FLOAT, BOOL, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES,

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from smile.algebra import mmpl, trees
-from smile.algebra.scalars import SCALAR_FUNCTIONS
+from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS
 from smile.algebra.types import INT, INT_MAX, INT_MIN, STRING, SUM_OF_INTS, TIMESTAMP, DataType
 from smile.columns import knowledge as k, values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import ValueColumn
 from smile.kernels.expressions import compile_expression
 from smile.kernels.layout import EvolvingColumnLayout, Layout
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import to_operand_in_domain
-from smile.knowledge.range import MAYBE, Range
-from smile.knowledge.transfer import expression_knowledge
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import to_operand_in_domain
+from smile.knowledge.values.range import MAYBE, Range
+from smile.knowledge.values.transfer import expression_knowledge
 from tests.kernels.random_expressions import TYPES, Expressions, Table, table
 from tests.random_programs import SEED_ID, seeds
 

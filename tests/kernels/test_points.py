@@ -13,13 +13,13 @@ from smile.kernels import point_codec
 from smile.kernels.delta import RowKnowledge
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, table_columns
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.latest import LatestValue
-from smile.knowledge.mask import Mask
-from smile.knowledge.masked import MaskedValue
-from smile.knowledge.nested import NestedRelation, NestedRow
-from smile.knowledge.once import OnceValue
-from smile.knowledge.range import Range
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.masked import MaskedValue
+from smile.knowledge.values.nested import NestedRelation, NestedRow
+from smile.knowledge.values.once import OnceValue
+from smile.knowledge.values.range import Range
 from smile.state.run import TableSchema
 from smile.state.table import StateTable
 

@@ -9,9 +9,9 @@ import pytest
 
 from smile.algebra import mmpl
 from smile.algebra.types import INT_MAX
-from smile.kernels.evolving_groups import EvolvingGroups
-from smile.kernels.single_member_groups import SingleMemberGroups
-from smile.kernels.summarize import GROUPS, MultiMemberGroups
+from smile.kernels.groups.evolving_groups import EvolvingGroups
+from smile.kernels.groups.single_member_groups import SingleMemberGroups
+from smile.kernels.groups.summarize import GROUPS, MultiMemberGroups
 from smile.program import compile_program
 from smile.reference.history import RecordedLine
 from smile.source import Source

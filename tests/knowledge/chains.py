@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import settings, strategies as st
 
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, EXACT_CONTEXT, TIMESTAMP_MAX, TIMESTAMP_MIN
-from smile.algebra.scalars import SCALAR_FUNCTIONS, Signature, resolve_signature
+from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, Signature, resolve_signature
 from smile.algebra.types import (
     BOOL,
     BYTES,
@@ -27,11 +27,11 @@ from smile.algebra.types import (
     Value,
     decimal_type,
 )
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.latest import LatestValue
-from smile.knowledge.mask import Mask
-from smile.knowledge.once import OnceValue
-from smile.knowledge.range import MAYBE, NEVER, ONLY, Range
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.once import OnceValue
+from smile.knowledge.values.range import MAYBE, NEVER, ONLY, Range
 from tests.repeatable import scaled
 
 MONEY = decimal_type(6, 2)

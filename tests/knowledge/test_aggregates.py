@@ -11,12 +11,12 @@ from hypothesis import given
 
 from smile.algebra.mmpl import AggregateName
 from smile.algebra.types import FLOAT, INT, INTERVAL, STRING, DataType, Value
-from smile.knowledge.aggregates import Member, aggregate
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.latest import LatestValue
-from smile.knowledge.mask import F, Mask, T
-from smile.knowledge.nested import NestedRelation, NestedRow
-from smile.knowledge.range import Range
+from smile.knowledge.values.aggregates import Member, aggregate
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.mask import F, Mask, T
+from smile.knowledge.values.nested import NestedRelation, NestedRow
+from smile.knowledge.values.range import Range
 from tests.knowledge.chains import MONEY, RANDOMS, Chain, chain, contains, mask_chain, repeatable
 
 FUNCTIONS: tuple[AggregateName, ...] = get_args(AggregateName)

@@ -1,7 +1,7 @@
 """The papers' figures, edge by edge."""
 
-from smile.knowledge.figures import count_figure, hasse_edges, mask_figure, max_figure, once_figure
-from smile.knowledge.range import Range
+from smile.knowledge.values.figures import count_figure, hasse_edges, mask_figure, max_figure, once_figure
+from smile.knowledge.values.range import Range
 
 
 def test_base_column() -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from smile.knowledge.cell_knowledge import Contradiction
-from smile.knowledge.latest import LatestValue
-from smile.knowledge.mask import Mask
-from smile.knowledge.masked import MaskedValue
-from smile.knowledge.nested import NestedRelation, NestedRow
-from smile.knowledge.once import OnceValue
-from smile.knowledge.range import MAYBE, NEVER, Range
+from smile.knowledge.values.cell_knowledge import Contradiction
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.masked import MaskedValue
+from smile.knowledge.values.nested import NestedRelation, NestedRow
+from smile.knowledge.values.once import OnceValue
+from smile.knowledge.values.range import MAYBE, NEVER, Range
 
 ENDS = (None, 0, 1, 2)
 EVENTS = ((0, (1, 1)), (1, (1, 2)), (0, (2, 1)), (None, (2, 2)), (1, (3, 1)))  # no two share a tick and a source

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 
 from smile.algebra.coercions import can_cast
+from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, evaluate_expr, type_of
 from smile.algebra.mmpl import Call, Case, Cast, ColumnRef, Constant, Expr
-from smile.algebra.scalars import SCALAR_FUNCTIONS, evaluate_expr, type_of
 from smile.algebra.types import BOOL, INT, STRING, TIMESTAMP, DataType
 from smile.errors import SmileError
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.latest import LatestValue
-from smile.knowledge.mask import F, Mask, T
-from smile.knowledge.masked import MaskedValue
-from smile.knowledge.nested import NestedRelation
-from smile.knowledge.range import MAYBE, NEVER, Range
-from smile.knowledge.transfer import expression_knowledge
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.mask import F, Mask, T
+from smile.knowledge.values.masked import MaskedValue
+from smile.knowledge.values.nested import NestedRelation
+from smile.knowledge.values.range import MAYBE, NEVER, Range
+from smile.knowledge.values.transfer import expression_knowledge
 from tests.knowledge.chains import POOL, RANDOMS, Chain, chain, contains, repeatable, signatures_of
 
 X, Y = ColumnRef("x"), ColumnRef("y")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from smile.algebra import mmpl
-from smile.log.event_errors import BadEvent
-from smile.log.events import EventReader
+from smile.log.decoding.event_errors import BadEvent
+from smile.log.decoding.events import EventReader
 from smile.log.input_batch import InputBatch
 from smile.program import compile_program
 from smile.source import Source

@@ -4,8 +4,8 @@ import pytest
 
 from smile import limits
 from smile.errors import CATALOGUE, SmileError
-from smile.log.event_errors import EventError
-from smile.log.events import EventReader
+from smile.log.decoding.event_errors import EventError
+from smile.log.decoding.events import EventReader
 from tests.log.reading import event_reader, tolerant_reader
 
 FIRST = '{"stream":"Bids","at":7,"event":{"issue":"IBM","price":1,"#bid":2}}'

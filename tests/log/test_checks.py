@@ -9,9 +9,9 @@ from hypothesis import given, settings, strategies as st
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_types
-from smile.algebra.scalars import evaluate_expr
+from smile.algebra.functions.catalogue import evaluate_expr
 from smile.algebra.types import INT_MAX, INT_MIN
-from smile.log.checks import compile_evaluator
+from smile.log.decoding.checks import compile_evaluator
 from smile.program import compile_program
 from smile.source import Source
 

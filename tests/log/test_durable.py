@@ -21,11 +21,12 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
 from smile.algebra.types import INT, STRING
 from smile.errors import SmileError
-from smile.log import database, durable
-from smile.log.durable import DurableLog
-from smile.log.input_batch import END, HORIZON_MIN, InputBatch
-from smile.log.pieces import StreamPiece
-from smile.log.reading import BatchLimit, Position, open_log, read_batches
+from smile.horizons import END, HORIZON_MIN
+from smile.log.input_batch import InputBatch
+from smile.log.storage import database, durable
+from smile.log.storage.durable import DurableLog
+from smile.log.storage.pieces import StreamPiece
+from smile.log.storage.reading import BatchLimit, Position, open_log, read_batches
 
 STREAMS = [mmpl.StreamDef(name, "t", (("v", INT), ("w", STRING))) for name in ("R", "S")]
 SCHEMA = stream_schema(STREAMS[0])

@@ -13,9 +13,9 @@ from hypothesis import given, settings, strategies as st
 
 from smile import limits
 from smile.errors import SmileError
-from smile.log.events import EventReader
-from smile.log.input_batch import END
-from smile.log.lines import open_events
+from smile.horizons import END
+from smile.log.decoding.events import EventReader
+from smile.log.decoding.lines import open_events
 from smile.reference.history import History, read_events
 from tests.log.reading import KINDS, STREAMS, event_reader, rows_by_tick, tolerant_reader
 from tests.programs.reader import programs

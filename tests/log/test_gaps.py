@@ -4,8 +4,8 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
+from smile.horizons import END, HORIZON_MIN
 from smile.log.gaps import GapList, TickRange
-from smile.log.input_batch import END, HORIZON_MIN
 
 TICKS = range(-1, 25)
 RANGES = st.tuples(st.sampled_from(TICKS), st.integers(0, 8)).map(lambda r: (r[0], r[0] + r[1]))

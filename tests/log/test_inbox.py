@@ -12,8 +12,8 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
 from smile.algebra.types import INT, STRING
 from smile.errors import SmileError
+from smile.horizons import END, HORIZON_MIN
 from smile.log.inbox import Inbox
-from smile.log.input_batch import END, HORIZON_MIN
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ import pytest
 
 from smile.algebra.arrow_types import stream_schema
 from smile.errors import SmileError
-from smile.log.input_batch import HORIZON_MIN
-from smile.log.parquet import ParquetLog
-from smile.log.reading import BatchLimit, Position, open_log, read_batches
+from smile.horizons import HORIZON_MIN
+from smile.log.storage.parquet import ParquetLog
+from smile.log.storage.reading import BatchLimit, Position, open_log, read_batches
 from smile.program import compile_program
 from smile.source import Source
 

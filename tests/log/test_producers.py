@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from smile.errors import SmileError
-from smile.log import producers
-from smile.log.durable import DurableLog
-from smile.log.input_batch import HORIZON_MIN
-from smile.log.producers import ProducerRecord
+from smile.horizons import HORIZON_MIN
+from smile.log.storage import producers
+from smile.log.storage.durable import DurableLog
+from smile.log.storage.producers import ProducerRecord
 from tests.log.test_durable import STREAMS, piece
 from tests.repeatable import scaled
 

@@ -14,10 +14,15 @@ from hypothesis import example, given, settings, strategies as st
 from smile import limits
 from smile.algebra.types import Value
 from smile.errors import SmileError
-from smile.log.checks import EventRow
-from smile.log.diagnosing_reader import DiagnosingReader
-from smile.log.published_events import read_arrow_events, read_batch_events, read_json_events, read_ndjson_events
-from smile.log.stream_schema import TICK_MAX, StreamSchema
+from smile.log.decoding.checks import EventRow
+from smile.log.decoding.diagnosing_reader import DiagnosingReader
+from smile.log.decoding.published_events import (
+    read_arrow_events,
+    read_batch_events,
+    read_json_events,
+    read_ndjson_events,
+)
+from smile.log.decoding.stream_schema import TICK_MAX, StreamSchema
 from tests.log.reading import BIDS, KINDS, STREAMS
 from tests.log.test_two_readers import COLUMNS, EVENTS, VALUES
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from smile.errors import SmileError
-from smile.log.durable import DurableLog
-from smile.log.input_batch import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN
+from smile.log.storage.durable import DurableLog
 from tests.log.test_durable import STREAMS, batch, piece
 from tests.repeatable import scaled
 

@@ -17,12 +17,12 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
 from smile.algebra.types import INT, STRING
 from smile.errors import SmileError
-from smile.log.durable import DurableLog
-from smile.log.input_batch import END, HORIZON_MIN
-from smile.log.piece_log import PieceLog
-from smile.log.pieces import StreamPiece
+from smile.horizons import END, HORIZON_MIN
 from smile.log.position import DEFAULT_ORIGIN
-from smile.log.reading import BatchLimit, Log, Position, open_log, read_batches
+from smile.log.storage.durable import DurableLog
+from smile.log.storage.piece_log import PieceLog
+from smile.log.storage.pieces import StreamPiece
+from smile.log.storage.reading import BatchLimit, Log, Position, open_log, read_batches
 
 STREAMS = [mmpl.StreamDef(name, "t", (("v", INT), ("w", STRING))) for name in ("R", "S")]
 NAMES = [stream.name for stream in STREAMS]

@@ -17,15 +17,15 @@ from smile.algebra import mmpl
 from smile.algebra.types import INT
 from smile.errors import SmileError, error
 from smile.gateway.access import Access, AccessDatabase, Grant
-from smile.gateway.flight_server import FlightServer
+from smile.gateway.flight.server import FlightServer
 from smile.gateway.rate_limiter import RateLimiter
-from smile.log import remote
-from smile.log.durable import DurableLog
-from smile.log.input_batch import END, HORIZON_MIN
-from smile.log.pieces import StreamPiece
+from smile.horizons import END, HORIZON_MIN
 from smile.log.position import BatchLimit, Log, Position
-from smile.log.reading import read_batches
-from smile.log.remote import TOKEN_VARIABLE, RemoteLog, ServedLog
+from smile.log.storage import remote
+from smile.log.storage.durable import DurableLog
+from smile.log.storage.pieces import StreamPiece
+from smile.log.storage.reading import read_batches
+from smile.log.storage.remote import TOKEN_VARIABLE, RemoteLog, ServedLog
 from smile.settings import Settings
 from tests.log.test_durable import STREAMS, batch
 from tests.repeatable import scaled

@@ -14,12 +14,12 @@ import pytest
 from smile.algebra import mmpl
 from smile.algebra.types import INT
 from smile.errors import SmileError
-from smile.log import retention
-from smile.log.durable import DurableLog
-from smile.log.input_batch import END, HORIZON_MIN
-from smile.log.pieces import StreamPiece
+from smile.horizons import END, HORIZON_MIN
 from smile.log.position import BatchLimit, Position
-from smile.log.producers import ProducerRecord
+from smile.log.storage import retention
+from smile.log.storage.durable import DurableLog
+from smile.log.storage.pieces import StreamPiece
+from smile.log.storage.producers import ProducerRecord
 from tests.log.test_durable import STREAMS, outcome, piece, read_all, ticks
 from tests.log.test_reading import STREAMS as READ_STREAMS, History, rows, some_limit
 from tests.repeatable import scaled

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from smile.errors import SmileError
-from smile.log.diagnosing_reader import DiagnosingReader
-from smile.log.event_errors import EventError
-from smile.log.events import EventReader
-from smile.log.fast_reader import FastReader
-from smile.log.stream_schema import ParsedLine, StreamSchema
+from smile.log.decoding.diagnosing_reader import DiagnosingReader
+from smile.log.decoding.event_errors import EventError
+from smile.log.decoding.events import EventReader
+from smile.log.decoding.fast_reader import FastReader
+from smile.log.decoding.stream_schema import ParsedLine, StreamSchema
 from smile.reference.history import parse_json_value
 from tests.log.reading import KINDS, STREAMS
 

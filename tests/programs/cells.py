@@ -9,7 +9,7 @@ from typing import Any
 
 from smile.algebra.coercions import parse_literal
 from smile.algebra.types import DataType
-from smile.knowledge.json import plain_json, tick_json
+from smile.knowledge.values.json import plain_json, tick_json
 from tests.programs.ticks import TICK, parse_tick, print_tick
 
 Json = dict[str, Any]

@@ -12,8 +12,8 @@ from smile.algebra import mmpl
 from smile.errors import SmileError, render
 from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.types import RelationType
-from smile.log.event_errors import BadEvent
-from smile.log.events import EventReader
+from smile.log.decoding.event_errors import BadEvent
+from smile.log.decoding.events import EventReader
 from smile.program import CompiledProgram, compile_program
 from smile.reference.history import RecordedLine, read_events
 from smile.source import Source

@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 from smile.algebra import mmpl
 from smile.algebra.types import BOOL
 from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.range import Range
 from smile.knowledge.symbolic import Bound
 from smile.knowledge.types import ColumnType, Direction, MaskType, RelationType
+from smile.knowledge.values.range import Range
 from smile.reference.relation import Key, ReferenceRow, is_sealed
 from tests.programs.reader import analyse, programs
 from tests.reference.histories import Moment, trace

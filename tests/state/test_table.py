@@ -9,7 +9,7 @@ import pytest
 from smile.algebra.types import INT, STRING
 from smile.columns import hashing, values as v
 from smile.columns.values import ValueColumn
-from smile.log.input_batch import END
+from smile.horizons import END
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableSchema
 from smile.state.table import StateTable

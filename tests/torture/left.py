@@ -11,7 +11,7 @@ from random import Random
 
 from smile import limits
 from smile.broker.broker import Broker
-from smile.broker.publication import ProducerSequence, Publication, PublishResult
+from smile.broker.publishing.publication import ProducerSequence, Publication, PublishResult
 from smile.log.clock import Clock, wall_clock
 from smile.source import Source
 from tests.brokers import open_broker

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from smile import limits
-from smile.broker import broker, commit_group, local_maintainer, published_events, publisher, view
-from smile.broker.local_generation import LocalGeneration
-from smile.broker.publication import Publication
+from smile.broker import broker
+from smile.broker.maintenance import local_maintainer
+from smile.broker.maintenance.local_generation import LocalGeneration
+from smile.broker.publishing import commit_group, published_events, publisher
+from smile.broker.publishing.publication import Publication
+from smile.broker.views import view
 from smile.columns import masks
-from smile.log import durable
+from smile.log.storage import durable
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]

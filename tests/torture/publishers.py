@@ -20,8 +20,8 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from smile.client import connect_async
 from smile.errors import SmileError
-from smile.log.published_arrow import schema_without_tick
-from smile.log.stream_schema import StreamSchema
+from smile.log.decoding.published_arrow import schema_without_tick
+from smile.log.decoding.stream_schema import StreamSchema
 from tests.processes import WAIT_S
 from tests.torture import floor
 from tests.torture.floor import Event

@@ -8,9 +8,10 @@ import pyarrow as pa
 from smile.engine.generation import Generation
 from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
-from smile.log.durable import DurableLog
-from smile.log.input_batch import END, HORIZON_MIN, InputBatch
-from smile.log.piece_log import slice_events
+from smile.horizons import END, HORIZON_MIN
+from smile.log.input_batch import InputBatch
+from smile.log.storage.durable import DurableLog
+from smile.log.storage.piece_log import slice_events
 from smile.program import CompiledProgram
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History

@@ -3,9 +3,9 @@
 from smile import limits
 from smile.algebra import mmpl, trees
 from smile.algebra.dependencies import topological_order
+from smile.algebra.functions.catalogue import expect_type
 from smile.algebra.heading import Headings, stream_heading
 from smile.algebra.rules.apply import map_expressions
-from smile.algebra.scalars import expect_type
 from smile.algebra.types import BOOL
 from smile.errors import Diagnostic, SmileError, did_you_mean, error
 

@@ -9,7 +9,7 @@ from functools import singledispatchmethod
 
 from smile import limits
 from smile.algebra import mmpl
-from smile.algebra.scalars import expect_type, type_of
+from smile.algebra.functions.catalogue import expect_type, type_of
 from smile.algebra.types import (
     BOOL,
     FLOAT,

@@ -77,7 +77,7 @@ class Constant(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """An operator or function, by its name in the catalogue `smile.algebra.scalars`: `+`, `and`, `abs`."""
+    """An operator or function, by its name in the catalogue `smile.algebra.functions.catalogue`: `+`, `and`, `abs`."""
 
     function: str
     args: tuple[Expr, ...]

@@ -17,7 +17,7 @@ from typing import Any
 
 from smile.algebra import mmpl
 from smile.broker.directory import BrokerDirectory, BrokerMetadata, source_digest
-from smile.broker.maintainer import BatchDelivery, Horizons, Maintainer, ViewSnapshot
+from smile.broker.maintenance.maintainer import BatchDelivery, Horizons, Maintainer, ViewSnapshot
 from smile.broker.program_difference import (
     GenerationRecord,
     ProgramDifference,
@@ -25,15 +25,15 @@ from smile.broker.program_difference import (
     plan_generations,
     refuse_changed_streams,
 )
-from smile.broker.publication import Publication, PublishResult, SilencePublication
-from smile.broker.publisher import Publisher
-from smile.broker.view import View
+from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
+from smile.broker.publishing.publisher import Publisher
+from smile.broker.views.view import View
 from smile.errors import SmileError, did_you_mean, error
+from smile.horizons import HORIZON_MIN
 from smile.log.clock import Clock, TickGenerator, wall_clock
-from smile.log.durable import DurableLog
-from smile.log.input_batch import HORIZON_MIN
-from smile.log.remote import RemoteLog, ServedLog
-from smile.log.stream_schema import StreamSchema
+from smile.log.decoding.stream_schema import StreamSchema
+from smile.log.storage.durable import DurableLog
+from smile.log.storage.remote import RemoteLog, ServedLog
 from smile.program import CompiledProgram, compile_program
 from smile.settings import TOKEN_PREFIX, Settings, parse_address
 from smile.source import Source
@@ -263,10 +263,10 @@ class Broker:
             [record.generation for record in self._metadata.generations],
         )
         if settings.engine == "local":
-            from smile.broker.local_maintainer import LocalMaintainer  # noqa: PLC0415  # only one of them is needed
+            from smile.broker.maintenance.local_maintainer import LocalMaintainer  # noqa: PLC0415  # only one of them is needed
 
             return LocalMaintainer(self._directory.state_path, log, generations, self)
-        from smile.broker.spark_maintainer import SparkMaintainer  # noqa: PLC0415
+        from smile.broker.maintenance.spark_maintainer import SparkMaintainer  # noqa: PLC0415
 
         spark_options = (settings.master, settings.partitions, self._directory.spark_log_path)
         return SparkMaintainer(self._directory.state_path, log, generations, self, *spark_options, token=self.log_token)

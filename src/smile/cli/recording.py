@@ -10,14 +10,15 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from smile.log.database import HEADER
-from smile.log.event_errors import BadEvent
-from smile.log.events import EventReader
-from smile.log.finite_log import FiniteLog
-from smile.log.input_batch import END, InputBatch
-from smile.log.lines import open_events
+from smile.horizons import END
+from smile.log.decoding.event_errors import BadEvent
+from smile.log.decoding.events import EventReader
+from smile.log.decoding.lines import open_events
+from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit, Log
-from smile.log.reading import open_log, read_batches
+from smile.log.storage.database import HEADER
+from smile.log.storage.finite_log import FiniteLog
+from smile.log.storage.reading import open_log, read_batches
 from smile.program import CompiledProgram
 
 encode_json = msgspec.json.Encoder().encode

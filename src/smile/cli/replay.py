@@ -11,11 +11,12 @@ from smile.algebra.printer import print_program
 from smile.cli.recording import Recording, encode_json, open_recording
 from smile.engine.json_changes import json_changes
 from smile.engine.local import BatchResult, LocalEngine
+from smile.horizons import HORIZON_MIN
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.delta import Delta
 from smile.kernels.materialized_view import MaterializedView
-from smile.knowledge.json import tick_json
-from smile.log.input_batch import HORIZON_MIN, InputBatch
+from smile.knowledge.values.json import tick_json
+from smile.log.input_batch import InputBatch
 from smile.program import CompiledProgram
 from smile.state.store import StateStore
 

@@ -24,9 +24,9 @@ from smile.engine.spark.pipeline import SparkPipeline
 from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.session import SPARK_ERRORS, JavaProcess
 from smile.errors import SmileError, error
-from smile.log.durable import DurableLog
 from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit
+from smile.log.storage.durable import DurableLog
 from smile.program import CompiledProgram
 
 CreatePipeline = Callable[[], SparkPipeline]

@@ -13,11 +13,11 @@ import numpy as np
 from smile.algebra.types import BOOL, DataType
 from smile.columns import values as v
 from smile.columns.values import Array, Bools, Indices, ValueColumn
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.latest import LatestValue
-from smile.knowledge.mask import Mask
-from smile.knowledge.range import MAYBE, NEVER, ONLY, Nullability, Range
-from smile.knowledge.transfer import exact_cell
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.range import MAYBE, NEVER, ONLY, Nullability, Range
+from smile.knowledge.values.transfer import exact_cell
 
 ColumnKind = Literal["exact", "range", "mask", "latest", "object"]
 

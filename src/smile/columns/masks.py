@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from smile.columns.values import Array, Bools
-from smile.knowledge.mask import Mask
+from smile.knowledge.values.mask import Mask
 
 MAY_SHOW: Final = 1
 MAY_HIDE: Final = 2

@@ -6,7 +6,7 @@ from smile.algebra.types import DataType
 from smile.columns import knowledge as k
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import Array, Bools, ValueColumn
-from smile.knowledge.cells import to_range
+from smile.knowledge.values.cells import to_range
 
 _MAYBE, _ONLY = 1, 2
 

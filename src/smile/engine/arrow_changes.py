@@ -20,8 +20,8 @@ from smile.engine.json_changes import final_deletions, finals
 from smile.kernels.delta import Delta
 from smile.kernels.seals import Horizons
 from smile.kernels.transform import InputRelation
-from smile.knowledge.json import knowledge_json
-from smile.knowledge.range import MAYBE
+from smile.knowledge.values.json import knowledge_json
+from smile.knowledge.values.range import MAYBE
 
 UNKNOWN, BOUNDS, EXACTLY, LATEST = range(4)
 

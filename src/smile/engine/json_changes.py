@@ -14,8 +14,8 @@ from smile.engine.json_columns import known_json, now_json, rows_json, values_js
 from smile.kernels.delta import Delta
 from smile.kernels.layout import Layout
 from smile.kernels.seals import Horizons, Seals
-from smile.knowledge.json import Json
 from smile.knowledge.types import RelationType
+from smile.knowledge.values.json import Json
 
 
 def json_changes(

@@ -11,8 +11,8 @@ from smile.algebra.types import DataType
 from smile.columns import knowledge as k
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import ValueColumn
-from smile.knowledge.json import JSON_INT_MAX, Json, knowledge_json, plain_json
-from smile.knowledge.range import MAYBE, ONLY
+from smile.knowledge.values.json import JSON_INT_MAX, Json, knowledge_json, plain_json
+from smile.knowledge.values.range import MAYBE, ONLY
 
 _MAYBE, _ONLY = k.NULLABILITY_BY_CODE.index(MAYBE), k.NULLABILITY_BY_CODE.index(ONLY)
 _TRUTHS = {1: True, 2: False, 4: None, 0: None}

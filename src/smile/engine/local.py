@@ -13,11 +13,12 @@ from smile.columns import masks
 from smile.columns.values import ValueColumn, from_arrow
 from smile.engine.background_merges import BackgroundMerges
 from smile.engine.plan import ExecutableStage, TransformStates, fused_stage
+from smile.horizons import HORIZON_MIN
 from smile.kernels.compile import Kernels, materialized_name
 from smile.kernels.delta import Delta, RowKnowledge
 from smile.kernels.materialized_view import MaterializedView
 from smile.kernels.seals import HorizonAdvance
-from smile.log.input_batch import HORIZON_MIN, InputBatch
+from smile.log.input_batch import InputBatch
 from smile.state.run import TableSchema
 from smile.state.store import StateStore
 from smile.state.table import StateTable

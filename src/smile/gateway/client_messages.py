@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from smile import limits
 from smile.errors import error
-from smile.gateway.http_response import replace_surrogates
+from smile.gateway.http.response import replace_surrogates
 
 T = TypeVar("T")
 U = TypeVar("U")

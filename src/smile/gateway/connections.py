@@ -14,7 +14,7 @@ from websockets.protocol import State
 
 from smile import limits
 from smile.errors import SmileError, error
-from smile.gateway.http_response import HttpError, error_response
+from smile.gateway.http.response import HttpError, error_response
 
 
 class HttpConnection(HttpToolsProtocol):

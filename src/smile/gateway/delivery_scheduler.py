@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from smile import limits
-from smile.broker.publication import PublishResult
+from smile.broker.publishing.publication import PublishResult
 
 logger = logging.getLogger("smile.gateway")
 

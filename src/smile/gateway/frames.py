@@ -9,11 +9,11 @@ from typing import Final
 from weakref import ReferenceType, ref
 
 from smile import limits
-from smile.broker.subscription import ViewSubscription
-from smile.broker.view_frame import ViewFrame
-from smile.broker.view_store import RowChunk
+from smile.broker.views.subscription import ViewSubscription
+from smile.broker.views.view_frame import ViewFrame
+from smile.broker.views.view_store import RowChunk
 from smile.columns.values import Indices
-from smile.gateway.http_response import encode
+from smile.gateway.http.response import encode
 
 _FIRST_ROWS: Final = 16
 _ROWS_GROWTH: Final = 8

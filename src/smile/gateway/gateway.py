@@ -9,12 +9,12 @@ from typing import Protocol
 
 from smile import limits
 from smile.broker.broker import Broker
-from smile.broker.view import View
+from smile.broker.views.view import View
 from smile.errors import SmileError, error
 from smile.gateway.access import PROGRAM, Access, Right
 from smile.gateway.delivery_scheduler import DeliveryScheduler, PendingPublications
 from smile.gateway.frames import FrameEncoder, encode_sse, encode_websocket
-from smile.gateway.http_response import HttpError
+from smile.gateway.http.response import HttpError
 from smile.gateway.origins import single_header
 from smile.gateway.rate_limiter import RateLimiter
 from smile.settings import Settings

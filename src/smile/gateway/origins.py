@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from smile.errors import error
-from smile.gateway.http_response import Headers, HttpResponse
+from smile.gateway.http.response import Headers, HttpResponse
 from smile.settings import Settings, parse_address
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::([0-9]{1,5}))?")

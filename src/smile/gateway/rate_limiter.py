@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
-from smile.gateway.http_response import HttpError
+from smile.gateway.http.response import HttpError
 
 
 class RateLimiter:

@@ -21,10 +21,10 @@ from smile import limits
 from smile.broker.broker import Broker
 from smile.errors import error
 from smile.gateway.access import Access
-from smile.gateway.app import create_app
 from smile.gateway.connections import HttpConnection, WebSocketConnection
-from smile.gateway.flight_server import FlightServer
+from smile.gateway.flight.server import FlightServer
 from smile.gateway.gateway import Gateway
+from smile.gateway.http.app import create_app
 from smile.settings import Settings, parse_address
 
 PrintLine = Callable[[str], None]

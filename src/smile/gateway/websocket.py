@@ -13,17 +13,17 @@ from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
 from smile import limits
-from smile.broker.publication import PublishResult
+from smile.broker.publishing.publication import PublishResult
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import ClientMessage, message_kind, parse_message
 from smile.gateway.connections import WebSocketConnection
 from smile.gateway.frames import delivery_key
 from smile.gateway.gateway import TOKEN_PROTOCOL, Caller, Gateway
-from smile.gateway.http_request import parse_silence_tick, parse_ticks
-from smile.gateway.http_response import HttpError, encode, error_json, error_response
-from smile.gateway.publish import producer_sequence, submit_events, submit_silence
-from smile.knowledge.json import tick_json
+from smile.gateway.http.publish import producer_sequence, submit_events, submit_silence
+from smile.gateway.http.request import parse_silence_tick, parse_ticks
+from smile.gateway.http.response import HttpError, encode, error_json, error_response
+from smile.knowledge.values.json import tick_json
 
 PROTOCOL = "smile"
 _TOKEN_REVOKED = "E091"

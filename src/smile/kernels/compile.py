@@ -10,16 +10,16 @@ from smile.algebra.arrow_types import stream_types
 from smile.algebra.heading import is_key_equated
 from smile.graph.knowledge_graph import KnowledgeGraph, TransformObject
 from smile.kernels.best import BestTransform
-from smile.kernels.distinct import compile_distinct
 from smile.kernels.expiry import PENDING_KEYS, ExpiryRule, find_expiry_rules
-from smile.kernels.groups import compile_summarize
+from smile.kernels.groups.distinct import compile_distinct
+from smile.kernels.groups.grouping import compile_summarize
 from smile.kernels.joins.asof_join import AsofJoin
 from smile.kernels.joins.compile_join import compile_join
 from smile.kernels.joins.semi_join import SemiJoin
 from smile.kernels.last import LastTransform
 from smile.kernels.layout import Layout
 from smile.kernels.materialized_view import MaterializedView
-from smile.kernels.over import OverTransform
+from smile.kernels.over.over import OverTransform
 from smile.kernels.row_wise import (
     ExtendTransform,
     HopTransform,

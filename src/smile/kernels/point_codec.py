@@ -11,13 +11,13 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.latest import LatestValue
-from smile.knowledge.mask import Mask
-from smile.knowledge.masked import MaskedValue
-from smile.knowledge.nested import NestedRelation, NestedRow
-from smile.knowledge.once import OnceStatus, OnceValue
-from smile.knowledge.range import Nullability, Range
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.masked import MaskedValue
+from smile.knowledge.values.nested import NestedRelation, NestedRow
+from smile.knowledge.values.once import OnceStatus, OnceValue
+from smile.knowledge.values.range import Nullability, Range
 
 
 def encode_point(point: CellKnowledge) -> bytes:

@@ -15,7 +15,7 @@ from smile.columns.values import Array, ValueColumn
 from smile.kernels import point_codec
 from smile.kernels.delta import RowKnowledge
 from smile.kernels.layout import EvolvingColumnLayout, Layout
-from smile.knowledge.cells import null_cell
+from smile.knowledge.values.cells import null_cell
 from smile.state.row_lookup import RowLookup
 
 MASK, STEPS = "mask", "steps"

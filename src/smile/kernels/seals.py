@@ -8,8 +8,8 @@ import numpy as np
 
 from smile.algebra.types import INT_MIN, TICKS_PER_MICROSECOND, TIMESTAMP, DataType
 from smile.columns.values import Array, Bools, ValueColumn
+from smile.horizons import END
 from smile.knowledge.seals import START, Seal
-from smile.log.input_batch import END
 
 Horizons = Mapping[str, int]
 

@@ -15,9 +15,9 @@ from smile.columns import knowledge as k
 from smile.columns.hashing import hashes
 from smile.columns.knowledge import KnowledgeColumn
 from smile.columns.values import Array, Bools, ValueColumn
+from smile.horizons import END
 from smile.kernels.seals import HorizonAdvance, Horizons, Seals
 from smile.knowledge.seals import Seal
-from smile.log.input_batch import END
 from smile.state.row_lookup import RowLookup
 from smile.state.table import StateTable
 

@@ -14,9 +14,9 @@ from smile.kernels.delta import Delta, drop_unchanged_rows
 from smile.kernels.layout import Layout
 from smile.kernels.row_encoding import stored_column
 from smile.kernels.seals import HorizonAdvance, Horizons
-from smile.knowledge.cell_knowledge import CellKnowledge
 from smile.knowledge.seals import Seal
 from smile.knowledge.types import RelationType
+from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.state.run import TableSchema
 from smile.state.table import StateTable
 

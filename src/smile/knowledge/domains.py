@@ -8,17 +8,17 @@ narrower: they count ticks, and knowledge is never bounded by counting.
 from functools import singledispatchmethod
 
 from smile.algebra import mmpl
+from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import WINDOW_COLUMNS
-from smile.algebra.scalars import type_of
 from smile.algebra.types import BOOL, INT
-from smile.knowledge.aggregates import aggregate
 from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import cell_hull, domain_ends, null_cell, to_operand_in_domain, to_range
-from smile.knowledge.mask import Mask
-from smile.knowledge.nested import NestedRelation
-from smile.knowledge.range import Range
-from smile.knowledge.transfer import expression_knowledge
+from smile.knowledge.values.aggregates import aggregate
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import cell_hull, domain_ends, null_cell, to_operand_in_domain, to_range
+from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.nested import NestedRelation
+from smile.knowledge.values.range import Range
+from smile.knowledge.values.transfer import expression_knowledge
 
 BottomRow = dict[str, CellKnowledge]
 

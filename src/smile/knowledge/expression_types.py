@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import is_monotone_cast
-from smile.algebra.scalars import COMPARISONS, SCALAR_FUNCTIONS, Monotonicity, type_of
+from smile.algebra.functions.catalogue import COMPARISONS, SCALAR_FUNCTIONS, Monotonicity, type_of
 from smile.algebra.types import BOOL, DataType
 from smile.knowledge.symbolic import ONE, UNBOUNDED, ZERO, Bound, Interval, greatest, least
 from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType

@@ -9,7 +9,7 @@ from typing import Final
 
 from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.errors import error
-from smile.log.stream_schema import TICK_MAX
+from smile.log.decoding.stream_schema import TICK_MAX
 
 Clock = Callable[[], int]
 """Returns the microseconds since 1970. It may stand still or step back."""

@@ -7,7 +7,7 @@ ranges between them are the gaps. A range (lo, hi] excludes its first tick and i
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from smile.log.input_batch import HORIZON_MIN
+from smile.horizons import HORIZON_MIN
 
 TickRange = tuple[int, int]
 

@@ -3,6 +3,8 @@
 Messages may arrive in any order, repeated and overlapping. A message has all events in (from, to], so two messages
 about the same tick must agree. The inbox compares a message with what it still stores: everything that is not taken
 out yet, and some of what was taken out last. Repeated older messages are dropped without comparison.
+
+A broker on its own needs none: its log is in order. Brokers of a network send each other such messages.
 """
 
 from bisect import bisect_right, insort
@@ -17,8 +19,8 @@ from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
 from smile.errors import SmileError, error
+from smile.horizons import HORIZON_MIN
 from smile.log.gaps import GapList, TickRange
-from smile.log.input_batch import HORIZON_MIN
 
 _PIECE_BYTES = 1_000
 """The approximate memory of a piece besides its events, so that silences count against the limits too."""

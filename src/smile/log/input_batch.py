@@ -5,14 +5,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from smile.algebra.types import INT_MAX
-
-HORIZON_MIN = -1
-"""The horizon of a stream of which nothing is known."""
-
-END = INT_MAX
-"""The horizon of a stream that is finished."""
-
 
 @dataclass(frozen=True)
 class InputBatch:

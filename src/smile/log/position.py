@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from smile.log.input_batch import HORIZON_MIN
+from smile.horizons import HORIZON_MIN
 
 DEFAULT_ORIGIN = "0"
 """The only origin of a single-origin log, and the placeholder for a stream whose origins are not known yet."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
-from smile.knowledge.aggregates import Member, aggregate
-from smile.knowledge.cells import equality_mask
-from smile.knowledge.mask import MAY_APPEAR, all_of, any_of
+from smile.knowledge.values.aggregates import Member, aggregate
+from smile.knowledge.values.cells import equality_mask
+from smile.knowledge.values.mask import MAY_APPEAR, all_of, any_of
 from smile.reference.groups import tick_and_source, to_column_domain
 from smile.reference.join_sides import ReferenceJoinSides
 from smile.reference.relation import ReferenceRow, Relation, at_most_mask

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
-from smile.knowledge.cells import to_range
-from smile.knowledge.mask import Mask, all_of
-from smile.knowledge.range import NEVER, ONLY, Range
+from smile.knowledge.values.cells import to_range
+from smile.knowledge.values.mask import Mask, all_of
+from smile.knowledge.values.range import NEVER, ONLY, Range
 from smile.reference.relation import Key, ReferenceRow, Relation, not_distinct_mask, sort_key
 
 if TYPE_CHECKING:

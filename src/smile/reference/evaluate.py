@@ -8,12 +8,12 @@ from functools import singledispatchmethod
 from smile.algebra import mmpl, trees
 from smile.algebra.types import DataType
 from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import null_cell, to_operand_in_domain
 from smile.knowledge.domains import Domains
-from smile.knowledge.mask import Mask, T, all_of
-from smile.knowledge.transfer import exact_cell, expression_knowledge
 from smile.knowledge.types import RelationType
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import null_cell, to_operand_in_domain
+from smile.knowledge.values.mask import Mask, T, all_of
+from smile.knowledge.values.transfer import exact_cell, expression_knowledge
 from smile.reference import asof, best, groups, joins, windows
 from smile.reference.history import History
 from smile.reference.relation import Cells, Key, ReferenceRow, Relation, is_sealed, key_of

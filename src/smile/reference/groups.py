@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
-from smile.algebra.scalars import type_of
+from smile.algebra.functions.catalogue import type_of
 from smile.algebra.types import BOOL
 from smile.knowledge.aggregate_types import membership
-from smile.knowledge.aggregates import Member, aggregate
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import to_operand_in_domain, to_range
-from smile.knowledge.latest import LatestValue, TickAndSource
-from smile.knowledge.mask import MAY_APPEAR, Mask, T, all_of, any_of
-from smile.knowledge.nested import NestedRow
-from smile.knowledge.transfer import exact_cell
 from smile.knowledge.types import ColumnType
+from smile.knowledge.values.aggregates import Member, aggregate
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import to_operand_in_domain, to_range
+from smile.knowledge.values.latest import LatestValue, TickAndSource
+from smile.knowledge.values.mask import MAY_APPEAR, Mask, T, all_of, any_of
+from smile.knowledge.values.nested import NestedRow
+from smile.knowledge.values.transfer import exact_cell
 from smile.reference.relation import Key, ReferenceRow, Relation, key_of, not_distinct_mask, sort_key
 
 if TYPE_CHECKING:

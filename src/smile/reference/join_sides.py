@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from smile.algebra import mmpl
 from smile.algebra.heading import is_key_equated
 from smile.algebra.types import Value
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import equality_mask, null_cell
 from smile.knowledge.join_types import match_constraints
-from smile.knowledge.mask import MAY_APPEAR, F, Mask, T, all_of, any_of
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import equality_mask, null_cell
+from smile.knowledge.values.mask import MAY_APPEAR, F, Mask, T, all_of, any_of
 from smile.reference.relation import Cells, Key, ReferenceRow, Relation, is_sealed, key_of
 
 if TYPE_CHECKING:

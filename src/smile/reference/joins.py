@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import cell_hull
-from smile.knowledge.mask import MAY_APPEAR, F, Mask, T, all_of, any_of, negation
-from smile.knowledge.transfer import exact_cell
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import cell_hull
+from smile.knowledge.values.mask import MAY_APPEAR, F, Mask, T, all_of, any_of, negation
+from smile.knowledge.values.transfer import exact_cell
 from smile.reference.join_sides import ReferenceJoinSide, ReferenceJoinSides
 from smile.reference.relation import Key, ReferenceRow, Relation, key_of
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from smile.algebra.types import TICKS_PER_MICROSECOND, TIMESTAMP, DataType
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import to_range
-from smile.knowledge.comparison import comparison_truths, null_test_truths
-from smile.knowledge.mask import Mask
 from smile.knowledge.seals import START, Seal
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import to_range
+from smile.knowledge.values.comparison import comparison_truths, null_test_truths
+from smile.knowledge.values.mask import Mask
 from smile.reference.history import END
 
 Key = tuple[Any, ...]

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
 from smile.algebra.types import INT_MAX, TICKS_PER_MICROSECOND, TIMESTAMP
-from smile.knowledge.mask import MAY_APPEAR, F, Mask, T, all_of
-from smile.knowledge.transfer import exact_cell
+from smile.knowledge.values.mask import MAY_APPEAR, F, Mask, T, all_of
+from smile.knowledge.values.transfer import exact_cell
 from smile.reference.history import END
 from smile.reference.relation import Relation, key_of, not_distinct_mask
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from smile.algebra import mmpl
 from smile.algebra.types import Value
 from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.json import Json, knowledge_json, plain_json
-from smile.knowledge.transfer import exact_cell
 from smile.knowledge.types import RelationType
+from smile.knowledge.values.json import Json, knowledge_json, plain_json
+from smile.knowledge.values.transfer import exact_cell
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History, RecordedLine
 from smile.reference.relation import Horizons, Key, ReferenceRow, Relation, is_sealed

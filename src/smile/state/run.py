@@ -17,7 +17,7 @@ from smile.columns import values as v
 from smile.columns.hashing import hashes, is_injective
 from smile.columns.packed import LazyMapping
 from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
-from smile.log.input_batch import END
+from smile.horizons import END
 
 TableRows = Mapping[str, ValueColumn]
 

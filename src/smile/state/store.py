@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from smile import limits
 from smile.errors import SmileError, error
-from smile.log.input_batch import HORIZON_MIN
+from smile.horizons import HORIZON_MIN
 from smile.state.file import StateFile, StateFileWriter, damage_error, flush_to_disk, read_whole_run
 from smile.state.run import Run, TableSchema
 from smile.state.table import StateTable

@@ -13,7 +13,7 @@ import numpy as np
 
 from smile.columns.hashing import hashes
 from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
-from smile.log.input_batch import END
+from smile.horizons import END
 from smile.state.row_lookup import RowLookup, RunRows
 from smile.state.run import (
     HashesByColumns,

@@ -17,9 +17,9 @@ from smile.graph.knowledge_graph import KnowledgeGraph
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
 from smile.knowledge.analysis import TypeAnalysis
-from smile.log.durable import DurableLog
 from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit, Log
+from smile.log.storage.durable import DurableLog
 
 ONE = BatchLimit(None, None, 1)
 """A commit is a batch."""

@@ -10,7 +10,7 @@ from smile.engine.local import BatchResult
 from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.planning import Offset
 from smile.engine.spark.session import spark_session
-from smile.log.durable import DurableLog
+from smile.log.storage.durable import DurableLog
 from tests.engine.spark import workload
 from tests.engine.spark.beside import ONE, pipeline_of, told
 

@@ -16,7 +16,7 @@ from smile.engine.spark.pipeline import SparkPipeline
 from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.reconfiguration import add_generation, drop_views
 from smile.errors import SmileError
-from smile.log.durable import DurableLog
+from smile.log.storage.durable import DurableLog
 from tests.engine.spark import workload
 from tests.engine.spark.beside import ONE, locally
 

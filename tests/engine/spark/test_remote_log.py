@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from pyspark.sql import SparkSession
 
 from smile.gateway.access import Access
-from smile.gateway.flight_server import FlightServer
+from smile.gateway.flight.server import FlightServer
 from smile.gateway.rate_limiter import RateLimiter
-from smile.log.remote import RemoteLog
+from smile.log.storage.remote import RemoteLog
 from smile.settings import Settings
 from tests.engine.spark.beside import ONE, locally, pipeline_of, recorded, rows_of
 from tests.engine.spark.workload import frames, program

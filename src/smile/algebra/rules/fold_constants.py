@@ -2,9 +2,9 @@
 
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import cast
+from smile.algebra.functions.catalogue import evaluate, resolve_signature
 from smile.algebra.heading import Headings
 from smile.algebra.rules.apply import map_expressions, rewrite_relations
-from smile.algebra.scalars import evaluate, resolve_signature
 from smile.algebra.types import BOOL
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from decimal import Decimal
 
 from smile.algebra import mmpl, trees
+from smile.algebra.functions.catalogue import evaluate_expr
 from smile.algebra.heading import Heading, Headings, is_key_equated
 from smile.algebra.rules.apply import push_restriction, rewrite_relations
-from smile.algebra.scalars import evaluate_expr
 from smile.algebra.types import DataType, Value
 
 

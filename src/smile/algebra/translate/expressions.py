@@ -10,7 +10,7 @@ from sqlglot import exp
 from smile import lang, limits
 from smile.algebra import mmpl
 from smile.algebra.coercions import can_cast, common_type, parse_interval, parse_literal
-from smile.algebra.scalars import SCALAR_FUNCTIONS, arity_of, resolve_signature
+from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, arity_of, resolve_signature
 from smile.algebra.translate.scope import Scope
 from smile.algebra.translate.type_names import cast_target_type
 from smile.algebra.types import (

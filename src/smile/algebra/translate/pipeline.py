@@ -7,8 +7,8 @@ from sqlglot import exp
 
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import common_type
+from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading, Headings
-from smile.algebra.scalars import type_of
 from smile.algebra.translate.expressions import ExpressionTranslator, TypedExpr
 from smile.algebra.translate.scope import FromItem, NameTable, Scope, free_name
 from smile.algebra.types import DataType

@@ -11,8 +11,8 @@ from sqlglot import exp
 
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import cast
+from smile.algebra.functions.catalogue import evaluate_expr
 from smile.algebra.heading import is_key_equated
-from smile.algebra.scalars import evaluate_expr
 from smile.algebra.translate.aggregation import GroupingBuilder, has_aggregates
 from smile.algebra.translate.expressions import ExpressionTranslator, TypedExpr
 from smile.algebra.translate.from_clause import FromTranslator, QueryTranslation

@@ -17,7 +17,7 @@ from smile.kernels.aggregates.accumulator import Accumulator, AccumulatorUpdate,
 from smile.kernels.aggregates.contributions import AggregateArgument, Contributions, MemberDelta
 from smile.kernels.aggregates.exact_sums import exact_sum, is_within
 from smile.kernels.aggregates.min_max import MemberBounds
-from smile.knowledge.range import RangeEnd
+from smile.knowledge.values.range import RangeEnd
 from smile.state.run import TableRows
 
 _MAYBE_NULL, _ALWAYS_NULL = 1, 2

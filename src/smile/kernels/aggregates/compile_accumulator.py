@@ -18,7 +18,7 @@ from smile.kernels.aggregates.nested_group import NestedGroupAccumulator
 from smile.kernels.aggregates.sums import AppendOnlySum, RetractableSum
 from smile.kernels.layout import EvolvingColumnLayout
 from smile.kernels.transform import InputRelation, OutputRelation
-from smile.knowledge.cells import to_range
+from smile.knowledge.values.cells import to_range
 
 
 def compile_accumulator(

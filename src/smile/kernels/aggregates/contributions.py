@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from smile.algebra import mmpl
-from smile.algebra.scalars import type_of
+from smile.algebra.functions.catalogue import type_of
 from smile.algebra.types import BOOL, DataType
 from smile.columns import masks, values as v
 from smile.columns.knowledge import KnowledgeColumn, MaskColumn, RangeColumn
@@ -21,9 +21,9 @@ from smile.columns.values import Array, Bools, ValueColumn
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge
 from smile.kernels.expressions import compile_expression
 from smile.kernels.transform import InputRelation
-from smile.knowledge.cells import to_range
-from smile.knowledge.range import Range
-from smile.knowledge.transfer import expression_knowledge
+from smile.knowledge.values.cells import to_range
+from smile.knowledge.values.range import Range
+from smile.knowledge.values.transfer import expression_knowledge
 
 _ALWAYS_NULL = 2
 

@@ -20,7 +20,7 @@ from smile.kernels.aggregates.accumulator import Accumulator, AccumulatorUpdate,
 from smile.kernels.aggregates.contributions import AggregateArgument, MemberDelta, range_or_mask
 from smile.kernels.aggregates.group_extremes import replace_at
 from smile.kernels.delta import RowGroups, RowKnowledge
-from smile.knowledge.range import Range
+from smile.knowledge.values.range import Range
 from smile.state.run import TableRows
 
 _MAYBE_NULL, _ALWAYS_NULL = 1, 2

@@ -15,8 +15,8 @@ from smile.columns.values import Bools
 from smile.kernels.aggregates.accumulator import Accumulator, AccumulatorUpdate, GroupContext
 from smile.kernels.aggregates.contributions import MemberDelta
 from smile.kernels.layout import Layout
-from smile.knowledge.masked import MaskedValue
-from smile.knowledge.nested import Key, NestedRelation, NestedRow
+from smile.knowledge.values.masked import MaskedValue
+from smile.knowledge.values.nested import Key, NestedRelation, NestedRow
 from smile.state.run import TableRows
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic on columns, with the results of `smile.algebra.functions_arithmetic`: exact, and NULL where it overflows.
+"""Arithmetic on columns, with the results of `smile.algebra.functions.arithmetic`: exact, and NULL where it overflows.
 
 A decimal is its unscaled integer. A kernel gets the data of its operands, and the rows in which all operands are valid
 (None: all rows). It returns the result's data, and the rows that have no result although all operands are valid (None:
@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN, digits_and_scale
-from smile.algebra.functions_base import Signature
+from smile.algebra.functions.base import Signature
 from smile.algebra.types import FLOAT, INT_MAX, INT_MIN, INTERVAL, TICKS_PER_MICROSECOND, TIMESTAMP, DataType
 from smile.columns import exact
 from smile.columns.values import Array, Bools

@@ -1,4 +1,4 @@
-"""Functions on columns of exact values: in every row the result of `smile.algebra.scalars.evaluate`."""
+"""Functions on columns of exact values: in every row the result of `smile.algebra.functions.catalogue.evaluate`."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from smile.algebra.functions_base import Signature
-from smile.algebra.scalars import SCALAR_FUNCTIONS, evaluate
+from smile.algebra.functions.base import Signature
+from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, evaluate
 from smile.algebra.types import DataType, Value
 from smile.columns import values as v
 from smile.columns.values import Bools, ValueColumn

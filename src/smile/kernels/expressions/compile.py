@@ -1,6 +1,6 @@
 """Compiles expressions over columns of knowledge.
 
-In every row the result is that of `smile.knowledge.transfer.expression_knowledge`. A compiled expression is a function
+In every row the result is that of `knowledge.values.transfer.expression_knowledge`. A compiled expression is a function
 of columns: of exact values if it uses only fixed columns, else of ranges and masks.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 from smile import limits
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import cast, is_monotone_cast
-from smile.algebra.functions_base import INCREASING, MONOTONE, NOT_MONOTONE, Signature
-from smile.algebra.scalars import COMPARISONS, SCALAR_FUNCTIONS, resolve_signature, type_of
+from smile.algebra.functions.base import INCREASING, MONOTONE, NOT_MONOTONE, Signature
+from smile.algebra.functions.catalogue import COMPARISONS, SCALAR_FUNCTIONS, resolve_signature, type_of
 from smile.algebra.types import BOOL, NULL, DataType
 from smile.columns import knowledge as k, values as v
 from smile.columns.knowledge import ColumnKind, KnowledgeColumn, MaskColumn, RangeColumn
@@ -27,9 +27,9 @@ from smile.kernels.expressions.operands import Operand, canonical_ranges, domain
 from smile.kernels.expressions.python_kernels import to_python
 from smile.kernels.expressions.row_by_row import evaluate_row_by_row, row_by_row_function
 from smile.kernels.layout import Layout
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.comparison import NULL_TESTS
-from smile.knowledge.transfer import operand_from_values
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.comparison import NULL_TESTS
+from smile.knowledge.values.transfer import operand_from_values
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Ranges under `*`, `/` and `abs`: the extremes are at the corners of the operands' box, or at zero.
 
-The results are those of `smile.knowledge.range_arithmetic`. Where a corner is undefined the result has no bounds; it is
-permanently NULL if all operands are single values.
+The results are those of `knowledge.values.range_arithmetic`. Where a corner is undefined the result has no bounds; it
+is permanently NULL if all operands are single values.
 """
 
 from collections.abc import Sequence

@@ -10,8 +10,8 @@ from itertools import product
 
 import numpy as np
 
-from smile.algebra.functions_base import Signature
-from smile.algebra.scalars import evaluate
+from smile.algebra.functions.base import Signature
+from smile.algebra.functions.catalogue import evaluate
 from smile.algebra.types import BOOL, Value
 from smile.columns.knowledge import MaskColumn, RangeColumn
 from smile.columns.values import Array, Bools, ValueColumn

@@ -1,4 +1,4 @@
-"""Ranges under strict monotone functions, with the results of `smile.knowledge.range_arithmetic`.
+"""Ranges under strict monotone functions, with the results of `smile.knowledge.values.range_arithmetic`.
 
 Where the function overflows or is undefined at a corner of the operands' box the result has no bounds; it is
 permanently NULL if all operands are single values.
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from smile.algebra.coercions import fit_number
-from smile.algebra.functions_base import DECREASING, INFINITY, NOT_MONOTONE, Monotonicity, ScalarFunction, Signature
+from smile.algebra.functions.base import DECREASING, INFINITY, NOT_MONOTONE, Monotonicity, ScalarFunction, Signature
 from smile.algebra.types import BOOL, DataType, Value
 from smile.columns import values as v
 from smile.columns.knowledge import MaskColumn, RangeColumn

@@ -14,11 +14,11 @@ from smile.columns import knowledge as k, values as v
 from smile.columns.knowledge import ColumnKind, KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import Array, Bools, ValueColumn
 from smile.kernels.expressions.column_functions import constant_column, is_equal
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import to_operand_in_domain, to_range
-from smile.knowledge.nested import NestedRelation
-from smile.knowledge.range import MAYBE, Range
-from smile.knowledge.transfer import unknown_operand
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import to_operand_in_domain, to_range
+from smile.knowledge.values.nested import NestedRelation
+from smile.knowledge.values.range import MAYBE, Range
+from smile.knowledge.values.transfer import unknown_operand
 
 Operand = ValueColumn | RangeColumn | MaskColumn
 

@@ -1,4 +1,4 @@
-"""Evaluates expressions row by row with `smile.knowledge.transfer.expression_knowledge`, which is slow.
+"""Evaluates expressions row by row with `smile.knowledge.values.transfer.expression_knowledge`, which is slow.
 
 Only for rare cases: nested relations, functions of many operands, CONCAT of values that are not exact.
 """
@@ -11,9 +11,9 @@ from smile.columns import knowledge as k
 from smile.columns.knowledge import ColumnKind, KnowledgeColumn, MaskColumn, RangeColumn
 from smile.errors import SmileError
 from smile.kernels.expressions.operands import Operand
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import to_operand_in_domain
-from smile.knowledge.transfer import expression_knowledge, unknown_operand
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import to_operand_in_domain
+from smile.knowledge.values.transfer import expression_knowledge, unknown_operand
 
 
 def evaluate_row_by_row(

@@ -17,6 +17,7 @@ from smile.algebra.types import TICKS_PER_MICROSECOND, TIMESTAMP
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.knowledge import KnowledgeColumn
 from smile.columns.values import Array, Bools, Indices, ValueColumn
+from smile.horizons import END
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.joins import kleene
 from smile.kernels.joins.join_seals import empty_lookup
@@ -29,7 +30,6 @@ from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.row_encoding import StoredEvolvingColumns, encode_rows, stored_column, table_columns
 from smile.kernels.seals import HorizonAdvance, Horizons
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
-from smile.log.input_batch import END
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableSchema
 from smile.state.table import StateTable

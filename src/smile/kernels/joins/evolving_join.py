@@ -23,10 +23,10 @@ from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.seals import HorizonAdvance, Horizons, Seals
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.kernels.unsupported_join import UnsupportedJoinError
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import cell_hull, equality_mask, null_cell, to_operand_in_domain
-from smile.knowledge.mask import MAY_APPEAR, F, Mask, T, all_of, any_of, negation
-from smile.knowledge.transfer import expression_knowledge
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import cell_hull, equality_mask, null_cell, to_operand_in_domain
+from smile.knowledge.values.mask import MAY_APPEAR, F, Mask, T, all_of, any_of, negation
+from smile.knowledge.values.transfer import expression_knowledge
 
 RowsByKey = dict[Key, JoinRow]
 

@@ -8,10 +8,10 @@ from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import KnowledgeColumn
 from smile.kernels.joins.join_sides import JoinRows, JoinSide
 from smile.kernels.layout import EvolvingColumnLayout
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import to_range
-from smile.knowledge.mask import Mask
-from smile.knowledge.transfer import to_operand
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import to_range
+from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.transfer import to_operand
 
 Key = tuple[Any, ...]
 Cells = Mapping[str, CellKnowledge]

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from smile.columns.values import Array, Bools, ValueColumn
+from smile.horizons import END
 from smile.kernels.seals import HorizonAdvance, Horizons, Seals
-from smile.log.input_batch import END
 from smile.state.row_lookup import RowLookup
 from smile.state.table import StateTable
 

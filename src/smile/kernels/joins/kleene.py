@@ -13,8 +13,8 @@ from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import KnowledgeColumn, MaskColumn
 from smile.columns.masks import MaskCodes
 from smile.columns.values import Array, Bools, ValueColumn
-from smile.knowledge.cells import to_range
-from smile.knowledge.comparison import comparison_truths
+from smile.knowledge.values.cells import to_range
+from smile.knowledge.values.comparison import comparison_truths
 
 TRUE: Final = 1
 FALSE: Final = 2

@@ -10,10 +10,10 @@ from smile.columns import knowledge as k, values as v
 from smile.columns.knowledge import ColumnKind, KnowledgeColumn, LatestColumn, MaskColumn, RangeColumn
 from smile.columns.values import Array, Bools, Indices, ValueColumn
 from smile.kernels.layout import EvolvingColumnLayout
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import to_operand_in_domain, to_range
-from smile.knowledge.latest import LatestValue
 from smile.knowledge.types import ColumnType
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import to_operand_in_domain, to_range
+from smile.knowledge.values.latest import LatestValue
 
 Columns = Mapping[str, KnowledgeColumn]
 

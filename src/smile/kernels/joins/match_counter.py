@@ -15,6 +15,7 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import arrow_type
 from smile.columns import masks
 from smile.columns.values import Array, Bools, Indices, ValueColumn
+from smile.horizons import END
 from smile.kernels.delta import Delta, RowGroups
 from smile.kernels.joins import kleene
 from smile.kernels.joins.join_seals import JoinSeals, empty_lookup
@@ -22,7 +23,6 @@ from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides
 from smile.kernels.row_encoding import stored_column
 from smile.kernels.seals import HorizonAdvance, Horizons, Seals
 from smile.kernels.transform import State, TableSource
-from smile.log.input_batch import END
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableSchema
 from smile.state.table import StateTable

@@ -15,6 +15,7 @@ from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import MaskColumn
 from smile.columns.masks import MaskCodes
 from smile.columns.values import Array, Bools, Indices, ValueColumn
+from smile.horizons import END
 from smile.kernels.delta import Delta, RowKnowledge
 from smile.kernels.joins import kleene
 from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides
@@ -32,7 +33,6 @@ from smile.kernels.joins.match_counter import (
 from smile.kernels.joins.pair_match_counter import PairMatchCounter, get_column, has_conflicting_keys
 from smile.kernels.seals import HorizonAdvance, Horizons
 from smile.kernels.transform import State
-from smile.log.input_batch import END
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableSchema
 from smile.state.table import StateTable

@@ -16,9 +16,9 @@ from smile.columns.knowledge import KnowledgeColumn, MaskColumn, RangeColumn
 from smile.columns.masks import MaskCodes
 from smile.columns.values import Array, Indices, ValueColumn
 from smile.kernels.layout import EvolvingColumnLayout, Layout
-from smile.knowledge.cell_knowledge import CellKnowledge
-from smile.knowledge.cells import cell_hull, null_cell
-from smile.knowledge.range import MAYBE, ONLY
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import cell_hull, null_cell
+from smile.knowledge.values.range import MAYBE, ONLY
 
 CERTAIN, MISSING, UNCERTAIN, PENDING = range(4)
 _MAYBE_NULL: Final = k.NULLABILITY_BY_CODE.index(MAYBE)

@@ -1,0 +1,133 @@
+"""A generation of views that is maintained in this process: its engine, its position in the log, and the deltas of its
+last batch. The time and the number of events between two checkpoints are bounded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from smile import limits
+from smile.broker.maintenance.maintainer import Horizons
+from smile.engine.generation import Generation
+from smile.engine.local import EngineState, LocalEngine
+from smile.engine.plan import ExecutableStage, Plan, StageResult
+from smile.horizons import HORIZON_MIN
+from smile.kernels.delta import Delta
+from smile.kernels.transform import InputRelation
+from smile.log.input_batch import InputBatch
+from smile.log.position import Log, Position
+from smile.state.store import StateStore, VersionId
+
+
+@dataclass
+class LocalGeneration:
+    generation: Generation
+    plan: Plan
+    engine: LocalEngine
+    position: Position
+    deltas: Mapping[str, Delta] = field(default_factory=dict)
+    _unsaved_events: int = 0
+    """Events since the last checkpoint."""
+    _saved_version: int = 0
+    _saved_at: float | None = None
+
+    @staticmethod
+    def open(generation: Generation, store: StateStore, log: Log) -> tuple["LocalGeneration", list[str]]:
+        """Resumes from the newest complete checkpoint, or starts empty. Also returns what is wrong with newer
+        checkpoints."""
+        plan = generation.plan(1)
+        engine = LocalEngine(plan.kernels, store, plan.stages[0])
+        engine.state = replace(engine.state, horizons={})
+        problems = engine.resume()
+        version, horizons = engine.state.version, engine.state.horizons
+        local = LocalGeneration(
+            generation, plan, engine, log.resume_position(horizons) if version else log.start(), _saved_version=version
+        )
+        local._add_missing_horizons(log)
+        return local, problems
+
+    def replace_log(self, log: Log) -> None:
+        """Continues with this log, which may have more streams."""
+        horizons = {s: horizon for s, horizon in self.horizons.items() if s in self.position.horizons}
+        self.position = log.resume_position(horizons) if self.version else log.start()
+        self._add_missing_horizons(log)
+
+    def _add_missing_horizons(self, log: Log) -> None:
+        """Horizons include all streams of the log, also unused ones, so that these are not read again."""
+        horizons = {**dict.fromkeys(log.streams, HORIZON_MIN), **self.horizons}
+        self.engine.state = replace(self.engine.state, horizons=horizons)
+
+    def with_fewer_views(self, generation: Generation, store: StateStore) -> "LocalGeneration":
+        """The same generation with fewer views, at the same position."""
+        plan, state = generation.plan(1), self.engine.state
+        stage = plan.stages[0]
+        engine = LocalEngine(plan.kernels, store, stage)
+        engine.state = EngineState(
+            state.version, state.horizons, {name: state.states[name] for name in stage.table_schemas}
+        )
+        return LocalGeneration(generation, plan, engine, self.position, _saved_version=-1)
+
+    # ── advancing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def stage(self) -> ExecutableStage:
+        return self.plan.stages[0]
+
+    @property
+    def version(self) -> int:
+        return self.engine.state.version
+
+    @property
+    def horizons(self) -> Horizons:
+        return self.engine.state.horizons
+
+    @cached_property
+    def streams(self) -> tuple[str, ...]:
+        """The streams whose events it needs."""
+        return self.stage.streams
+
+    def advance(self, input_batch: InputBatch, position: Position) -> Horizons:
+        """Processes a batch that ends at this position. Returns the previous horizons."""
+        previous = self.horizons
+        own_events = {stream: batch for stream, batch in input_batch.events.items() if stream in self.streams}
+        batch = self.engine.advance(InputBatch(own_events, input_batch.horizons))
+        self.deltas = dict(self.stage.view_deltas(0, StageResult(self.engine.state.states, batch.deltas)))
+        self.position = position
+        self._unsaved_events += sum(events.num_rows for events in own_events.values())
+        return previous
+
+    @property
+    def inputs(self) -> dict[str, InputRelation]:
+        """The type and layout of each view."""
+        return {view: self.plan.kernels.inputs[view] for view in self.generation.views}
+
+    def rows(self, view: str) -> Delta:
+        return self.engine.snapshot(view)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(table.nbytes for table in self.engine.tables.values())
+
+    # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def has_unsaved_changes(self) -> bool:
+        """Whether the state has changed since the last checkpoint."""
+        return self.version != self._saved_version
+
+    @property
+    def version_id(self) -> VersionId:
+        return VersionId.from_horizons(self.version, self.horizons)
+
+    def is_checkpoint_due(self, now: float) -> bool:
+        if self._saved_at is None:
+            self._saved_at = now
+        is_late = now - self._saved_at >= limits.checkpoint_s_max
+        return self.has_unsaved_changes and (is_late or self._unsaved_events >= limits.checkpoint_events_max)
+
+    def save_checkpoint(self, now: float) -> int:
+        """Writes a soft checkpoint and returns its size in bytes. If it fails, it is not retried at once."""
+        self._saved_at, self._unsaved_events = now, 0
+        written_bytes = self.engine.checkpoint()
+        self._saved_version = self.version
+        return written_bytes

@@ -1,0 +1,172 @@
+"""A group of publications that is written to the log as one commit.
+
+Every event has its tick, each sequence number of a producer belongs to one event, and no publication is acknowledged
+before the whole group is on the disk.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pyarrow as pa
+
+from smile.algebra.types import Value
+from smile.broker.publishing.publication import EventRows, Publication, PublishResult, SilencePublication
+from smile.broker.publishing.published_events import (
+    PublishedEvents,
+    check_tick_order,
+    finished_error,
+    publisher_ticks,
+    with_ticks,
+)
+from smile.errors import error
+from smile.horizons import END
+from smile.log.decoding.stream_schema import StreamSchema
+from smile.log.storage.pieces import StreamPiece
+from smile.log.storage.producers import ProducerRecord
+
+
+@dataclass
+class _StreamEvents:
+    """New events of one stream in the order of ticks: batches, then the cells of single rows."""
+
+    schema: StreamSchema
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    cells: list[Value] = field(default_factory=list)
+
+    def add(self, rows: EventRows, ticks: Sequence[int], is_publisher_timed: bool) -> None:
+        if isinstance(rows, pa.RecordBatch):
+            self._flush_cells()
+            self.batches.append(rows if is_publisher_timed else with_ticks(self.schema, rows, ticks))
+        elif is_publisher_timed:
+            for row in rows:
+                self.cells.extend(row)
+        else:
+            for tick, row in zip(ticks, rows, strict=True):
+                self.cells.append(tick)
+                self.cells.extend(row)
+
+    def events(self) -> pa.RecordBatch:
+        self._flush_cells()
+        return self.batches[0] if len(self.batches) == 1 else pa.concat_batches(self.batches)
+
+    def _flush_cells(self) -> None:
+        if self.cells:
+            self.batches.append(self.schema.record_batch(self.cells))
+            self.cells = []
+
+
+class CommitGroup:
+    def __init__(self, published: PublishedEvents) -> None:
+        self.published = published
+        self.records: list[ProducerRecord] = []
+        self.answers: list[tuple[Future[PublishResult], PublishResult]] = []
+        self.events = self.repeated = 0
+        self.last_numbers: dict[str, int] = {}
+        """The last sequence number of each producer in the group."""
+        self.horizons: dict[str, int] = {}
+        """The last tick of each stream in the group."""
+        self._events_by_stream: dict[str, _StreamEvents] = {}
+
+    def add(self, publication: Publication | SilencePublication, future: Future[PublishResult]) -> bool:
+        """Returns False if the publication may repeat events of this group: then commit the group first."""
+        if isinstance(publication, SilencePublication):
+            if publication.to > self._horizon(publication.stream):
+                self.horizons[publication.stream] = publication.to
+            self.answers.append((future, PublishResult(())))
+            return True
+        sequence = publication.sequence
+        if sequence is not None and self.last_numbers.get(sequence.producer, -1) >= sequence.seq:
+            return False
+        result = (
+            self._add_publisher_timed(publication)
+            if publication.stream in self.published.publisher_timed
+            else self._add_broker_timed(publication)
+        )
+        if result is None:
+            return False
+        self.answers.append((future, result))
+        self.repeated += result.repeated
+        return True
+
+    def log_pieces(self, now: int, advance_all: bool) -> list[StreamPiece]:
+        """The pieces that the commit writes. Broker-timed streams advance to `now`: those in the group, or all of them
+        if `advance_all`."""
+        published, origin = self.published, self.published.ticks.origin
+        horizons = dict(self.horizons)
+        for stream in published.log.streams if advance_all else self.horizons:
+            if stream not in published.publisher_timed and published.horizon(stream) < now:
+                horizons[stream] = now
+        self.horizons = horizons
+        events = self._events_by_stream
+        return [
+            StreamPiece(s, origin, published.horizon(s), hi, events[s].events() if s in events else None)
+            for s, hi in horizons.items()
+        ]
+
+    def _horizon(self, stream: str) -> int:
+        return self.horizons.get(stream, self.published.horizon(stream))
+
+    def _add_broker_timed(self, publication: Publication) -> PublishResult:
+        """Adds events to which the broker assigns ticks."""
+        published, rows = self.published, publication.rows
+        repeated_ticks = () if publication.sequence is None else published.find_repeats(publication)
+        if repeated_ticks:
+            rows = rows[len(repeated_ticks) :]
+        if not len(rows):
+            return PublishResult(repeated_ticks, len(repeated_ticks))
+        if published.horizon(publication.stream) == END:
+            raise finished_error(publication.stream)
+        ticks = published.ticks.take(len(rows))
+        if published.checks[publication.stream]:
+            self._check_rows(publication.stream, rows, ticks)
+        self._add_events(publication, rows, ticks, len(repeated_ticks))
+        return PublishResult([*repeated_ticks, *ticks], len(repeated_ticks)) if repeated_ticks else PublishResult(ticks)
+
+    def _add_publisher_timed(self, publication: Publication) -> PublishResult | None:
+        """Adds events with ticks of their publisher. Events at or below the horizon must be repeats, or they are
+        refused. Returns None if the group must be committed first."""
+        ticks = publisher_ticks(publication.rows)
+        check_tick_order(publication.stream, ticks)
+        repeated_count = len(self.published.find_repeats(publication))
+        known_count = sum(tick <= self._horizon(publication.stream) for tick in ticks[repeated_count:])
+        if known_count and publication.stream in self.horizons:
+            return None
+        first_new = repeated_count + known_count
+        if known_count:
+            run_starts = self.published.check_repeats(publication.stream, publication.rows[repeated_count:first_new])
+            for begin, end in pairwise([*run_starts, known_count]):
+                self._add_record(
+                    publication, ticks[repeated_count + begin : repeated_count + end], repeated_count + begin
+                )
+        if first_new < len(ticks):
+            self._add_events(publication, publication.rows[first_new:], ticks[first_new:], first_new)
+        return PublishResult(ticks, first_new)
+
+    def _check_rows(self, stream: str, rows: EventRows, ticks: Sequence[int]) -> None:
+        """Evaluates the CHECKs that need the events' ticks."""
+        schema, checks = self.published.log.schemas[stream], self.published.checks[stream]
+        tuples = zip(*(c.to_pylist() for c in rows.columns), strict=True) if isinstance(rows, pa.RecordBatch) else rows
+        for number, (tick, row) in enumerate(zip(ticks, tuples, strict=True), 1):
+            if any(check((tick, *row)) is False for check in checks):
+                raise error("E080", f"event {number}: {schema.describe_violation((tick, *row))}")
+
+    def _add_events(self, publication: Publication, rows: EventRows, ticks: Sequence[int], offset: int) -> None:
+        """Adds new events. `offset` is the number of earlier events in the publication."""
+        stream = publication.stream
+        stream_events = self._events_by_stream.get(stream)
+        if stream_events is None:
+            stream_events = self._events_by_stream[stream] = _StreamEvents(self.published.log.schemas[stream])
+        stream_events.add(rows, ticks, stream in self.published.publisher_timed)
+        self.horizons[stream] = ticks[-1]
+        self.events += len(rows)
+        self._add_record(publication, ticks, offset)
+
+    def _add_record(self, publication: Publication, ticks: Sequence[int], offset: int) -> None:
+        if publication.sequence is not None:
+            producer, first = publication.sequence.producer, publication.sequence.seq + offset
+            last = first + len(ticks) - 1
+            origin = self.published.ticks.origin
+            self.records.append(ProducerRecord(producer, first, last, publication.stream, origin, ticks[0], ticks[-1]))
+            self.last_numbers[producer] = last

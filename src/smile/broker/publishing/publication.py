@@ -1,0 +1,48 @@
+"""Publications: what a publisher submits, and its result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from smile.log.decoding.checks import EventRow
+
+EventRows: TypeAlias = Sequence[EventRow] | pa.RecordBatch
+"""Events of one stream, in the order of its columns, without the tick; in a publisher-timed stream, the tick comes
+first."""
+
+
+@dataclass(frozen=True)
+class ProducerSequence:
+    """The producer's name and the sequence number of the first event; the other events have consecutive numbers."""
+
+    producer: str
+    seq: int
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Validated events: the values have the columns' types, and no CHECK fails, except that CHECKs on a tick of the
+    broker are evaluated later."""
+
+    stream: str
+    rows: EventRows
+    sequence: ProducerSequence | None = None
+
+
+@dataclass(frozen=True)
+class SilencePublication:
+    """Declares that a publisher-timed stream has no more events up to this tick."""
+
+    stream: str
+    to: int
+
+
+@dataclass(frozen=True)
+class PublishResult:
+    """The ticks of the events, in their order. The events are on the disk; the first `repeated` of them were
+    already."""
+
+    ticks: Sequence[int]
+    repeated: int = 0

@@ -1,0 +1,239 @@
+"""What is already in the log: the horizon of each stream, and events that are published again.
+
+A repeated event is compared with the log, as long as it is still there. So a producer's sequence number, or a
+publisher's tick, never stands for two different events.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from smile import limits
+from smile.algebra.types import TICKS_PER_MICROSECOND, Value
+from smile.broker.publishing.publication import EventRows, Publication
+from smile.columns.values import arrow_ints
+from smile.errors import SmileError, error
+from smile.horizons import END, HORIZON_MIN
+from smile.log.clock import TickGenerator
+from smile.log.decoding.checks import Evaluator
+from smile.log.decoding.published_events import tick_checks
+from smile.log.decoding.stream_schema import StreamSchema
+from smile.log.storage.durable import DurableLog
+from smile.log.storage.piece_log import ticks_of
+from smile.log.storage.producers import ProducerRecord
+
+
+def publisher_ticks(rows: EventRows) -> list[int]:
+    """The ticks of events that have them in front."""
+    if isinstance(rows, pa.RecordBatch):
+        return list(rows.column(0).to_pylist())
+    return [row[0] for row in rows]  # type: ignore[misc]  # a tick is an int
+
+
+def check_tick_order(stream: str, ticks: Sequence[int]) -> None:
+    for number, (tick, next_tick) in enumerate(pairwise(ticks), 2):
+        if next_tick <= tick:
+            hint = "Publish events in the order of their ticks, each with a tick of its own."
+            raise error("E079", f"event {number}: {stream} has tick {next_tick} after tick {tick}", hint=hint)
+
+
+def finished_error(stream: str) -> SmileError:
+    return error("E081", f"{stream} is finished: it takes no more events")
+
+
+class PublishedEvents:
+    """What the log contains, for the publisher of one origin. Not thread-safe. Nobody else writes to the log as this
+    origin."""
+
+    def __init__(self, log: DurableLog, ticks: TickGenerator) -> None:
+        self.log = log
+        self.ticks = ticks
+        self.horizons: dict[str, int] = {}
+        """The horizon of each stream: the lowest of all origins."""
+        self._own_horizons: dict[str, int] = {}
+        self._other_horizons: dict[str, int] = {}
+        self._last_numbers: dict[str, int] = {}
+        self.publisher_timed: frozenset[str] = frozenset()
+        """Streams whose ticks come from their publishers."""
+        self.checks: dict[str, list[Evaluator]] = {}
+        """The CHECKs of each broker-timed stream that need the tick."""
+
+    def load(self) -> None:
+        """Reads the present horizons and definitions from the log."""
+        newest, origin = self.log.newest(), self.ticks.origin
+        schemas = self.log.schemas
+        self.publisher_timed = frozenset(name for name, schema in schemas.items() if schema.stream.publisher_timed)
+        self.checks = {
+            name: tick_checks(schema) for name, schema in schemas.items() if name not in self.publisher_timed
+        }
+        self.horizons = newest.stream_horizons()
+        for stream, horizons in newest.horizons.items():
+            # An origin that is new to a stream starts at the stream's horizon.
+            self._own_horizons[stream] = horizons.get(origin, self.horizons[stream])
+            self._other_horizons[stream] = min((tick for o, tick in horizons.items() if o != origin), default=END)
+        self._last_numbers.clear()
+        own_ticks = [
+            tick for stream, tick in self._own_horizons.items() if stream not in self.publisher_timed and tick != END
+        ]
+        self.ticks.advance_past(max(own_ticks, default=HORIZON_MIN))
+
+    def horizon(self, stream: str) -> int:
+        """The horizon that this origin has given to the stream."""
+        return self._own_horizons[stream]
+
+    def record_commit(self, horizons: dict[str, int], numbers: dict[str, int]) -> None:
+        self._own_horizons.update(horizons)
+        self.horizons = {**self.horizons, **{s: min(tick, self._other_horizons[s]) for s, tick in horizons.items()}}
+        for producer, last in numbers.items():
+            self._cache_last_number(producer, last)
+
+    # ── repeats ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def find_repeats(self, publication: Publication) -> list[int]:
+        """The ticks of those events that were published before; these are the first ones."""
+        if publication.sequence is None:
+            return []
+        producer, first = publication.sequence.producer, publication.sequence.seq
+        last = self._find_last_number(producer)
+        if last is None or first > last:
+            return []
+        end = min(last, first + len(publication.rows) - 1)
+        ticks = list[int]()
+        for records in _adjacent_records(self.log.records(producer, first, end)):
+            if records[0].first > first + len(ticks):
+                break
+            ticks += self._matching_ticks(publication, records, len(ticks), min(end, records[-1].last) - first + 1)
+        if len(ticks) < end - first + 1:
+            unknown_number = first + len(ticks)
+            hint = "Numbers must increase. A skipped number cannot be used later, and old numbers are forgotten."
+            message = f"{producer} has used number {last}, and the log has no number {unknown_number}"
+            raise error("E096", message, hint=hint)
+        return ticks
+
+    def check_repeats(self, stream: str, rows: EventRows) -> list[int]:
+        """Checks that events at or below the horizon of a publisher-timed stream equal those in the log. Returns the
+        indices at which runs begin: the log has no other events between those of a run."""
+        ticks = publisher_ticks(rows)
+        tick_array = np.array(ticks, np.int64)
+        logged, run_starts = self.log.read_ranges(stream, self.ticks.origin, tick_array - 1, tick_array)
+        if logged.num_rows < len(ticks):
+            tick, horizon = np.setdiff1d(tick_array, ticks_of(logged))[0], self.horizon(stream)
+            if horizon == END:
+                raise finished_error(stream)
+            message = f"{stream} has no event at tick {tick}, and is complete up to tick {horizon}"
+            raise error("E081", message, hint="Publish events in the order of their ticks.")
+        difference = _first_difference(logged, self._to_batch(stream, rows, ticks))
+        if difference is not None:
+            raise error("E082", f"{stream} has another event at tick {ticks[difference]}")
+        return run_starts
+
+    def _matching_ticks(
+        self, publication: Publication, records: Sequence[ProducerRecord], begin: int, end: int
+    ) -> list[int]:
+        """The ticks of the events from `begin` to `end`, if they equal the events of these records."""
+        assert publication.sequence is not None
+        rows, offset = publication.rows[begin:end], publication.sequence.seq + begin - records[0].first
+        if records[0].stream != publication.stream:
+            raise self._conflict_error(publication, begin)
+        lows, highs = (np.array(ticks, np.int64) for ticks in zip(*((r.lo - 1, r.hi) for r in records), strict=True))
+        try:
+            logged, _ = self.log.read_ranges(publication.stream, records[0].origin, lows, highs)
+        except SmileError as problem:
+            if problem.diagnostics[0].code != "E097":
+                raise
+            if len(records) == 1:
+                return self._ticks_of_truncated(publication, records[0], begin, rows)
+            half = len(records) // 2
+            middle = records[half].first - publication.sequence.seq
+            return self._matching_ticks(publication, records[:half], begin, middle) + self._matching_ticks(
+                publication, records[half:], middle, end
+            )
+        logged = logged.slice(offset, len(rows))
+        if logged.num_rows != len(rows):
+            raise self._conflict_error(publication, begin)
+        ticks: list[int] = logged.column(0).to_pylist()
+        difference = _first_difference(logged, self._to_batch(publication.stream, rows, ticks))
+        if difference is not None:
+            raise self._conflict_error(publication, begin + difference)
+        return ticks
+
+    def _ticks_of_truncated(
+        self, publication: Publication, record: ProducerRecord, begin: int, rows: EventRows
+    ) -> list[int]:
+        """The ticks of events that were truncated from the log."""
+        assert publication.sequence is not None
+        if publication.stream not in self.publisher_timed:
+            first = record.lo + (publication.sequence.seq + begin - record.first) * TICKS_PER_MICROSECOND
+            return [first + n * TICKS_PER_MICROSECOND for n in range(len(rows))]
+        ticks = publisher_ticks(rows)
+        if ticks[0] < record.lo or ticks[-1] > record.hi:
+            raise self._conflict_error(publication, begin)
+        return ticks
+
+    def _conflict_error(self, publication: Publication, index: int) -> SmileError:
+        assert publication.sequence is not None
+        producer, number = publication.sequence.producer, publication.sequence.seq + index
+        hint = "Give each event its own number, and each producer its own name."
+        return error("E096", f"{producer} has published something else as number {number}", hint=hint)
+
+    def _to_batch(self, stream: str, rows: EventRows, ticks: Sequence[int]) -> pa.RecordBatch:
+        schema, is_publisher_timed = self.log.schemas[stream], stream in self.publisher_timed
+        if isinstance(rows, pa.RecordBatch):
+            return rows if is_publisher_timed else with_ticks(schema, rows, ticks)
+        cells: list[Value] = []
+        for tick, row in zip(ticks, rows, strict=True):
+            cells.extend(row if is_publisher_timed else (tick, *row))
+        return schema.record_batch(cells)
+
+    def _find_last_number(self, producer: str) -> int | None:
+        last = self._last_numbers.get(producer)
+        if last is None:
+            last = self.log.last_number(producer)
+            if last is not None:
+                self._cache_last_number(producer, last)
+        return last
+
+    def _cache_last_number(self, producer: str, last: int) -> None:
+        self._last_numbers.pop(producer, None)
+        self._last_numbers[producer] = last
+        if len(self._last_numbers) > limits.producers_known_max:
+            del self._last_numbers[next(iter(self._last_numbers))]
+
+
+def _adjacent_records(records: Sequence[ProducerRecord]) -> list[list[ProducerRecord]]:
+    """Groups records that can be read together: of one stream and origin, with consecutive numbers and rising ticks."""
+    groups = list[list[ProducerRecord]]()
+    for record in records:
+        previous = groups[-1][-1] if groups else None
+        if (
+            previous is not None
+            and (previous.stream, previous.origin, previous.last + 1) == (record.stream, record.origin, record.first)
+            and previous.hi < record.lo
+        ):
+            groups[-1].append(record)
+        else:
+            groups.append([record])
+    return groups
+
+
+def _first_difference(a: pa.RecordBatch, b: pa.RecordBatch) -> int | None:
+    """The first index at which two batches of the same length differ."""
+    if a.equals(b):
+        return None
+    begin, end = 0, int(a.num_rows)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        if a.slice(begin, middle - begin).equals(b.slice(begin, middle - begin)):
+            begin = middle
+        else:
+            end = middle
+    return begin
+
+
+def with_ticks(schema: StreamSchema, rows: pa.RecordBatch, ticks: Sequence[int]) -> pa.RecordBatch:
+    tick_array = (
+        np.arange(ticks.start, ticks.stop, ticks.step) if isinstance(ticks, range) else np.array(ticks, np.int64)
+    )
+    return pa.RecordBatch.from_arrays([arrow_ints(tick_array), *rows.columns], schema=schema.arrow_schema)

@@ -1,0 +1,89 @@
+"""Publishing over HTTP. Events are on the disk when their ticks are returned; a refused publication was not logged."""
+
+from concurrent.futures import Future
+from typing import Final
+
+from smile import limits
+from smile.broker.publishing.publication import ProducerSequence, Publication, PublishResult, SilencePublication
+from smile.errors import SmileError, error
+from smile.gateway.access import Right
+from smile.gateway.client_messages import parse_silence
+from smile.gateway.gateway import Caller, Gateway
+from smile.gateway.http.request import HttpRequest, parse_silence_tick
+from smile.gateway.http.response import HttpError, HttpResponse, encode
+from smile.knowledge.values.json import tick_json
+from smile.log.decoding.published_events import read_arrow_events, read_json_events, read_ndjson_events
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+_READERS: Final = {
+    "application/json": read_json_events,
+    "application/x-ndjson": read_ndjson_events,
+    ARROW: read_arrow_events,
+}
+
+
+def submit_events(
+    gateway: Gateway, caller: Caller, stream: str, content_type: str, body: bytes, sequence: ProducerSequence | None
+) -> Future[PublishResult]:
+    """Validates events and submits them to the broker."""
+    gateway.require_running()
+    gateway.require(caller, Right.publish, stream)
+    broker = gateway.broker
+    schema = broker.schema(stream)
+    try:
+        rows = _READERS[content_type](schema, body, schema.stream.publisher_timed)
+    except SmileError as problem:
+        first = problem.diagnostics[0]
+        raise (HttpError(413, first.code, first.message, first.hint) if first.code == "E092" else problem) from None
+    gateway.event_limiter.spend(caller.principal, len(rows))
+    gateway.counts["events"] += len(rows)
+    return broker.publish(Publication(schema.name, rows, sequence))
+
+
+def submit_silence(gateway: Gateway, caller: Caller, stream: str, to: int) -> Future[PublishResult]:
+    gateway.require_running()
+    gateway.require(caller, Right.publish, stream)
+    return gateway.broker.publish(SilencePublication(gateway.broker.schema(stream).name, to))
+
+
+def producer_sequence(producer: str | None, seq: int | None) -> ProducerSequence | None:
+    if producer is None and seq is None:
+        return None
+    if producer is None or seq is None:
+        raise error("E093", "a producer and a sequence number belong together: give both, or none")
+    if not 0 < len(producer) <= limits.producer_chars_max or not producer.isprintable():
+        raise error("E093", f"a producer's name must have 1 to {limits.producer_chars_max} printable characters")
+    return ProducerSequence(producer, seq)
+
+
+def published_json(result: PublishResult) -> dict[str, object]:
+    return {"ticks": [tick_json(t) for t in result.ticks], "repeated": result.repeated}
+
+
+async def publish(request: HttpRequest) -> HttpResponse:
+    request.query(())
+    content_type = (request.header(b"content-type") or "application/json").partition(";")[0].strip().lower()
+    if content_type not in _READERS:
+        hint = f"Send {', '.join(_READERS)}."
+        raise HttpError(415, "E093", f"events cannot be read from {content_type[:100]!r}", hint)
+    sequence = producer_sequence(request.header(b"smile-producer"), _parse_sequence(request.header(b"smile-sequence")))
+    body = await request.read_body(request.gateway.settings.message_bytes_max)
+    future = submit_events(request.gateway, request.caller, request.name, content_type, body, sequence)
+    return HttpResponse(encode(published_json(await request.gateway.pending_publications.wait(future))))
+
+
+async def silence(request: HttpRequest) -> HttpResponse:
+    request.query(())
+    body = await request.read_body(request.gateway.settings.message_bytes_max)
+    to = parse_silence_tick(parse_silence(body))
+    await request.gateway.pending_publications.wait(submit_silence(request.gateway, request.caller, request.name, to))
+    return HttpResponse(encode({"silent": tick_json(to)}))
+
+
+def _parse_sequence(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text[:20]) <= limits.sequence_max and len(text) <= 20):
+        hint = f"Send a whole number up to {limits.sequence_max}."
+        raise error("E093", "the header Smile-Sequence is not a sequence number", hint=hint)
+    return int(text)

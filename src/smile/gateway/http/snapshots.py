@@ -1,0 +1,210 @@
+"""Snapshots: all rows of a view at one moment, with its progress."""
+
+import asyncio
+import io
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv
+
+from smile import limits
+from smile.algebra.coercions import to_text
+from smile.algebra.types import DataType
+from smile.broker.views.view import View, ViewCondition
+from smile.broker.views.view_frame import ViewFrame
+from smile.errors import error
+from smile.gateway.access import Right
+from smile.gateway.gateway import Gateway
+from smile.gateway.http.publish import ARROW
+from smile.gateway.http.request import HttpRequest, parse_count, parse_ticks
+from smile.gateway.http.response import HttpError, HttpResponse, encode
+from smile.knowledge.values.json import plain_json
+
+WHERE_PREFIX: Final = "where."
+AFTER_PREFIX: Final = "after."
+
+CONTENT_TYPES: Final[Mapping[str, str]] = {
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "csv": "text/csv",
+    "arrow": ARROW,
+}
+
+
+async def snapshot(request: HttpRequest) -> HttpResponse:
+    request.require(Right.subscribe, request.name)
+    query = request.query(("format", "wait_ms"), (WHERE_PREFIX, AFTER_PREFIX))
+    chosen_format = query.get("format") or _accepted_format(request.header(b"accept") or "*/*")
+    if chosen_format not in CONTENT_TYPES:
+        raise error(
+            "E093", f"there is no format {chosen_format[:100]!r}", hint=f"There are {', '.join(CONTENT_TYPES)}."
+        )
+    view = request.gateway.broker.view(request.name)
+    condition = parse_condition(view, query)
+    after = parse_ticks(select_prefix(query, AFTER_PREFIX))
+    wait_ms = parse_count(query.get("wait_ms", str(limits.wait_ms_default)), "wait_ms", limits.wait_ms_max)
+    if after:
+        await _wait_until_reached(request.gateway, view, after, wait_ms)
+
+    def encode_snapshot() -> HttpResponse:
+        frame = view.snapshot(condition)
+        rows_max = request.gateway.settings.snapshot_rows_max
+        if frame.row_count > rows_max:
+            hint = "Add conditions (where.COLUMN=VALUE), or subscribe to the view."
+            message = f"the snapshot has {frame.row_count:,} rows; at most {rows_max:,} are allowed"
+            raise HttpError(413, "E092", message, hint)
+        headers: list[tuple[bytes, bytes]] = []
+        if chosen_format in ("csv", "arrow") and frame.progress is not None and frame.resume is not None:
+            headers = [(b"smile-progress", frame.progress_json), (b"smile-resume", frame.resume.encode())]
+        return HttpResponse(_ENCODERS[chosen_format](frame), 200, CONTENT_TYPES[chosen_format].encode(), headers)
+
+    answer: HttpResponse = await request.run_in_thread(encode_snapshot)
+    return answer
+
+
+def parse_condition(view: View, query: Mapping[str, str]) -> ViewCondition:
+    """The condition of parameters such as `where.issue=IBM`. Values are written as the column's type requires."""
+    columns = view.source.type.heading.columns
+    values: dict[str, Any] = {}
+    for name, text in select_prefix(query, WHERE_PREFIX).items():
+        type_name = columns[name].name if name in columns else ""
+        values[name] = (
+            _BOOLS.get(text, text) if type_name == "bool" else _parse_float(text) if type_name == "float" else text
+        )
+    return view.condition(values)
+
+
+def _parse_float(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+_BOOLS: Final = {"true": True, "false": False}
+
+
+def select_prefix(query: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in query.items() if name.startswith(prefix)}
+
+
+def _accepted_format(header: str) -> str:
+    """The format that the caller prefers among those it accepts."""
+    accepted: list[tuple[float, str]] = []
+    for part in header.split(","):
+        media_type, *parameters = [piece.strip().lower() for piece in part.split(";")]
+        quality_text = next((p.removeprefix("q=") for p in parameters if p.startswith("q=")), "1")
+        with suppress(ValueError):
+            accepted.append((float(quality_text), media_type))
+    for quality, media_type in sorted(accepted, key=lambda entry: -entry[0]):
+        for name, offered in CONTENT_TYPES.items():
+            if quality > 0 and media_type in ("*/*", offered, f"{offered.split('/')[0]}/*"):
+                return name
+    raise HttpError(406, "E093", "there is no such format", f"There are {', '.join(CONTENT_TYPES.values())}.")
+
+
+class TaskSubscriber:
+    """A subscriber that waits in its own task."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.is_scheduled = False
+        self._gateway = gateway
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._gateway.scheduler.schedule(self)
+
+    @property
+    def delivery_key(self) -> tuple[int, int]:
+        return 0, 0
+
+    def deliver(self) -> bool:
+        self._event.set()
+        return False
+
+    async def wait(self, seconds: float) -> bool:
+        """Returns whether there is news, or False after the given time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True
+
+
+async def _wait_until_reached(gateway: Gateway, view: View, after: Mapping[str, int], wait_ms: int) -> None:
+    """E108 if the view does not reach these ticks in time."""
+    if view.is_reached(after):
+        return
+    subscriber = TaskSubscriber(gateway)
+    subscription = view.subscribe(view.condition({}), subscriber.wake, None, after)
+    deadline = gateway.loop.time() + wait_ms / 1000
+    try:
+        while subscription.take(1) is None:
+            if subscription.ended:
+                raise subscription.ended
+            gateway.require_running()
+            if not await subscriber.wait(max(0.0, deadline - gateway.loop.time())):
+                hint = "Try again, or use a larger wait_ms."
+                raise error("E108", f"{view.name} did not reach the ticks within {wait_ms:,} ms", hint=hint)
+    finally:
+        subscription.close()
+
+
+# ── formats ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _encode_json(frame: ViewFrame) -> bytes:
+    return b'{"view":%b,"rows":[%b],%b' % (encode(frame.source.name), frame.rows_json(), _encode_trailer(frame))
+
+
+def _encode_ndjson(frame: ViewFrame) -> bytes:
+    return frame.rows_ndjson() + b"{" + _encode_trailer(frame) + b"\n"
+
+
+def _encode_trailer(frame: ViewFrame) -> bytes:
+    progress = frame.progress_json if frame.progress is not None else b"{}"
+    return b'"progress":%b,"resume":%b}' % (progress, encode(frame.resume))
+
+
+def _encode_csv(frame: ViewFrame) -> bytes:
+    """The values of the view's columns, without the knowledge about them."""
+    heading = frame.source.type.heading
+    batch = frame.arrow()
+    names = dict.fromkeys((*heading.key, *heading.value_columns))
+    table = pa.table({name: _plain_column(batch.column(name), heading.columns[name]) for name in names})
+    out = io.BytesIO()
+    pa.csv.write_csv(table, out)
+    return out.getvalue()
+
+
+def _plain_column(column: pa.Array, data: DataType) -> pa.Array:
+    """Values as in JSON: times and bytes in the language's notation, a relation as JSON."""
+    if data.name not in ("bytes", "relation", "timestamp", "date"):
+        return column
+    write = _relation_text if data.name == "relation" else to_text
+    return pa.array([None if value is None else write(value, data) for value in column.to_pylist()], pa.string())
+
+
+def _relation_text(rows: Any, data: DataType) -> str:
+    columns = dict(data.columns)
+    return encode([{c: plain_json(value, columns[c]) for c, value in row.items()} for row in rows]).decode()
+
+
+def _encode_arrow(frame: ViewFrame) -> bytes:
+    out = io.BytesIO()
+    batch = frame.arrow()
+    with pa.ipc.new_stream(out, batch.schema) as writer:
+        writer.write_batch(batch)
+    return out.getvalue()
+
+
+_ENCODERS: Final[Mapping[str, Callable[[ViewFrame], bytes]]] = {
+    "json": _encode_json,
+    "ndjson": _encode_ndjson,
+    "csv": _encode_csv,
+    "arrow": _encode_arrow,
+}

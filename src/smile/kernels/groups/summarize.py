@@ -1,0 +1,363 @@
+"""SUMMARIZE and DISTINCT: one row per group, which depends on the group's accumulators and on whether it is sealed.
+
+A batch looks up each of its groups once, subtracts the contributions of old members and adds those of new ones. A group
+is in the output delta if its members change or a horizon seals it. A sealed group expires, because nothing can affect
+it any more.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from smile.algebra import mmpl
+from smile.algebra.arrow_types import arrow_type
+from smile.columns import masks
+from smile.columns.hashing import hashes
+from smile.columns.knowledge import KnowledgeColumn
+from smile.columns.masks import MaskCodes
+from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
+from smile.horizons import END
+from smile.kernels.aggregates.accumulator import Accumulator, GroupContext, MemberRows
+from smile.kernels.aggregates.compile_accumulator import aggregate_column, compile_accumulator
+from smile.kernels.aggregates.contributions import MemberDelta
+from smile.kernels.aggregates.members import MEMBERS, MemberStore, member_columns, remove_groups
+from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
+from smile.kernels.layout import Layout
+from smile.kernels.row_encoding import stored_column
+from smile.kernels.seals import HorizonAdvance, Horizons, Seals
+from smile.kernels.state_indexes import row_ids
+from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.state.row_lookup import RowLookup
+from smile.state.run import TableRows, TableSchema
+from smile.state.table import StateTable
+
+GROUPS = "groups"
+_STEPS = "steps"
+_COUNTS = {
+    "heard": masks.is_present,
+    "live": masks.can_be_shown,
+    "stays": masks.is_permanently_shown,
+    "shown": masks.is_shown,
+}
+"""How many members of a group are present, can be shown, are permanently shown, and are shown."""
+
+
+class AggregateGrouping:
+    """The accumulators of a grouping, and the knowledge of its group rows. All transforms that group rows use it."""
+
+    def __init__(
+        self,
+        per: tuple[str, ...],
+        aggregates: Sequence[tuple[str, mmpl.Aggregate]],
+        source: InputRelation,
+        output: OutputRelation,
+        is_evolving: bool,
+    ) -> None:
+        """`is_evolving`: members can move to another group, whatever their masks are."""
+        self.per, self.source, self.output = per, source, output
+        heading = output.type.heading
+        if is_evolving:
+            source = replace(source, layout=replace(source.layout, certain=False))
+        self.certain = source.layout.certain or not per
+        key_types = {c: arrow_type(heading.columns[c]) for c in per}
+        self.accumulators: dict[str, Accumulator] = {
+            name: compile_accumulator(i, name, wanted, key_types, source, output)
+            for i, (name, wanted) in enumerate(aggregates)
+        }
+        fixed = {c: heading.columns[c] for c in per}
+        columns = {name: aggregate_column(name, wanted, output) for name, wanted in aggregates}
+        self.layout = Layout(per, fixed, columns, self.certain, output.includes_permanently_hidden)
+        self.count_columns: tuple[str, ...] = () if self.certain else tuple(_COUNTS)
+        self.columns: dict[str, pa.DataType] = {
+            **{stored_column(c): kind for c, kind in key_types.items()},
+            **dict.fromkeys((_STEPS, *self.count_columns), pa.int64()),
+            **{name: kind for a in self.accumulators.values() for name, kind in a.columns.items()},
+        }
+        self.members: MemberStore | None = None
+        reading_members = [w for name, w in aggregates if self.accumulators[name].reads_members]
+        if reading_members:
+            needed = member_columns(reading_members, source.type.heading.tick)
+            self.members = MemberStore(source.layout, per, needed, any(w.function == "group" for w in reading_members))
+        schemas = {name: schema for a in self.accumulators.values() for name, schema in a.table_schemas.items()}
+        self.table_schemas: dict[str, TableSchema] = schemas | (
+            {} if self.members is None else {MEMBERS: self.members.table_schema}
+        )
+
+    # ── accumulation ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def make_context(self, key: Mapping[str, ValueColumn], key_hashes: Array, tables: State) -> GroupContext:
+        return GroupContext(key, key_hashes, tables, self._find_members)
+
+    def _find_members(self, context: GroupContext, numbers: Indices) -> MemberRows:
+        assert self.members is not None
+        return self.members.find_members(context, numbers)
+
+    def absorb(
+        self, rows: TableRows, member_delta: MemberDelta, context: GroupContext
+    ) -> tuple[dict[str, ValueColumn], State]:
+        """Adds a batch of member changes. Returns the new rows of the groups, without their keys, and the new tables of
+        the accumulators."""
+        tables = dict(context.tables)
+        delta, groups = member_delta.delta, member_delta.groups
+        if self.members is not None:
+            tables[MEMBERS] = self.members.update(tables[MEMBERS], delta, context.key_hashes[groups.group_numbers])
+        context = self.make_context(context.key, context.key_hashes, tables)
+        steps = _present_steps(delta.new)
+        if delta.old is not None:
+            steps = steps - _present_steps(delta.old)
+        accumulated = {_STEPS: ValueColumn(rows[_STEPS].data + groups.sums(steps))}
+        for name in self.count_columns:
+            predicate = _COUNTS[name]
+            change = member_delta.count_changes(
+                None if delta.old is None else predicate(delta.old.mask), predicate(delta.new.mask)
+            )
+            accumulated[name] = ValueColumn(rows[name].data + change)
+        for accumulator in self.accumulators.values():
+            absorbed = accumulator.absorb(rows, member_delta, context)
+            accumulated.update(absorbed.rows)
+            tables.update(absorbed.tables)
+        return accumulated, tables
+
+    # ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def group_knowledge(
+        self, rows: TableRows, is_sealed: Bools | None, context: GroupContext, is_present: Bools | None
+    ) -> RowKnowledge:
+        """The knowledge of group rows. `is_present`: which groups are present, None for all."""
+        mask = self._group_masks(rows, is_sealed, len(context))
+        if is_present is not None:
+            mask[~is_present] = masks.ABSENT
+        return RowKnowledge(_AggregateColumns(self, rows, is_sealed, context), mask, rows[_STEPS].data)
+
+    def _group_masks(self, rows: TableRows, is_sealed: Bools | None, count: int) -> MaskCodes:
+        """A group is shown while any of its members is. It can get new members until it is sealed."""
+        if self.certain:
+            return masks.full(masks.T, count)
+        is_present, is_live, is_permanent, is_shown = (rows[name].data > 0 for name in _COUNTS)
+        can_be_shown = is_live | (np.ones(count, bool) if is_sealed is None else ~is_sealed)
+        return np.where(is_present, masks.pack_codes(can_be_shown, ~is_permanent, is_shown), np.uint8(masks.ABSENT))
+
+    def default_knowledge(self, key: Mapping[str, ValueColumn], count: int, is_sealed: Bools | None) -> RowKnowledge:
+        """The knowledge of absent groups: all accumulators are zero."""
+        rows = self.zero_rows(count)
+        context = self.make_context(key, hashes([key[c] for c in self.per], count), self.empty_tables())
+        mask = masks.full(masks.HIDDEN if self.per else masks.T, count)
+        if is_sealed is not None and self.per:
+            mask[is_sealed] = masks.F
+        return RowKnowledge(_AggregateColumns(self, rows, is_sealed, context), mask, np.zeros(count, np.int64))
+
+    def zero_rows(self, count: int) -> TableRows:
+        """The accumulator rows of groups without members."""
+        empty_table = StateTable(TableSchema(tuple(map(stored_column, self.per)), self.columns))
+        return RowLookup(empty_table, np.full(count, -1), np.zeros(count, np.int64))
+
+    def empty_tables(self) -> State:
+        return {name: StateTable(schema) for name, schema in self.table_schemas.items()}
+
+
+def _present_steps(knowledge: RowKnowledge) -> Array:
+    is_absent = knowledge.mask == masks.ABSENT
+    return np.where(is_absent, 0, knowledge.steps) if is_absent.any() else knowledge.steps
+
+
+class _AggregateColumns(Mapping[str, KnowledgeColumn]):
+    """The aggregates of groups. Each column is computed on first access."""
+
+    def __init__(
+        self, grouping: AggregateGrouping, rows: TableRows, is_sealed: Bools | None, context: GroupContext
+    ) -> None:
+        self.grouping, self.rows, self.is_sealed, self.context = grouping, rows, is_sealed, context
+        self._columns: dict[str, KnowledgeColumn] = {}
+
+    def __len__(self) -> int:
+        return len(self.grouping.accumulators)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.grouping.accumulators)
+
+    def __getitem__(self, name: str) -> KnowledgeColumn:
+        if name not in self._columns:
+            accumulator = self.grouping.accumulators[name]
+            self._columns[name] = accumulator.render(self.rows, self.is_sealed, self.context)
+        return self._columns[name]
+
+
+class MultiMemberGroups(Transform):
+    """Groups by columns that never change, with any number of members."""
+
+    def __init__(self, grouping: AggregateGrouping) -> None:
+        self.grouping, self.layout = grouping, grouping.layout
+        output = grouping.output
+        self.per = grouping.per
+        self.seals = Seals(output.type.seals, output.type.heading.columns)
+        self.never_sealing_streams = tuple(s for s, seal in output.type.seals.items() if seal.is_never)
+        self.tick_columns = {s: f"@{s}" for s, seal in output.type.seals.items() if not seal.is_never}
+        columns = {**grouping.columns, **dict.fromkeys(self.tick_columns.values(), pa.int64())}
+        schema = TableSchema(
+            tuple(map(stored_column, self.per)), columns, tick_indexes=tuple(self.tick_columns.values())
+        )
+        self.table_schemas = {GROUPS: schema, **grouping.table_schemas}
+
+    def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
+        if not self.per:
+            return True
+        if any(advance.after[s] < END for s in self.never_sealing_streams):
+            return False
+        return any(advance.after[s] > advance.before[s] for s in (*self.tick_columns, *self.never_sealing_streams))
+
+    def default_rows(self, key: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Delta:
+        return Delta(key, None, self.grouping.default_knowledge(key, count, self._sealed_groups(horizons, key, count)))
+
+    def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
+        (delta,) = inputs
+        old_groups = state[GROUPS]
+        parts, tables, touched_rows = [], dict(state), None
+        if delta is not None and len(delta):
+            part, tables, touched_rows = self._apply_delta(state, delta, advance)
+            parts.append(part)
+        elif not self.per and not old_groups.runs:
+            parts.append(self._create_total_row(tables, advance))
+        sealing_rows = self._find_sealing_groups(old_groups, touched_rows, advance)
+        if sealing_rows is not None:
+            parts.append(self._seal_groups(tables, sealing_rows, advance, state))
+        if not parts:
+            return tables, None
+        return tables, drop_unchanged_rows(concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden)
+
+    # ── member changes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _apply_delta(
+        self, state: State, delta: Delta, advance: HorizonAdvance
+    ) -> tuple[Delta, dict[str, StateTable], RowLookup | None]:
+        count = len(delta)
+        row_hashes = hashes([delta.fixed[c] for c in self.per], count)
+        groups = RowGroups([delta.fixed[c] for c in self.per], count, row_hashes)
+        key = delta.fixed if count == 1 else {c: delta.fixed[c].take(groups.first) for c in self.per}
+        key = {c: key[c] for c in self.per}
+        columns = list(key.values())
+        context = self.grouping.make_context(key, row_hashes[groups.first], state)
+        was_present, old_rows = state[GROUPS].find(columns)
+        new_rows, tables = self.grouping.absorb(old_rows, MemberDelta(delta, groups), context)
+        sealed_before, sealed_after = (
+            self._sealed_groups(h, key, groups.count) for h in (advance.before, advance.after)
+        )
+        old_knowledge = (
+            self.grouping.group_knowledge(old_rows, sealed_before, context, was_present) if was_present.any() else None
+        )
+        is_present = self._present_groups(new_rows)
+        new_knowledge = self.grouping.group_knowledge(
+            new_rows, sealed_after, self.grouping.make_context(key, context.key_hashes, tables), is_present
+        )
+        rows = {
+            **{stored_column(c): column for c, column in key.items()},
+            **new_rows,
+            **self._seal_ticks(key, groups.count),
+        }
+        is_expired = self._expired_groups(is_present, sealed_after)
+        new_tables = dict(tables)
+        if is_expired is None:
+            new_tables[GROUPS] = state[GROUPS].with_rows(rows, None, old_rows)
+        else:
+            to_store = true_indices(~is_expired | was_present)
+            taken = {name: column.take(to_store) for name, column in rows.items()}
+            new_tables[GROUPS] = state[GROUPS].with_rows(taken, is_expired[to_store], old_rows)
+            self._expire_groups(new_tables, key, context.key_hashes, true_indices(is_expired))
+        return Delta(key, old_knowledge, new_knowledge), new_tables, old_rows if was_present.any() else None
+
+    def _present_groups(self, rows: Mapping[str, ValueColumn]) -> Bools | None:
+        """Which groups are present; None if all are. A group that all members have left is absent again. A group with
+        only permanently hidden members is present only if the layout includes permanently hidden rows."""
+        if self.grouping.certain:
+            return None
+        is_present: Bools = rows["heard" if self.layout.includes_permanently_hidden else "live"].data > 0
+        return None if is_present.all() else is_present
+
+    def _expired_groups(self, is_present: Bools | None, is_sealed: Bools | None) -> Bools | None:
+        """Which groups expire; None if none does. The single row without grouping never expires."""
+        if not self.per or (is_present is None and is_sealed is None):
+            return None
+        if is_sealed is None:
+            assert is_present is not None
+            return ~is_present
+        return is_sealed if is_present is None else is_sealed | ~is_present
+
+    def _expire_groups(
+        self, tables: dict[str, StateTable], key: Mapping[str, ValueColumn], group_hashes: Array, indices: Indices
+    ) -> None:
+        expired_key = {c: column.take(indices) for c, column in key.items()}
+        for name in self.grouping.table_schemas:
+            tables[name] = remove_groups(tables[name], group_hashes[indices], expired_key)
+
+    def _create_total_row(self, tables: dict[str, StateTable], advance: HorizonAdvance) -> Delta:
+        """The single row without grouping, which exists before the first event."""
+        is_sealed = self._sealed_groups(advance.after, {}, 1)
+        knowledge = self.grouping.default_knowledge({}, 1, is_sealed)
+        assert isinstance(knowledge.columns, _AggregateColumns)
+        rows = dict(knowledge.columns.rows)
+        zeros = {name: _without_nulls(rows[name]) for name in (_STEPS, *self.grouping.count_columns)}
+        tables[GROUPS] = tables[GROUPS].with_rows({**rows, **zeros, **self._seal_ticks({}, 1)})
+        return Delta({}, None, knowledge)
+
+    def _seal_ticks(self, key: Mapping[str, ValueColumn], count: int) -> dict[str, ValueColumn]:
+        return {name: ValueColumn(self.seals.ticks(s, key, count)) for s, name in self.tick_columns.items()}
+
+    # ── horizon advances ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sealed_groups(self, horizons: Horizons, key: Mapping[str, ValueColumn], count: int) -> Bools | None:
+        if any(horizons[s] < END for s in self.never_sealing_streams):
+            return None
+        is_sealed = self.seals.is_sealed(horizons, key, count)
+        return is_sealed if is_sealed.any() else None
+
+    def _find_sealing_groups(
+        self, table: StateTable, touched_rows: RowLookup | None, advance: HorizonAdvance
+    ) -> RowLookup | None:
+        """Groups that the horizon advance seals, except those whose members have changed."""
+        if not table.runs or any(advance.after[s] < END for s in self.never_sealing_streams):
+            return None
+        if any(advance.before[s] < END for s in self.never_sealing_streams):
+            rows = table.scan()
+        else:
+            parts = [
+                table.rows_between(name, advance.before[s], advance.after[s])
+                for s, name in self.tick_columns.items()
+                if advance.after[s] > advance.before[s]
+            ]
+            parts = [p for p in parts if p.row_count]
+            if not parts:
+                return None
+            ids = np.concatenate([row_ids(p) for p in parts])
+            _, first = np.unique(ids, return_index=True)
+            run_numbers = np.concatenate([p.run_numbers for p in parts])
+            row_numbers = np.concatenate([p.row_numbers for p in parts])
+            rows = RowLookup(table, run_numbers[first], row_numbers[first])
+        if touched_rows is not None:
+            rows = rows.take(true_indices(~np.isin(row_ids(rows), row_ids(touched_rows))))
+        count = rows.row_count
+        key = {c: rows[stored_column(c)] for c in self.per}
+        sealed_after, sealed_before = (self._sealed_groups(h, key, count) for h in (advance.after, advance.before))
+        if sealed_after is None:
+            return None
+        sealed_indices = true_indices(sealed_after if sealed_before is None else sealed_after & ~sealed_before)
+        return rows.take(sealed_indices) if len(sealed_indices) else None
+
+    def _seal_groups(
+        self, tables: dict[str, StateTable], rows: RowLookup, advance: HorizonAdvance, state: State
+    ) -> Delta:
+        count = rows.row_count
+        key = {c: rows[stored_column(c)] for c in self.per}
+        context = self.grouping.make_context(key, hashes([key[c] for c in self.per], count), state)
+        sealed_before, sealed_after = (self._sealed_groups(h, key, count) for h in (advance.before, advance.after))
+        old, new = (
+            self.grouping.group_knowledge(rows, sealed, context, None) for sealed in (sealed_before, sealed_after)
+        )
+        if self.per:
+            tables[GROUPS] = tables[GROUPS].with_rows(rows, np.ones(count, bool))
+            self._expire_groups(tables, key, context.key_hashes, np.arange(count))
+        return Delta(key, old, new)
+
+
+def _without_nulls(values: ValueColumn) -> ValueColumn:
+    return ValueColumn(values.data)

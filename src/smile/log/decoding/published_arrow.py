@@ -1,0 +1,201 @@
+"""Reads published events in Arrow format. Each value is converted exactly to its column's type, or refused.
+
+The input is not trusted: all buffers are validated before use, and small inputs that would expand to large ones (by
+compression or shared values) are refused.
+"""
+
+import struct
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from smile import limits
+from smile.algebra.trees import columns_in
+from smile.errors import SmileError, error
+from smile.log.decoding.batch_checks import first_violation
+from smile.log.decoding.stream_schema import TICK_MAX, StreamSchema
+from smile.log.storage.parquet_columns import check_columns, stream_column
+
+_EVENTS_NAME: Final = "the events"
+_ARROW_HINT: Final = "Send one Arrow IPC stream, without compression."
+_ARROW_PROBLEMS: Final = (pa.ArrowException, OSError, ValueError, struct.error)
+"""What malformed input raises."""
+
+
+def read_arrow_events(schema: StreamSchema, body: bytes, timed: bool) -> pa.RecordBatch:
+    """Reads an IPC stream."""
+    try:
+        if any(_is_compressed(bytes(message.metadata)) for message in pa.ipc.MessageReader.open_stream(body)):
+            raise error("E074", "the events are compressed", hint=_ARROW_HINT)
+        with pa.ipc.open_stream(body) as stream:
+            batches, rows = list[pa.RecordBatch](), 0
+            for batch in stream:
+                rows += batch.num_rows
+                _check_limit("events", rows, limits.publication_events_max)
+                batches.append(batch)
+            table = pa.Table.from_batches(batches, stream.schema)
+    except _ARROW_PROBLEMS as problem:
+        raise _not_arrow_error(problem) from None
+    return read_batch_events(schema, table, timed)
+
+
+def read_batch_events(schema: StreamSchema, batch: pa.RecordBatch | pa.Table, timed: bool) -> pa.RecordBatch:
+    """The columns may be in any order; missing columns are NULL. If the publisher sets the ticks (`timed`), the result
+    begins with the tick column; otherwise it has none."""
+    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    tick = schema.stream.tick
+    _check_limit("events", table.num_rows, limits.publication_events_max)
+    try:
+        table.validate(full=True)
+        names = table.schema.names  # raises an error if a name is not valid text
+    except _ARROW_PROBLEMS as problem:
+        raise _not_arrow_error(problem) from None
+    if not timed and tick in names:
+        raise error("E077", f"{tick} is the tick of {schema.name}", hint="The broker sets the tick. Remove it.")
+    check_columns(_EVENTS_NAME, schema, table.schema if timed else table.schema.append(pa.field(tick, pa.int64())))
+    size = sum(_expanded_bytes(chunk) for column in table.columns for chunk in column.chunks)
+    _check_limit("bytes", size, limits.publication_bytes_max)
+    columns = [
+        _read_column(schema, name, table)
+        for name in (schema.arrow_schema if timed else schema_without_tick(schema)).names
+    ]
+    if timed:
+        _check_ticks(schema, columns[0])
+    else:
+        columns.insert(0, pa.repeat(pa.scalar(0, pa.int64()), table.num_rows))
+    events = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
+    _check_rows(schema if timed else _without_tick_checks(schema), events)
+    return events if timed else pa.RecordBatch.from_arrays(columns[1:], schema=schema_without_tick(schema))
+
+
+@lru_cache(maxsize=1024)
+def schema_without_tick(schema: StreamSchema) -> pa.Schema:
+    return pa.schema(list(schema.arrow_schema)[1:])
+
+
+def _read_column(schema: StreamSchema, name: str, table: pa.Table) -> pa.Array:
+    try:
+        return stream_column(_EVENTS_NAME, schema, name, table)
+    except SmileError as problem:
+        raise _locate_error(schema, name, table, problem) from None
+
+
+def _locate_error(schema: StreamSchema, name: str, table: pa.Table, problem: SmileError) -> SmileError:
+    """The error of the first event whose value does not fit, found by binary search."""
+    first, end = 0, table.num_rows
+    while end - first > 1:
+        middle = (first + end) // 2
+        try:
+            stream_column(_EVENTS_NAME, schema, name, table.slice(first, middle - first))
+        except SmileError as earlier:
+            problem, end = earlier, middle
+        else:
+            first = middle
+    diagnostic = problem.diagnostics[0]
+    return error(
+        diagnostic.code, diagnostic.message.replace(_EVENTS_NAME, f"event {first + 1}", 1), hint=diagnostic.hint
+    )
+
+
+def _check_ticks(schema: StreamSchema, ticks: pa.Array) -> None:
+    is_valid = pc.fill_null(pc.and_(pc.greater_equal(ticks, 0), pc.less_equal(ticks, TICK_MAX)), False)
+    for number in np.flatnonzero(~is_valid.to_numpy(zero_copy_only=False)).tolist()[:1]:
+        tick_text = ticks[number] if ticks[number].is_valid else "null"
+        message = f"event {number + 1}: {schema.name}.{schema.stream.tick} is {tick_text}, which is not a tick"
+        raise error("E079", message, hint=f"A tick is a whole number from 0 to {TICK_MAX}.")
+
+
+@lru_cache(maxsize=1024)
+def _without_tick_checks(schema: StreamSchema) -> StreamSchema:
+    """Without the checks that need the tick, which the event does not have yet."""
+    stream = schema.stream
+    return StreamSchema(replace(stream, checks=tuple(c for c in stream.checks if stream.tick not in columns_in(c))))
+
+
+def _check_rows(schema: StreamSchema, events: pa.RecordBatch) -> None:
+    if first_violation(schema, events) is None:
+        return
+    for number, row in enumerate(zip(*(column.to_pylist() for column in events.columns), strict=True), 1):
+        if any(evaluate(row) is False for evaluate in schema.checks):
+            raise error("E080", f"event {number}: {schema.describe_violation(row)}")
+
+
+def _not_arrow_error(problem: Exception) -> SmileError:
+    first_line = next(iter(str(problem).splitlines()), "")
+    return error("E074", f"the events are not Arrow: {first_line}", hint=_ARROW_HINT)
+
+
+def _check_limit(unit: str, count: int, limit: int) -> None:
+    if count > limit:
+        message = f"{count:,} {unit} are published at once, but the limit is {limit:,}"
+        raise error("E092", message, hint="Publish them in smaller parts.")
+
+
+def _expanded_bytes(column: pa.Array) -> int:
+    """The size of a column if no values are shared between events."""
+    if types.is_dictionary(column.type):
+        lengths = _value_bytes(column.dictionary)
+        return int(pc.sum(pc.take(lengths, column.indices)).as_py() or 0)
+    return int(pc.sum(_value_bytes(column)).as_py() or 0)
+
+
+def _value_bytes(column: pa.Array) -> pa.Array:
+    if types.is_string_view(column.type) or types.is_binary_view(column.type):
+        views = np.frombuffer(column.buffers()[1], np.int32)[4 * column.offset :: 4]
+        return pa.array(views[: len(column)].astype(np.int64))
+    if types.is_string(column.type) or types.is_large_string(column.type) or _is_bytes(column.type):
+        return pc.cast(pc.binary_length(column), pa.int64())
+    return pa.repeat(pa.scalar(16, pa.int64()), len(column))
+
+
+def _is_bytes(data: pa.DataType) -> bool:
+    return bool(types.is_binary(data) or types.is_large_binary(data) or types.is_fixed_size_binary(data))
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether an IPC message is compressed: its decompressed size is not bounded. See Arrow's Message.fbs."""
+    message = _FlatbufferTable(metadata, struct.unpack_from("<I", metadata)[0])
+    kind = message.byte(1)
+    header = message.table(2)
+    if header is None or kind not in (_DICTIONARY_BATCH, _RECORD_BATCH):
+        return False
+    records = header.table(1) if kind == _DICTIONARY_BATCH else header
+    return records is not None and records.field_offset(3) is not None
+
+
+_DICTIONARY_BATCH: Final = 2
+_RECORD_BATCH: Final = 3
+
+
+class _FlatbufferTable:
+    """A table in a flatbuffer."""
+
+    def __init__(self, data: bytes, offset: int) -> None:
+        self.data = data
+        self.offset = offset
+        self._vtable = offset - struct.unpack_from("<i", data, offset)[0]
+
+    def field_offset(self, field: int) -> int | None:
+        """The position of a field; None if it is absent."""
+        size = struct.unpack_from("<H", self.data, self._vtable)[0]
+        if 4 + 2 * field >= size:
+            return None
+        offset = struct.unpack_from("<H", self.data, self._vtable + 4 + 2 * field)[0]
+        return self.offset + offset if offset else None
+
+    def byte(self, field: int) -> int:
+        position = self.field_offset(field)
+        return 0 if position is None else int(self.data[position])
+
+    def table(self, field: int) -> "_FlatbufferTable | None":
+        position = self.field_offset(field)
+        return (
+            None
+            if position is None
+            else _FlatbufferTable(self.data, position + struct.unpack_from("<I", self.data, position)[0])
+        )

@@ -1,0 +1,400 @@
+"""A durable log in one SQLite file. Commits are atomic, and checksums detect damage.
+
+The pieces of each stream and origin continue one another exactly. What is already known is dropped, so appending twice
+is harmless; a piece that leaves a gap is refused. One process writes while others read. The oldest commits may be
+truncated; the log records up to which tick.
+"""
+
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from smile.algebra import mmpl
+from smile.errors import error
+from smile.horizons import END, HORIZON_MIN
+from smile.log.decoding.stream_schema import StreamSchema
+from smile.log.input_batch import InputBatch
+from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
+from smile.log.storage import appending, database, producers, retention
+from smile.log.storage.database import checksum, translate_read_errors, translate_write_errors
+from smile.log.storage.piece_log import (
+    Origins,
+    PieceEntry,
+    PieceLog,
+    TickArray,
+    damaged_error,
+    log_truncated_error,
+    missing_error,
+    range_indices,
+    ticks_of,
+)
+from smile.log.storage.pieces import StreamPiece, check_piece, merge_pieces
+from smile.log.storage.producers import ProducerRecord
+
+COMMIT_ROWS_MAX = 50_000
+COMMIT_BYTES_MAX = 2**26
+"""Commits must be small, because a batch has whole commits. Besides, SQLite limits a blob to a billion bytes."""
+
+_ENTRY_COLUMNS = "seq, stream, origin, lo, hi, rows, bytes, events_crc, crc"
+_FROM_ORIGIN = "FROM pieces WHERE stream = ? AND origin = ?"
+T = TypeVar("T")
+
+
+class DurableLog(PieceLog):
+    """The log in the file at `path`. With `flush`, commits are on disk before `append` returns. Without it, a machine
+    failure may lose the last commits, but never a part of one.
+
+    Threads may share it. Each thread has its own connection and reads one snapshot per call. Writes are serialized.
+    """
+
+    def __init__(self, path: str, streams: Sequence[mmpl.StreamDef], flush: bool = True) -> None:
+        super().__init__(path, streams)
+        self._flush = flush
+        self._readers: dict[int, sqlite3.Connection] = {}
+        """By thread id. A new thread may reuse the id and connection of one that has ended."""
+        self._writer: sqlite3.Connection | None = None
+        self._write_lock = threading.Lock()
+        self._truncation_lock = threading.Lock()
+
+    @staticmethod
+    def open_or_create(path: str, streams: Sequence[mmpl.StreamDef], flush: bool = True) -> "DurableLog":
+        """Creates the log if there is none. An existing log must have these streams, and may have more."""
+        log = DurableLog(path, streams, flush)
+        log._writer = database.open_for_writing(path, streams, flush)
+        return log
+
+    @staticmethod
+    def read_definitions(path: str) -> list[mmpl.StreamDef]:
+        """The streams of an existing log, in the order in which they were added."""
+        return database.read_definitions(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DurableLog, (self.path, self._definitions, self._flush)
+
+    def verify(self) -> None:
+        """Raises an error if this is not a log, or has other streams."""
+        self._db()
+
+    def close(self) -> None:
+        """Must not be called while a thread uses the log."""
+        with self._write_lock:
+            readers, self._readers = self._readers, {}
+            for connection in [*readers.values(), *([self._writer] if self._writer else [])]:
+                connection.close()
+            self._writer = None
+
+    @property
+    def _definitions(self) -> list[mmpl.StreamDef]:
+        return [schema.stream for schema in self.schemas.values()]
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def append(self, pieces: Iterable[StreamPiece], records: Sequence[ProducerRecord] = (), time_us: int = 0) -> int:
+        """Appends the pieces and the producers' numbers atomically, in one commit, or several if they are large.
+        `time_us` is the commit time in microseconds since 1970. Returns the number of the newest commit."""
+        merged_pieces = merge_pieces([check_piece(piece, self.schemas) for piece in pieces])
+        return self._transact(
+            lambda db: appending.append(db, merged_pieces, records, time_us, COMMIT_ROWS_MAX, COMMIT_BYTES_MAX)
+        )
+
+    def append_batch(self, batch: InputBatch, origin: str = DEFAULT_ORIGIN) -> int:
+        """Appends an input batch. It continues what the origin has appended before."""
+        horizons = batch.horizons.items()
+        return self.append(StreamPiece(s, origin, HORIZON_MIN, horizon, batch.events.get(s)) for s, horizon in horizons)
+
+    def add_streams(self, streams: Sequence[mmpl.StreamDef]) -> None:
+        """Adds streams. Streams that exist must have the same definition."""
+        self._transact(lambda db: database.add_streams(db, self.path, streams))
+        self.schemas = {**self.schemas, **{stream.name: StreamSchema(stream) for stream in streams}}
+
+    def truncate(self, horizons: Mapping[str, int], before: int | None = None) -> int:
+        """Removes the oldest commits, as long as all their ticks are at or below the horizons; with `before`, only
+        those appended before that time. A stream that is missing from `horizons` is needed from its beginning; one
+        whose horizon is END is not needed at all. Returns the commit up to which the log is truncated.
+
+        Later commits reuse the space; the file does not become smaller."""
+        with self._truncation_lock:
+            last_commit = END
+            if before is not None:
+                query = "SELECT seq FROM commits WHERE seq > ? AND at >= ? ORDER BY seq LIMIT 1"
+                last_commit = next((seq - 1 for (seq,) in self._select(query, self._first_commit(), before)), END)
+            while old := self._removable_commits(horizons, last_commit):
+                self._transact(lambda db, old=old: retention.remove_commits(db, old))  # type: ignore[misc]  # mypy sees no default
+                time.sleep(retention.PAUSE_S)
+            ((first, record),) = self._select("SELECT seq, last_record FROM commits ORDER BY seq LIMIT 1")
+            self._transact(lambda db: producers.delete_records(db, record))
+            return int(first)
+
+    def _removable_commits(self, horizons: Mapping[str, int], last: int) -> list[retention.CommitEntries]:
+        with self._read_transaction(), closing(self._all_commits(self._first_commit())) as commits:
+            return retention.removable_commits(commits, horizons, last)
+
+    def _transact(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs the action in one transaction."""
+        with self._write_lock, translate_write_errors(self.path):
+            if self._writer is None:
+                self._writer = database.open_for_writing(self.path, self._definitions, self._flush)
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                result = action(self._writer)
+                self._writer.execute("COMMIT")
+            except BaseException:
+                # Closing the connection rolls back. The next write opens a new one.
+                self._writer.close()
+                self._writer = None
+                raise
+        return result
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def truncated_to(self, stream: str) -> int | None:
+        """The tick up to which events of a stream were removed; None if none were."""
+        return max((tick for (name, _), tick in self._truncated_ticks().items() if name == stream), default=None)
+
+    def newest(self) -> Position:
+        with self._read_transaction():
+            return super().newest()
+
+    def resume_position(self, horizons: Mapping[str, int]) -> Position:
+        with self._read_transaction():
+            return super().resume_position(horizons)
+
+    def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
+        with self._read_transaction():
+            return super().read(stream, start, end)
+
+    def backlog(self, position: Position) -> tuple[int, int]:
+        # The sum over all pieces after the commit, minus what the position already covers. It covers some of them only
+        # if a state was resumed there.
+        with self._read_transaction():
+            origins, tracker = self._origins(), self._tracker_at(position)
+            rows, size = self._count_after(position.commit)
+            for stream, origin in origins:
+                horizon = tracker.horizon(stream, origin)
+                for entry in self._covered_pieces(stream, origin, horizon, position.commit):
+                    above_rows, above_size = self._count_above(entry, horizon)
+                    rows, size = rows - entry.rows + above_rows, size - entry.bytes + above_size
+            return rows, size
+
+    def read_ranges(
+        self, stream: str, origin: str, lows: TickArray, highs: TickArray
+    ) -> tuple[pa.RecordBatch, list[int]]:
+        """The events of one origin in the ranges (low, high], which are in order and do not overlap; and the row
+        numbers at which a run begins. The events of a run are consecutive events of the origin.
+
+        Each piece that overlaps a range is read once, and no other piece."""
+        with self._read_transaction():
+            if len(lows) and lows[0] < (truncated_tick := self._truncated_ticks().get((stream, origin), HORIZON_MIN)):
+                raise log_truncated_error(self.path, f"events of {stream} up to tick {truncated_tick} were removed")
+            origin_start = self._origins().get((stream, origin))
+            batches = [pa.RecordBatch.from_pylist([], self.schemas[stream].arrow_schema)]
+            run_starts, rows = list[int](), 0
+            if origin_start is None:
+                return batches[0], run_starts
+            for events, begins, ends in self._pieces_in_ranges(stream, origin, origin_start[1], lows, highs):
+                indices = range_indices(begins, ends)
+                if len(indices):
+                    batches.append(events.take(pa.array(indices)))
+                    run_starts += [rows, *(rows + 1 + np.flatnonzero(np.diff(indices) != 1)).tolist()]
+                    rows += len(indices)
+        return pa.concat_batches(batches), run_starts
+
+    def _pieces_in_ranges(
+        self, stream: str, origin: str, silent_to: int, lows: TickArray, highs: TickArray
+    ) -> Iterator[tuple[pa.RecordBatch, TickArray, TickArray]]:
+        """The events of each piece that overlaps a range, with the rows at which the ranges begin and end."""
+        range_index, lows = 0, np.maximum(lows, silent_to)
+        while range_index < len(lows):
+            lo, hi = int(lows[range_index]), int(highs[range_index])
+            if hi <= lo:
+                range_index += 1
+                continue
+            with closing(self._pieces(stream, origin, lo, hi)) as pieces:
+                entry, events = next(pieces, (None, None))
+            if entry is None or entry.lo > lo:
+                raise missing_error(self.path, stream, lo, hi if entry is None else entry.lo)
+            end = range_index + int(np.searchsorted(lows[range_index:], entry.hi))
+            if events is not None:
+                ticks = ticks_of(events)
+                yield events, *(np.searchsorted(ticks, bound[range_index:end], side="right") for bound in (lows, highs))
+            range_index = end
+            if highs[end - 1] > entry.hi:
+                range_index, lows[end - 1] = end - 1, entry.hi
+
+    def last_number(self, producer: str) -> int | None:
+        """The greatest number that the producer has used; None if the log does not know the producer."""
+        with translate_read_errors(self.path):
+            return producers.last_number(self._db(), self.path, producer)
+
+    def records(self, producer: str, first: int, last: int) -> list[ProducerRecord]:
+        """The records of a producer's numbers from `first` to `last`, in order. Old records may be deleted."""
+        with translate_read_errors(self.path):
+            return producers.records_between(self._db(), self.path, producer, first, last)
+
+    def _count_after(self, commit: int) -> tuple[int, int]:
+        """The rows and bytes of this log's streams after a commit."""
+        stream_count_query = "SELECT count(*) FROM streams"
+        if self._select(stream_count_query) == [(len(self.schemas),)]:
+            sums_query = "SELECT coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM commits WHERE seq > ?"
+            ((rows, size),) = self._select(sums_query, commit)
+            return rows, size
+        sums_query = "SELECT stream, sum(rows), sum(bytes) FROM pieces WHERE id > ? GROUP BY stream"
+        ((last_piece,),) = self._select("SELECT coalesce(max(last_piece), 0) FROM commits WHERE seq <= ?", commit)
+        sums = [(rows, size) for stream, rows, size in self._select(sums_query, last_piece) if stream in self.schemas]
+        return sum(rows for rows, _ in sums), sum(size for _, size in sums)
+
+    def _covered_pieces(self, stream: str, origin: str, tick: int, after: int) -> Iterator[PieceEntry]:
+        """The pieces in commits after `after` that have ticks at or below `tick`."""
+        queries = [f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi > ? ORDER BY hi LIMIT 1"]
+        queries += [f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi <= ? ORDER BY hi DESC"]
+        for query in queries:
+            with translate_read_errors(self.path), closing(self._db().execute(query, (stream, origin, tick))) as cursor:
+                for row in cursor:
+                    entry = self._parse_entry(row)
+                    if entry.commit <= after or entry.lo >= tick:
+                        break
+                    yield entry
+
+    def after(self, position: Position, limit: BatchLimit) -> Position:
+        with self._read_transaction():
+            return super().after(position, limit)
+
+    def _commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
+        with closing(self._all_commits(after)) as commits:
+            for seq, entries in commits:
+                yield seq, [entry for entry in entries if entry.stream in self.schemas]
+
+    def _all_commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
+        """Like `_commits`, with all streams of the file."""
+        if after < (first := self._first_commit()):
+            raise log_truncated_error(self.path, f"it begins after commit {first}, but was read up to {after}")
+        commits_query = (
+            "SELECT seq, last_piece, last_record, rows, bytes, at, crc FROM commits WHERE seq >= ? ORDER BY seq"
+        )
+        pieces_query = f"SELECT {_ENTRY_COLUMNS} FROM pieces WHERE id > ? AND id <= ? ORDER BY id"
+        with translate_read_errors(self.path), closing(self._db().execute(commits_query, (after,))) as cursor:
+            previous_seq, previous_piece = after - 1, 0
+            for seq, last_piece, last_record, rows, size, time_us, crc in cursor:
+                if crc != checksum(seq, last_piece, last_record, rows, size, time_us) or seq != previous_seq + 1:
+                    raise damaged_error(self.path, f"commit {previous_seq + 1}")
+                if seq > after:
+                    entries = [
+                        self._parse_entry(row) for row in self._db().execute(pieces_query, (previous_piece, last_piece))
+                    ]
+                    if not _is_complete(entries, seq, last_piece - previous_piece, rows, size):
+                        raise damaged_error(self.path, f"commit {seq}")
+                    yield seq, entries
+                previous_seq, previous_piece = seq, last_piece
+        if previous_seq < after:
+            hint = "The log was replaced by an older one. Delete the state that was computed from the newer one."
+            raise error("E089", f"{self.path} has no commit {after}, although it was read before", hint=hint)
+
+    def _pieces(
+        self, stream: str, origin: str, lo: int, hi: int
+    ) -> Generator[tuple[PieceEntry, pa.RecordBatch | None], None, None]:
+        query = f"SELECT {_ENTRY_COLUMNS}, events {_FROM_ORIGIN} AND hi > ? ORDER BY hi"
+        with translate_read_errors(self.path), closing(self._db().execute(query, (stream, origin, lo))) as cursor:
+            for row in cursor:
+                entry = self._parse_entry(row[:-1])
+                if entry.lo >= hi:
+                    break
+                yield entry, self._events(entry, row[-3], row[-1])
+                if entry.hi >= hi:
+                    break
+
+    def _parse_entry(self, row: tuple[Any, ...]) -> PieceEntry:
+        *fields, _, crc = row
+        if crc != checksum(*row[:-1]):
+            raise damaged_error(self.path, f"a piece of {row[1]}, ticks above {row[3]} up to {row[4]}")
+        return PieceEntry(*fields)
+
+    def _events(self, entry: PieceEntry, crc: int | None, events: bytes | None) -> pa.RecordBatch | None:
+        if crc is None and events is None:
+            return None
+        if events is None or zlib.crc32(events) != crc:
+            raise damaged_error(self.path, f"the events of {entry.stream}, ticks above {entry.lo} up to {entry.hi}")
+        return pa.ipc.read_record_batch(pa.py_buffer(events), self.schemas[entry.stream].arrow_schema)
+
+    def _origins(self) -> Origins:
+        # Truncated ticks count as silence here. Reading them is refused elsewhere.
+        return {key: (seq, max(lo, truncated_to)) for key, (seq, lo, truncated_to) in self._known_origins().items()}
+
+    def _truncated_ticks(self) -> Mapping[tuple[str, str], int]:
+        origins = self._known_origins().items()
+        return {key: truncated_to for key, (_, _, truncated_to) in origins if truncated_to > HORIZON_MIN}
+
+    def _known_origins(self) -> dict[tuple[str, str], tuple[int, int, int]]:
+        origins = {}
+        query = "SELECT stream, origin, seq, lo, cut, crc FROM origins"
+        for stream, origin, seq, lo, truncated_to, crc in self._select(query):
+            if crc != checksum(stream, origin, seq, lo, truncated_to):
+                raise damaged_error(self.path, f"an origin of {stream}")
+            if stream in self.schemas:
+                origins[stream, origin] = seq, lo, truncated_to
+        return origins
+
+    def _first_commit(self) -> int:
+        """The commit that the log is truncated to."""
+        ((seq,),) = self._select("SELECT min(seq) FROM commits")
+        return 0 if seq is None else int(seq)
+
+    def _last_commit(self) -> int:
+        ((seq,),) = self._select("SELECT max(seq) FROM commits")
+        return int(seq)
+
+    def _horizon(self, stream: str, origin: str) -> int:
+        return self._horizon_at(stream, origin, END)
+
+    def _horizon_at(self, stream: str, origin: str, commit: int) -> int:
+        query = f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND seq <= ? ORDER BY hi DESC LIMIT 1"
+        rows = self._select(query, stream, origin, commit)
+        if rows:
+            return self._parse_entry(rows[0]).hi
+        if (stream, origin) not in self._truncated_ticks():
+            raise damaged_error(self.path, f"it has no piece of {stream} from origin {origin}")
+        return self._truncated_ticks()[stream, origin]
+
+    def _first_uncovered(self, stream: str, origin: str, tick: int) -> int | None:
+        query = f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi > ? ORDER BY hi LIMIT 1"
+        return next((self._parse_entry(row).commit for row in self._select(query, stream, origin, tick)), None)
+
+    def _select(self, query: str, *values: int | str) -> list[tuple[Any, ...]]:
+        with translate_read_errors(self.path):
+            return self._db().execute(query, values).fetchall()
+
+    @contextmanager
+    def _read_transaction(self) -> Iterator[None]:
+        """All reads of this thread in the block see the same snapshot."""
+        db = self._db()
+        if db.in_transaction:
+            yield
+            return
+        with translate_read_errors(self.path):
+            db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                db.execute("ROLLBACK")
+
+    def _db(self) -> sqlite3.Connection:
+        thread = threading.get_ident()
+        connection = self._readers.get(thread)
+        if connection is None:
+            connection = self._readers[thread] = database.open_for_reading(self.path, self._definitions)
+        return connection
+
+
+def _is_complete(entries: Sequence[PieceEntry], seq: int, count: int, rows: int, size: int) -> bool:
+    return (
+        len(entries) == count
+        and all(entry.commit == seq for entry in entries)
+        and sum(entry.rows for entry in entries) == rows
+        and sum(entry.bytes for entry in entries) == size
+    )

@@ -1,0 +1,89 @@
+"""Converts columns of Arrow tables to the columns of a stream. Each value is converted exactly, or refused."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from smile.algebra.types import DataType
+from smile.errors import SmileError, did_you_mean, error
+from smile.log.decoding.batch_checks import first_violation
+from smile.log.decoding.stream_schema import StreamSchema
+
+_ARROW_KINDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
+    "bool": (types.is_boolean,),
+    "int": (types.is_integer,),
+    "float": (types.is_floating, types.is_integer),
+    "decimal": (types.is_decimal, types.is_integer),
+    "string": (types.is_string, types.is_large_string, types.is_string_view),
+    "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view),
+    "time": (types.is_integer,),
+    "interval": (types.is_integer,),
+    "timestamp": (types.is_timestamp, types.is_integer),
+    "date": (types.is_date, types.is_integer),
+}
+"""The Arrow types that can be converted to each type. A value may still be out of range."""
+
+
+def check_columns(path: str, schema: StreamSchema, file_schema: pa.Schema) -> None:
+    """Raises an error unless the file's columns fit the stream. All columns except the tick may be missing."""
+    name = schema.name
+    for column in file_schema.names:
+        if column not in schema.types:
+            hint = did_you_mean(column, schema.types) or f"It has {', '.join(schema.types)}."
+            raise error("E077", f"{path}: {name} has no column {column}", hint=hint)
+        if file_schema.names.count(column) > 1:
+            raise error("E075", f"{path}: the column {column} is given twice", hint="Remove one of them.")
+        arrow_type, data = _value_type(file_schema.field(column).type), schema.types[column]
+        if not types.is_null(arrow_type) and not any(fits(arrow_type) for fits in _ARROW_KINDS[data.name]):
+            raise error("E078", f"{path}: {name}.{column} is {data}, but is given as {arrow_type}")
+    if schema.stream.tick not in file_schema.names:
+        raise error("E077", f"{path}: the column {schema.stream.tick} is missing, which is the tick of {name}")
+
+
+def stream_events(path: str, schema: StreamSchema, table: pa.Table) -> pa.RecordBatch:
+    """The rows of a table as events of the stream. They satisfy its CHECKs."""
+    columns = [stream_column(path, schema, name, table) for name in schema.arrow_schema.names]
+    events = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
+    row = first_violation(schema, events)
+    if row is not None:
+        raise error("E080", f"{path}, tick {row[0]!r}: {schema.describe_violation(row)}")
+    return events
+
+
+def stream_column(path: str, schema: StreamSchema, name: str, table: pa.Table) -> pa.Array:
+    """One column of the stream; NULL if the table does not have it."""
+    data, target = schema.types[name], schema.arrow_schema.field(name).type
+    if name not in table.schema.names:
+        return pa.nulls(table.num_rows, target)
+    try:
+        column = _cast(table.column(name).combine_chunks(), data, target)
+        column.validate(full=True)
+    except pa.ArrowException as problem:
+        raise _column_error(path, schema, name, str(problem)) from None
+    if data.name == "float" and pc.all(pc.is_finite(column)).as_py() is False:
+        raise _column_error(path, schema, name, "NaN and infinities are not allowed")
+    return column
+
+
+def _cast(column: pa.Array, data: DataType, target: pa.DataType) -> pa.Array:
+    value_type = _value_type(column.type)
+    if value_type != column.type:
+        column = column.cast(value_type)
+    if types.is_timestamp(value_type):
+        column = column.cast(pa.timestamp("us", value_type.tz))
+    elif types.is_date(value_type):
+        column = column.cast(pa.date32()).cast(pa.int32())
+    elif data.name == "decimal" and types.is_integer(value_type):
+        column = column.cast(pa.decimal128(20, 0))
+    return column.cast(target)
+
+
+def _value_type(given: pa.DataType) -> pa.DataType:
+    return given.value_type if types.is_dictionary(given) else given
+
+
+def _column_error(path: str, schema: StreamSchema, name: str, problem: str) -> SmileError:
+    return error("E078", f"{path}: {schema.name}.{name} is {schema.types[name]}: {problem}")
