@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from smile import limits
-from smile.broker.maintenance.maintainer import ViewSnapshot
+from smile.broker.maintenance.listener import ViewSnapshot
 from smile.broker.views import view_store as rows_module
 from smile.broker.views.subscription import ViewSubscription
 from smile.broker.views.view import View, ViewCondition

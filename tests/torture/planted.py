@@ -13,7 +13,7 @@ import pytest
 
 from smile import limits
 from smile.broker import broker
-from smile.broker.maintenance import local_maintainer
+from smile.broker.maintenance.local_executor import LocalExecutor
 from smile.broker.maintenance.local_generation import LocalGeneration
 from smile.broker.publishing import commit_group, published_events, publisher
 from smile.broker.publishing.publication import Publication
@@ -212,15 +212,15 @@ def skips_what_came_after_the_checkpoint(patch: Patch) -> None:
 
 def takes_long_to_catch_up(patch: Patch) -> None:
     """In every other life subscribers come back before the broker knows what it knew."""
-    real, is_new = local_maintainer.LocalMaintainer._advance_all, [True]
+    real, is_new = LocalExecutor.advance, [True]
 
-    def step(self: local_maintainer.LocalMaintainer) -> bool:
+    def step(self: LocalExecutor) -> bool:
         if is_new.pop():
             time.sleep(random.choice((0.0, 1.5)))
         is_new.append(False)
         return real(self)
 
-    patch.setattr(local_maintainer.LocalMaintainer, "_advance_all", step)
+    patch.setattr(LocalExecutor, "advance", step)
 
 
 def writes_checkpoints_all_the_time(patch: Patch) -> None:

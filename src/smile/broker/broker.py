@@ -17,7 +17,9 @@ from typing import Any
 
 from smile.algebra import mmpl
 from smile.broker.directory import BrokerDirectory, BrokerMetadata, source_digest
-from smile.broker.maintenance.maintainer import BatchDelivery, Horizons, Maintainer, ViewSnapshot
+from smile.broker.maintenance.executor import Executor
+from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewSnapshot
+from smile.broker.maintenance.maintainer import Maintainer
 from smile.broker.program_difference import (
     GenerationRecord,
     ProgramDifference,
@@ -63,7 +65,8 @@ class Broker:
         self._refuse_truncated_log(self.compiled, () if new_generation is None else tuple(new_generation.digests))
         self._write_metadata(replace(metadata, generations=(*unchanged, *([new_generation] if new_generation else []))))
         self.views: Mapping[str, View] = self._create_views(self._metadata.generations)
-        self._maintainer: Maintainer = self._create_maintainer()
+        generations = [record.generation for record in self._metadata.generations]
+        self._maintainer = Maintainer(self._create_executor(), self._maintainer_log(), generations, self)
         ticks = TickGenerator(settings.origin, clock)
         self._publisher = Publisher(
             self.log, ticks, settings.silence_ms, settings.idle_ms, streams, self._maintainer.wake
@@ -256,20 +259,16 @@ class Broker:
 
     # ── the maintainer and its listener ─────────────────────────────────────────────────────────────────────────────
 
-    def _create_maintainer(self) -> Maintainer:
-        settings, log, generations = (
-            self.settings,
-            self._maintainer_log(),
-            [record.generation for record in self._metadata.generations],
-        )
+    def _create_executor(self) -> Executor:
+        state_path, settings = self._directory.state_path, self.settings
         if settings.engine == "local":
-            from smile.broker.maintenance.local_maintainer import LocalMaintainer  # noqa: PLC0415  # only one of them is needed
+            from smile.broker.maintenance.local_executor import LocalExecutor  # noqa: PLC0415  # only one of them is needed
 
-            return LocalMaintainer(self._directory.state_path, log, generations, self)
-        from smile.broker.maintenance.spark_maintainer import SparkMaintainer  # noqa: PLC0415
+            return LocalExecutor(state_path)
+        from smile.broker.maintenance.spark_executor import SparkExecutor  # noqa: PLC0415
 
-        spark_options = (settings.master, settings.partitions, self._directory.spark_log_path)
-        return SparkMaintainer(self._directory.state_path, log, generations, self, *spark_options, token=self.log_token)
+        spark_log_path = self._directory.spark_log_path
+        return SparkExecutor(state_path, settings.master, settings.partitions, spark_log_path, self.log_token)
 
     def _maintainer_log(self) -> DurableLog:
         """The log for the maintainer. Spark's tasks on this machine read the file; tasks on other machines ask this

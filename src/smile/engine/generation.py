@@ -56,6 +56,13 @@ class Generation:
                 return candidate
         return None
 
+    def without_views(self, views: Sequence[str]) -> "Generation | None":
+        """The same generation with fewer views; None if no view remains."""
+        remaining, materialized = (
+            tuple(view for view in names if view not in views) for names in (self.views, self.materialized_views)
+        )
+        return replace(self, views=remaining, materialized_views=materialized) if remaining else None
+
     def to_json(self) -> Json:
         return {
             "name": self.name,
@@ -70,3 +77,8 @@ class Generation:
         program = check_program(parse_program(Source("state.mmpl", fields["program"])))
         views = (tuple(fields[name]) for name in ("compiled", "wanted", "kept"))
         return Generation(fields["name"], program, *views)
+
+
+def remaining_generations(generations: Sequence[Generation], views: Sequence[str]) -> tuple[Generation, ...]:
+    """The generations without these views; those without any view are omitted."""
+    return tuple(reduced for generation in generations if (reduced := generation.without_views(views)) is not None)

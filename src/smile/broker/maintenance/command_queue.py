@@ -1,57 +1,57 @@
-"""Commands from other threads to a maintainer's thread, which runs them one after the other."""
+"""Commands from other threads to a maintainer's thread, which runs them in order, and waits here for news."""
 
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any, TypeGuard, TypeVar
+from threading import Condition
+from typing import Any, TypeVar
 
 from smile.errors import SmileError
 
 T = TypeVar("T")
 
-_PERMANENT_CODES = {"E051", "E060", "E062", "E065", "E067", "E085", "E086", "E087", "E089", "E097"}
-"""Errors that do not go away by themselves: state or a log that is damaged, newer, truncated or of another program; no
-Java; events from which a view cannot be computed."""
-
-
-def is_permanent(problem: BaseException) -> TypeGuard[SmileError]:
-    return isinstance(problem, SmileError) and bool(
-        _PERMANENT_CODES & {diagnostic.code for diagnostic in problem.diagnostics}
-    )
-
 
 @dataclass
 class CommandQueue:
-    """`wake` notifies the maintainer's thread of a command. A closed queue accepts no more commands."""
+    """A closed queue accepts no more commands: `refusal` is the reason."""
 
-    wake: Callable[[], None]
+    refusal: SmileError | None = None
     _pending: "deque[tuple[Callable[[], Any], Future[Any]]]" = field(default_factory=deque)
-    _refusal: SmileError | None = None
-    _lock: Lock = field(default_factory=Lock)
+    _is_notified: bool = False
+    _changed: Condition = field(default_factory=Condition)
 
     @property
     def is_closed(self) -> bool:
-        return self._refusal is not None
+        return self.refusal is not None
 
-    @property
-    def has_work(self) -> bool:
-        """Whether a command is pending, or the queue is closed."""
-        return bool(self._pending) or self.is_closed
+    # ── other threads ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def call(self, command: Callable[[], T]) -> T:
         """Waits until the maintainer's thread has run the command. Returns its result, or raises its error."""
         future: Future[T] = Future()
-        with self._lock:
-            if self._refusal is not None:
-                raise self._refusal
+        with self._changed:
+            if self.refusal is not None:
+                raise self.refusal
             self._pending.append((command, future))
-        self.wake()
+            self._changed.notify_all()
         return future.result()
 
+    def notify(self) -> None:
+        """Ends the current `wait`, or the next one."""
+        with self._changed:
+            self._is_notified = True
+            self._changed.notify_all()
+
+    def close(self, refusal: SmileError) -> None:
+        with self._changed:
+            self.refusal = self.refusal or refusal
+            self._changed.notify_all()
+
+    # ── the maintainer's thread ─────────────────────────────────────────────────────────────────────────────────────
+
     def run_pending(self) -> None:
-        """Called in the maintainer's thread. An error goes to the caller of the command."""
+        """An error goes to the caller of the command."""
         while self._pending:
             command, future = self._pending.popleft()
             try:
@@ -59,14 +59,18 @@ class CommandQueue:
             except Exception as problem:  # noqa: BLE001
                 future.set_exception(problem)
 
-    def close(self, refusal: SmileError) -> None:
-        with self._lock:
-            self._refusal = self._refusal or refusal
-
-    def refuse_pending(self, problem: SmileError, waiting: "dict[str, Future[None]]") -> None:
-        """Fails the commands that were not run, and the futures in `waiting`, whose work was begun but not finished."""
+    def refuse_pending(self) -> None:
+        """Fails the commands that were not run before the queue was closed."""
         while self._pending:
-            self._pending.popleft()[1].set_exception(self._refusal)
-        for future in waiting.values():
-            future.set_exception(problem)
-        waiting.clear()
+            self._pending.popleft()[1].set_exception(self.refusal)
+
+    def wait(self, seconds: float) -> None:
+        """Waits for a notification, a command or the end, at most for this time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_notified or self._pending or self.is_closed, seconds)
+            self._is_notified = False
+
+    def pause(self, seconds: float) -> None:
+        """Waits for this time, or until the queue is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_closed, seconds)

@@ -1,4 +1,4 @@
-"""The state directories of a local maintainer, one for each generation. A directory is named by the digest of its
+"""The state directories of the local executor, one for each generation. A directory is named by the digest of its
 generation, and its file `generation.json` describes the generation.
 """
 
@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from smile.broker.maintenance.local_generation import LocalGeneration
-from smile.broker.maintenance.maintainer import Horizons
 from smile.engine.generation import Generation
 from smile.errors import SmileError, error
 from smile.log.position import Log
 from smile.state.file import flush_to_disk, write_json
-from smile.state.store import StateStore, VersionId, open_directory
+from smile.state.store import StateStore, open_directory
 
 GENERATION_FILE = "generation.json"
 
@@ -27,58 +26,30 @@ class GenerationDirectories:
     def open_generation(self, generation: Generation, log: Log, on_warning: Callable[[str], None]) -> LocalGeneration:
         """Opens the state of a generation. If it has none, takes it from the state of a larger generation that contains
         all its views; otherwise starts with empty state."""
-        larger = None if self._directory(generation).exists() else self._find_larger(generation)
-        local, problems = LocalGeneration.open(larger or generation, self._open_store(larger or generation), log)
+        local, problems = LocalGeneration.open(generation, self._open_store(generation), log)
+        larger = None if local.version else self._find_larger(generation)
+        if larger is not None:
+            local, more_problems = LocalGeneration.open(larger, self._open_store(larger), log)
+            local, problems = self.with_fewer_views(local, generation), problems + more_problems
         for problem in problems:
             on_warning(f"{problem}; this checkpoint is skipped")
-        return local if larger is None else self.with_fewer_views(local, generation)
+        return local
 
     def with_fewer_views(self, local: LocalGeneration, generation: Generation) -> LocalGeneration:
         """Copies a generation with fewer views, and writes it to the disk. Only then may the original be deleted."""
         reduced = local.with_fewer_views(generation, self._open_store(generation))
         if reduced.version:
-            reduced.save_checkpoint(0.0)
-            store = self._open_store(generation)
-            store.pin(reduced.version_id)
-            store.harden(reduced.version_id, reduced.engine.table_schemas)
+            finish_hard_checkpoint = reduced.begin_hard_checkpoint()
+            finish_hard_checkpoint()
         return reduced
-
-    def begin_hard_checkpoint(self, local: LocalGeneration) -> VersionId:
-        """Pins the current version, so that it can become a hard checkpoint."""
-        if local.has_unsaved_changes:
-            local.save_checkpoint(0.0)
-        assert local.engine.store is not None
-        local.engine.store.pin(local.version_id)
-        return local.version_id
-
-    def finish_hard_checkpoint(self, generation: Generation, version_id: VersionId) -> Horizons:
-        """Flushes this version to the disk. Returns the horizons of the previous hard checkpoint, which is retained in
-        case this one is damaged later; without one, those of the oldest version. May run concurrently with everything
-        else."""
-        store = self._open_store(generation)
-        stage = generation.plan(1).stages[0]
-        schemas = {
-            f"{name}/{table}": schema
-            for name, tables in stage.table_schemas.items()
-            for table, schema in tables.items()
-        }
-        store.harden(version_id, schemas)
-        versions = store.versions()
-        oldest = max(
-            (version for version in store.hard_checkpoints() & versions if version < version_id), default=min(versions)
-        )
-        store.unpin_before(oldest)
-        return store.horizons(oldest)
 
     def delete(self, generation: Generation) -> None:
         shutil.rmtree(self._directory(generation), ignore_errors=True)
 
     def delete_others(self, generations: Sequence[Generation]) -> None:
         """Deletes the state of all other generations."""
-        retained_paths = {self._directory(generation) for generation in generations}
-        for path in self._list_directories():
-            if path not in retained_paths:
-                shutil.rmtree(path, ignore_errors=True)
+        for path in {*self._list_directories()} - {self._directory(generation) for generation in generations}:
+            shutil.rmtree(path, ignore_errors=True)
 
     def _list_directories(self) -> list[Path]:
         try:
@@ -104,7 +75,7 @@ class GenerationDirectories:
                 candidate = Generation.from_json(json.loads((path / GENERATION_FILE).read_text()))
             except (OSError, ValueError, KeyError, TypeError, SmileError):
                 continue  # not a readable generation
-            if candidate.find_reduced([generation]) is not None:
+            if candidate.views != generation.views and candidate.find_reduced([generation]) is not None:
                 return candidate
         return None
 

@@ -1,21 +1,22 @@
-"""A generation of views that is maintained in this process: its engine, its position in the log, and the deltas of its
-last batch. The time and the number of events between two checkpoints are bounded.
+"""A generation that the local executor runs: its engine, its position in the log, and its checkpoints. The time and the
+number of events between two soft checkpoints are bounded.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from smile import limits
-from smile.broker.maintenance.maintainer import Horizons
+from smile.broker.maintenance.listener import Horizons
+from smile.broker.maintenance.ordered_delivery import OrderedDelivery
 from smile.engine.generation import Generation
 from smile.engine.local import EngineState, LocalEngine
 from smile.engine.plan import ExecutableStage, Plan, StageResult
 from smile.horizons import HORIZON_MIN
-from smile.kernels.delta import Delta
-from smile.kernels.transform import InputRelation
 from smile.log.input_batch import InputBatch
 from smile.log.position import Log, Position
+from smile.state.hard_checkpoint import finish_hard_checkpoint
 from smile.state.store import StateStore, VersionId
 
 
@@ -25,11 +26,10 @@ class LocalGeneration:
     plan: Plan
     engine: LocalEngine
     position: Position
-    deltas: Mapping[str, Delta] = field(default_factory=dict)
     _unsaved_events: int = 0
     """Events since the last checkpoint."""
     _saved_version: int = 0
-    _saved_at: float | None = None
+    _saved_at: float = field(default_factory=time.monotonic)
 
     @staticmethod
     def open(generation: Generation, store: StateStore, log: Log) -> tuple["LocalGeneration", list[str]]:
@@ -86,23 +86,16 @@ class LocalGeneration:
         """The streams whose events it needs."""
         return self.stage.streams
 
-    def advance(self, input_batch: InputBatch, position: Position) -> Horizons:
-        """Processes a batch that ends at this position. Returns the previous horizons."""
+    def advance(self, input_batch: InputBatch, position: Position, delivery: OrderedDelivery) -> int:
+        """Processes and delivers a batch that ends at this position. Returns the number of changed rows."""
         previous = self.horizons
         own_events = {stream: batch for stream, batch in input_batch.events.items() if stream in self.streams}
         batch = self.engine.advance(InputBatch(own_events, input_batch.horizons))
-        self.deltas = dict(self.stage.view_deltas(0, StageResult(self.engine.state.states, batch.deltas)))
+        deltas = dict(self.stage.view_deltas(0, StageResult(self.engine.state.states, batch.deltas)))
         self.position = position
         self._unsaved_events += sum(events.num_rows for events in own_events.values())
-        return previous
-
-    @property
-    def inputs(self) -> dict[str, InputRelation]:
-        """The type and layout of each view."""
-        return {view: self.plan.kernels.inputs[view] for view in self.generation.views}
-
-    def rows(self, view: str) -> Delta:
-        return self.engine.snapshot(view)
+        delivery.deliver(self.generation.views, previous, self.horizons, deltas, self.engine.snapshot)
+        return sum(map(len, deltas.values()))
 
     @property
     def state_bytes(self) -> int:
@@ -116,18 +109,25 @@ class LocalGeneration:
         return self.version != self._saved_version
 
     @property
-    def version_id(self) -> VersionId:
-        return VersionId.from_horizons(self.version, self.horizons)
-
-    def is_checkpoint_due(self, now: float) -> bool:
-        if self._saved_at is None:
-            self._saved_at = now
-        is_late = now - self._saved_at >= limits.checkpoint_s_max
+    def is_checkpoint_due(self) -> bool:
+        is_late = time.monotonic() - self._saved_at >= limits.checkpoint_s_max
         return self.has_unsaved_changes and (is_late or self._unsaved_events >= limits.checkpoint_events_max)
 
-    def save_checkpoint(self, now: float) -> int:
+    def save_checkpoint(self) -> int:
         """Writes a soft checkpoint and returns its size in bytes. If it fails, it is not retried at once."""
-        self._saved_at, self._unsaved_events = now, 0
+        self._saved_at, self._unsaved_events = time.monotonic(), 0
         written_bytes = self.engine.checkpoint()
         self._saved_version = self.version
         return written_bytes
+
+    def begin_hard_checkpoint(self) -> Callable[[], Horizons]:
+        """Pins the current version. Returns a function that flushes it to the disk, and returns the horizons of the
+        oldest version that is still needed. Another thread may call it."""
+        if self.has_unsaved_changes:
+            self.save_checkpoint()
+        store, schemas = self.engine.store, self.engine.table_schemas
+        assert store is not None
+        version_id = VersionId.from_horizons(self.version, self.horizons)
+        store.pin(version_id)
+        own_store = StateStore(store.filesystem, store.root, store.program)
+        return lambda: finish_hard_checkpoint([(own_store, schemas)], version_id)

@@ -8,7 +8,7 @@ because a row that came and went in between is in no delta.
 from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 
-from smile.broker.maintenance.maintainer import BatchDelivery, Horizons, MaintainerListener, ViewSnapshot
+from smile.broker.maintenance.listener import BatchDelivery, Horizons, MaintainerListener, ViewSnapshot
 from smile.errors import SmileError
 from smile.horizons import HORIZON_MIN
 from smile.kernels.delta import Delta

@@ -13,7 +13,7 @@ from threading import RLock
 from typing import Any
 
 from smile import limits
-from smile.broker.maintenance.maintainer import ViewSnapshot
+from smile.broker.maintenance.listener import ViewSnapshot
 from smile.broker.views.channel import ChannelIndex
 from smile.broker.views.subscription import Horizons, ViewSubscription, parse_resume_token, resume_token, token_identity
 from smile.broker.views.view_frame import ViewFrame

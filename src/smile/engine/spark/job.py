@@ -8,6 +8,7 @@ from functools import cached_property
 
 from smile.engine.generation import Generation, Json
 from smile.engine.plan import ExecutableStage, Plan
+from smile.engine.spark.metrics import pipeline_status
 from smile.engine.spark.pickled_job import PickledJob
 from smile.engine.spark.planning import BatchPlanner, Offset
 from smile.kernels.layout import Layout
@@ -34,6 +35,13 @@ class Job:
     def plans(self) -> dict[str, Plan]:
         """The plan of each generation."""
         return {g.name: g.plan(self.partitions) for g in self.generations}
+
+    @property
+    def views(self) -> list[str]:
+        return [view for generation in self.generations for view in generation.views]
+
+    def status(self, offset: Offset, ui: str | None, metrics: Json) -> Json:
+        return pipeline_status(self.log, offset.position, self.views, self.partitions, offset.number, ui, metrics)
 
     @cached_property
     def program_digest(self) -> str:

@@ -1,4 +1,5 @@
-"""Collects the metrics of a pipeline from its tasks and from Spark."""
+"""The status of a pipeline, and its metrics, which are collected from its tasks and from Spark. The local executor of a
+broker reports the same."""
 
 import time
 from collections import deque
@@ -6,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
+
+from smile.log.position import Log, Position
 
 Json = dict[str, Any]
 RATE_WINDOW_S = 30.0
@@ -78,3 +81,21 @@ class PipelineMetrics:
         kernels = sum(1000 * self._slowest_s(stage, "kernels") for stage in stages)
         total, job = durations_ms.get("triggerExecution", 0), durations_ms.get("addBatch", 0)
         return {"total": total, "planning": planning, "job": job, "kernels": kernels, "commit": commit}
+
+
+def pipeline_status(
+    log: Log, position: Position, views: Sequence[str], partitions: int, number: int, ui: str | None, metrics: Json
+) -> Json:
+    """The status of a pipeline that has read the log up to a position, in `number` batches."""
+    backlog_events, backlog_bytes = log.backlog(position)
+    return {
+        "at": time.time(),
+        "views": list(views),
+        "partitions": partitions,
+        "number": number,
+        "horizons": position.stream_horizons(),
+        "waiting_events": backlog_events,
+        "waiting_bytes": backlog_bytes,
+        "ui": ui,
+        **metrics,
+    }

@@ -186,7 +186,7 @@ class SparkPipeline:
 
     @property
     def views(self) -> list[str]:
-        return [view for plan in self.job.plans.values() for view in plan.views]
+        return self.job.views
 
     def view_input(self, view: str) -> InputRelation:
         """The type and layout of a view."""
@@ -195,7 +195,7 @@ class SparkPipeline:
     def status(self) -> Json:
         """The current status, as in `status.json`."""
         ui = self.spark.sparkContext.uiWebUrl
-        return pipeline_status(self.job, self.offset, ui, self.metrics.status(self._durations_ms()))
+        return self.job.status(self.offset, ui, self.metrics.status(self._durations_ms()))
 
     @property
     def has_started(self) -> bool:
@@ -244,21 +244,6 @@ class SparkPipeline:
         merged_deltas = merge_deltas(self.job.layouts, deltas)
         view_deltas = {name[0].partition("/")[2]: delta for name, delta in merged_deltas.items()}
         return PipelineBatch(view_deltas, end.horizons, self.job, start, end), [message.header for message in messages]
-
-
-def pipeline_status(job: Job, offset: Offset, ui: str | None, metrics: Json) -> Json:
-    backlog_events, backlog_bytes = job.log.backlog(offset.position)
-    return {
-        "at": time.time(),
-        "views": [view for generation in job.generations for view in generation.views],
-        "partitions": job.partitions,
-        "number": offset.number,
-        "horizons": offset.horizons,
-        "waiting_events": backlog_events,
-        "waiting_bytes": backlog_bytes,
-        "ui": ui,
-        **metrics,
-    }
 
 
 def _map_in_arrow(dataframe: DataFrame, stage: Callable[[Any], Any]) -> DataFrame:

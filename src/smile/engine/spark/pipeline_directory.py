@@ -27,6 +27,7 @@ from smile.kernels.delta import Delta, concat_deltas
 from smile.kernels.materialized_view import MaterializedView
 from smile.log.position import BatchLimit, Log, Position
 from smile.state.file import write_json
+from smile.state.hard_checkpoint import common_hard_checkpoints, common_versions, finish_hard_checkpoint
 from smile.state.store import Tables, VersionId, open_directory
 
 FORMAT = 1
@@ -198,14 +199,14 @@ class PipelineDirectory:
     def recover_offset(self, job: Job, on_warning: WarningCallback) -> Offset:
         """The newest version that was delivered and is complete in all partitions. Deletes all newer versions."""
         stores = job.stores()
-        common_versions = set[VersionId].intersection(*(store.versions() for store in stores.values()))
+        versions = common_versions(stores.values())
         delivered_json = self._read_json(DELIVERED_FILE)
         delivered = (
             VersionId(*delivered_json) if isinstance(delivered_json, list) and len(delivered_json) == 2 else None
         )
-        newest = max(common_versions - self.hard_checkpoints(job), default=None)
+        newest = max(versions - common_hard_checkpoints(stores.values()), default=None)
         offset: Offset | None = None
-        for version in sorted(common_versions, reverse=True):
+        for version in sorted(versions, reverse=True):
             # A version is complete before it is delivered, so the newest may be undelivered. All others were delivered.
             if version == newest if delivered is None else version.number >= delivered.number and version != delivered:
                 continue
@@ -239,27 +240,10 @@ class PipelineDirectory:
         self.write_delivered(offset, hard=True)
 
     def finish_hard_checkpoint(self, job: Job, offset: Offset) -> Mapping[str, int]:
-        """Flushes a pinned version to disk. Returns the horizons of the oldest version that is still needed.
-
-        That is the previous hard checkpoint, kept in case this one is damaged; without one, the oldest version there
-        is. May run in another thread."""
-        version = VersionId.from_horizons(offset.number, offset.horizons)
-        stores = job.stores()
-        for (stage, _), store in stores.items():
-            store.harden(version, job.table_schemas(stage))
-        versions = set[VersionId].intersection(*(store.versions() for store in stores.values()))
-        oldest = max(
-            (checkpoint for checkpoint in self.hard_checkpoints(job) if checkpoint < version), default=min(versions)
-        )
-        for store in stores.values():
-            store.unpin_before(oldest)
-        return next(iter(stores.values())).horizons(oldest)
-
-    def hard_checkpoints(self, job: Job) -> set[VersionId]:
-        """Versions that are pinned in all partitions."""
-        return set[VersionId].intersection(
-            *(store.hard_checkpoints() & store.versions() for store in job.stores().values())
-        )
+        """Flushes a pinned version to disk. Returns the horizons of the oldest version that is still needed. May run in
+        another thread."""
+        partitions = [(store, job.table_schemas(stage)) for (stage, _), store in job.stores().items()]
+        return finish_hard_checkpoint(partitions, VersionId.from_horizons(offset.number, offset.horizons))
 
     def _read_json(self, name: str) -> Any:
         path = f"{self.root}/{name}"

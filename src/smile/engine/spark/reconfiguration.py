@@ -8,11 +8,10 @@ state that no other view needs.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from smile.engine.generation import Generation
+from smile.engine.generation import Generation, remaining_generations
 from smile.engine.spark.pipeline import SparkPipeline
 from smile.engine.spark.pipeline_directory import JobStates, PipelineDirectory, read_states
 from smile.engine.spark.planning import Offset
-from smile.errors import error
 from smile.log.position import Log, Position
 
 BACKFILL_DIRECTORY = "filling"
@@ -40,8 +39,7 @@ class Backfill:
         return Backfill(pipeline, generation, backfill_pipeline)
 
     def poll(self) -> bool:
-        """Handles failures of both pipelines. Returns whether the backfill has caught up."""
-        self.main_pipeline.poll()
+        """Handles failures of the backfill. Returns whether it has caught up."""
         self.backfill_pipeline.poll()
         return self.backfill_pipeline.is_caught_up
 
@@ -65,31 +63,11 @@ class Backfill:
         backfill_pipeline.directory.clear()
 
     def abandon(self) -> None:
+        """The main pipeline continues, also after an error of `merge`."""
         self.backfill_pipeline.stop()
         self.backfill_pipeline.directory.clear()
-
-
-def add_generation(pipeline: SparkPipeline, generation: Generation) -> None:
-    """Adds these views to the pipeline. Their rows are delivered during the backfill. The other views continue, except
-    for a short stop at the end."""
-    refuse_duplicates(pipeline.job.generations, generation)
-    backfill = Backfill.prepare(pipeline, generation)
-    backfill.backfill_pipeline.start()
-    try:
-        while not backfill.poll():
-            backfill.backfill_pipeline.wait_for_batch(0.2)
-        backfill.merge()
-    finally:
-        backfill.backfill_pipeline.stop()
-        if not pipeline.is_running:
-            pipeline.start()
-
-
-def refuse_duplicates(generations: Sequence[Generation], generation: Generation) -> None:
-    """Raises an error if the generation's name, or one of its views, exists already."""
-    duplicates = sorted({view for g in generations for view in g.views} & set(generation.views))
-    if duplicates or generation.name in {g.name for g in generations}:
-        raise error("E020", f"the pipeline already has {', '.join(duplicates) or generation.name}")
+        if not self.main_pipeline.is_running:
+            self.main_pipeline.start()
 
 
 def replace_log(pipeline: SparkPipeline, log: Log) -> None:
@@ -105,29 +83,13 @@ def replace_log(pipeline: SparkPipeline, log: Log) -> None:
 
 def drop_views(pipeline: SparkPipeline, views: Sequence[str]) -> None:
     """The pipeline continues without these views."""
-    unknown = sorted(set(views) - set(pipeline.views))
-    if unknown:
-        raise error("E021", f"the pipeline has no view {', '.join(unknown)}")
     pipeline.stop()
     try:
-        generations, states = (
-            remaining_generations(pipeline.job.generations, views),
-            read_states(pipeline.job, pipeline.offset),
-        )
+        generations = remaining_generations(pipeline.job.generations, views)
+        states = read_states(pipeline.job, pipeline.offset)
         pipeline.job = pipeline.directory.switch_job(pipeline.job, pipeline.offset, generations, states)
     finally:
         pipeline.start()
-
-
-def remaining_generations(generations: Sequence[Generation], views: Sequence[str]) -> tuple[Generation, ...]:
-    """The generations without these views; generations without any view are omitted."""
-    remaining = []
-    for generation in generations:
-        remaining_views = tuple(view for view in generation.views if view not in views)
-        if remaining_views:
-            materialized_views = tuple(view for view in generation.materialized_views if view in remaining_views)
-            remaining.append(replace(generation, views=remaining_views, materialized_views=materialized_views))
-    return tuple(remaining)
 
 
 def _run_to_position(pipeline: SparkPipeline, position: Position) -> None:

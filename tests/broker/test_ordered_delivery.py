@@ -9,12 +9,11 @@ from smile.algebra import mmpl
 from smile.broker.maintenance.ordered_delivery import OrderedDelivery
 from smile.engine.local import LocalEngine
 from smile.engine.plan import StageResult
-from smile.kernels.transform import InputRelation
 from smile.knowledge.values.json import Json
 from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit, Position
 from smile.log.storage.durable import DurableLog
-from tests.broker.keeping import Heard, Publishing, differences, generation, told, without_steps
+from tests.broker.maintenance import Publishing, RecordingListener, differences, generation, messages, without_steps
 from tests.engine.invariants import small
 from tests.random_programs import SEED_ID, random_program, seeds
 
@@ -27,15 +26,12 @@ class Going:
         self.plan = generation("0", program, self.views).plan(1)
         self.engine = LocalEngine(self.plan.kernels, stage=self.plan.stages[0])
         self.position = log.start()
-        self.heard = Heard()
-        self.heard.keeper = self
-        self.telling = OrderedDelivery(self.heard)
+        self.inputs = {view: self.plan.kernels.inputs[view] for view in self.views}
+        self.listener = RecordingListener(self.inputs)
+        self.delivery = OrderedDelivery(self.listener)
         self.before = [(self.engine.state, self.position)]
         # What is shown before anything has happened comes first.
         self._advance(self.position)
-
-    def view_input(self, view: str) -> InputRelation:
-        return self.plan.kernels.inputs[view]
 
     def advance(self, commits: int) -> None:
         self._advance(self.log.after(self.position, BatchLimit(commits=commits)))
@@ -47,13 +43,15 @@ class Going:
         changes = dict(work.view_deltas(0, StageResult(self.engine.state.states, batch.deltas)))
         self.position = end
         self.before.append((self.engine.state, end))
-        self.telling.deliver(self.views, start, batch.horizons, changes, self.engine.snapshot)
+        self.delivery.deliver(self.views, start, batch.horizons, changes, self.engine.snapshot)
 
     def shown(self) -> dict[str, dict[str, Json]]:
         horizons = self.engine.state.horizons
         return {
-            view: {str(m["key"]): without_steps(m) for m in told(self, view, self.engine.snapshot(view), horizons)}
-            for view in self.views
+            view: {
+                str(m["key"]): without_steps(m) for m in messages(source, view, self.engine.snapshot(view), horizons)
+            }
+            for view, source in self.inputs.items()
         }
 
     def go_back(self) -> None:
@@ -61,7 +59,7 @@ class Going:
         self.before = self.before[:kept]
         self.engine.state, self.position = self.before[-1]
         if self.engine.state.version:
-            self.telling.restore(self.views, self.engine.state.horizons, self.engine.snapshot)
+            self.delivery.restore(self.views, self.engine.state.horizons, self.engine.snapshot)
         else:
             self._advance(self.position)
 
@@ -83,7 +81,7 @@ def test_whoever_goes_back_takes_nothing_back(seed: int, tmp_path: Path) -> None
             going.advance(1000)
     except NotImplementedError:
         return  # an outer join whose rows would share a key: refused, and said so
-    assert differences(going.heard, going.shown()) == []
+    assert differences(going.listener, going.shown()) == []
 
 
 def test_nothing_is_told_after_the_end(tmp_path: Path) -> None:
@@ -91,8 +89,8 @@ def test_nothing_is_told_after_the_end(tmp_path: Path) -> None:
     program = random_program(random, 1)
     log = DurableLog.open_or_create(str(tmp_path / "log"), program.streams, flush=False)
     going = Going(program, log, random)
-    going.telling.close()
-    before = dict(going.heard.horizons)
+    going.delivery.close()
+    before = dict(going.listener.horizons)
     Publishing(program, random, log).publish(5)
     going.advance(1000)
-    assert going.heard.horizons == before
+    assert going.listener.horizons == before

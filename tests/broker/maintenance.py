@@ -1,16 +1,19 @@
-"""A keeper beside a fresh engine: whatever happens to the keeper, what its listener was told ends as a run over the
-whole log ends, and on the way horizons never fall and knowledge is never taken back."""
+"""What the tests of maintenance share: a listener that records, a random history, and the rows that a fresh engine computes
+from the whole log. Whatever happens to a maintainer, its listener ends with these rows. On the way horizons never fall, and
+knowledge is never taken back."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from threading import Condition
-from typing import Protocol
 
 from smile.algebra import mmpl
-from smile.broker.maintenance.maintainer import BatchDelivery, Horizons, ViewSnapshot
-from smile.engine.generation import Generation
+from smile.broker.maintenance.executor import Executor
+from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewSnapshot
+from smile.broker.maintenance.maintainer import Maintainer
+from smile.engine.generation import Generation, remaining_generations
 from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.errors import SmileError
@@ -21,7 +24,9 @@ from smile.knowledge.values.json import Json
 from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit, Log
 from smile.log.storage.durable import DurableLog
+from smile.program import compile_program
 from smile.reference.history import History, RecordedLine
+from smile.source import Source
 from tests.engine.knowledge_told import broken_by
 from tests.kernels.harness import frame_of
 from tests.processes import WAIT_S
@@ -32,17 +37,15 @@ def generation(name: str, program: mmpl.Program, views: Sequence[str]) -> Genera
     return Generation(name, program, tuple(views), tuple(views), tuple(views))
 
 
-class Knows(Protocol):
-    """What of a keeper is needed to read what it tells."""
-
-    def view_input(self, view: str) -> InputRelation: ...
+def inputs_of(generations: Sequence[Generation]) -> dict[str, InputRelation]:
+    return {view: source for one in generations for view, source in one.inputs().items()}
 
 
 @dataclass
-class Heard:
-    """A listener that notes what it is told, and what must not be told."""
+class RecordingListener:
+    """Records what it receives, and what it must not receive. `inputs` has the type and layout of each view."""
 
-    keeper: Knows | None = None
+    inputs: dict[str, InputRelation] = field(default_factory=dict)
     rows: dict[str, dict[str, Json]] = field(default_factory=dict)
     horizons: dict[str, Horizons] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -92,9 +95,8 @@ class Heard:
         self.horizons[view] = horizons
 
     def _take(self, view: str, changes: Delta, horizons: Horizons) -> None:
-        assert self.keeper is not None
         rows = self.rows.setdefault(view, {})
-        for message in told(self.keeper, view, changes, horizons):
+        for message in messages(self.inputs[view], view, changes, horizons):
             key = str(message["key"])
             if key in rows:
                 self.wrong += [f"{p}: {rows[key]}, then {message}" for p in broken_by(rows[key], message)]
@@ -123,8 +125,7 @@ class Heard:
                 raise self.failure
 
 
-def told(keeper: Knows, view: str, changes: Delta, horizons: Horizons) -> list[Json]:
-    source = keeper.view_input(view)
+def messages(source: InputRelation, view: str, changes: Delta, horizons: Horizons) -> list[Json]:
     return list(json_changes(view, source.type, source.layout, changes, horizons))
 
 
@@ -139,8 +140,7 @@ def expected(program: mmpl.Program, views: Sequence[str], log: Log) -> dict[str,
     engine.advance(InputBatch({s: e for s, e in events.items() if e.num_rows}, end.stream_horizons()))
     found = {}
     for view in views:
-        source = plan.kernels.inputs[view]
-        rows = json_changes(view, source.type, source.layout, engine.snapshot(view), engine.state.horizons)
+        rows = messages(plan.kernels.inputs[view], view, engine.snapshot(view), engine.state.horizons)
         found[view] = {str(m["key"]): without_steps(m) for m in rows}
     return found
 
@@ -149,16 +149,16 @@ def without_steps(message: Json) -> Json:
     return {name: value for name, value in message.items() if name != "steps"}
 
 
-def differences(heard: Heard, wanted: dict[str, dict[str, Json]]) -> list[str]:
+def differences(listener: RecordingListener, wanted: dict[str, dict[str, Json]]) -> list[str]:
     found = []
     for view, rows in wanted.items():
-        has = {key: without_steps(row) for key, row in heard.rows.get(view, {}).items()}
+        has = {key: without_steps(row) for key, row in listener.rows.get(view, {}).items()}
         found += [
             f"{view} {key}: {has.get(key)} instead of {rows.get(key)}"
             for key in has.keys() | rows.keys()
             if has.get(key) != rows.get(key)
         ]
-    return [*found, *heard.wrong]
+    return [*found, *listener.wrong]
 
 
 def reads(program: mmpl.Program, view: str) -> set[str]:
@@ -219,3 +219,76 @@ class Publishing:
     @property
     def horizons(self) -> Horizons:
         return self.log.newest().stream_horizons()
+
+
+SUMS_AND_PAIRS = """
+    CREATE STREAM A (t: time -> k: string, v: int);
+    CREATE STREAM B (t: time -> k: string, v: int);
+    CREATE VIEW Sums AS SELECT k, SUM(v) AS total FROM A GROUP BY k;
+    CREATE VIEW Pairs AS SELECT A.t AS a, B.t AS b FROM A JOIN B ON A.k = B.k;
+    SUBSCRIBE Sums; SUBSCRIBE Pairs;
+"""
+"""Stores rows of every event, and sums of them."""
+
+
+def sums_and_pairs() -> mmpl.Program:
+    return compile_program(Source("test.smile", SUMS_AND_PAIRS)).rewritten
+
+
+class MaintainedProgram:
+    """One maintainer after another of the same log, each with an executor for the directory `state`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        program: mmpl.Program,
+        create_executor: Callable[[Path], Executor],
+        streams: Sequence[str] | None = None,
+        seed: int = 1,
+    ) -> None:
+        self.program, self.create_executor, self.state = program, create_executor, folder / "state"
+        definitions = [s for s in program.streams if streams is None or s.name in streams]
+        self.log = DurableLog.open_or_create(str(folder / "log"), definitions, flush=False)
+        self.publishing = Publishing(program, Random(seed), self.log)
+        first = over(program, self.log.streams)
+        self.generations = [generation("0", first, first.subscriptions)]
+
+    def start(self) -> None:
+        self.listener = RecordingListener(inputs_of(self.generations))
+        self.maintainer = Maintainer(self.create_executor(self.state), self.log, self.generations, self.listener)
+        self.maintainer.start()
+
+    def add(self, added: Generation) -> None:
+        self.listener.inputs |= added.inputs()
+        self.maintainer.add(added, self.log)
+        self.generations.append(added)
+
+    def drop(self, views: Sequence[str]) -> None:
+        self.maintainer.drop(views)
+        self.generations = list(remaining_generations(self.generations, views))
+        self.listener.forget(views)
+
+    @property
+    def views(self) -> list[str]:
+        return [view for one in self.generations for view in one.views]
+
+    def publish(self, count: int) -> None:
+        self.publishing.publish(count)
+        self.maintainer.wake()
+
+    def publish_and_wait(self, count: int) -> None:
+        self.publish(count)
+        self.wait()
+
+    def wait(self) -> None:
+        """Until all views know everything."""
+        for view in self.views:
+            used = reads(self.program, view)
+            self.listener.await_([view], {s: tick for s, tick in self.publishing.horizons.items() if s in used})
+
+    def expected(self) -> dict[str, dict[str, Json]]:
+        return expected(over(self.program, self.log.streams), self.views, self.log)
+
+    def check(self) -> None:
+        self.wait()
+        assert differences(self.listener, self.expected()) == []

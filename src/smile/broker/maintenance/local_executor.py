@@ -1,0 +1,167 @@
+"""The executor that needs no Spark: all views in this process, one engine for each generation.
+
+The directory has a folder for each generation, with its definition and the checkpoints of its state. After an error it
+continues from the state in memory.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from smile import limits
+from smile.broker.maintenance.executor import Executor
+from smile.broker.maintenance.generation_directories import GenerationDirectories
+from smile.broker.maintenance.listener import Horizons
+from smile.broker.maintenance.local_generation import LocalGeneration
+from smile.broker.maintenance.ordered_delivery import OrderedDelivery
+from smile.engine.generation import Generation, Json
+from smile.engine.spark.metrics import PipelineMetrics, pipeline_status
+from smile.errors import SmileError
+from smile.horizons import HORIZON_MIN
+from smile.log.input_batch import InputBatch
+from smile.log.position import BatchLimit, Log, Position
+
+
+class LocalExecutor(Executor):
+    _delivery: OrderedDelivery
+    _log: Log
+
+    def __init__(self, directory: Path) -> None:
+        self._directories = GenerationDirectories(directory / "in-process")
+        self._is_open = False
+        self._active: list[LocalGeneration] = []
+        self._filling: LocalGeneration | None = None
+        self._metrics = PipelineMetrics()
+        self._written_bytes = 0
+
+    def open(self, generations: Sequence[Generation], log: Log, delivery: OrderedDelivery) -> None:
+        """A generation that has no state begins with the log, at a position of its own."""
+        if self._is_open:
+            return
+        self._log, self._delivery = log, delivery
+        self._active = [self._directories.open_generation(g, log, delivery.warn) for g in generations]
+        self._directories.delete_others(generations)
+        self._is_open = True
+
+    def close(self) -> None:
+        self._save_checkpoints(lambda local: local.has_unsaved_changes)
+
+    @property
+    def generations(self) -> Sequence[Generation]:
+        return [local.generation for local in self._active]
+
+    def restore_views(self) -> None:
+        for local in self._active:
+            if local.version:
+                self._delivery.restore(local.generation.views, local.horizons, local.engine.snapshot)
+
+    # ── advancing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def advance(self) -> bool:
+        """Advances each generation by at most one batch. Those at the same position share the batch."""
+        positions = [local.position for local in self._active]
+        distinct_positions = [position for i, position in enumerate(positions) if position not in positions[:i]]
+        advanced = False
+        for position in distinct_positions:
+            advanced |= self._advance_generations([local for local in self._active if local.position == position])
+        self._save_checkpoints(lambda local: local.is_checkpoint_due)
+        return advanced
+
+    def _advance_generations(self, generations: Sequence[LocalGeneration]) -> bool:
+        """Advances generations at the same position by one batch."""
+        start_s, position = time.perf_counter(), generations[0].position
+        new = [local for local in generations if not local.version]
+        for local in new:
+            # The first delivery has the rows that exist before any event.
+            local.advance(InputBatch({}, {}), position, self._delivery)
+        end = self._log.after(position, BatchLimit(limits.batch_rows_max, limits.batch_bytes_max))
+        if end == position:
+            return bool(new)
+        input_batch = self._read_batch(generations, position, end)
+        read_s = time.perf_counter()
+        changed_rows = sum(local.advance(input_batch, end, self._delivery) for local in generations)
+        events = sum(batch.num_rows for batch in input_batch.events.values())
+        metrics = {"read": read_s - start_s, "kernels": time.perf_counter() - read_s, "save": 0.0, "pack": 0.0}
+        metrics |= {"events": events, "written": self._written_bytes, "state": 0}
+        self._metrics.record_batch([{"stage": 1, "partition": 0, "figures": metrics}], changed_rows)
+        self._written_bytes = 0
+        return True
+
+    def _read_batch(self, generations: Sequence[LocalGeneration], start: Position, end: Position) -> InputBatch:
+        streams = dict.fromkeys(stream for local in generations for stream in local.streams)
+        events = {stream: self._log.read(stream, start, end) for stream in streams}
+        return InputBatch({stream: batch for stream, batch in events.items() if batch.num_rows}, end.stream_horizons())
+
+    def _save_checkpoints(self, is_due: Callable[[LocalGeneration], bool]) -> None:
+        """Writes soft checkpoints."""
+        for local in [*self._active, *([self._filling] if self._filling else [])]:
+            if is_due(local):
+                try:
+                    self._written_bytes += local.save_checkpoint()
+                except SmileError as problem:
+                    self._delivery.warn(str(problem))
+
+    # ── adding and dropping views ───────────────────────────────────────────────────────────────────────────────────
+
+    def fill(self, generation: Generation, log: Log) -> bool:
+        """Finished when it reaches the position of the others, or the end of the log."""
+        if self._filling is None:
+            self._log = log
+            for local in self._active:
+                local.replace_log(log)
+            self._filling = self._directories.open_generation(generation, log, self._delivery.warn)
+        advanced = self._advance_generations([self._filling])
+        target_commit = max((local.position.commit for local in self._active), default=0)
+        if not advanced or (target_commit and self._filling.position.commit >= target_commit):
+            self._filling.save_checkpoint()
+            self._active.append(self._filling)
+            self._filling = None
+        return advanced
+
+    def abandon_fill(self, generation: Generation) -> None:
+        if self._filling is not None and self._filling.generation.name == generation.name:
+            self._filling = None
+            self._directories.delete(generation)
+
+    def drop(self, views: Sequence[str]) -> None:
+        affected = [local for local in self._active if {*views} & {*local.generation.views}]
+        reduced = [
+            self._directories.with_fewer_views(local, generation)
+            for local in affected
+            if (generation := local.generation.without_views(views)) is not None
+        ]
+        names = {local.generation.name for local in affected}
+        self._active = [*(local for local in self._active if local.generation.name not in names), *reduced]
+        for local in affected:
+            self._directories.delete(local.generation)
+
+    # ── checkpoints and status ──────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_hard_checkpoint(self) -> Callable[[], Horizons] | None:
+        if not self._active or not all(local.version for local in self._active):
+            return None
+        finishers = [local.begin_hard_checkpoint() for local in self._active]
+        streams = self._log.streams
+
+        def finish() -> Horizons:
+            """No generation needs events below the lowest horizons."""
+            checkpoints = [finish_one() for finish_one in finishers]
+            return {stream: min(horizons.get(stream, HORIZON_MIN) for horizons in checkpoints) for stream in streams}
+
+        return finish
+
+    def status(self) -> Json:
+        active = list(self._active)
+        oldest = min((local.position for local in active), key=lambda position: position.commit, default=None)
+        return {
+            **pipeline_status(
+                self._log,
+                self._log.newest() if oldest is None else oldest,
+                [view for local in active for view in local.generation.views],
+                partitions=1,
+                number=max((local.version for local in active), default=0),
+                ui=None,
+                metrics=self._metrics.status({}),
+            ),
+            "state_bytes": sum(local.state_bytes for local in active),
+        }
