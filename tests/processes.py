@@ -27,7 +27,7 @@ from smile.cli.main import app
 T = TypeVar("T")
 
 SMILE = str(Path(sys.executable).parent / "smile")
-WAIT_S = 90.0
+WAIT_S = 240.0
 """How long a test waits for anything that must happen. It is long because a busy machine is slow: it only delays tests
 that fail."""
 

@@ -90,7 +90,7 @@ maintainer_poll_s: Final = 0.25
 """A maintainer looks for new commits this often, even without a notification."""
 
 maintainer_stop_s_max: Final = 60.0
-"""When a maintainer stops, it waits at most this long for a batch on Spark to end."""
+"""When a maintainer stops, it waits at most this long for a batch to end."""
 
 maintainer_pause_s_min: Final = 0.5
 """A failed operation is retried after this time; the pause doubles with each further failure."""

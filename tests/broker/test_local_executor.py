@@ -213,6 +213,18 @@ def test_the_log_is_cut_below_hard_checkpoints(kept: MaintainedProgram) -> None:
     assert kept.listener.troubles
 
 
+def test_state_that_is_cut_off_from_its_log_is_refused(kept: MaintainedProgram) -> None:
+    kept.publish_and_wait(20)
+    assert kept.maintainer.checkpoint() is not None
+    kept.log.truncate(kept.publishing.horizons)
+    kept.maintainer.stop()
+    shutil.rmtree(kept.state)
+    kept.start()
+    with pytest.raises(SmileError) as refused:
+        kept.wait()
+    assert refused.value.diagnostics[0].code == "E097"
+
+
 def test_a_damaged_log_ends_it(kept: MaintainedProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.publish_and_wait(5)
 
@@ -252,6 +264,26 @@ def test_a_disk_that_is_full_is_told_of_and_gets_over(kept: MaintainedProgram, m
     kept.start()
     assert kept.listener.restores == len(kept.views)
     kept.check()
+
+
+def test_a_drop_that_is_cut_short_loses_no_state(kept: MaintainedProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remaining views have a new directory then, but no state in it."""
+    kept.publish_and_wait(5)
+    assert kept.maintainer.checkpoint() is not None
+    kept.log.truncate(kept.publishing.horizons)
+    with monkeypatch.context() as full:
+
+        def fails(*_: object) -> None:
+            raise error("E064", "no space left on device")
+
+        full.setattr(StateStore, "save", fails)
+        with pytest.raises(SmileError, match="no space"):
+            kept.drop(["Pairs"])
+    kept.maintainer.stop()
+    kept.generations = list(remaining_generations(kept.generations, ["Pairs"]))
+    kept.start()
+    assert list(kept.listener.rows) == ["Sums"]
+    kept.publish_and_wait(5)
 
 
 def test_checkpoints_are_few_and_follow_the_changes(kept: MaintainedProgram, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,8 +171,8 @@ class Maintainer:
         except SmileError as problem:
             if generation.name not in self._callers or not is_permanent(problem):
                 raise
-            self._abandon_fill(generation, problem)
             self._remove_views(generation.views)
+            self._abandon_fill(generation, problem)
             return True
         if generation not in self._missing_generations():
             self._restore_views()
