@@ -106,6 +106,7 @@ WRONG: list[tuple[str, str, str]] = [
     ("data", "", "it must not be empty"),
     ("listen", "7400", '"7400" is not HOST:PORT / Write 127.0.0.1:7400, or [::1]:7400.'),
     ("listen", "a:70000", '"a:70000" is not HOST:PORT'),
+    ("listen", "a:65536", '"a:65536" is not HOST:PORT'),
     ("flight", "::1:7401", '"::1:7401" is not HOST:PORT'),
     ("engine", "sprk", '"sprk" is none of spark, local / Did you mean spark?'),
     ("partitions", "0", "0 is not between 1 and 1000"),
@@ -228,6 +229,8 @@ def test_only_what_is_safe_is_served(seed: int) -> None:
 def test_addresses() -> None:
     assert parse_address("127.0.0.1:7400") == ("127.0.0.1", 7400)
     assert parse_address("[::1]:0") == ("::1", 0)
+    for port in (0, 9, 80, 59_999, 60_000, 65_535):
+        assert parse_address(Settings(listen=f"a:{port}").listen) == ("a", port)
     assert [is_loopback(h) for h in ("127.8.9.1", "::1", "LocalHost", "0.0.0.0", "::", "localhost.example")] == [
         *[True] * 3,
         *[False] * 3,

@@ -1,5 +1,5 @@
-"""Settings: each has a default, a meaning and a validated value. `SETTINGS` describes them once, for the file, the
-environment, the flags of `smile serve` and the documentation.
+"""Settings: each has a type with constraints, which msgspec checks, a default and a meaning. `SETTINGS` describes them
+for the file, the environment, the flags of `smile serve` and the documentation.
 
 They are read from one TOML file, then from the environment (SMILE_LISTEN), then from flags (--listen); each overrides
 the previous ones.
@@ -9,11 +9,14 @@ import ipaddress
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
 
 from smile import limits
 from smile.errors import did_you_mean, error
@@ -29,13 +32,13 @@ OTHER_VARIABLES = {CONFIG_VARIABLE, "SMILE_URL", "SMILE_TOKEN", "SMILE_CA", "SMI
 TOKEN_PREFIX = "smile_"
 """Makes tokens recognizable in any text, so that the broker's logs do not show them."""
 
-ENGINES = ("spark", "local")
-LOG_FORMATS = ("json", "text")
-LOG_LEVELS = ("debug", "info", "warning", "error")
 FOREVER = "forever"
 UNITS_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 
-T = TypeVar("T")
+ADDRESS = (
+    r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+)
+INTERVAL = rf" *([0-9]{{1,9}}) *((?i:{'|'.join(UNITS_S)}))(?i:s?) *"
 
 
 class InvalidSetting(ValueError):
@@ -46,70 +49,131 @@ class InvalidSetting(ValueError):
         super().__init__(message)
 
 
-def _setting(default: T, placeholder: str, meaning: str) -> T:
-    """A field; `placeholder` stands for its value in help texts."""
-    return field(default=default, metadata={"sign": placeholder, "meaning": meaning})
+# ── types ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# A constraint has the message for values that violate it, and a hint or the choices.
 
 
-@dataclass(frozen=True)
-class Settings:
-    data: str = _setting("smile-data", "DIR", "Directory of the log, the views' state, the tokens and the grants.")
-    listen: str = _setting("127.0.0.1:7400", "HOST:PORT", "Address of HTTP and WebSocket; port 0 is any free one.")
-    flight: str = _setting(
-        "127.0.0.1:7401", "HOST:PORT", "Address of Arrow Flight; port 0 is any free one, empty text turns it off."
+def _between(low: int, high: int) -> Meta:
+    return Meta(ge=low, le=high, extra={"problem": f"{{}} is not between {low} and {high}"})
+
+
+def _matching(pattern: str, problem: str, hint: str) -> Meta:
+    return Meta(pattern=f"^(?:{pattern})$", extra={"problem": f"{{}} {problem}", "hint": hint})
+
+
+def _one_of(*choices: str) -> Meta:
+    problem = f"{{}} is none of {', '.join(choices)}"
+    return Meta(pattern=f"^({'|'.join(choices)})$", extra={"problem": problem, "choices": choices})
+
+
+def _about(placeholder: str, meaning: str) -> Meta:
+    """The description of a setting; `placeholder` stands for its value in help texts."""
+    return Meta(description=meaning, extra={"placeholder": placeholder})
+
+
+_NO_ADDRESS = "is not HOST:PORT", "Write 127.0.0.1:7400, or [::1]:7400."
+_NO_INTERVAL = "is neither forever nor an interval", "Write 12 hours, or 7 days."
+_NO_ORIGIN = "is not an origin", "Write https://floor.example.org:8443, without a path."
+_NO_HOST = "is not the name of a host", "Write floor.example.org, without a port."
+
+NonEmpty = Annotated[str, Meta(min_length=1, extra={"problem": "it must not be empty"})]
+Address = Annotated[str, _matching(ADDRESS, *_NO_ADDRESS)]
+OptionalAddress = Annotated[str, _matching(f"({ADDRESS})?", *_NO_ADDRESS)]
+Retention = Annotated[str, _matching(f"{FOREVER}|{INTERVAL}", *_NO_INTERVAL)]
+WebOrigin = Annotated[str, _matching(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", *_NO_ORIGIN)]
+HostName = Annotated[str, _matching(r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?", *_NO_HOST)]
+EngineName = Annotated[str, _one_of("spark", "local")]
+LogFormat = Annotated[str, _one_of("json", "text")]
+LogLevel = Annotated[str, _one_of("debug", "info", "warning", "error")]
+PartitionCount = Annotated[int, _between(1, limits.partitions_max)]
+OriginNumber = Annotated[int, _between(0, limits.origin_max)]
+Count = Annotated[int, _between(1, limits.setting_max)]
+Rate = Annotated[int, _between(0, limits.setting_max)]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    data: Annotated[NonEmpty, _about("DIR", "Directory of the log, the views' state, the tokens and the grants.")] = (
+        "smile-data"
     )
-    engine: str = _setting("spark", "ENGINE", "Where views are computed: spark, or local for the broker's own process.")
-    master: str = _setting(
-        "local[*]", "URL", "Where Spark runs: local[*] is this machine, spark://HOST:PORT a cluster."
+    listen: Annotated[Address, _about("HOST:PORT", "Address of HTTP and WebSocket; port 0 is any free one.")] = (
+        "127.0.0.1:7400"
     )
-    partitions: int = _setting(1, "P", "Number of partitions of the work on Spark.")
-    flush: bool = _setting(
-        True, "", "Flush events to the disk before they are acknowledged. Without it, a power failure may lose some."
+    flight: Annotated[
+        OptionalAddress,
+        _about("HOST:PORT", "Address of Arrow Flight; port 0 is any free one, empty text turns it off."),
+    ] = "127.0.0.1:7401"
+    engine: Annotated[
+        EngineName, _about("ENGINE", "Where views are computed: spark, or local for the broker's own process.")
+    ] = "spark"
+    master: Annotated[
+        NonEmpty, _about("URL", "Where Spark runs: local[*] is this machine, spark://HOST:PORT a cluster.")
+    ] = "local[*]"
+    partitions: Annotated[PartitionCount, _about("P", "Number of partitions of the work on Spark.")] = 1
+    flush: Annotated[
+        bool,
+        _about("", "Flush events to the disk before they are acknowledged. Without it, a power failure may lose some."),
+    ] = True
+    origin: Annotated[
+        OriginNumber, _about("N", "Number of this broker among all that assign ticks to the same streams, up to 1023.")
+    ] = 0
+    keep: Annotated[
+        Retention,
+        _about(
+            "INTERVAL",
+            "How long events stay in the log after no view needs them: forever, or an interval such as 7 days.",
+        ),
+    ] = FOREVER
+    silence_ms: Annotated[
+        Count, _about("MS", "After an event on one stream, the horizons of the others follow within this time.")
+    ] = 100
+    idle_ms: Annotated[Count, _about("MS", "How often horizons advance while nothing is published.")] = 1_000
+    auth: Annotated[
+        bool | None,
+        _about("", "Require a token from every client. Not set: only if the broker listens beyond loopback."),
+    ] = None
+    tls_cert: Annotated[str, _about("FILE", "Certificate chain (PEM); together with tls_key it turns TLS on.")] = ""
+    tls_key: Annotated[str, _about("FILE", "Private key of the certificate (PEM), readable by the broker only.")] = ""
+    insecure: Annotated[
+        bool,
+        _about(
+            "", "Listen beyond loopback without TLS, and without tokens if auth is false: for trusted networks only."
+        ),
+    ] = False
+    origins: Annotated[
+        tuple[WebOrigin, ...],
+        _about("ORIGIN,…", "Origins of web pages that may call, besides the broker's own: https://floor.example.org."),
+    ] = ()
+    hosts: Annotated[
+        tuple[HostName, ...],
+        _about(
+            "NAME,…",
+            "Host names of the broker, besides the addresses it listens on; others are refused, "
+            "unless tokens are required and no name is set.",
+        ),
+    ] = ()
+    message_bytes_max: Annotated[Count, _about("BYTES", "Largest HTTP body and WebSocket message.")] = 2**20
+    bulk_bytes_max: Annotated[Count, _about("BYTES", "Largest Arrow Flight batch.")] = 2**26
+    connections_max: Annotated[Count, _about("N", "Most connections at a time.")] = 5_000
+    subscriptions_max: Annotated[Count, _about("N", "Most subscriptions at a time, over all connections.")] = 20_000
+    subscriptions_per_connection_max: Annotated[
+        Count, _about("N", "Most subscriptions at a time on one connection.")
+    ] = 10_000
+    snapshot_rows_max: Annotated[Count, _about("ROWS", "Most rows of a snapshot; larger ones must be filtered.")] = (
+        1_000_000
     )
-    origin: int = _setting(0, "N", "Number of this broker among all that assign ticks to the same streams, up to 1023.")
-    keep: str = _setting(
-        FOREVER,
-        "INTERVAL",
-        "How long events stay in the log after no view needs them: forever, or an interval such as 7 days.",
-    )
-    silence_ms: int = _setting(
-        100, "MS", "After an event on one stream, the horizons of the others follow within this time."
-    )
-    idle_ms: int = _setting(1_000, "MS", "How often horizons advance while nothing is published.")
-    auth: bool | None = _setting(
-        None, "", "Require a token from every client. Not set: only if the broker listens beyond loopback."
-    )
-    tls_cert: str = _setting("", "FILE", "Certificate chain (PEM); together with tls_key it turns TLS on.")
-    tls_key: str = _setting("", "FILE", "Private key of the certificate (PEM), readable by the broker only.")
-    insecure: bool = _setting(
-        False,
-        "",
-        "Listen beyond loopback without TLS, and without tokens if auth is false: for trusted networks only.",
-    )
-    origins: tuple[str, ...] = _setting(
-        (), "ORIGIN,…", "Origins of web pages that may call, besides the broker's own: https://floor.example.org."
-    )
-    hosts: tuple[str, ...] = _setting(
-        (),
-        "NAME,…",
-        "Host names of the broker, besides the addresses it listens on; others are refused, "
-        "unless tokens are required and no name is set.",
-    )
-    message_bytes_max: int = _setting(2**20, "BYTES", "Largest HTTP body and WebSocket message.")
-    bulk_bytes_max: int = _setting(2**26, "BYTES", "Largest Arrow Flight batch.")
-    connections_max: int = _setting(5_000, "N", "Most connections at a time.")
-    subscriptions_max: int = _setting(20_000, "N", "Most subscriptions at a time, over all connections.")
-    subscriptions_per_connection_max: int = _setting(10_000, "N", "Most subscriptions at a time on one connection.")
-    snapshot_rows_max: int = _setting(1_000_000, "ROWS", "Most rows of a snapshot; larger ones must be filtered.")
-    events_per_second_max: int = _setting(0, "N", "Most events per second of one principal; 0 is no limit.")
-    requests_per_second_max: int = _setting(0, "N", "Most requests per second of one principal; 0 is no limit.")
-    log_format: str = _setting("json", "FORMAT", "Format of the broker's own log: json (one object a line) or text.")
-    log_level: str = _setting("info", "LEVEL", "Lowest level in that log: debug, info, warning or error.")
+    events_per_second_max: Annotated[Rate, _about("N", "Most events per second of one principal; 0 is no limit.")] = 0
+    requests_per_second_max: Annotated[
+        Rate, _about("N", "Most requests per second of one principal; 0 is no limit.")
+    ] = 0
+    log_format: Annotated[
+        LogFormat, _about("FORMAT", "Format of the broker's own log: json (one object a line) or text.")
+    ] = "json"
+    log_level: Annotated[LogLevel, _about("LEVEL", "Lowest level in that log: debug, info, warning or error.")] = "info"
 
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():
             with _with_location(name):
-                setting.check(getattr(self, name))
+                setting.convert(getattr(self, name))
         if bool(self.tls_cert) != bool(self.tls_key):
             given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise error("E100", f"{given} is set, but {missing} is not", hint="TLS needs both files.")
@@ -131,7 +195,7 @@ class Settings:
     @property
     def retention_us(self) -> int | None:
         """Microseconds that events stay in the log at least; None means forever."""
-        return None if self.keep == FOREVER else parse_interval_us(self.keep)
+        return None if self.keep == FOREVER else _interval_us(self.keep)
 
     def require_safe(self) -> None:
         """E107 if others could read the traffic, or do everything without a token."""
@@ -147,10 +211,9 @@ class Settings:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:7400` or `[::1]:7400`."""
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-9]{1,5})", text)
-    if not match or int(match[3]) > 65_535:
-        raise InvalidSetting(f"{_quote(text)} is not HOST:PORT", "Write 127.0.0.1:7400, or [::1]:7400.")
+    """Host and port of an address such as `127.0.0.1:7400` or `[::1]:7400`."""
+    match = re.fullmatch(ADDRESS, text)
+    assert match, text
     return match[1] or match[2], int(match[3])
 
 
@@ -161,21 +224,21 @@ def is_loopback(host: str) -> bool:
         return host.casefold() == "localhost"
 
 
-def parse_interval_us(text: str) -> int:
+def _interval_us(text: str) -> int:
     """Microseconds of `7 days`."""
-    match = re.fullmatch(r"([0-9]{1,9}) *([a-z]+?)s?", text.strip().casefold())
-    if not match or match[2] not in UNITS_S:
-        raise InvalidSetting(f"{_quote(text)} is neither forever nor an interval", "Write 12 hours, or 7 days.")
-    return int(match[1]) * UNITS_S[match[2]] * 1_000_000
+    match = re.fullmatch(INTERVAL, text)
+    assert match, text
+    return int(match[1]) * UNITS_S[match[2].casefold()] * 1_000_000
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The description of one setting."""
+    """The description of one setting. `type` has its constraints, `kind` is the type without them: str, int, bool,
+    bool | None or a tuple of texts."""
 
     name: str
-    kind: object
-    """str, int, bool, bool | None or tuple[str, ...]"""
+    type: Any
+    kind: Any
     default: Value
     placeholder: str
     meaning: str
@@ -192,39 +255,61 @@ class Setting:
     def is_switch(self) -> bool:
         return self.kind in (bool, bool | None)
 
-    def from_toml(self, value: object) -> Value:
-        if self.kind == tuple[str, ...]:
-            if isinstance(value, list) and all(isinstance(v, str) for v in value):
-                return tuple(value)
-            raise InvalidSetting("it must be a list of text", 'Write ["a", "b"].')
-        if self.is_switch and not isinstance(value, bool):
-            raise InvalidSetting("it must be true or false, without quotes")
-        if self.kind is int and (not isinstance(value, int) or isinstance(value, bool)):
-            raise InvalidSetting("it must be a whole number, without quotes")
-        if self.kind is str and not isinstance(value, str):
-            raise InvalidSetting("it must be text, in quotes")
-        return cast(Value, value)
+    @property
+    def is_list(self) -> bool:
+        return get_origin(self.kind) is tuple
 
-    def from_text(self, text: str) -> Value:
-        if self.kind == tuple[str, ...]:
-            return tuple(part for part in (part.strip() for part in text.split(",")) if part)
-        if self.is_switch:
-            if text.casefold() not in ("true", "false"):
-                raise InvalidSetting(f"{_quote(text)} is neither true nor false")
-            return text.casefold() == "true"
-        if self.kind is int:
-            if not re.fullmatch(r"-?[0-9]{1,18}", text):
-                raise InvalidSetting(f"{_quote(text)} is not a whole number")
-            return int(text)
-        return text
-
-    def check(self, value: Value) -> None:
-        """Checks a value that has the right type."""
-        for text in value if isinstance(value, tuple) else [value]:
+    def convert(self, value: object) -> Value:
+        """The value of a TOML file or of a field, if it is allowed."""
+        for text in value if isinstance(value, list | tuple) else [value]:
             # The text is not shown: it may be a key that was pasted instead of the name of its file.
             if isinstance(text, str) and not (text.isprintable() and len(text) <= limits.setting_chars_max):
                 raise InvalidSetting("it is too long, or has unprintable characters")
-        CHECKS.get(self.name, CHECK_COUNT if self.kind is int else str)(value)
+        try:
+            converted: Value = msgspec.convert(value, self.type)
+        except msgspec.ValidationError:
+            raise self._explain(value) from None
+        return converted
+
+    def convert_text(self, text: str) -> Value:
+        """The value of a variable or of a flag."""
+        if self.is_list:
+            return self.convert([part for part in (part.strip() for part in text.split(",")) if part])
+        if self.is_switch:
+            if text.casefold() not in ("true", "false"):
+                raise InvalidSetting(f"{_quote(text)} is neither true nor false")
+            return self.convert(text.casefold() == "true")
+        if self.kind is int:
+            if not re.fullmatch(r"-?[0-9]{1,18}", text):
+                raise InvalidSetting(f"{_quote(text)} is not a whole number")
+            return self.convert(int(text))
+        return self.convert(text)
+
+    def _explain(self, value: Any) -> InvalidSetting:
+        """Why the value is not allowed: it has another type, or violates the constraint."""
+        if self.is_switch:
+            return InvalidSetting("it must be true or false, without quotes")
+        constrained = self.type
+        if self.is_list:
+            if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+                return InvalidSetting("it must be a list of text", 'Write ["a", "b"].')
+            constrained = get_args(self.kind)[0]
+            value = next(text for text in value if not _is_allowed(text, constrained))
+        elif self.kind is int and type(value) is not int:
+            return InvalidSetting("it must be a whole number, without quotes")
+        elif self.kind is str and not isinstance(value, str):
+            return InvalidSetting("it must be text, in quotes")
+        extra = get_args(constrained)[1].extra
+        hint = did_you_mean(value, extra["choices"]) if "choices" in extra else extra.get("hint")
+        return InvalidSetting(extra["problem"].format(_quote(value) if isinstance(value, str) else value), hint)
+
+
+def _is_allowed(value: object, type_: Any) -> bool:
+    try:
+        msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _quote(text: str) -> str:
@@ -232,67 +317,14 @@ def _quote(text: str) -> str:
     return json.dumps(text if len(text) <= chars_max else text[:chars_max] + "…", ensure_ascii=False)
 
 
-def _check_between(low: int, high: int) -> Callable[[int], None]:
-    def check(value: int) -> None:
-        if not low <= value <= high:
-            raise InvalidSetting(f"{value} is not between {low} and {high}")
-
-    return check
-
-
-def _check_one_of(choices: Iterable[str]) -> Callable[[str], None]:
-    def check(value: str) -> None:
-        if value not in choices:
-            raise InvalidSetting(f"{_quote(value)} is none of {', '.join(choices)}", did_you_mean(value, choices))
-
-    return check
+def _describe_settings() -> Iterator[Setting]:
+    types = get_type_hints(Settings, include_extras=True)
+    for field in msgspec.structs.fields(Settings):
+        kind, *_, about = get_args(types[field.name])
+        yield Setting(field.name, types[field.name], kind, field.default, about.extra["placeholder"], about.description)
 
 
-def _check_not_empty(value: str) -> None:
-    if not value:
-        raise InvalidSetting("it must not be empty")
-
-
-def _check_web_origins(value: Iterable[str]) -> None:
-    for origin in value:
-        if not re.fullmatch(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", origin):
-            raise InvalidSetting(
-                f"{_quote(origin)} is not an origin", "Write https://floor.example.org:8443, without a path."
-            )
-
-
-def _check_host_names(value: Iterable[str]) -> None:
-    for host in value:
-        if not re.fullmatch(r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?", host):
-            raise InvalidSetting(
-                f"{_quote(host)} is not the name of a host", "Write floor.example.org, without a port."
-            )
-
-
-CHECK_COUNT = _check_between(1, limits.setting_max)
-
-CHECKS: Mapping[str, Callable[[Any], object]] = {  # Any: the setting's type
-    "data": _check_not_empty,
-    "listen": parse_address,
-    "flight": lambda text: text and parse_address(text),
-    "engine": _check_one_of(ENGINES),
-    "master": _check_not_empty,
-    "partitions": _check_between(1, limits.partitions_max),
-    "origin": _check_between(0, limits.origin_max),
-    "keep": lambda text: text == FOREVER or parse_interval_us(text),
-    "origins": _check_web_origins,
-    "hosts": _check_host_names,
-    "events_per_second_max": _check_between(0, limits.setting_max),
-    "requests_per_second_max": _check_between(0, limits.setting_max),
-    "log_format": _check_one_of(LOG_FORMATS),
-    "log_level": _check_one_of(LOG_LEVELS),
-}
-"""For settings that do not accept every value of their type; any other number is a count, from 1."""
-
-SETTINGS: Mapping[str, Setting] = {
-    f.name: Setting(f.name, kind, cast(Value, f.default), f.metadata["sign"], f.metadata["meaning"])
-    for f, kind in zip(fields(Settings), get_type_hints(Settings).values(), strict=True)
-}
+SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _describe_settings()}
 
 
 def read_settings(
@@ -308,15 +340,15 @@ def read_settings(
             continue
         location = f"environment, {variable}"
         if name in SETTINGS:
-            values[name] = _read_value(SETTINGS[name], SETTINGS[name].from_text, text, location)
+            values[name] = _read_value(SETTINGS[name].convert_text, text, location)
         elif hint := did_you_mean(name, SETTINGS):
             raise error("E100", f"{location}: there is no such setting", hint=hint)
     for name, flag in flags.items():
         if isinstance(flag, bool):
             values[name] = flag
         elif flag is not None:
-            values[name] = _read_value(SETTINGS[name], SETTINGS[name].from_text, flag, SETTINGS[name].flag)
-    return Settings(**values)  # type: ignore[arg-type]  # each was read as its field's kind
+            values[name] = _read_value(SETTINGS[name].convert_text, flag, SETTINGS[name].flag)
+    return msgspec.convert(values, Settings)
 
 
 def _from_file(path: str) -> Iterator[tuple[str, Value]]:
@@ -335,14 +367,12 @@ def _from_file(path: str) -> Iterator[tuple[str, Value]]:
         if name not in SETTINGS:
             hint = did_you_mean(name, SETTINGS) or "See docs/running.md for all of them."
             raise error("E100", f"{location}: there is no such setting", hint=hint)
-        yield name, _read_value(SETTINGS[name], SETTINGS[name].from_toml, value, location)
+        yield name, _read_value(SETTINGS[name].convert, value, location)
 
 
-def _read_value(setting: Setting, reader: Callable[[Any], Value], raw: object, location: str) -> Value:
+def _read_value(convert: Callable[[Any], Value], raw: object, location: str) -> Value:
     with _with_location(location):
-        value = reader(raw)
-        setting.check(value)
-        return value
+        return convert(raw)
 
 
 @contextmanager

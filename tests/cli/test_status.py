@@ -72,7 +72,7 @@ def test_for_prometheus(state: Path) -> None:
     assert float(samples["smile_state_bytes"]) == 25_000_000
     assert float(samples["smile_waiting_events"]) == 4321
     assert float(samples['smile_batch_seconds{part="commit"}']) == 0.013
-    assert float(samples['smile_stage_seconds{stage="1",part="save"}']) == 0.00525
+    assert float(samples['smile_stage_seconds{part="save",stage="1"}']) == 0.00525
     assert float(samples['smile_horizon_tick{stream="S"}']) == 17
     for name in samples:
         metric = name.partition("{")[0]

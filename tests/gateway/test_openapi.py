@@ -1,8 +1,11 @@
 """The description of the interface holds: whatever is sent according to it, or against it, is answered as it says."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema_rs
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
@@ -10,8 +13,8 @@ from schemathesis import Case
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.routing import Route
 
-from smile.gateway.http.app import Resource
-from smile.gateway.http.openapi import document
+from smile.gateway.http.bodies import FailureBody, ProgramBody, SnapshotBody
+from smile.gateway.http.operations import document
 from tests.brokers import InProcessBroker, bid
 from tests.processes import WAIT_S
 
@@ -76,17 +79,34 @@ def test_the_broker_works_afterwards(served: InProcessBroker) -> None:
 
 
 def test_every_route_is_described(served: InProcessBroker) -> None:
-    described = {
-        path.replace("{stream}", "{name}").replace("{view}", "{name}"): {m.upper() for m in methods} - {"PARAMETERS"}
-        for path, methods in document()["paths"].items()
-    }
+    described = {(path, m.upper()) for path, methods in document()["paths"].items() for m in methods} - PARAMETERS
     application: Any = served.server._application
-    routes: dict[str, set[str]] = {
-        r.path: set(_resource(r)._handlers) - {"HEAD"} for r in application._router.routes if isinstance(r, Route)
-    }
-    assert routes == described
+    routes = [(r.path, m) for r in application.routes if isinstance(r, Route) for m in (r.methods or ()) if m != "HEAD"]
+    assert sorted(routes) == sorted(described)
 
 
-def _resource(route: Route) -> Resource:
-    assert isinstance(route.endpoint, Resource)
-    return route.endpoint
+PARAMETERS = {(path, "PARAMETERS") for path in document()["paths"]}
+
+
+def test_messages_have_the_described_types(served: InProcessBroker) -> None:
+    """Rows are encoded without their types, so they are decoded with them here."""
+    with served.http() as http:
+        http.post("/streams/Bids/events", json=[bid("typed", 500)])
+        for path in ("/views/Totals", "/views/Dear"):
+            content = http.get(path).content
+            decoded = msgspec.json.decode(content, type=SnapshotBody)
+            assert msgspec.to_builtins(decoded) == json.loads(content)
+            assert decoded.rows
+        program = http.get("/program?format=json").content
+        assert msgspec.json.decode(program, type=ProgramBody).views["Dear"].subscribed
+        failure = msgspec.json.decode(http.get("/views/Nope").content, type=FailureBody)
+        assert failure.error.code == "E021"
+
+
+@pytest.mark.parametrize(
+    ("tick", "is_valid"),
+    [(0, True), (5, True), ("9223372036854775807", True), (-1, False), ("-1", False), ("x", False), (1.5, False)],
+)
+def test_ticks_are_numbers_or_text(tick: object, is_valid: bool) -> None:
+    schema = document()["components"]["schemas"]["SilentBody"]
+    assert jsonschema_rs.is_valid(schema, {"silent": tick}) is is_valid

@@ -20,12 +20,12 @@ from smile.program import CompiledProgram
 class ProgramDifference:
     """Names of subscribed views, and of streams."""
 
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    streams_added: tuple[str, ...] = ()
-    streams_dropped: tuple[str, ...] = ()
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    dropped: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    streams_added: tuple[str, ...]
+    streams_dropped: tuple[str, ...]
     """Their events stay in the log."""
 
     @property

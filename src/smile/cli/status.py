@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,36 +63,13 @@ def _render_table(table: "Table") -> str:
 
 def prometheus_text(status: Json) -> str:
     """The status of a pipeline in Prometheus' text format."""
-    return "\n".join([*_metric_lines(status), ""])
+    from prometheus_client import generate_latest  # noqa: PLC0415  # slow to import
 
+    from smile.gateway.metrics import PIPELINE_METRICS, StatusCollector  # noqa: PLC0415
 
-def _metric_lines(status: Json) -> Iterator[str]:
-    simple = {
-        "events_total": ("counter", "events", "Events processed."),
-        "changed_rows_total": ("counter", "changed_rows", "Rows of views that changed."),
-        "batches_total": ("counter", "batches", "Batches processed."),
-        "events_per_second": ("gauge", "events_per_second", "Events processed a second, recently."),
-        "state_bytes": ("gauge", "state_bytes", "Size of the state."),
-        "waiting_events": ("gauge", "waiting_events", "Events in the log that are not processed yet."),
-        "waiting_bytes": ("gauge", "waiting_bytes", "Size of the events in the log that are not processed yet."),
-    }
-    for name, (kind, key, help_) in simple.items():
-        yield f"# HELP smile_{name} {help_}"
-        yield f"# TYPE smile_{name} {kind}"
-        yield f"smile_{name} {status[key]}"
-    yield "# HELP smile_batch_seconds Duration of the last batch, in parts; kernels are part of the job."
-    yield "# TYPE smile_batch_seconds gauge"
-    for part, ms in status["batch_ms"].items():
-        yield f'smile_batch_seconds{{part="{part}"}} {ms / 1000}'
-    yield "# HELP smile_stage_seconds Duration of the slowest task of each stage in the last batch, in parts."
-    yield "# TYPE smile_stage_seconds gauge"
-    for stage, times in status["stage_ms"].items():
-        for part, ms in times.items():
-            yield f'smile_stage_seconds{{stage="{stage}",part="{part}"}} {ms / 1000}'
-    yield "# HELP smile_horizon_tick The horizon of each stream."
-    yield "# TYPE smile_horizon_tick gauge"
-    for stream, tick in status["horizons"].items():
-        yield f'smile_horizon_tick{{stream="{stream}"}} {tick}'
+    keys = {definition.path.partition(".")[0] for definition in PIPELINE_METRICS}
+    values = {key: status[key] for key in keys}
+    return generate_latest(StatusCollector(PIPELINE_METRICS, lambda: values)).decode()
 
 
 # ── a broker ────────────────────────────────────────────────────────────────────────────────────────────────────────

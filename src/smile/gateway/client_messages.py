@@ -8,18 +8,14 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from smile import limits
 from smile.errors import error
+from smile.gateway.http.bodies import SilenceBody, Tick
 from smile.gateway.http.response import replace_surrogates
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 MessageId = Annotated[int, Meta(ge=-(2**53), le=2**53)]
-Tick = int | str
 SequenceNumber = Annotated[int, Meta(ge=0, le=limits.sequence_max)]
-
-
-class SilenceBody(Struct, forbid_unknown_fields=True):
-    to: Tick
 
 
 class ClientMessage(Struct, forbid_unknown_fields=True):

@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from starlette.authentication import BaseUser
 
 from smile import limits
 from smile.broker.broker import Broker
@@ -19,12 +21,14 @@ from smile.gateway.origins import single_header
 from smile.gateway.rate_limiter import RateLimiter
 from smile.settings import Settings
 
+T = TypeVar("T")
+
 TOKEN_PROTOCOL = "smile.token."
 
 
 @dataclass(frozen=True)
-class Caller:
-    """The principal of a call, and its token."""
+class Caller(BaseUser):
+    """The principal of a call, and its token. It is the user of a Starlette request."""
 
     principal: str
     token: str | None
@@ -127,7 +131,12 @@ class Gateway:
             if not allowed[key]:
                 subscriber.end(self.denial_error(subscriber.caller, Right.subscribe, subscriber.view.name))
 
-    # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── threads and stopping ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run_in_thread(self, function: Callable[[], T]) -> T:
+        """Runs slow work outside the event loop."""
+        self.require_running()
+        return await self.loop.run_in_executor(self.workers, function)
 
     def require_running(self) -> None:
         if self.stopping:

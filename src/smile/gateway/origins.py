@@ -9,15 +9,16 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
+from starlette.responses import Response
+
 from smile.errors import error
-from smile.gateway.http.response import Headers, HttpResponse
 from smile.settings import Settings, parse_address
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::([0-9]{1,5}))?")
 
-_METHODS = b"GET, HEAD, POST, PUT, DELETE"
-_ALLOWED_HEADERS = b"authorization, content-type, last-event-id, smile-producer, smile-sequence"
-_EXPOSED_HEADERS = b"smile-progress, smile-resume, retry-after"
+_METHODS = "GET, HEAD, POST, PUT, DELETE"
+_ALLOWED_HEADERS = "authorization, content-type, last-event-id, smile-producer, smile-sequence"
+_EXPOSED_HEADERS = "smile-progress, smile-resume, retry-after"
 
 
 class OriginPolicy:
@@ -48,24 +49,19 @@ class OriginPolicy:
         raise error("E104", f"pages of {origin[:100]!r} may not call this broker", hint=hint)
 
 
-def cors_headers(origin: str) -> Headers:
+def cors_headers(origin: str) -> dict[str, str]:
     """Headers that allow the page to read the response."""
-    return [
-        (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", _EXPOSED_HEADERS),
-        (b"vary", b"Origin"),
-    ]
+    return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED_HEADERS, "vary": "Origin"}
 
 
-def preflight_response(origin: str) -> HttpResponse:
+def preflight_response(origin: str) -> Response:
     """The response to a browser that asks whether a page may call."""
-    headers = [
-        *cors_headers(origin),
-        (b"access-control-allow-methods", _METHODS),
-        (b"access-control-allow-headers", _ALLOWED_HEADERS),
-        (b"access-control-max-age", b"600"),
-    ]
-    return HttpResponse(b"", 204, b"", headers)
+    headers = {
+        "access-control-allow-methods": _METHODS,
+        "access-control-allow-headers": _ALLOWED_HEADERS,
+        "access-control-max-age": "600",
+    }
+    return Response(status_code=204, headers=cors_headers(origin) | headers)
 
 
 def single_header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:

@@ -11,9 +11,8 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from signal import SIGINT, SIGTERM
+from collections.abc import Callable
+from contextlib import suppress
 
 import uvicorn
 
@@ -21,10 +20,10 @@ from smile import limits
 from smile.broker.broker import Broker
 from smile.errors import error
 from smile.gateway.access import Access
-from smile.gateway.connections import HttpConnection, WebSocketConnection
 from smile.gateway.flight.server import FlightServer
 from smile.gateway.gateway import Gateway
 from smile.gateway.http.app import create_app
+from smile.gateway.uvicorn_internals import HttpConnection, UvicornServer, WebSocketConnection
 from smile.settings import Settings, parse_address
 
 PrintLine = Callable[[str], None]
@@ -62,7 +61,7 @@ def server_url(settings: Settings, listener: socket.socket) -> str:
     return f"{'https' if settings.tls else 'http'}://{shown_host}:{listener.getsockname()[1]}"
 
 
-class GatewayServer(uvicorn.Server):
+class GatewayServer(UvicornServer):
     """The server of one gateway. `stop` may be called from any thread."""
 
     def __init__(self, broker: Broker, settings: Settings, access: Access, print_line: PrintLine | None = None) -> None:
@@ -103,50 +102,29 @@ class GatewayServer(uvicorn.Server):
         """The application, which is created when the event loop runs."""
         await self._application(scope, receive, send)  # type: ignore[arg-type]
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def before_start(self) -> None:
         self.gateway = Gateway(self._broker, self._settings, self._access, asyncio.get_running_loop())
-        self.gateway.connection_count = lambda: len(self.server_state.connections)
+        self.gateway.connection_count = lambda: self.connection_count
         self._application = create_app(self.gateway)
-        await super().startup(sockets)
+
+    async def after_start(self) -> None:
+        assert self.gateway is not None
         if self._settings.flight:
             limiters = self.gateway.request_limiter, self.gateway.event_limiter
             self.flight = FlightServer(self._broker, self._settings, self._access, *limiters)
             self._print_line(f"Arrow Flight on {self.flight.location}")
         self.ready.set()
 
-    async def on_tick(self, counter: int) -> bool:
-        if counter % 10 == 0 and self.gateway is not None:
+    def every_second(self) -> None:
+        if self.gateway is not None:
             self.gateway.end_revoked()
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, HttpConnection):
-                    connection.refuse_overdue()
-        return await super().on_tick(counter)
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
+    async def before_stop(self) -> None:
         assert self.gateway is not None
         if self.flight is not None:
             await asyncio.gather(self.gateway.stop(), asyncio.to_thread(self.flight.stop))
         else:
             await self.gateway.stop()
-        await super().shutdown(sockets)
-
-    def stop(self) -> None:
-        self.should_exit = True
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """A signal shuts the server down in order, and is not raised again."""
-        loop = asyncio.get_running_loop()
-        signals = [SIGINT, SIGTERM] if threading.current_thread() is threading.main_thread() else []
-        for signal in signals:
-            loop.add_signal_handler(signal, self.stop)
-        try:
-            yield
-        finally:
-            for signal in signals:
-                loop.remove_signal_handler(signal)
 
 
 def run(broker: Broker, settings: Settings, access: Access, print_line: PrintLine | None = None) -> None:

@@ -10,19 +10,19 @@ from concurrent.futures import Future
 from typing import Any
 
 from msgspec import UNSET
-from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from smile import limits
 from smile.broker.publishing.publication import PublishResult
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import ClientMessage, message_kind, parse_message
-from smile.gateway.connections import WebSocketConnection
 from smile.gateway.frames import delivery_key
 from smile.gateway.gateway import TOKEN_PROTOCOL, Caller, Gateway
 from smile.gateway.http.publish import producer_sequence, submit_events, submit_silence
 from smile.gateway.http.request import parse_silence_tick, parse_ticks
-from smile.gateway.http.response import HttpError, encode, error_json, error_response
+from smile.gateway.http.response import HttpError, encode, error_body
+from smile.gateway.uvicorn_internals import WebSocketConnection
 from smile.knowledge.values.json import tick_json
 
 PROTOCOL = "smile"
@@ -89,7 +89,7 @@ class WebSocketSubscription:
         return True
 
     def end(self, problem: SmileError) -> None:
-        self._session.send({"id": self._id, "ended": error_json(problem)})
+        self._session.send({"id": self._id, "ended": error_body(problem)})
         self.close()
         if not self._session.subscriptions:
             self._session.end_if_revoked(problem)
@@ -152,7 +152,7 @@ class WebSocketSession:
     def _refuse(self, id_: int | None, problem: SmileError) -> None:
         self.gateway.refusals[problem.diagnostics[0].code] += 1
         fields: dict[str, Any] = {} if id_ is None else {"id": id_}
-        self.send({**fields, "error": error_json(problem)})
+        self.send({**fields, "error": error_body(problem)})
         self.end_if_revoked(problem)
 
     def end_if_revoked(self, problem: SmileError) -> None:
@@ -239,31 +239,17 @@ def _published_json(result: PublishResult) -> dict[str, Any]:
     return {"published": [tick_json(t) for t in result.ticks], "repeated": result.repeated}
 
 
-async def serve_websocket(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_websocket(gateway: Gateway, websocket: WebSocket) -> None:
     """Serves until the client disconnects or the broker stops."""
-    protocols = scope["subprotocols"]
-    await receive()  # websocket.connect
-    try:
-        gateway.require_running()
-        caller = gateway.authenticate(scope["headers"], protocols)
-    except SmileError as problem:
-        await refuse_handshake(send, problem)
-        return
+    gateway.require_running()
+    protocols = websocket.scope["subprotocols"]
     # A browser that offered subprotocols requires one of them in the answer.
     subprotocol = (
         PROTOCOL if PROTOCOL in protocols else next((p for p in protocols if p.startswith(TOKEN_PROTOCOL)), None)
     )
-    session = WebSocketSession(gateway, caller, scope["extensions"][WebSocketConnection.EXTENSION])
+    session = WebSocketSession(gateway, websocket.user, websocket.scope["extensions"][WebSocketConnection.EXTENSION])
     try:
-        await send({"type": "websocket.accept", "subprotocol": subprotocol})
-        await receive()  # websocket.disconnect
+        await websocket.accept(subprotocol)
+        await websocket.receive()  # websocket.disconnect
     finally:
         session.close()
-
-
-async def refuse_handshake(send: Send, problem: SmileError) -> None:
-    """Refuses the connection with an HTTP response."""
-    response = error_response(problem)
-    headers = [(b"content-type", response.content_type), *response.headers]
-    await send({"type": "websocket.http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": response.body})

@@ -19,7 +19,6 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.functions import PythonEvalType, vectorized_udf  # type: ignore[attr-defined]
 from pyspark.sql.streaming.query import StreamingQuery
 
 from smile.engine.exchange import ExchangeMessage, merge_deltas
@@ -30,6 +29,7 @@ from smile.engine.spark.job import Job
 from smile.engine.spark.metrics import PipelineMetrics
 from smile.engine.spark.pipeline_directory import PipelineDirectory, read_snapshot
 from smile.engine.spark.planning import Offset
+from smile.engine.spark.pyspark_internals import map_in_arrow
 from smile.engine.spark.source import FORMAT, SCHEMA
 from smile.engine.spark.task import record_batches, run_later_stage
 from smile.errors import SmileError, error
@@ -88,9 +88,8 @@ class SparkPipeline:
         self._checkpoint = tempfile.mkdtemp(prefix="smile-")
         dataframe = self.spark.readStream.format(FORMAT).options(**self._source_options()).load()
         for number in range(2, self.job.stage_count + 1):
-            dataframe = _map_in_arrow(
-                dataframe.repartitionById(self.job.partitions, dataframe.target), _stage_function(self.job, number)
-            )
+            partitioned = dataframe.repartitionById(self.job.partitions, dataframe.target)
+            dataframe = map_in_arrow(partitioned, _stage_function(self.job, number), SCHEMA)
         writer = dataframe.writeStream.foreachBatch(self._deliver_batch).option(
             "checkpointLocation", f"file://{self._checkpoint}"
         )
@@ -244,13 +243,6 @@ class SparkPipeline:
         merged_deltas = merge_deltas(self.job.layouts, deltas)
         view_deltas = {name[0].partition("/")[2]: delta for name, delta in merged_deltas.items()}
         return PipelineBatch(view_deltas, end.horizons, self.job, start, end), [message.header for message in messages]
-
-
-def _map_in_arrow(dataframe: DataFrame, stage: Callable[[Any], Any]) -> DataFrame:
-    """`DataFrame.mapInArrow` without its check that pandas is installed, which is not needed here."""
-    function = vectorized_udf(stage, SCHEMA, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = function(*[dataframe[name] for name in dataframe.columns])
-    return type(dataframe)(dataframe._jdf.mapInArrow(column._jc, False, None), dataframe.sparkSession)
 
 
 def _stage_function(job: Job, number: int) -> Callable[[Any], Any]:

@@ -10,7 +10,6 @@ import re
 import shlex
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -20,12 +19,11 @@ from pathlib import Path
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no types of its own
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.errors import PySparkException
-from pyspark.find_spark_home import _find_spark_home
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from smile.engine.spark import pyspark_internals
 from smile.engine.spark.source import SmileSource
 from smile.errors import SmileError, error
 from smile.java import java_home
@@ -133,8 +131,8 @@ class JavaProcess:
         # The path of a Unix socket must be short.
         temp_root = None if len(tempfile.gettempdir()) < TEMP_PATH_CHARS_MAX else "/tmp"
         self._temporary_directory = tempfile.TemporaryDirectory(prefix="smile-", dir=temp_root)
-        self._gateway_file = Path(self._temporary_directory.name) / "gateway"
-        spark_home = Path(_find_spark_home())
+        self._connection_file = Path(self._temporary_directory.name) / "gateway"
+        spark_home = pyspark_internals.find_spark_home()
         self.python = self._worker_python(spark_home) if _is_local(master) else sys.executable
         options = f"{JAVA_OPTIONS} -Djava.io.tmpdir={self._temporary_directory.name}"
         settings = ["--master", master, "--conf", f"spark.driver.defaultJavaOptions={options}"]
@@ -142,7 +140,7 @@ class JavaProcess:
         environment = {**(LOCAL_ENVIRONMENT if _is_local(master) else {}), **ENVIRONMENT, **os.environ}
         # With a usable Python, Spark would search all installed packages for data sources.
         environment |= {"JAVA_HOME": str(jdk_home), "SPARK_CONNECT_MODE": "0", "PYSPARK_DRIVER_PYTHON": "no-python"}
-        environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._gateway_file)}
+        environment |= {pyspark_internals.CONNECTION_FILE_VARIABLE: str(self._connection_file)}
         with ExitStack() as stack:
             # Standard output is for results, so Java's messages must not go there.
             output = sys.stderr.fileno() if log is None else stack.enter_context(log.open("ab"))
@@ -182,29 +180,15 @@ class JavaProcess:
             raise error("E068", f"Spark did not start at {self.master}: {reason}", hint=hint) from None
 
     def _connect(self) -> None:
-        while not self._gateway_file.exists():
+        while not self._connection_file.exists():
             if self.process.poll() is not None:
                 raise self._start_error()
             time.sleep(0.02)
-        connection_info = self._gateway_file.read_bytes()
-        port, size = struct.unpack(">ii", connection_info[:8])
-        variables = {
-            "PYSPARK_GATEWAY_PORT": str(port),
-            "PYSPARK_GATEWAY_SECRET": connection_info[8 : 8 + size].decode(),
-        }
-        os.environ.update(variables)
-        try:
-            gateway = launch_gateway()  # type: ignore[no-untyped-call]  # PySpark's; it connects to what these name
-        finally:
-            for variable in variables:
-                del os.environ[variable]
-        SparkContext._ensure_initialized(gateway=gateway)
-        # Java deletes the directory if this process is killed.
-        folder = gateway.jvm.java.io.File(self._temporary_directory.name)
-        gateway.jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(folder)
+        pyspark_internals.connect_to_java(self._connection_file.read_bytes(), self._temporary_directory.name)
 
     def stop(self, timeout_s: float = STOP_S_MAX) -> None:
         """Ends the process and its workers, and deletes its temporary files. It may still be starting."""
+        global _java  # noqa: PLW0603
         self._has_ended = True
         if self.process.poll() is None:
             self._signal(signal.SIGTERM)
@@ -216,7 +200,8 @@ class JavaProcess:
         assert self.process.stdin is not None
         self.process.stdin.close()
         if _java is self:
-            _reset_pyspark()
+            pyspark_internals.reset()
+            _java = None
         self._temporary_directory.cleanup()
         atexit.unregister(self.stop)
 
@@ -316,22 +301,8 @@ def _create_session(master: str, name: str, log: Path | None, python: str, token
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
     spark.dataSource.register(SmileSource)
-    # When Java is lost, the next call to it fails. A stack trace from PySpark's own thread adds nothing.
-    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    pyspark_internals.silence_accumulator_server(spark.sparkContext)
     return spark
-
-
-def _reset_pyspark() -> None:
-    """Clears PySpark's global state, so that this process can start another Java process."""
-    global _java  # noqa: PLW0603
-    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
-    if context is not None:
-        context._jsc = None  # the Java side no longer exists
-        context.stop()
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
-    if gateway is not None:
-        gateway.close()
-    SparkContext._gateway = SparkContext._jvm = _java = None
 
 
 def _is_local(master: str) -> bool:

@@ -33,7 +33,7 @@ from smile.gateway.flight.calls import (
 )
 from smile.gateway.flight.log_reader import ACTIONS, FlightLogReader
 from smile.gateway.flight.proxy import FlightProxy
-from smile.gateway.http.publish import producer_sequence, published_json
+from smile.gateway.http.publish import producer_sequence, published_body
 from smile.gateway.rate_limiter import RateLimiter
 from smile.horizons import END
 from smile.knowledge.values.json import tick_json
@@ -204,7 +204,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         schema = self._broker.schema(stream)
         rows = read_batch_events(schema, batch, schema.stream.publisher_timed)
         self._event_limiter.spend(_current_call(context).principal, batch.num_rows)
-        return msgspec.json.encode(published_json(self._publish_and_wait(context, Publication(stream, rows, sequence))))
+        return msgspec.json.encode(published_body(self._publish_and_wait(context, Publication(stream, rows, sequence))))
 
     def _publish_and_wait(
         self, context: flight.ServerCallContext, publication: Publication | SilencePublication

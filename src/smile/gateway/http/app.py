@@ -1,102 +1,68 @@
-"""The routes. Every request passes the same checks: its host and origin are allowed, its caller is authenticated, and
-every error is answered with a code of the catalogue.
+"""The ASGI application: Starlette with a route for each operation, and the checks that every request passes.
+
+The host and the origin of a request are checked before it is routed; then its caller is authenticated. Every error is
+answered with a code of the catalogue.
 """
 
+import logging
 import time
-from collections.abc import Mapping
+from functools import partial
 
-from starlette.routing import Route, Router, WebSocketRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.applications import Starlette
+from starlette.authentication import AuthCredentials, AuthenticationBackend
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import Match, Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smile.errors import SmileError, error
-from smile.gateway import websocket
 from smile.gateway.gateway import Caller, Gateway
-from smile.gateway.http import openapi, program, publish, server_sent_events, snapshots, status
-from smile.gateway.http.request import ClientDisconnected, Handler, HttpRequest, log_request, send_response
-from smile.gateway.http.response import Headers, HttpError, HttpResponse, error_response
+from smile.gateway.http.operations import OPERATIONS
+from smile.gateway.http.response import HttpError, error_response
 from smile.gateway.origins import OriginPolicy, cors_headers, preflight_response, single_header
+from smile.gateway.websocket import serve_websocket
 
-ANONYMOUS = Caller("", None)
+logger = logging.getLogger("smile.gateway")
 
-
-class Resource:
-    """The handlers of a path, by method. A `public` resource requires no token."""
-
-    def __init__(self, gateway: Gateway, handlers: Mapping[str, Handler], public: bool = False) -> None:
-        self._gateway = gateway
-        self._handlers = dict(handlers)
-        if "GET" in handlers:
-            self._handlers["HEAD"] = handlers["GET"]
-        self._is_public = public
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gateway, start_s = self._gateway, time.perf_counter()
-        headers: Headers = scope["state"].get("shared", ())
-        request = HttpRequest(gateway, ANONYMOUS, scope, receive, send, headers)
-        response: HttpResponse | None
-        try:
-            handler = self._handlers.get(scope["method"])
-            if handler is None:
-                raise HttpError(
-                    405, "E093", f"there is no {scope['method'][:20]} on this path", f"Use {self._allowed_methods}."
-                )
-            if not self._is_public:
-                request.caller = gateway.authenticate(scope["headers"])
-                gateway.request_limiter.spend(request.caller.principal, 1)
-            response = await handler(request)
-        except SmileError as problem:
-            gateway.refusals[problem.diagnostics[0].code] += 1
-            response = error_response(problem)
-            if response.status == 405:
-                headers = [*headers, (b"allow", self._allowed_methods.encode())]
-        except ClientDisconnected:
-            return
-        if response is not None:
-            await send_response(send, response, headers)
-        log_request(scope, response.status if response else 200, start_s, request.caller.principal)
-
-    @property
-    def _allowed_methods(self) -> str:
-        return ", ".join(self._handlers)
-
-
-class WebSocketEndpoint:
-    """The ASGI application of the WebSocket route."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await websocket.serve_websocket(self._gateway, scope, receive, send)
+RawHeaders = list[tuple[bytes, bytes]]
 
 
 class OriginMiddleware:
-    """Checks the host and the origin of every request before it is routed."""
+    """Checks the host and the origin of every request, and adds the headers that every response has."""
 
-    def __init__(self, gateway: Gateway, router: ASGIApp) -> None:
-        self._policy = OriginPolicy(gateway.settings)
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app = app
         self._gateway = gateway
-        self._router = router
+        self._policy = OriginPolicy(gateway.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start_s, status, cors = time.perf_counter(), 0, RawHeaders()
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *_COMMON_HEADERS, *cors]
+            await send(message)
+
+        app = self._app
         try:
             origin = self._check_origin(scope)
         except SmileError as problem:
             self._gateway.refusals[problem.diagnostics[0].code] += 1
-            if scope["type"] == "websocket":
-                await receive()
-                await websocket.refuse_handshake(send, problem)
-            else:
-                await send_response(send, error_response(problem))
-            return
-        if scope["type"] == "http":
-            self._gateway.counts["requests"] += 1
-            if origin is not None:
-                if scope["method"] == "OPTIONS":
-                    await send_response(send, preflight_response(origin))
-                    return
-                scope["state"]["shared"] = cors_headers(origin)
-        await self._router(scope, receive, send)
+            app = error_response(problem)
+        else:
+            if scope["type"] == "http":
+                self._gateway.counts["requests"] += 1
+                if origin is not None:
+                    cors = [(name.encode(), value.encode("latin-1")) for name, value in cors_headers(origin).items()]
+                    if scope["method"] == "OPTIONS":
+                        app, cors = preflight_response(origin), []
+        await app(scope, receive, send_with_headers)
+        if status:
+            log_request(scope, status, start_s)
 
     def _check_origin(self, scope: Scope) -> str | None:
         """The origin of a page on another site that may call the broker; None for other callers."""
@@ -111,34 +77,72 @@ class OriginMiddleware:
         return origin if self._policy.check_origin(origin, scheme, host) else None
 
 
-def create_app(gateway: Gateway) -> ASGIApp:
-    def route(path: str, public: bool = False, **handlers: Handler) -> Route:
-        return Route(path, Resource(gateway, handlers, public))
+_COMMON_HEADERS: RawHeaders = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 
-    async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
-        problem = HttpError(404, "E093", "there is no such path", "See /openapi.json for all paths.")
-        if scope["type"] == "websocket":
-            await receive()
-            await websocket.refuse_handshake(send, problem)
-        else:
-            await send_response(send, error_response(problem), scope["state"].get("shared", ()))
 
+def log_request(scope: Scope, status: int, start_s: float) -> None:
+    """Logs neither the query nor headers: they may contain secrets."""
+    level = logging.WARNING if status >= 500 else logging.DEBUG
+    if logger.isEnabledFor(level):
+        elapsed_ms = round((time.perf_counter() - start_s) * 1000, 3)
+        principal = scope["user"].principal if "user" in scope else ""
+        fields = {"method": scope["method"], "path": scope["path"], "status": status, "ms": elapsed_ms}
+        logger.log(level, "answered", extra=fields | {"principal": principal})
+
+
+class TokenAuthentication(AuthenticationBackend):
+    """Finds the caller of a request by its token, and limits the rate of its requests."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, Caller]:
+        caller = self._gateway.authenticate(conn.scope["headers"], conn.scope.get("subprotocols", ()))
+        if conn.scope["type"] == "http":
+            self._gateway.request_limiter.spend(caller.principal, 1)
+        return AuthCredentials(), caller
+
+
+def create_app(gateway: Gateway) -> Starlette:
+    authenticated = [Middleware(AuthenticationMiddleware, backend=TokenAuthentication(gateway))]
     routes = [
-        route("/streams/{name}/events", POST=publish.publish),
-        route("/streams/{name}/silence", POST=publish.silence),
-        route("/views", POST=program.add_view),
-        route("/views/{name}", GET=snapshots.snapshot, DELETE=program.drop_view),
-        route("/views/{name}/changes", GET=server_sent_events.stream_changes),
-        route("/program", GET=program.show_program, PUT=program.apply_program),
-        route("/status", GET=status.status),
-        route("/metrics", GET=status.metrics),
-        route("/health", True, GET=status.health),
-        route("/openapi.json", True, GET=openapi.show_document),
-        route("/ws", True, GET=_upgrade),
-        WebSocketRoute("/ws", WebSocketEndpoint(gateway)),
+        Route(
+            operation.path,
+            partial(operation.handler, gateway),
+            methods=[operation.method],
+            middleware=[] if operation.is_public else authenticated,
+        )
+        for operation in OPERATIONS
     ]
-    return OriginMiddleware(gateway, Router(routes, redirect_slashes=False, default=not_found))
 
+    async def answer_error(_: Request, problem: Exception) -> Response:
+        assert isinstance(problem, SmileError)
+        gateway.refusals[problem.diagnostics[0].code] += 1
+        return error_response(problem)
 
-async def _upgrade(_: HttpRequest) -> HttpResponse:
-    raise HttpError(426, "E093", "this path serves WebSockets only", "Request an upgrade to websocket.")
+    async def answer_wrong_method(request: Request, _: Exception) -> Response:
+        matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+        allowed = ", ".join(method for route in matching for method in sorted(route.methods or ()))
+        message = f"there is no {request.method[:20]} on this path"
+        response = await answer_error(request, HttpError(405, "E093", message, f"Use {allowed}."))
+        response.headers["allow"] = allowed
+        return response
+
+    async def ignore_disconnect(_request: Request, _problem: Exception) -> Response:
+        return Response(status_code=400)  # nobody receives it
+
+    async def refuse_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise HttpError(404, "E093", "there is no such path", "See /openapi.json for all paths.")
+
+    app = Starlette(
+        routes=[*routes, WebSocketRoute("/ws", partial(serve_websocket, gateway), middleware=authenticated)],
+        middleware=[Middleware(OriginMiddleware, gateway=gateway)],
+        exception_handlers={
+            SmileError: answer_error,
+            405: answer_wrong_method,
+            ClientDisconnect: ignore_disconnect,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.router.default = refuse_path
+    return app

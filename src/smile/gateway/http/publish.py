@@ -3,14 +3,18 @@
 from concurrent.futures import Future
 from typing import Final
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from smile import limits
 from smile.broker.publishing.publication import ProducerSequence, Publication, PublishResult, SilencePublication
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import parse_silence
 from smile.gateway.gateway import Caller, Gateway
-from smile.gateway.http.request import HttpRequest, parse_silence_tick
-from smile.gateway.http.response import HttpError, HttpResponse, encode
+from smile.gateway.http.bodies import NoQuery, PublishedBody, SilentBody
+from smile.gateway.http.request import parse_query, parse_silence_tick, read_body, read_content_type, read_header
+from smile.gateway.http.response import HttpError, JsonResponse
 from smile.knowledge.values.json import tick_json
 from smile.log.decoding.published_events import read_arrow_events, read_json_events, read_ndjson_events
 
@@ -56,28 +60,31 @@ def producer_sequence(producer: str | None, seq: int | None) -> ProducerSequence
     return ProducerSequence(producer, seq)
 
 
-def published_json(result: PublishResult) -> dict[str, object]:
-    return {"ticks": [tick_json(t) for t in result.ticks], "repeated": result.repeated}
+def published_body(result: PublishResult) -> PublishedBody:
+    return PublishedBody([tick_json(t) for t in result.ticks], result.repeated)
 
 
-async def publish(request: HttpRequest) -> HttpResponse:
-    request.query(())
-    content_type = (request.header(b"content-type") or "application/json").partition(";")[0].strip().lower()
+async def publish(gateway: Gateway, request: Request) -> Response:
+    """Publish events. They are on the disk when the response with their ticks is sent."""
+    parse_query(request, NoQuery)
+    content_type = read_content_type(request, "application/json")
     if content_type not in _READERS:
         hint = f"Send {', '.join(_READERS)}."
         raise HttpError(415, "E093", f"events cannot be read from {content_type[:100]!r}", hint)
-    sequence = producer_sequence(request.header(b"smile-producer"), _parse_sequence(request.header(b"smile-sequence")))
-    body = await request.read_body(request.gateway.settings.message_bytes_max)
-    future = submit_events(request.gateway, request.caller, request.name, content_type, body, sequence)
-    return HttpResponse(encode(published_json(await request.gateway.pending_publications.wait(future))))
+    sequence = producer_sequence(
+        read_header(request, b"smile-producer"), _parse_sequence(read_header(request, b"smile-sequence"))
+    )
+    body = await read_body(request, gateway.settings.message_bytes_max)
+    future = submit_events(gateway, request.user, request.path_params["stream"], content_type, body, sequence)
+    return JsonResponse(published_body(await gateway.pending_publications.wait(future)))
 
 
-async def silence(request: HttpRequest) -> HttpResponse:
-    request.query(())
-    body = await request.read_body(request.gateway.settings.message_bytes_max)
-    to = parse_silence_tick(parse_silence(body))
-    await request.gateway.pending_publications.wait(submit_silence(request.gateway, request.caller, request.name, to))
-    return HttpResponse(encode({"silent": tick_json(to)}))
+async def silence(gateway: Gateway, request: Request) -> Response:
+    """Declare that nothing more happens up to a tick, in a stream whose publishers supply the ticks."""
+    parse_query(request, NoQuery)
+    to = parse_silence_tick(parse_silence(await read_body(request, gateway.settings.message_bytes_max)))
+    await gateway.pending_publications.wait(submit_silence(gateway, request.user, request.path_params["stream"], to))
+    return JsonResponse(SilentBody(tick_json(to)))
 
 
 def _parse_sequence(text: str | None) -> int | None:

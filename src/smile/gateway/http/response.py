@@ -3,22 +3,18 @@
 No response reveals more of the broker than its caller asked about.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from starlette.responses import Response
 
 from smile import limits
 from smile.errors import CATALOGUE, Diagnostic, SmileError
+from smile.gateway.http.bodies import ErrorBody, FailureBody
 from smile.source import Source
 
 encode = msgspec.json.Encoder().encode
-
-JSON: Final = b"application/json"
-TEXT: Final = b"text/plain; charset=utf-8"
-
-Headers = Sequence[tuple[bytes, bytes]]
 
 _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "E003": 413, "E021": 404, "E076": 404, "E081": 409, "E082": 409, "E083": 409, "E090": 403, "E091": 401, "E092": 503,
@@ -26,6 +22,14 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
 }  # fmt: skip
 """Of the other codes, errors that the caller has not caused (E06x, E084–E089, E101, E105) are 503, and the rest is
 400."""
+
+_ERROR_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+    401: {"www-authenticate": "Bearer"},
+    # The rest of the body would have to be read before the next request.
+    413: {"connection": "close"},
+    429: {"retry-after": "1"},
+    503: {"retry-after": "1"},
+}
 
 _BROKER_FAULT_CODES: Final = ("E06", "E084", "E085", "E086", "E087", "E088", "E089", "E101", "E105")
 
@@ -47,12 +51,11 @@ class ProgramError(SmileError):
         super().__init__(problem.diagnostics)
 
 
-@dataclass(frozen=True)
-class HttpResponse:
-    body: bytes
-    status: int = 200
-    content_type: bytes = JSON
-    headers: Headers = field(default=())
+class JsonResponse(Response):
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return encode(content)
 
 
 def http_status(problem: SmileError) -> int:
@@ -64,35 +67,28 @@ def http_status(problem: SmileError) -> int:
     return _STATUS_BY_CODE.get(code) or (503 if code.startswith(_BROKER_FAULT_CODES) else 400)
 
 
-def error_json(problem: SmileError) -> dict[str, Any]:
+def error_body(problem: SmileError) -> ErrorBody:
     """The first error, as the field `error` of a WebSocket message."""
-    return _diagnostic_json(problem.diagnostics[0], None)
+    return _diagnostic_body(problem.diagnostics[0], None)
 
 
-def error_response(problem: SmileError) -> HttpResponse:
+def error_response(problem: SmileError) -> Response:
     status = http_status(problem)
     source = problem.source if isinstance(problem, ProgramError) else None
-    body: dict[str, Any] = {"error": _diagnostic_json(problem.diagnostics[0], source)}
+    body = FailureBody(_diagnostic_body(problem.diagnostics[0], source))
     if source:
-        body["errors"] = [
-            _diagnostic_json(diagnostic, source) for diagnostic in problem.diagnostics[: limits.errors_reported_max]
-        ]
-    headers: list[tuple[bytes, bytes]] = []
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if status in (429, 503):
-        headers.append((b"retry-after", b"1"))
-    return HttpResponse(encode(body), status, JSON, headers)
+        body.errors = [_diagnostic_body(d, source) for d in problem.diagnostics[: limits.errors_reported_max]]
+    return JsonResponse(body, status, _ERROR_HEADERS.get(status))
 
 
-def _diagnostic_json(diagnostic: Diagnostic, source: Source | None) -> dict[str, Any]:
-    fields: dict[str, Any] = {"code": diagnostic.code, "message": replace_surrogates(diagnostic.message)}
+def _diagnostic_body(diagnostic: Diagnostic, source: Source | None) -> ErrorBody:
+    body = ErrorBody(diagnostic.code, replace_surrogates(diagnostic.message))
     if diagnostic.hint:
-        fields["hint"] = replace_surrogates(diagnostic.hint)
+        body.hint = replace_surrogates(diagnostic.hint)
     if source and diagnostic.span:
-        fields["line"], fields["col"] = source.line_col(diagnostic.span.start)
-        fields["length"] = diagnostic.span.end - diagnostic.span.start
-    return fields
+        body.line, body.col = source.line_col(diagnostic.span.start)
+        body.length = diagnostic.span.end - diagnostic.span.start
+    return body
 
 
 def replace_surrogates(text: str) -> str:

@@ -4,42 +4,48 @@ The next frame is taken from the view when the previous one was sent. So a slow 
 nothing outdated.
 """
 
-import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from smile import limits
 from smile.errors import SmileError
 from smile.gateway.access import Right
 from smile.gateway.frames import delivery_key
-from smile.gateway.http.request import HttpRequest, parse_ticks
-from smile.gateway.http.response import encode, error_json
-from smile.gateway.http.snapshots import AFTER_PREFIX, WHERE_PREFIX, TaskSubscriber, parse_condition, select_prefix
+from smile.gateway.gateway import Caller, Gateway
+from smile.gateway.http.bodies import AFTER_PREFIX, ChangesQuery
+from smile.gateway.http.request import parse_query, parse_ticks, read_header
+from smile.gateway.http.response import encode, error_body
+from smile.gateway.http.snapshots import TaskSubscriber, parse_condition, select_prefix
 
-_HEADERS = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store"),
+_HEADERS: Final = {
+    "content-type": "text/event-stream",
     # Asks proxies not to buffer the response.
-    (b"x-accel-buffering", b"no"),
-]
+    "x-accel-buffering": "no",
+}
 
 
 class SseSubscriber(TaskSubscriber):
     """A client that receives server-sent events."""
 
-    def __init__(self, request: HttpRequest) -> None:
-        super().__init__(request.gateway)
-        self.caller = request.caller
+    def __init__(self, gateway: Gateway, request: Request) -> None:
+        super().__init__(gateway)
+        self.caller: Caller = request.user
         self.ended: SmileError | None = None
-        query = request.query(("resume",), (WHERE_PREFIX, AFTER_PREFIX))
-        self.view = request.gateway.broker.view(request.name)
+        query = parse_query(request, ChangesQuery)
+        self.view = gateway.broker.view(request.path_params["view"])
         condition = parse_condition(self.view, query)
-        resume = query.get("resume") or request.header(b"last-event-id") or None
+        resume = query.get("resume") or read_header(request, b"last-event-id") or None
         after = parse_ticks(select_prefix(query, AFTER_PREFIX))
-        request.gateway.require_running()
-        request.gateway.add_subscriber(self)
+        gateway.require_running()
+        gateway.add_subscriber(self)
         try:
             self.subscription = self.view.subscribe(condition, self.wake, resume, after)
         except SmileError:
-            request.gateway.remove_subscriber(self)
+            gateway.remove_subscriber(self)
             raise
 
     @property
@@ -55,38 +61,36 @@ class SseSubscriber(TaskSubscriber):
         self.subscription.close()
 
 
-async def stream_changes(request: HttpRequest) -> None:
-    request.require(Right.subscribe, request.name)
-    subscriber = SseSubscriber(request)
-    disconnected = asyncio.create_task(_wait_for_disconnect(request))
-    disconnected.add_done_callback(lambda _: subscriber.wake())
-    try:
-        await request.send(
-            {"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *request.cors_headers]}
-        )
-        while not disconnected.done() and not request.gateway.stopping:
-            frame = None if subscriber.ended else request.gateway.sse_frames.take(subscriber.subscription)
-            if frame is not None:
-                request.gateway.counts["rows"] += frame.row_count
-                await _send(request, frame.body)
-                continue
-            ended = subscriber.ended or subscriber.subscription.ended
-            if ended:
-                await _send(request, b"event: end\ndata: " + encode({"error": error_json(ended)}) + b"\n\n")
-                break
-            if not await subscriber.wait(limits.heartbeat_s):
-                await _send(request, b": still here\n\n")
-        await request.send({"type": "http.response.body", "body": b""})
-    finally:
-        disconnected.cancel()
-        subscriber.close()
+class EventStream(StreamingResponse):
+    """The response to a subscriber. It ends when the client disconnects."""
+
+    def __init__(self, gateway: Gateway, subscriber: SseSubscriber) -> None:
+        super().__init__(_events(gateway, subscriber), headers=_HEADERS)
+        self._subscriber = subscriber
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._subscriber.close()
 
 
-async def _send(request: HttpRequest, body: bytes) -> None:
-    await request.send({"type": "http.response.body", "body": body, "more_body": True})
+async def stream_changes(gateway: Gateway, request: Request) -> Response:
+    """The view's rows, then its changes, as server-sent events: reset, change, progress, end."""
+    gateway.require(request.user, Right.subscribe, request.path_params["view"])
+    return EventStream(gateway, SseSubscriber(gateway, request))
 
 
-async def _wait_for_disconnect(request: HttpRequest) -> None:
-    """Returns when the client has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+async def _events(gateway: Gateway, subscriber: SseSubscriber) -> AsyncIterator[bytes]:
+    while not gateway.stopping:
+        frame = None if subscriber.ended else gateway.sse_frames.take(subscriber.subscription)
+        if frame is not None:
+            gateway.counts["rows"] += frame.row_count
+            yield frame.body
+            continue
+        ended = subscriber.ended or subscriber.subscription.ended
+        if ended:
+            yield b"event: end\ndata: " + encode({"error": error_body(ended)}) + b"\n\n"
+            return
+        if not await subscriber.wait(limits.heartbeat_s):
+            yield b": still here\n\n"

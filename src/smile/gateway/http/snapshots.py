@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.csv
+from starlette.requests import Request
+from starlette.responses import Response
 
 from smile import limits
 from smile.algebra.coercions import to_text
@@ -17,13 +19,11 @@ from smile.broker.views.view_frame import ViewFrame
 from smile.errors import error
 from smile.gateway.access import Right
 from smile.gateway.gateway import Gateway
+from smile.gateway.http.bodies import AFTER_PREFIX, WHERE_PREFIX, SnapshotQuery
 from smile.gateway.http.publish import ARROW
-from smile.gateway.http.request import HttpRequest, parse_count, parse_ticks
-from smile.gateway.http.response import HttpError, HttpResponse, encode
+from smile.gateway.http.request import parse_count, parse_query, parse_ticks, read_header
+from smile.gateway.http.response import HttpError, encode
 from smile.knowledge.values.json import plain_json
-
-WHERE_PREFIX: Final = "where."
-AFTER_PREFIX: Final = "after."
 
 CONTENT_TYPES: Final[Mapping[str, str]] = {
     "json": "application/json",
@@ -33,35 +33,36 @@ CONTENT_TYPES: Final[Mapping[str, str]] = {
 }
 
 
-async def snapshot(request: HttpRequest) -> HttpResponse:
-    request.require(Right.subscribe, request.name)
-    query = request.query(("format", "wait_ms"), (WHERE_PREFIX, AFTER_PREFIX))
-    chosen_format = query.get("format") or _accepted_format(request.header(b"accept") or "*/*")
+async def snapshot(gateway: Gateway, request: Request) -> Response:
+    """All rows that the view shows now."""
+    name = request.path_params["view"]
+    gateway.require(request.user, Right.subscribe, name)
+    query = parse_query(request, SnapshotQuery)
+    chosen_format = query.get("format") or _accepted_format(read_header(request, b"accept") or "*/*")
     if chosen_format not in CONTENT_TYPES:
         raise error(
             "E093", f"there is no format {chosen_format[:100]!r}", hint=f"There are {', '.join(CONTENT_TYPES)}."
         )
-    view = request.gateway.broker.view(request.name)
+    view = gateway.broker.view(name)
     condition = parse_condition(view, query)
     after = parse_ticks(select_prefix(query, AFTER_PREFIX))
     wait_ms = parse_count(query.get("wait_ms", str(limits.wait_ms_default)), "wait_ms", limits.wait_ms_max)
     if after:
-        await _wait_until_reached(request.gateway, view, after, wait_ms)
+        await _wait_until_reached(gateway, view, after, wait_ms)
 
-    def encode_snapshot() -> HttpResponse:
+    def encode_snapshot() -> Response:
         frame = view.snapshot(condition)
-        rows_max = request.gateway.settings.snapshot_rows_max
+        rows_max = gateway.settings.snapshot_rows_max
         if frame.row_count > rows_max:
             hint = "Add conditions (where.COLUMN=VALUE), or subscribe to the view."
             message = f"the snapshot has {frame.row_count:,} rows; at most {rows_max:,} are allowed"
             raise HttpError(413, "E092", message, hint)
-        headers: list[tuple[bytes, bytes]] = []
+        headers = {"content-type": CONTENT_TYPES[chosen_format]}
         if chosen_format in ("csv", "arrow") and frame.progress is not None and frame.resume is not None:
-            headers = [(b"smile-progress", frame.progress_json), (b"smile-resume", frame.resume.encode())]
-        return HttpResponse(_ENCODERS[chosen_format](frame), 200, CONTENT_TYPES[chosen_format].encode(), headers)
+            headers |= {"smile-progress": frame.progress_json.decode("latin-1"), "smile-resume": frame.resume}
+        return Response(_ENCODERS[chosen_format](frame), headers=headers)
 
-    answer: HttpResponse = await request.run_in_thread(encode_snapshot)
-    return answer
+    return await gateway.run_in_thread(encode_snapshot)
 
 
 def parse_condition(view: View, query: Mapping[str, str]) -> ViewCondition:

@@ -1,13 +1,20 @@
-"""HTTP and WebSocket connections, with limits on their number and on the time in which a request must arrive.
+"""All uses of uvicorn's private parts: HTTP and WebSocket connections, and the lifecycle of the server.
 
-Both classes extend uvicorn's protocols: with limits, with errors in the usual form, and for WebSockets with a way to
-write prepared bytes directly.
+Connections have limits on their number and on the time in which a request must arrive, answer errors in the usual form,
+and WebSockets write prepared bytes directly. A new version of uvicorn may change the parts that are used here without
+notice; `tests/test_library_internals.py` says which.
 """
 
 import asyncio
 import http
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from signal import SIGINT, SIGTERM
 from typing import Any, Final, Protocol
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.protocol import State
@@ -94,14 +101,9 @@ class HttpConnection(HttpToolsProtocol):
                 cycle.disconnected = True
                 cycle.message_event.set()
             response = error_response(problem)
-            lines = [f"HTTP/1.1 {response.status} {http.HTTPStatus(response.status).phrase}".encode()]
-            headers = [
-                (b"content-type", response.content_type),
-                (b"content-length", str(len(response.body)).encode()),
-                (b"connection", b"close"),
-                *response.headers,
-            ]
-            lines += [name + b": " + value for name, value in headers]
+            response.headers["connection"] = "close"
+            lines = [f"HTTP/1.1 {response.status_code} {http.HTTPStatus(response.status_code).phrase}".encode()]
+            lines += [name + b": " + value for name, value in response.raw_headers]
             self.transport.write(b"\r\n".join([*lines, b"", response.body]))
         self.transport.close()
 
@@ -183,3 +185,58 @@ def encode_text_frame(data: bytes) -> bytes:
     if size < 2**16:
         return b"\x81\x7e%b%b" % (size.to_bytes(2, "big"), data)
     return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), data)
+
+
+class UvicornServer(uvicorn.Server):
+    """A server with hooks. `stop` may be called from any thread."""
+
+    async def before_start(self) -> None:
+        """Called when the event loop runs, before connections are accepted."""
+
+    async def after_start(self) -> None:
+        """Called when connections are accepted."""
+
+    def every_second(self) -> None:
+        """Called about every second."""
+
+    async def before_stop(self) -> None:
+        """Called when no more connections are accepted, before the open ones are closed."""
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    @property
+    def connection_count(self) -> int:
+        return len(self.server_state.connections)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.before_start()
+        await super().startup(sockets)
+        await self.after_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:
+            self.every_second()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, HttpConnection):
+                    connection.refuse_overdue()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        await self.before_stop()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """A signal shuts the server down in order, and is not raised again."""
+        loop = asyncio.get_running_loop()
+        signals = [SIGINT, SIGTERM] if threading.current_thread() is threading.main_thread() else []
+        for signal in signals:
+            loop.add_signal_handler(signal, self.stop)
+        try:
+            yield
+        finally:
+            for signal in signals:
+                loop.remove_signal_handler(signal)

@@ -1,0 +1,200 @@
+"""The JSON bodies and the query parameters of the HTTP interface, as types. The OpenAPI document is generated from them
+(`openapi.py`)."""
+
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from smile import limits
+from smile.horizons import END, HORIZON_MIN
+
+Tick = Annotated[
+    int | str,
+    Meta(
+        description="A tick. Beyond 2^53 it is text, so that no digit is lost.",
+        extra_json_schema={
+            "oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]{1,19}$"}]
+        },
+    ),
+]
+"""In requests, its value is checked by `parse_tick`."""
+
+Count = Annotated[int, Meta(ge=0)]
+
+# ── responses ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ErrorBody(Struct):
+    code: Annotated[str, Meta(pattern="^[EW][0-9]{3}$")]
+    message: str
+    hint: str | UnsetType = UNSET
+    line: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    col: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    length: Count | UnsetType = UNSET
+
+
+class FailureBody(Struct):
+    """The first error; for a program, also all of its errors."""
+
+    error: ErrorBody
+    errors: list[ErrorBody] | UnsetType = UNSET
+
+
+class PublishedBody(Struct):
+    ticks: list[Tick]
+    repeated: Annotated[int, Meta(description="How many of the events, the first ones, were already logged.")]
+
+
+class SilentBody(Struct):
+    silent: Tick
+
+
+class HealthBody(Struct):
+    health: str
+
+
+class KnowledgeBody(Struct, forbid_unknown_fields=True):
+    exactly: Any = UNSET
+    at_least: Any = UNSET
+    at_most: Any = UNSET
+    between: Annotated[list[Any], Meta(min_length=2, max_length=2)] | UnsetType = UNSET
+    latest: Any = UNSET
+    at: Tick | UnsetType = UNSET
+    unknown: Literal[True] | UnsetType = UNSET
+
+
+class RowBody(Struct):
+    """Everything that is known about a row now."""
+
+    view: str
+    key: dict[str, Any]
+    row: dict[str, Any]
+    knowledge: dict[str, KnowledgeBody]
+    final: Annotated[bool, Meta(description="The row will never change again.")]
+    steps: Count
+    stays: Annotated[bool, Meta(description="The row will always be shown.")] | UnsetType = UNSET
+
+
+Horizon = Annotated[
+    int | str,
+    Meta(
+        extra_json_schema={
+            "oneOf": [{"type": "integer", "minimum": HORIZON_MIN}, {"type": "string", "pattern": "^[0-9]{1,19}$"}]
+        }
+    ),
+]
+
+
+class SnapshotBody(Struct):
+    view: str
+    rows: list[RowBody]
+    progress: Annotated[
+        dict[str, Horizon], Meta(description="The tick of each stream up to which everything is known.")
+    ]
+    resume: Annotated[str | None, Meta(description="The token to subscribe to changes from here on.")]
+
+
+class ChangeEvent(Struct):
+    """A server-sent event."""
+
+    event: str | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    data: str | UnsetType = UNSET
+
+
+class StreamBody(Struct):
+    tick: str
+    columns: dict[str, str]
+    publisher_timed: bool
+
+
+class ColumnBody(Struct):
+    type: str
+    domain: str
+    evolves: bool
+    nullable: bool
+
+
+class ViewBody(Struct):
+    subscribed: bool
+    key: list[str]
+    columns: dict[str, ColumnBody]
+
+
+class ProgramBody(Struct):
+    program: str
+    streams: dict[str, StreamBody]
+    views: dict[str, ViewBody]
+
+
+# ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SilenceBody(Struct, forbid_unknown_fields=True):
+    to: Tick
+
+
+# The queries and headers below are not decoded with these types: they say which parameters there are, all of them
+# optional.
+
+
+class NoQuery(Struct):
+    pass
+
+
+WHERE_PREFIX: Final = "where."
+AFTER_PREFIX: Final = "after."
+
+Conditions = Annotated[
+    Any,
+    Meta(
+        description="`where.COLUMN=VALUE`: only rows that have this value; the column must be one that never changes in"
+        " a row. `after.STREAM=TICK`: wait until the view includes everything up to this tick of the stream.",
+        extra_json_schema={
+            "type": "object",
+            "patternProperties": {
+                r"^where\..+$": {"type": "string"},
+                r"^after\..+$": {
+                    "type": "string",
+                    "pattern": f"^({HORIZON_MIN}|[0-9]{{1,18}}|[1-8][0-9]{{18}}|{END})$",
+                },
+            },
+            "additionalProperties": False,
+        },
+    ),
+]
+"""Parameters whose names begin with one of the prefixes."""
+
+
+class SnapshotQuery(Struct):
+    format: Annotated[Literal["json", "ndjson", "csv", "arrow"], Meta(description="Overrides the header Accept.")]
+    conditions: Conditions
+    wait_ms: Annotated[
+        int, Meta(ge=0, le=limits.wait_ms_max, description="How long to wait for the ticks of `after.STREAM`.")
+    ] = limits.wait_ms_default
+
+
+class ChangesQuery(Struct):
+    resume: Annotated[str, Meta(description="The id of the last progress event, to continue from there.")]
+    conditions: Conditions
+
+
+class ProgramQuery(Struct):
+    format: Annotated[Literal["text", "json"], Meta(description="The text, or a description.")] = "text"
+
+
+class ApplyQuery(Struct):
+    dry_run: Annotated[Literal["true", "false"], Meta(description="Only return the difference.")] = "false"
+
+
+_PRODUCER: Final = "The producer. With a sequence number, repeated events are not logged again."
+_SEQUENCE: Final = "The sequence number of the first event; the others have consecutive numbers."
+
+
+class PublishHeaders(Struct, rename={"producer": "Smile-Producer", "sequence": "Smile-Sequence"}):
+    producer: Annotated[str, Meta(min_length=1, max_length=limits.producer_chars_max, description=_PRODUCER)]
+    sequence: Annotated[int, Meta(ge=0, le=limits.sequence_max, description=_SEQUENCE)]
+
+
+class ChangesHeaders(Struct, rename={"last_event_id": "Last-Event-ID"}):
+    last_event_id: Annotated[str, Meta(description="As `resume`.")]

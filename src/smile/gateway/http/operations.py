@@ -1,0 +1,132 @@
+"""All operations of the HTTP interface. Routes (`app.py`) and the OpenAPI document are made from this table."""
+
+from functools import cache
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from smile.broker.program_difference import ProgramDifference
+from smile.gateway.gateway import Gateway
+from smile.gateway.http import program, publish, server_sent_events, snapshots, status
+from smile.gateway.http.bodies import (
+    ApplyQuery,
+    ChangeEvent,
+    ChangesHeaders,
+    ChangesQuery,
+    HealthBody,
+    NoQuery,
+    ProgramBody,
+    ProgramQuery,
+    PublishedBody,
+    PublishHeaders,
+    SilenceBody,
+    SilentBody,
+    SnapshotBody,
+    SnapshotQuery,
+)
+from smile.gateway.http.openapi import JSON, Json, Operation, describe
+from smile.gateway.http.request import parse_query
+from smile.gateway.http.response import HttpError, JsonResponse
+
+Object = dict[str, Any]
+
+
+async def upgrade(_gateway: Gateway, _request: Request) -> Response:
+    """A WebSocket: publish and subscribe on one connection, with one JSON object per message."""
+    raise HttpError(426, "E093", "this path serves WebSockets only", "Request an upgrade to websocket.")
+
+
+async def show_document(_gateway: Gateway, request: Request) -> Response:
+    """This document."""
+    parse_query(request, NoQuery)
+    return JsonResponse(document())
+
+
+@cache
+def document() -> Json:
+    return describe(OPERATIONS)
+
+
+OPERATIONS: Final = (
+    Operation(
+        "POST",
+        "/streams/{stream}/events",
+        "publish",
+        publish.publish,
+        {JSON: PublishedBody},
+        headers=PublishHeaders,
+        body={JSON: Object | list[Object], "application/x-ndjson": str, publish.ARROW: None},
+        errors=(404, 409, 413, 415),
+    ),
+    Operation(
+        "POST",
+        "/streams/{stream}/silence",
+        "silence",
+        publish.silence,
+        {JSON: SilentBody},
+        body={JSON: SilenceBody},
+        errors=(404, 409, 413),
+    ),
+    Operation(
+        "POST",
+        "/views",
+        "addView",
+        program.add_view,
+        {JSON: ProgramDifference},
+        status=201,
+        body={"text/plain": str},
+        errors=(409, 410, 413),
+    ),
+    Operation(
+        "GET",
+        "/views/{view}",
+        "snapshot",
+        snapshots.snapshot,
+        {JSON: SnapshotBody, "application/x-ndjson": str, "text/csv": str, publish.ARROW: None},
+        query=SnapshotQuery,
+        errors=(404, 406, 410, 413, 504),
+    ),
+    Operation("DELETE", "/views/{view}", "dropView", program.drop_view, {JSON: ProgramDifference}, errors=(404, 409)),
+    Operation(
+        "GET",
+        "/views/{view}/changes",
+        "changes",
+        server_sent_events.stream_changes,
+        {"text/event-stream": ChangeEvent},
+        query=ChangesQuery,
+        headers=ChangesHeaders,
+        errors=(404,),
+    ),
+    Operation(
+        "GET",
+        "/program",
+        "program",
+        program.show_program,
+        {"text/plain": str, program.MMPL: str, JSON: ProgramBody},
+        query=ProgramQuery,
+    ),
+    Operation(
+        "PUT",
+        "/program",
+        "applyProgram",
+        program.apply_program,
+        {JSON: ProgramDifference},
+        query=ApplyQuery,
+        body={"text/plain": str, program.MMPL: str},
+        errors=(409, 410, 413),
+    ),
+    Operation("GET", "/status", "status", status.status, {JSON: Object}),
+    Operation("GET", "/metrics", "metrics", status.metrics, {"text/plain": str}),
+    Operation(
+        "GET",
+        "/health",
+        "health",
+        status.health,
+        {JSON: HealthBody},
+        is_public=True,
+        other_responses={503: ("The broker is not healthy.", {JSON: HealthBody})},
+    ),
+    Operation("GET", "/openapi.json", "openapi", show_document, {JSON: Object}, is_public=True),
+    Operation("GET", "/ws", "webSocket", upgrade, {}, status=101, errors=(401, 426), is_public=True),
+)

@@ -1,0 +1,124 @@
+"""Metrics for Prometheus: which numbers of a status are metrics, their types and their meanings.
+
+`prometheus_client.generate_latest` writes them; no global registry is used.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+
+class MetricDefinition(NamedTuple):
+    """A metric. `path` leads to its values in the status; each `*` in it stands for the values of one label. A counter
+    has the suffix `_total` in Prometheus."""
+
+    family: type[CounterMetricFamily] | type[GaugeMetricFamily]
+    name: str
+    path: str
+    help: str
+    labels: tuple[str, ...] = ()
+    divisor: int = 1
+
+    def read(self, status: Mapping[str, Any]) -> CounterMetricFamily | GaugeMetricFamily:
+        metric = self.family(self.name, self.help, labels=self.labels)
+        for labels, value in _values(status, self.path.split(".")):
+            metric.add_metric(labels, value / self.divisor)
+        return metric
+
+
+def _values(node: Any, path: Sequence[str]) -> Iterator[tuple[list[str], float]]:
+    """The numbers at the path, with the keys that its `*` stand for. While Spark starts, its part of the status is
+    empty."""
+    if not path:
+        if isinstance(node, int | float):
+            yield [], float(node)
+    elif path[0] == "*":
+        for key, inner in node.items():
+            for labels, value in _values(inner, path[1:]):
+                yield [str(key), *labels], value
+    elif path[0] in node:
+        yield from _values(node[path[0]], path[1:])
+
+
+class StatusCollector(Collector):
+    """The metrics of a status, which is read for each scrape."""
+
+    def __init__(self, definitions: Sequence[MetricDefinition], read_status: Callable[[], Mapping[str, Any]]) -> None:
+        self._definitions = definitions
+        self._read_status = read_status
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        status = self._read_status()
+        return (definition.read(status) for definition in self._definitions)
+
+
+def _counter(name: str, path: str, meaning: str, *labels: str) -> MetricDefinition:
+    return MetricDefinition(CounterMetricFamily, name, path, meaning, labels)
+
+
+def _gauge(name: str, path: str, meaning: str, *labels: str, divisor: int = 1) -> MetricDefinition:
+    return MetricDefinition(GaugeMetricFamily, name, path, meaning, labels, divisor)
+
+
+_BATCH_PARTS: Final = "Duration of the last batch, in parts; kernels are part of the job."
+_STAGE_PARTS: Final = "Duration of the slowest task of the stage in the last batch, in parts."
+
+BROKER_METRICS: Final = (
+    _gauge("smile_at", "at", "Time of the status, in seconds since 1970."),
+    _gauge("smile_since", "since", "Time at which the broker started, in seconds since 1970."),
+    _gauge("smile_stream_horizon", "streams.*.horizon", "Horizon of the stream.", "stream"),
+    _gauge("smile_view_rows", "views.*.rows", "Rows that the view shows.", "view"),
+    _counter("smile_view_changed", "views.*.changed", "Changes of rows of the view.", "view"),
+    _gauge("smile_view_subscribers", "views.*.subscribers", "Subscriptions to the view.", "view"),
+    _gauge("smile_view_horizon", "views.*.horizons.*", "Horizon up to which the view is computed.", "view", "stream"),
+    _counter("smile_publisher_publications", "publisher.publications", "Publications that were logged."),
+    _counter("smile_publisher_events", "publisher.events", "Events that were logged."),
+    _counter("smile_publisher_repeated", "publisher.repeated", "Events that were logged before."),
+    _counter("smile_publisher_refused", "publisher.refused", "Publications that were refused."),
+    _counter("smile_publisher_commits", "publisher.commits", "Commits to the log."),
+    _gauge("smile_publisher_waiting_events", "publisher.waiting_events", "Events that wait for a commit."),
+    _gauge("smile_publisher_waiting_bytes", "publisher.waiting_bytes", "Size of the events that wait."),
+    _gauge("smile_publisher_commit_ms", "publisher.commit_ms", "Duration of the last commit."),
+    _gauge("smile_keeper_at", "keeper.at", "Time of the maintainer's status, in seconds since 1970."),
+    _gauge("smile_keeper_partitions", "keeper.partitions", "Partitions of the work."),
+    _gauge("smile_keeper_number", "keeper.number", "Number of the last batch."),
+    _gauge("smile_keeper_horizon", "keeper.horizons.*", "Horizon of the stream that was read.", "stream"),
+    _gauge("smile_keeper_waiting_events", "keeper.waiting_events", "Events in the log that are not processed."),
+    _gauge("smile_keeper_waiting_bytes", "keeper.waiting_bytes", "Size of the events that are not processed."),
+    _counter("smile_keeper_events", "keeper.events", "Events processed."),
+    _counter("smile_keeper_changed_rows", "keeper.changed_rows", "Rows of views that changed."),
+    _counter("smile_keeper_batches", "keeper.batches", "Batches processed."),
+    _gauge("smile_keeper_events_per_second", "keeper.events_per_second", "Events a second, recently."),
+    _gauge("smile_keeper_changed_rows_per_second", "keeper.changed_rows_per_second", "Changes a second, recently."),
+    _gauge("smile_keeper_batches_per_second", "keeper.batches_per_second", "Batches a second, recently."),
+    _gauge("smile_keeper_state_bytes", "keeper.state_bytes", "Size of the state."),
+    _gauge("smile_keeper_written_bytes", "keeper.written_bytes", "State written in the last batch."),
+    _gauge("smile_keeper_batch_ms", "keeper.batch_ms.*", _BATCH_PARTS, "part"),
+    _gauge("smile_keeper_stage_ms", "keeper.stage_ms.*.*", _STAGE_PARTS, "stage", "part"),
+    _gauge("smile_gateway_connections", "gateway.connections", "Connections."),
+    _gauge("smile_gateway_subscriptions", "gateway.subscriptions", "Subscriptions."),
+    _gauge("smile_gateway_publications_pending", "gateway.publications_pending", "Publications not answered yet."),
+    _counter("smile_gateway_requests", "gateway.requests", "HTTP requests."),
+    _counter("smile_gateway_messages", "gateway.messages", "WebSocket messages received."),
+    _counter("smile_gateway_events", "gateway.events", "Events received."),
+    _counter("smile_gateway_frames", "gateway.frames", "Frames sent over WebSockets."),
+    _counter("smile_gateway_rows", "gateway.rows", "Rows sent to subscribers."),
+    _counter("smile_gateway_refused", "gateway.refused.*", "Refusals, by code of the error.", "code"),
+)
+"""The metrics of a broker, at /metrics."""
+
+PIPELINE_METRICS: Final = (
+    _counter("smile_events", "events", "Events processed."),
+    _counter("smile_changed_rows", "changed_rows", "Rows of views that changed."),
+    _counter("smile_batches", "batches", "Batches processed."),
+    _gauge("smile_events_per_second", "events_per_second", "Events processed a second, recently."),
+    _gauge("smile_state_bytes", "state_bytes", "Size of the state."),
+    _gauge("smile_waiting_events", "waiting_events", "Events in the log that are not processed yet."),
+    _gauge("smile_waiting_bytes", "waiting_bytes", "Size of the events in the log that are not processed yet."),
+    _gauge("smile_batch_seconds", "batch_ms.*", _BATCH_PARTS, "part", divisor=1000),
+    _gauge("smile_stage_seconds", "stage_ms.*.*", _STAGE_PARTS, "stage", "part", divisor=1000),
+    _gauge("smile_horizon_tick", "horizons.*", "The horizon of each stream.", "stream"),
+)
+"""The metrics of a pipeline without a broker, of `smile status DIR --as prometheus`."""
