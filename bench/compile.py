@@ -13,14 +13,14 @@ from rich.progress import track
 from bench.programs import generate_program
 from bench.report import Report
 from smile import lang
-from smile.algebra.rules import rewrite
-from smile.algebra.translate import translate
+from smile.analysis.type_analysis import TypeAnalysis
+from smile.analysis.warnings import program_warnings
 from smile.engine.plan import partitioned_stages
 from smile.graph.build import build_graph
 from smile.kernels.compile import compile_graph
-from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.warnings import program_warnings
+from smile.rules import rewrite
 from smile.source import Source
+from smile.translate import translate
 
 SIZES = (10, 30, 100, 300, 1000)
 STEPS = ("parse", "translate", "rewrite", "type", "graph", "kernels")

@@ -10,8 +10,8 @@ from typing import get_args
 from smile.algebra import mmpl
 from smile.algebra.heading import Heading
 from smile.algebra.types import BOOL, INT, INTERVAL, STRING, SUM_OF_INTS, TIME, DataType, Value
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.errors import SmileError
-from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.types import RelationType
 from tests.repeatable import scaled
 

@@ -5,16 +5,18 @@ from random import Random
 import pytest
 
 from smile.algebra import mmpl
-from smile.algebra.check import check_program
-from smile.algebra.heading import Heading, Headings
+from smile.algebra.heading import Heading
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
-from smile.algebra.rules import RULES, rewrite
+from smile.analysis.check import check_program
+from smile.analysis.headings import Headings
+from smile.analysis.log_retention import log_retentions
+from smile.analysis.type_analysis import TypeAnalysis
+from smile.analysis.warnings import program_warnings
 from smile.graph.build import build_graph
-from smile.graph.stages import required_partition_columns, split_into_stages
-from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.log_retention import log_retentions
-from smile.knowledge.warnings import program_warnings
+from smile.graph.stages import split_into_stages
+from smile.operators.catalogue import operator_of
+from smile.rules import RULES, rewrite
 from smile.source import Source
 from tests.random_programs import SEED_ID, random_program, seeds
 
@@ -71,7 +73,9 @@ def test_types_and_stages_exist_and_fit(program: mmpl.Program) -> None:
             number = source.number if source is not None else 1
             assert number <= here.number
             # Rows that must meet either come through an exchange or are in place already.
-            wanted = required_partition_columns(transform.rel, graph.relations[transform.output].type.heading)
+            wanted = operator_of(transform.rel).partition_columns(
+                transform.rel, graph.relations[transform.output].type.heading
+            )
             if wanted is not None and source is not None and (transform.output, name) not in arrives:
                 partitioning = source.partitionings[name]
                 index = transform.inputs.index(name)

@@ -14,7 +14,7 @@ from smile.algebra.types import DataType
 from smile.knowledge.values.mask import Mask
 from smile.knowledge.values.transfer import exact_cell, expression_knowledge
 from smile.program import compile_program, read_source
-from smile.reference.evaluate import Evaluation, evaluate
+from smile.reference.evaluate import ProgramEvaluation, evaluate
 from smile.reference.history import HORIZON_MIN, History, RecordedLine, read_events
 from smile.reference.relation import ReferenceRow, Relation
 from tests.programs.reader import analyse
@@ -47,7 +47,7 @@ def relations(program: mmpl.Program, lines: list[RecordedLine]) -> dict[str, Rel
 
 def shown(program: mmpl.Program, lines: list[RecordedLine], view: str) -> list[ReferenceRow]:
     """Of the one view, without computing what it does not need."""
-    evaluation = Evaluation(program, analyse(program), History.from_lines(program, lines))
+    evaluation = ProgramEvaluation(program, analyse(program), History.from_lines(program, lines))
     return [row for row in evaluation.relation(mmpl.RelationRef(view)).values() if row.is_shown]
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from smile import lang, limits
 from smile.algebra import mmpl
-from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
-from smile.algebra.rules import rewrite
-from smile.algebra.translate import translate
+from smile.analysis.check import check_program
+from smile.analysis.type_analysis import TypeAnalysis
+from smile.analysis.warnings import program_warnings
 from smile.errors import Diagnostic, SmileError, error
 from smile.graph.build import build_graph
 from smile.graph.knowledge_graph import KnowledgeGraph
-from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.warnings import program_warnings
+from smile.rules import rewrite
 from smile.source import Source
+from smile.translate import translate
 
 
 @dataclass(frozen=True)

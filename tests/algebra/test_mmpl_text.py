@@ -15,8 +15,9 @@ from smile import limits
 from smile.algebra import mmpl, trees, types
 from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS
 from smile.algebra.mmpl import Call, ColumnRef, Constant, Expr
+from smile.algebra.names import GRAMMAR, KEYWORDS
 from smile.algebra.parser import _lark_parser, parse_expression, parse_program, parse_relation
-from smile.algebra.printer import GRAMMAR, KEYWORDS, print_expression, print_program, print_relation
+from smile.algebra.printer import print_expression, print_program, print_relation
 from smile.errors import SmileError
 from smile.source import Source, Span
 from tests.algebra.strategies import BINARY, UNARY, expressions, programs, relations

@@ -21,7 +21,7 @@ import pyarrow as pa
 from smile.algebra import mmpl, trees
 from smile.algebra.arrow_types import stream_schema
 from smile.algebra.printer import print_program
-from smile.algebra.rules import rewrite
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.engine.json_changes import json_changes
 from smile.engine.local import BatchResult, LocalEngine
 from smile.engine.plan import build_plan
@@ -31,12 +31,12 @@ from smile.horizons import HORIZON_MIN
 from smile.kernels import expiry
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
-from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.values.json import Json
 from smile.log.input_batch import InputBatch
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History, RecordedLine
 from smile.reference.wire import snapshot_messages
+from smile.rules import rewrite
 from smile.state import table
 from smile.state.store import StateStore
 from tests.engine.intake import Intake

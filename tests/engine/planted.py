@@ -359,7 +359,7 @@ def frame_ends_a_tick_too_late(patch: Patch) -> None:
 
 @canary("rewritten")
 def restriction_is_pushed_past_default_rows(patch: Patch) -> None:
-    rule = import_module("smile.algebra.rules.push_down")  # the package has the rule itself by this name
+    rule = import_module("smile.rules.push_down")  # the package has the rule itself by this name
     patch.setattr(rule, "_can_hold_of_default", lambda *_: False)
 
 

@@ -4,12 +4,12 @@ what was worked out by hand, whether lines come one by one or all at once."""
 import pytest
 
 from smile.algebra import mmpl
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.graph.build import build_graph
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
-from smile.knowledge.analysis import TypeAnalysis
 from smile.reference.history import History
 from tests.kernels.harness import frame_of
 from tests.programs.cells import Json

@@ -8,9 +8,10 @@ from traceback import format_exc
 import pytest
 
 from smile.algebra import mmpl
-from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
+from smile.analysis.check import check_program
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.engine.local import BatchResult, LocalEngine
 from smile.engine.plan import Plan, build_plan, partition_of
 from smile.engine.repartition import StatesByPartition, repartition_states
@@ -18,7 +19,6 @@ from smile.graph.build import build_graph
 from smile.kernels.compile import materialized_name
 from smile.kernels.expiry import PENDING_KEYS
 from smile.kernels.materialized_view import MaterializedView
-from smile.knowledge.analysis import TypeAnalysis
 from smile.log.input_batch import InputBatch
 from smile.program import compile_program, read_source
 from smile.reference.history import History, RecordedLine, read_events

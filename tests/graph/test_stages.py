@@ -3,13 +3,13 @@
 import pytest
 
 from smile.algebra import mmpl
-from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
+from smile.analysis.check import check_program
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.graph.build import build_graph
 from smile.graph.knowledge_graph import KnowledgeGraph
 from smile.graph.stages import Stage, split_into_stages
 from smile.kernels.compile import compile_graph
-from smile.knowledge.analysis import TypeAnalysis
 from smile.source import Source
 
 STREAMS = """

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.graph.build import build_graph
 from smile.kernels.compile import compile_graph
-from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.values.json import Json
 from smile.log.input_batch import InputBatch
 from smile.reference.evaluate import evaluate

@@ -7,8 +7,8 @@ from random import Random
 from smile.algebra import mmpl
 from smile.algebra.heading import Heading
 from smile.algebra.types import SUM_OF_INTS
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.errors import SmileError
-from smile.knowledge.analysis import TypeAnalysis
 from smile.program import compile_program
 from smile.source import Source
 from tests.kernels.harness import EngineAndReference, cuts, differences

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from smile.algebra import mmpl
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.errors import SmileError, render
-from smile.knowledge.analysis import TypeAnalysis
 from smile.knowledge.types import RelationType
 from smile.log.decoding.event_errors import BadEvent
 from smile.log.decoding.events import EventReader

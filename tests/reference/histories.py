@@ -9,15 +9,15 @@ from typing import Any
 
 from smile.algebra import mmpl, trees
 from smile.algebra.functions.catalogue import evaluate_expr
-from smile.algebra.rules.apply import map_expressions
 from smile.algebra.types import BOOL, INT_MAX, INT_MIN, TICKS_PER_MICROSECOND, DataType, Value
-from smile.knowledge.analysis import TypeAnalysis
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.cells import to_range
 from smile.knowledge.values.latest import LatestValue
 from smile.knowledge.values.mask import Mask
 from smile.knowledge.values.nested import NestedRelation
 from smile.knowledge.values.transfer import to_operand
+from smile.operators.catalogue import map_expressions
 from smile.reference.evaluate import evaluate
 from smile.reference.history import END, History, RecordedLine
 from smile.reference.relation import Horizons, Relation

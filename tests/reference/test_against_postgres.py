@@ -14,20 +14,21 @@ from psycopg import sql
 
 from smile import lang
 from smile.algebra import mmpl, trees
-from smile.algebra.heading import Heading, Headings
-from smile.algebra.translate import translate
+from smile.algebra.heading import Heading
 from smile.algebra.types import Value
+from smile.analysis.headings import Headings
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History, RecordedLine, read_events
 from smile.source import Source
-from tests.algebra.translate.fixtures import all_cases
-from tests.algebra.translate.test_against_sqlite import QUERIES, STREAMS
+from smile.translate import translate
 from tests.programs.reader import ROOT, analyse, cases
 from tests.reference import plain_sql, postgres
 from tests.reference.histories import Histories
 from tests.reference.postgres import Connection, name_of
 from tests.reference.to_postgres import Known, is_plain, to_postgres
 from tests.repeatable import scaled
+from tests.translate.fixtures import all_cases
+from tests.translate.test_against_sqlite import QUERIES, STREAMS
 
 LINES = (4, 14)
 QUOTIENT_SCALE = 16

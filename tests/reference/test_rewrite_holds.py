@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from smile.algebra import mmpl
-from smile.algebra.rules import RULES, Rule, rewrite
 from smile.reference.relation import Key, Relation
+from smile.rules import RULES, Rule, rewrite
 from tests.programs.reader import analyse, programs
 from tests.reference.histories import broken_promises, moment, random_lines
 from tests.reference.test_safety import explain

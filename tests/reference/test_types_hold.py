@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from smile.algebra import mmpl
 from smile.algebra.types import BOOL
-from smile.knowledge.analysis import TypeAnalysis
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.knowledge.symbolic import Bound
 from smile.knowledge.types import ColumnType, Direction, MaskType, RelationType
 from smile.knowledge.values.range import Range

@@ -11,9 +11,9 @@ from typing import Any
 from sqlglot import exp
 
 from smile.algebra.coercions import parse_interval
-from smile.algebra.translate.type_names import cast_target_type
 from smile.algebra.types import INT_MIN
 from smile.lang import BestClause, CreateView, Latest, NestedGroup, SilenceCall, StreamFunction
+from smile.translate.type_names import cast_target_type
 from tests.reference.postgres import name_of, type_name
 
 NOT_PLAIN = (BestClause, Latest, NestedGroup, SilenceCall, StreamFunction)

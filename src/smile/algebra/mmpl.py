@@ -4,10 +4,13 @@ Every node is immutable, hashable and compared by content. Its span is its posit
 in comparisons. Names are exact: they have been resolved to the declared case.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Literal as OneOf
+from typing import Final, Literal as OneOf, Union as AnyOf
 
+from smile.algebra.coercions import interval_text
+from smile.algebra.names import name_text, names_text
 from smile.algebra.types import DataType, Value
 from smile.source import Span
 
@@ -109,13 +112,46 @@ class Aggregate(Node):
     columns: tuple[str, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
+    def line(self) -> "Line":
+        if self.function == "group":
+            return (f"GROUP {names_text(self.columns)}",)
+        if self.arg is None:
+            return ("COUNT()",)
+        if self.function == "count_distinct":
+            return "COUNT(DISTINCT ", self.arg, ")"
+        return f"{self.function.upper()}(", self.arg, ")"
+
 
 # ── relational expressions ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+Line = tuple[AnyOf[str, Expr, "Rel"], ...]
+"""Text, with expressions and relations in it that are still to be printed."""
+
+
+def _join_lines(lines: Iterable[Line]) -> Line:
+    return tuple(part for n, line in enumerate(lines) for part in ((", ",) if n else ()) + line)
+
+
+def _assignments(assignments: Iterable[tuple[str, Line]]) -> Line:
+    return "{", *_join_lines((f"{name_text(name)} := ", *value) for name, value in assignments), "}"
+
+
+def _on(pairs: tuple[tuple[str, str], ...]) -> str:
+    conditions = (name_text(a) if a == b else f"{name_text(a)} = {name_text(b)}" for a, b in pairs)
+    return " ON {" + ", ".join(conditions) + "}"
 
 
 @dataclass(frozen=True)
 class Rel(Node):
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+    def line(self) -> Line:
+        """The line of the operator in MMPL without its first input. A relation in it is printed as an operand.
+
+        RelationRef, Merge and Union have none: they begin a relation.
+        """
+        raise AssertionError(type(self))
 
 
 @dataclass(frozen=True)
@@ -130,6 +166,9 @@ class Restrict(Rel):
     input: Rel
     predicate: Expr
 
+    def line(self) -> Line:
+        return "WHERE ", self.predicate
+
 
 @dataclass(frozen=True)
 class Project(Rel):
@@ -137,6 +176,9 @@ class Project(Rel):
 
     input: Rel
     columns: tuple[str, ...]
+
+    def line(self) -> Line:
+        return (f"PROJECT {names_text(self.columns)}",)
 
 
 @dataclass(frozen=True)
@@ -146,6 +188,9 @@ class Extend(Rel):
     input: Rel
     assignments: tuple[tuple[str, Expr], ...]
 
+    def line(self) -> Line:
+        return "EXTEND ", *_assignments((name, (value,)) for name, value in self.assignments)
+
 
 @dataclass(frozen=True)
 class Rename(Rel):
@@ -154,8 +199,20 @@ class Rename(Rel):
     input: Rel
     pairs: tuple[tuple[str, str], ...]
 
+    def line(self) -> Line:
+        return ("RENAME {" + ", ".join(f"{name_text(old)} AS {name_text(new)}" for old, new in self.pairs) + "}",)
+
 
 JoinKind = OneOf["inner", "left", "right", "full", "semi", "anti", "match"]
+JOIN_KEYWORDS: Final[dict[JoinKind, str]] = {
+    "inner": "JOIN",
+    "left": "LEFT JOIN",
+    "right": "RIGHT JOIN",
+    "full": "FULL JOIN",
+    "semi": "SEMIJOIN",
+    "anti": "ANTIJOIN",
+    "match": "MATCH",
+}
 
 
 @dataclass(frozen=True)
@@ -174,6 +231,12 @@ class Join(Rel):
     match_column: str | None = None
     null_aware: bool = False
 
+    def line(self) -> Line:
+        null_aware = " NULL AWARE" if self.null_aware else ""
+        when = (" WHEN ", self.when) if self.when is not None else ()
+        match_column = f" AS {name_text(self.match_column)}" if self.match_column is not None else ""
+        return f"{JOIN_KEYWORDS[self.kind]} ", self.right, _on(self.on), null_aware, *when, match_column
+
 
 @dataclass(frozen=True)
 class Asof(Rel):
@@ -186,6 +249,11 @@ class Asof(Rel):
     on: tuple[tuple[str, str], ...]
     ticks: tuple[str, str]
 
+    def line(self) -> Line:
+        keyword = "ASOF JOIN " if self.kind == "inner" else "ASOF LEFT JOIN "
+        left_tick, right_tick = map(name_text, self.ticks)
+        return keyword, self.right, _on(self.on), f" AT {left_tick} >= {right_tick}"
+
 
 @dataclass(frozen=True)
 class Summarize(Rel):
@@ -195,12 +263,18 @@ class Summarize(Rel):
     per: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
 
+    def line(self) -> Line:
+        return f"SUMMARIZE PER {names_text(self.per)} ADD ", *_assignments((n, a.line()) for n, a in self.aggregates)
+
 
 @dataclass(frozen=True)
 class Distinct(Rel):
     """Each combination of the visible columns once. They are the key."""
 
     input: Rel
+
+    def line(self) -> Line:
+        return ("DISTINCT",)
 
 
 @dataclass(frozen=True)
@@ -211,6 +285,10 @@ class Best(Rel):
     k: int
     by: tuple[tuple[Expr, bool], ...]
     per: tuple[str, ...]
+
+    def line(self) -> Line:
+        order = _join_lines((e, " DESC" if descending else "") for e, descending in self.by)
+        return f"BEST {self.k} BY ", *order, f" PER {names_text(self.per)}"
 
 
 @dataclass(frozen=True)
@@ -225,6 +303,10 @@ class Window(Rel):
     size: int
     slide: int | None = None
 
+    def line(self) -> Line:
+        slide = "" if self.slide is None else f" SLIDE {interval_text(self.slide)}"
+        return (f"{self.kind.upper()} {name_text(self.on)}{slide} SIZE {interval_text(self.size)}",)
+
 
 @dataclass(frozen=True)
 class Over(Rel):
@@ -236,6 +318,11 @@ class Over(Rel):
     range: int | None
     aggregates: tuple[tuple[str, Aggregate], ...]
 
+    def line(self) -> Line:
+        range_text = "UNBOUNDED" if self.range is None else interval_text(self.range)
+        over = f"OVER PER {names_text(self.per)} BY {name_text(self.by)} RANGE {range_text} ADD "
+        return over, *_assignments((n, a.line()) for n, a in self.aggregates)
+
 
 @dataclass(frozen=True)
 class Silence(Rel):
@@ -246,6 +333,10 @@ class Silence(Rel):
     tick: str
     per: tuple[str, ...]
     longer_than: int
+
+    def line(self) -> Line:
+        silence = f"{name_text(self.tick)} PER {names_text(self.per)} > {interval_text(self.longer_than)}"
+        return (f"SILENCE {{{name_text(self.name)} := {silence}}}",)
 
 
 @dataclass(frozen=True)

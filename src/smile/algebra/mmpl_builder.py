@@ -14,7 +14,6 @@ from lark.visitors import Transformer_NonRecursive
 from smile import limits
 from smile.algebra import mmpl, types
 from smile.algebra.coercions import parse_interval, parse_literal
-from smile.algebra.printer import JOIN_KEYWORDS
 from smile.algebra.types import DataType, Value
 from smile.errors import did_you_mean, error
 from smile.source import Span
@@ -26,7 +25,8 @@ Fields = tuple[Field, ...]
 Aggregates = tuple[tuple[str, mmpl.Aggregate], ...]
 Operator = Callable[[mmpl.Rel], mmpl.Rel]
 
-_JOIN_KINDS: Final = {text: kind for kind, text in JOIN_KEYWORDS.items()}
+_JOIN_KINDS: Final = {text: kind for kind, text in mmpl.JOIN_KEYWORDS.items()}
+_OPERATORS: Final = {node.__name__.lower(): node for node in mmpl.Rel.__subclasses__()}
 
 
 # ── values and types ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -73,11 +73,15 @@ def _written_digits_and_scale(text: str) -> tuple[int, int]:
 class MmplBuilder(Transformer_NonRecursive[Token, Any]):
     """Has one method for each rule of the grammar, called with the span of the rule and the values of its parts.
 
-    The value of a rule without a method is the tuple of its parts.
+    A rule without a method is an operator if it has the name of one: its parts are the fields of the node after its
+    input, in their order. The value of any other rule without a method is the tuple of its parts.
     """
 
-    def __default__(self, _rule: str, parts: list[Any], _meta: Meta) -> tuple[Any, ...]:
-        return tuple(parts)
+    def __default__(self, rule: str, parts: list[Any], meta: Meta) -> tuple[Any, ...] | Operator:
+        if rule not in _OPERATORS:
+            return tuple(parts)
+        node: Callable[..., mmpl.Rel] = _OPERATORS[rule]
+        return lambda rel: node(rel, *parts, span=Span(meta.start_pos, meta.end_pos))
 
     def NAME(self, token: Token) -> str:
         return str(token)
@@ -152,12 +156,6 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
     def union(self, span: Span, inputs: tuple[mmpl.Rel, ...]) -> mmpl.Rel:
         return mmpl.Union(inputs, span=span)
 
-    def restrict(self, span: Span, predicate: mmpl.Expr) -> Operator:
-        return lambda rel: mmpl.Restrict(rel, predicate, span=span)
-
-    def project(self, span: Span, columns: Names) -> Operator:
-        return lambda rel: mmpl.Project(rel, columns, span=span)
-
     def extend(self, span: Span, *assignments: tuple[str, mmpl.Expr]) -> Operator:
         return lambda rel: mmpl.Extend(rel, assignments, span=span)
 
@@ -188,16 +186,9 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
         kind: OneOf["inner", "left"] = "left" if "LEFT" in words else "inner"
         return lambda left: mmpl.Asof(kind, left, right, on, (left_tick, right_tick), span=span)
 
-    def summarize(self, span: Span, per: Names, aggregates: Aggregates) -> Operator:
-        return lambda rel: mmpl.Summarize(rel, per, aggregates, span=span)
-
-    def distinct(self, span: Span) -> Operator:
-        return lambda rel: mmpl.Distinct(rel, span=span)
-
-    def best(self, span: Span, k: str, *rest: Any) -> Operator:
+    def best(self, span: Span, k: int, *rest: Any) -> Operator:
         *by, per = rest
-        row_count = _parse_count(k, span)
-        return lambda rel: mmpl.Best(rel, row_count, tuple(by), per, span=span)
+        return lambda rel: mmpl.Best(rel, k, tuple(by), per, span=span)
 
     def ascending(self, _span: Span, expr: mmpl.Expr) -> tuple[mmpl.Expr, bool]:
         return expr, False
@@ -214,14 +205,11 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
     def last(self, span: Span, on: str, size: int) -> Operator:
         return lambda rel: mmpl.Window("last", rel, on, size, span=span)
 
+    def number(self, span: Span, text: str) -> int:
+        return _parse_count(text, span)
+
     def unbounded(self, _span: Span) -> None:
         return None
-
-    def over(self, span: Span, per: Names, by: str, extent: int | None, aggregates: Aggregates) -> Operator:
-        return lambda rel: mmpl.Over(rel, per, by, extent, aggregates, span=span)
-
-    def silence(self, span: Span, name: str, tick: str, per: Names, longer_than: int) -> Operator:
-        return lambda rel: mmpl.Silence(rel, name, tick, per, longer_than, span=span)
 
     def aggregate(self, span: Span, function: tuple[Token], arg: mmpl.Expr) -> mmpl.Aggregate:
         return mmpl.Aggregate(cast(mmpl.AggregateName, function[0].lower()), arg, span=span)

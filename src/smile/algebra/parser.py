@@ -15,7 +15,7 @@ from lark.lexer import PatternStr
 from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.mmpl_builder import MmplBuilder
-from smile.algebra.printer import GRAMMAR, KEYWORDS
+from smile.algebra.names import GRAMMAR, KEYWORDS
 from smile.errors import SmileError, error
 from smile.source import Source, Span
 

@@ -4,18 +4,13 @@ Nothing recurses over the tree, however deep it is: a node is split into pieces,
 stack turns these into text.
 """
 
-import re
 from collections.abc import Iterable
-from importlib.resources import files
 from typing import Final, NamedTuple
 
 from smile.algebra import mmpl, trees
-from smile.algebra.coercions import interval_text, literal_text
+from smile.algebra.coercions import literal_text
+from smile.algebra.names import name_text
 from smile.algebra.types import BOOL, INT, INTERVAL, NULL, STRING, DataType
-
-GRAMMAR: Final = files("smile.algebra").joinpath("mmpl.lark").read_text("utf-8")
-KEYWORDS: Final = frozenset(re.findall(r'"([A-Z]+)"', GRAMMAR))
-_BARE_NAME: Final = re.compile(re.findall(r"^NAME: /(.*)/$", GRAMMAR, re.MULTILINE)[0])
 
 
 class _ExpressionPiece(NamedTuple):
@@ -59,16 +54,6 @@ _INFIX: Final[dict[str, _Infix]] = {
 }
 _POSTFIX: Final = {"is null": "IS NULL", "is not null": "IS NOT NULL"}
 
-JOIN_KEYWORDS: Final[dict[mmpl.JoinKind, str]] = {
-    "inner": "JOIN",
-    "left": "LEFT JOIN",
-    "right": "RIGHT JOIN",
-    "full": "FULL JOIN",
-    "semi": "SEMIJOIN",
-    "anti": "ANTIJOIN",
-    "match": "MATCH",
-}
-
 
 def print_program(program: mmpl.Program) -> str:
     statements = [_stream(s) for s in program.streams] + [_view(v) for v in program.views]
@@ -83,12 +68,6 @@ def print_relation(rel: mmpl.Rel) -> str:
 
 def print_expression(expr: mmpl.Expr) -> str:
     return _render([_ExpressionPiece(expr)])
-
-
-def name_text(name: str) -> str:
-    if _BARE_NAME.fullmatch(name) and name not in KEYWORDS:
-        return name
-    return '"' + name.replace('"', '""') + '"'
 
 
 def type_text(data_type: DataType) -> str:
@@ -118,10 +97,6 @@ def _separate(items: Iterable[list[_Piece]], separator: str = ", ") -> list[_Pie
             pieces.append(separator)
         pieces += item
     return pieces
-
-
-def _names(names: Iterable[str]) -> str:
-    return "{" + ", ".join(map(name_text, names)) + "}"
 
 
 def _fields(fields: Iterable[tuple[str, DataType]]) -> str:
@@ -172,52 +147,15 @@ def _head(rel: mmpl.RelationRef | mmpl.Merge | mmpl.Union, indent: int) -> list[
 
 
 def _operator(rel: mmpl.Rel, indent: int) -> list[_Piece]:
-    """The line of the operator, without its input."""
-    match rel:
-        case mmpl.Restrict(_, predicate):
-            return ["WHERE ", _ExpressionPiece(predicate)]
-        case mmpl.Project(_, columns):
-            return [f"PROJECT {_names(columns)}"]
-        case mmpl.Extend(_, assignments):
-            return ["EXTEND {", *_separate([f"{name_text(n)} := ", _ExpressionPiece(e)] for n, e in assignments), "}"]
-        case mmpl.Rename(_, pairs):
-            return ["RENAME {" + ", ".join(f"{name_text(old)} AS {name_text(new)}" for old, new in pairs) + "}"]
-        case mmpl.Join():
-            return _join(rel, indent)
-        case mmpl.Asof(kind, _, right, on, (left_tick, right_tick)):
-            keyword = "ASOF JOIN " if kind == "inner" else "ASOF LEFT JOIN "
-            tick_condition = f" AT {name_text(left_tick)} >= {name_text(right_tick)}"
-            return [keyword, *_operand(right, indent), _on(on), tick_condition]
-        case mmpl.Summarize(_, per, aggregates):
-            return [f"SUMMARIZE PER {_names(per)} ADD ", *_aggregates(aggregates)]
-        case mmpl.Distinct():
-            return ["DISTINCT"]
-        case mmpl.Best(_, k, by, per):
-            order = _separate([_ExpressionPiece(e), " DESC" if descending else ""] for e, descending in by)
-            return [f"BEST {k} BY ", *order, f" PER {_names(per)}"]
-        case mmpl.Window(kind, _, on_column, size, slide):
-            slide_text = "" if slide is None else f" SLIDE {interval_text(slide)}"
-            return [f"{kind.upper()} {name_text(on_column)}{slide_text} SIZE {interval_text(size)}"]
-        case mmpl.Over(_, per, by_column, range_ticks, aggregates):
-            range_text = "UNBOUNDED" if range_ticks is None else interval_text(range_ticks)
-            return [
-                f"OVER PER {_names(per)} BY {name_text(by_column)} RANGE {range_text} ADD ",
-                *_aggregates(aggregates),
-            ]
-        case mmpl.Silence(_, name, tick, per, longer_than):
-            silence_text = f"{name_text(name)} := {name_text(tick)} PER {_names(per)} > {interval_text(longer_than)}"
-            return [f"SILENCE {{{silence_text}}}"]
-    raise AssertionError(type(rel))
-
-
-def _join(join: mmpl.Join, indent: int) -> list[_Piece]:
-    pieces = [f"{JOIN_KEYWORDS[join.kind]} ", *_operand(join.right, indent), _on(join.on)]
-    if join.null_aware:
-        pieces.append(" NULL AWARE")
-    if join.when is not None:
-        pieces += [" WHEN ", _ExpressionPiece(join.when)]
-    if join.match_column is not None:
-        pieces.append(f" AS {name_text(join.match_column)}")
+    pieces: list[_Piece] = []
+    for part in rel.line():
+        match part:
+            case str():
+                pieces.append(part)
+            case mmpl.Expr():
+                pieces.append(_ExpressionPiece(part))
+            case mmpl.Rel():
+                pieces += _operand(part, indent)
     return pieces
 
 
@@ -225,25 +163,6 @@ def _operand(rel: mmpl.Rel, indent: int) -> list[_Piece]:
     if isinstance(rel, mmpl.RelationRef):
         return [name_text(rel.name)]
     return ["(", _new_line(indent + 1), _RelationPiece(rel, indent + 1), _new_line(indent), ")"]
-
-
-def _on(pairs: tuple[tuple[str, str], ...]) -> str:
-    conditions = (name_text(a) if a == b else f"{name_text(a)} = {name_text(b)}" for a, b in pairs)
-    return " ON {" + ", ".join(conditions) + "}"
-
-
-def _aggregates(aggregates: tuple[tuple[str, mmpl.Aggregate], ...]) -> list[_Piece]:
-    return ["{", *_separate([f"{name_text(name)} := ", *_aggregate(a)] for name, a in aggregates), "}"]
-
-
-def _aggregate(aggregate: mmpl.Aggregate) -> list[_Piece]:
-    if aggregate.function == "group":
-        return [f"GROUP {_names(aggregate.columns)}"]
-    if aggregate.arg is None:
-        return ["COUNT()"]
-    if aggregate.function == "count_distinct":
-        return ["COUNT(DISTINCT ", _ExpressionPiece(aggregate.arg), ")"]
-    return [f"{aggregate.function.upper()}(", _ExpressionPiece(aggregate.arg), ")"]
 
 
 # ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,21 +1,24 @@
 """Walks and rebuilds MMPL trees. Nothing is changed in place, and unchanged parts stay the same nodes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import cache
 
-from smile.algebra.mmpl import Asof, Call, Case, Cast, ColumnRef, Expr, Join, Merge, Rel, RelationRef, Union
+from smile.algebra.mmpl import Call, Case, Cast, ColumnRef, Expr, Rel
+
+
+@cache
+def _input_fields(node: type) -> tuple[str, ...]:
+    """The fields of a class of nodes that hold its inputs: `input`, or `left` and `right`, or the tuple `inputs`."""
+    return tuple(f.name for f in fields(node) if f.name in ("input", "left", "right", "inputs"))
 
 
 def inputs_of(rel: Rel) -> tuple[Rel, ...]:
-    match rel:
-        case RelationRef():
-            return ()
-        case Join() | Asof():
-            return (rel.left, rel.right)
-        case Merge() | Union():
-            return rel.inputs
-        case _:
-            return (rel.input,)  # type: ignore[attr-defined]
+    names = _input_fields(type(rel))  # type: ignore[arg-type]  # a class has a hash
+    if names == ("inputs",):
+        inputs: tuple[Rel, ...] = rel.inputs  # type: ignore[attr-defined]  # it has this field
+        return inputs
+    return tuple([getattr(rel, name) for name in names])
 
 
 def walk(rel: Rel) -> Iterator[Rel]:
@@ -31,13 +34,9 @@ def with_inputs(rel: Rel, inputs: tuple[Rel, ...]) -> Rel:
     """The same operator on other inputs. Returns the node itself if no input changed."""
     if all(a is b for a, b in zip(inputs, inputs_of(rel), strict=True)):
         return rel
-    match rel:
-        case Join() | Asof():
-            return replace(rel, left=inputs[0], right=inputs[1])
-        case Merge() | Union():
-            return replace(rel, inputs=inputs)
-        case _:
-            return replace(rel, input=inputs[0])  # type: ignore[call-arg]
+    names = _input_fields(type(rel))  # type: ignore[arg-type]  # a class has a hash
+    changes = {"inputs": inputs} if names == ("inputs",) else dict(zip(names, inputs, strict=True))
+    return replace(rel, **changes)
 
 
 def rebuild_relation(rel: Rel, change: Callable[[Rel], Rel]) -> Rel:

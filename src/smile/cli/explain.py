@@ -6,10 +6,10 @@ from typing import Any
 
 from smile.algebra import mmpl
 from smile.algebra.printer import print_program
+from smile.analysis.log_retention import log_retentions
 from smile.cli.graph_formats import dot, mermaid
 from smile.graph.knowledge_graph import KnowledgeGraph, RelationObject, TransformObject
 from smile.graph.stages import Stage
-from smile.knowledge.log_retention import log_retentions
 from smile.knowledge.symbolic import Bound, Interval
 from smile.knowledge.types import ColumnType, MaskDirection, MaskType, RelationType
 from smile.program import CompiledProgram

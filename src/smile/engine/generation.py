@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from smile.algebra import mmpl
-from smile.algebra.check import check_program
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
+from smile.analysis.check import check_program
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.engine.plan import Plan, build_plan
 from smile.graph.build import build_graph
 from smile.kernels.transform import InputRelation
-from smile.knowledge.analysis import TypeAnalysis
 from smile.source import Source
 
 Json = dict[str, Any]

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from smile.algebra import mmpl
+from smile.algebra.heading import ColumnNames
 from smile.columns import masks
 from smile.columns.hashing import hashes, mix_bits
 from smile.columns.values import Array, ValueColumn, true_indices
@@ -17,7 +18,6 @@ from smile.graph.knowledge_graph import KnowledgeGraph
 from smile.graph.stages import (
     FREE,
     SINGLE_PARTITION,
-    ColumnNames,
     Exchange,
     InputRead,
     Partitioning,

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from smile.algebra.heading import ColumnNames
 from smile.columns.values import Array, true_indices
 from smile.engine.plan import Plan, TransformStates, partition_of
-from smile.graph.stages import ColumnNames
 from smile.kernels.transform import State, TableSource
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableSchema

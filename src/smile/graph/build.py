@@ -8,9 +8,10 @@ import itertools
 
 from smile.algebra import mmpl, trees
 from smile.algebra.printer import print_relation
+from smile.analysis.state_analysis import StateAnalysis
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.graph.knowledge_graph import KnowledgeGraph, RelationObject, TransformObject
-from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.state_retention import StateAnalysis
+from smile.operators.catalogue import operator_of
 
 
 def build_graph(program: mmpl.Program, analysis: TypeAnalysis) -> KnowledgeGraph:
@@ -78,14 +79,13 @@ class _GraphBuilder:
         """Why the rows of each relation are stored. Only the first reason is given."""
         reasons: dict[str, str] = dict.fromkeys(self.program.subscriptions, "subscribers read it")
         for transform in self.transforms:
-            match transform.rel:
-                case mmpl.Join() | mmpl.Asof():
-                    for name in transform.inputs:
-                        reasons.setdefault(name, f"{transform.output} looks up its rows")
-                case mmpl.Summarize() | mmpl.Distinct():
-                    reasons.setdefault(transform.output, "it holds the state of its groups")
-                case mmpl.Best() | mmpl.Over() | mmpl.Silence() | mmpl.Window(kind="last"):
-                    reasons.setdefault(transform.inputs[0], f"{transform.output} reads its earlier rows")
+            operator = operator_of(transform.rel)
+            use = operator.input_use(transform.rel)
+            if use is not None:
+                for name in transform.inputs:
+                    reasons.setdefault(name, f"{transform.output} {use}")
+            if operator.stores_groups:
+                reasons.setdefault(transform.output, "it holds the state of its groups")
         return reasons
 
 

@@ -10,11 +10,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from smile.algebra import mmpl
-from smile.algebra.heading import Heading
+from smile.algebra.heading import ColumnNames
 from smile.graph.knowledge_graph import KnowledgeGraph, TransformObject
-
-ColumnNames = tuple[str, ...]
+from smile.operators.catalogue import operator_of
 
 
 @dataclass(frozen=True)
@@ -134,9 +132,10 @@ class _StageSplitter:
         return InputRead(name, columns, "share" if is_free and columns is not None else "here")
 
     def _required_columns(self, transform: TransformObject) -> list[ColumnNames] | None:
-        """Like `required_partition_columns`, without the columns that evolve. Rows that agree on all required columns
+        """Like `Operator.partition_columns`, without the columns that evolve. Rows that agree on all required columns
         agree on the remaining ones too, so partitioning by these keeps them together."""
-        required = required_partition_columns(transform.rel, self.graph.relations[transform.output].type.heading)
+        heading = self.graph.relations[transform.output].type.heading
+        required = operator_of(transform.rel).partition_columns(transform.rel, heading)
         if required is None:
             return None
         return [p for p in required if all(c in self.fixed[n] for c, n in zip(p, transform.inputs, strict=True))]
@@ -177,7 +176,7 @@ class _StageSplitter:
 
     def _columns_shared_through(self, reader: TransformObject, candidates: Mapping[str, ColumnNames]) -> set[str]:
         """The same for the readers of a reader without requirements."""
-        new_names = dict(reader.rel.pairs) if isinstance(reader.rel, mmpl.Rename) else {}
+        new_names = operator_of(reader.rel).new_names(reader.rel)
         renamed = {new_names.get(c, c): pair for c, pair in candidates.items()}
         old_names = {new_names.get(c, c): c for c in candidates}
         return {old_names[c] for c in self._columns_shared_with_readers(reader.output, renamed)}
@@ -189,36 +188,15 @@ class _StageSplitter:
             return LOST
         if first.is_free or first.is_lost:
             return first
-        new_names = dict(transform.rel.pairs) if isinstance(transform.rel, mmpl.Rename) else {}
+        new_names = operator_of(transform.rel).new_names(transform.rel)
         present = set(self.graph.relations[transform.output].type.heading.columns)
         by = tuple(frozenset(new_names.get(c, c) for c in column) & present for column in first.columns)
         return Partitioning(by) if all(by) else LOST
 
     def _output_partitioning(self, transform: TransformObject, chosen: list[ColumnNames]) -> Partitioning:
         present = set(self.graph.relations[transform.output].type.heading.columns)
-        rel = transform.rel
-        both_sides = isinstance(rel, mmpl.Join) and rel.kind == "inner"
-        side = 1 if isinstance(rel, mmpl.Join) and rel.kind == "right" else 0
-        if isinstance(rel, mmpl.Join) and rel.kind == "full" and any(a != b for a, b in rel.on):
+        output_columns = operator_of(transform.rel).output_partition_columns(transform.rel, chosen)
+        if output_columns is None:
             return LOST
-        by = tuple(frozenset(pair if both_sides else [pair[side]]) & present for pair in chosen)
+        by = tuple(frozenset(names) & present for names in output_columns)
         return Partitioning(by) if all(by) else LOST
-
-
-def required_partition_columns(rel: mmpl.Rel, heading: Heading) -> list[ColumnNames] | None:
-    """The columns on which rows must agree to be processed together: for each, its name in every input. None: rows are
-    processed independently, in any partition. `heading` is that of the result."""
-    match rel:
-        case mmpl.Summarize() | mmpl.Best() | mmpl.Over() | mmpl.Silence():
-            return [(c,) for c in rel.per]
-        case mmpl.Distinct():
-            return [(c,) for c in heading.key]
-        case mmpl.Window(kind="last"):
-            # Rows are processed independently, but the state of each must be in one partition.
-            return [(c,) for c in heading.columns]
-        case mmpl.Join(null_aware=True):
-            # A NULL on the right side affects every row of the left.
-            return []
-        case mmpl.Join() | mmpl.Asof():
-            return list(rel.on)
-    return None

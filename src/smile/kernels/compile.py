@@ -1,13 +1,16 @@
 """Compiles a knowledge graph into transforms. Each transform knows the layouts of its inputs, and the domains of their
 columns and of its own."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Final
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_types
 from smile.algebra.heading import is_key_equated
+from smile.analysis.domains import Domains
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.graph.knowledge_graph import KnowledgeGraph, TransformObject
 from smile.kernels.best import BestTransform
 from smile.kernels.expiry import PENDING_KEYS, ExpiryRule, find_expiry_rules
@@ -32,12 +35,14 @@ from smile.kernels.row_wise import (
 from smile.kernels.silence import SilenceTransform
 from smile.kernels.transform import InputRelation, OutputRelation, Transform
 from smile.knowledge.aggregate_types import membership
-from smile.knowledge.analysis import TypeAnalysis
-from smile.knowledge.domains import Domains
 from smile.knowledge.join_types import match_constraints
 from smile.knowledge.seals import Seal
 from smile.knowledge.types import RelationType
+from smile.operators.catalogue import operator_of
 from smile.state.run import TableSchema
+
+Compiler = Callable[[Any, tuple[InputRelation, ...], OutputRelation], Transform]
+"""Takes a node of one class, so the first parameter is Any."""
 
 
 @dataclass(frozen=True)
@@ -87,49 +92,49 @@ def compile_graph(graph: KnowledgeGraph, streams: tuple[mmpl.StreamDef, ...]) ->
         output = OutputRelation(
             t.output, analysis.relation_type(ref), domains.bottom_row(ref), t.output in with_permanently_hidden
         )
-        transform = compile_transform(t.rel, tuple(inputs[i] for i in t.inputs), output)
+        transform = TRANSFORMS[type(t.rel)](t.rel, tuple(inputs[i] for i in t.inputs), output)
         transforms[t.output] = transform
         inputs[t.output] = InputRelation(t.output, transform.layout, output.type, output.bottoms, transform)
     reads = {t.output: t.inputs for t in graph.transforms}
     return Kernels(inputs, transforms, reads, find_expiry_rules(graph, inputs, transforms))
 
 
-def compile_transform(rel: mmpl.Rel, sources: tuple[InputRelation, ...], output: OutputRelation) -> Transform:
-    source = sources[0]
-    match rel:
-        case mmpl.RelationRef():
-            return IdentityTransform(source, output)
-        case mmpl.Restrict():
-            return RestrictTransform(rel, source, output)
-        case mmpl.Extend():
-            return ExtendTransform(rel, source, output)
-        case mmpl.Project():
-            return ProjectTransform(source, output)
-        case mmpl.Rename():
-            return RenameTransform(rel, source, output)
-        case mmpl.Merge() | mmpl.Union():
-            return UnionTransform(rel, sources, output)
-        case mmpl.Window(kind="tumble" | "hop"):
-            return HopTransform(rel, source, output)
-        case mmpl.Best():
-            return BestTransform(rel, source, output)
-        case mmpl.Over():
-            return OverTransform(rel, source, output)
-        case mmpl.Window(kind="last"):
-            return LastTransform(rel, source, output)
-        case mmpl.Silence():
-            return SilenceTransform(rel, source, output)
-        case mmpl.Join(kind="semi" | "anti" | "match"):
-            return SemiJoin(rel, source, sources[1], output)
-        case mmpl.Join():
-            return compile_join(rel, source, sources[1], output)
-        case mmpl.Asof():
-            return AsofJoin(rel, source, sources[1], output)
-        case mmpl.Summarize():
-            return compile_summarize(rel, source, output)
-        case mmpl.Distinct():
-            return compile_distinct(source, output)
-    raise NotImplementedError(type(rel).__name__)
+def _unary(compile_: Callable[[Any, InputRelation, OutputRelation], Transform]) -> Compiler:
+    return lambda rel, inputs, output: compile_(rel, inputs[0], output)
+
+
+def _binary(compile_: Callable[[Any, InputRelation, InputRelation, OutputRelation], Transform]) -> Compiler:
+    return lambda rel, inputs, output: compile_(rel, inputs[0], inputs[1], output)
+
+
+def _compile_join(rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation) -> Transform:
+    if rel.kind in ("semi", "anti", "match"):
+        return SemiJoin(rel, left, right, output)
+    return compile_join(rel, left, right, output)
+
+
+def _compile_window(rel: mmpl.Window, source: InputRelation, output: OutputRelation) -> Transform:
+    return LastTransform(rel, source, output) if rel.kind == "last" else HopTransform(rel, source, output)
+
+
+TRANSFORMS: Final[Mapping[type[mmpl.Rel], Compiler]] = {
+    mmpl.RelationRef: _unary(lambda _, source, output: IdentityTransform(source, output)),
+    mmpl.Restrict: _unary(RestrictTransform),
+    mmpl.Project: _unary(lambda _, source, output: ProjectTransform(source, output)),
+    mmpl.Extend: _unary(ExtendTransform),
+    mmpl.Rename: _unary(RenameTransform),
+    mmpl.Join: _binary(_compile_join),
+    mmpl.Asof: _binary(AsofJoin),
+    mmpl.Summarize: _unary(compile_summarize),
+    mmpl.Distinct: _unary(lambda _, source, output: compile_distinct(source, output)),
+    mmpl.Best: _unary(BestTransform),
+    mmpl.Window: _unary(_compile_window),
+    mmpl.Over: _unary(OverTransform),
+    mmpl.Silence: _unary(SilenceTransform),
+    mmpl.Merge: UnionTransform,
+    mmpl.Union: UnionTransform,
+}
+"""The transform of each operator."""
 
 
 # ── permanently hidden rows ─────────────────────────────────────────────────────────────────────────────────────────
@@ -146,7 +151,7 @@ def _relations_with_permanently_hidden(graph: KnowledgeGraph, analysis: TypeAnal
     with_permanently_hidden: set[str] = set()
     with_hidden_members: set[str] = set()
     for transform in reversed(graph.transforms):
-        is_grouped = isinstance(transform.rel, mmpl.Summarize | mmpl.Distinct)
+        is_grouped = operator_of(transform.rel).stores_groups
         for position, name in enumerate(transform.inputs):
             is_single_member = _has_single_member_groups(graph, name, analysis)
             is_needed = _needs_permanently_hidden(transform, position, name, analysis, is_single_member)

@@ -1,297 +1,59 @@
-"""The types of joins. A total relation joined on its whole key adds columns and never hides a row."""
+"""What joins of all kinds have in common: constraints and seals of a matching pair, columns that may have no match."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from smile.algebra import mmpl, trees
-from smile.algebra.heading import Heading, is_key_equated
+from smile.algebra import mmpl
 from smile.algebra.types import BOOL, TIME, TIMESTAMP
-from smile.errors import error
 from smile.knowledge.constraints import non_null_columns, time_constraints
-from smile.knowledge.expression_types import conjunction_mask, disjunction_mask, negation_mask, predicate_mask
-from smile.knowledge.seals import START, Reach, Seal, TimeConstraints, union_reach
+from smile.knowledge.seals import START, Seal, TimeConstraints
 from smile.knowledge.symbolic import INFINITE, ONE
 from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType, RelationType
 
 SealsByStream = Mapping[str, Seal]
 
 
-def join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
-    if rel.kind in ("semi", "anti", "match"):
-        return _existence_join_type(rel, left, right, heading)
-    left_always_matches, right_always_matches = (
-        _has_match_for_every_row(rel, left, "left"),
-        _has_match_for_every_row(rel, right, "right"),
+def match_constraints(rel: mmpl.Join, left: RelationType, right: RelationType) -> TimeConstraints:
+    """The constraints between the rows of a matching pair. For NOT IN, NULL matches everything."""
+    on = [
+        (a, b) for a, b in rel.on if not rel.null_aware or not (left.columns[a].nullable or right.columns[b].nullable)
+    ]
+    constraints = (
+        left.constraints.merge(right.constraints)
+        .where_not_null(c for pair in on for c in pair)
+        .with_constraints(equality_constraints(on, left, right))
     )
-    if {
-        "inner": True,
-        "left": right_always_matches,
-        "right": left_always_matches,
-        "full": left_always_matches and right_always_matches,
-    }[rel.kind]:
-        return _inner_join_type(rel, left, right, heading)
-    return _outer_join_type(rel, left, right, heading)
+    if rel.when is None:
+        return constraints
+    constraints = constraints.where_not_null(non_null_columns(rel.when))
+    columns = {**right.columns, **left.columns}
+    types = {n: c.data for n, c in columns.items()}
+    fixed = {START, *(n for n, c in columns.items() if not c.evolves)}
+    return constraints.with_constraints(t for t in time_constraints(rel.when, types) if {t[0], t[1]} <= fixed)
 
 
-def _is_total(rel: mmpl.Join, side: RelationType, which: str) -> bool:
-    return side.heading.total and is_key_equated(side.heading, _equated_columns(rel, which == "left"))
+def equality_constraints(
+    on: Iterable[tuple[str, str]], left: RelationType, right: RelationType
+) -> list[tuple[str, str, int]]:
+    pairs = [(a, b) for a, b in on if a != b and left.columns[a].data in (TIME, TIMESTAMP)]
+    fixed = [(a, b) for a, b in pairs if not left.columns[a].evolves and not right.columns[b].evolves]
+    return [constraint for a, b in fixed for constraint in ((a, b, 0), (b, a, 0))]
 
 
-def _has_match_for_every_row(rel: mmpl.Join, side: RelationType, which: str) -> bool:
-    """Whether every row of the other side has a match here, except rows that look up NULL."""
-    on_key = set(_equated_columns(rel, which == "left")) <= set(side.heading.key)
-    return _is_total(rel, side, which) and on_key and rel.when is None
-
-
-def _inner_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
-    left_is_total, right_is_total = _is_total(rel, left, "left"), _is_total(rel, right, "right")
-    if left_is_total and right_is_total:
-        mask = disjunction_mask([left.mask, right.mask])
-    elif right_is_total:
-        mask = left.mask
-    elif left_is_total:
-        mask = right.mask
-    else:
-        mask = conjunction_mask([left.mask, right.mask])
-    has_evolving_keys = _has_evolving_keys(rel.on, left, right)
-    if has_evolving_keys:
-        mask = MaskType(MaskDirection.EITHER, left.steps + right.steps)
-    if rel.when is not None:
-        mask = conjunction_mask([mask, predicate_mask(rel.when, {**right.columns, **left.columns})])
-    defaults = _columns_with_default(rel, right, left, "right") if right_is_total else dict(right.columns)
-    columns = {**defaults, **(_columns_with_default(rel, left, right, "left") if left_is_total else left.columns)}
-    if has_evolving_keys and len(heading.key) == len(left.heading.key):
-        # A different row may match later.
-        columns |= {n: _as_evolving(c) for n, c in defaults.items() if n not in left.columns}
-    build, probe = {"left": (right, left), "right": (left, right)}.get(rel.kind, (None, None))
-    if build is not None and probe is not None:
-        probe_columns = [probe.columns[c] for c in _equated_columns(rel, probe is left)]
-        if any(c.nullable for c in probe_columns):
-            # A row that looks up NULL is kept without a match.
-            null_evolves = any(c.null_evolves for c in probe_columns)
-            for n in build.columns.keys() - probe.columns.keys():
-                columns[n] = replace(columns[n], nullable=True, null_evolves=columns[n].null_evolves or null_evolves)
-    constraints = match_constraints(rel, left, right)
-    fixed_columns = [c for c in heading.columns if not columns[c].evolves]
-    seals = _latest_seals(
-        _express_seals(left.seals, constraints, fixed_columns), _express_seals(right.seals, constraints, fixed_columns)
-    )
-    if left_is_total:
-        rows = right.rows + left.rows if right_is_total else right.rows
-        events = right.events + (left.events if right_is_total else right.rows * left.steps)
-    elif is_key_equated(right.heading, (b for _, b in rel.on)):
-        is_one_to_one = is_key_equated(left.heading, (a for a, _ in rel.on))
-        rows, events = left.rows, left.events + (right.events if is_one_to_one else left.rows * right.steps)
-    else:
-        rows = left.rows * right.rows
-        events = left.events * right.rows + left.rows * right.events
-    reach = union_reach(
-        constraints.extend_reach(left.reach, fixed_columns), constraints.extend_reach(right.reach, fixed_columns)
-    )
-    steps = left.steps + right.steps
-    return RelationType(
-        heading, _with_key_domains(columns, heading), mask, rows, steps, events, seals,
-        constraints.project(fixed_columns), reach, _can_become_absent(rel, left, right),
-    )  # fmt: skip
-
-
-def _outer_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
-    """Rows of a preserved side without a match have NULLs, which may later become values."""
-    preserved = {"left": (left,), "right": (right,), "full": (left, right)}[rel.kind]
-    columns = dict(
-        _columns_with_default(rel, right, left, "right") if _is_total(rel, right, "right") else right.columns
-    )
-    columns |= _columns_with_default(rel, left, right, "left") if _is_total(rel, left, "left") else left.columns
-    for name in columns:
-        if name in left.columns and name in right.columns:
-            columns[name] = _shared_column_type(rel, name, left, right, heading)
-        elif not any(name in side.columns for side in preserved if len(preserved) == 1):
-            columns[name] = _as_nullable(columns[name])
-    constraints = match_constraints(rel, left, right)
-    fixed_columns = [c for c in heading.columns if not columns[c].evolves]
-    seals: SealsByStream = {}
-    for side, other in ((left, right), (right, left)):
-        if any(side is p for p in preserved):
-            fixed = [c for c in side.columns if c in fixed_columns]
-            # The constraints of a pair do not hold in a row without a match: its own seals follow only from the
-            # constraints of its side.
-            own_seals = _express_seals(side.seals, side.constraints, fixed)
-            other_seals = _express_seals(other.seals, constraints, fixed)
-            seals = _latest_seals(seals, _latest_seals(own_seals, other_seals))
-    has_one_row_per_preserved = len(heading.key) == len(preserved[0].heading.key) and rel.kind != "full"
-    if has_one_row_per_preserved:
-        mask, rows = preserved[0].mask, preserved[0].rows
-    else:
-        mask = MaskType(MaskDirection.EITHER, left.events + right.events + ONE)
-        rows = left.rows * right.rows + left.rows + right.rows
-    events = left.events * right.rows + left.rows * right.events + left.events + right.events
-    reach = union_reach(
-        _outer_reach(left, constraints, fixed_columns, preserved),
-        _outer_reach(right, constraints, fixed_columns, preserved),
-    )
-    nulls = {c: c for c in fixed_columns if columns[c].nullable}
-    return RelationType(
-        heading, _with_key_domains(columns, heading), mask, rows, left.steps + right.events, events, seals,
-        _constraints_of_all_rows(constraints.project(fixed_columns), preserved, nulls), reach,
-        _can_become_absent(rel, left, right),
-    )  # fmt: skip
-
-
-def _constraints_of_all_rows(
-    constraints: TimeConstraints, preserved: tuple[RelationType, ...], nulls: Mapping[str, str]
-) -> TimeConstraints:
-    """The constraints that also hold in rows without a match, as far as these have both columns."""
-    distances = dict(constraints.distance_max)
-    for pair in constraints.distance_max:
-        for side in preserved:
-            if all(c == START or c in side.columns for c in pair) and pair in distances:
-                own_distance = side.constraints.distance_max.get(pair)
-                if own_distance is None:
-                    del distances[pair]
-                else:
-                    distances[pair] = max(distances[pair], own_distance)
-    return TimeConstraints(distances, nulls)
-
-
-def _outer_reach(
-    side: RelationType, constraints: TimeConstraints, columns: list[str], preserved: tuple[RelationType, ...]
-) -> Reach:
-    reach = constraints.extend_reach(side.reach, columns)
-    if not any(side is p for p in preserved):
-        return reach
-    own_reach = side.constraints.extend_reach(side.reach, [c for c in columns if c in side.columns])
-    return {
-        s: {c: d for c, d in reach_of_stream.items() if c not in side.columns} | dict(own_reach[s])
-        for s, reach_of_stream in reach.items()
-    }
-
-
-def _shared_column_type(
-    rel: mmpl.Join, name: str, left: RelationType, right: RelationType, heading: Heading
-) -> ColumnType:
-    """A column that both sides share has the value of the side whose row is present."""
-    a, b = left.columns[name], right.columns[name]
-    column_types = {"left": [a], "right": [b], "full": [a, b]}[rel.kind]
-    if name in heading.key and any(c.evolves for c in column_types):
-        raise error("E040", f"{name} identifies rows without a match, and evolves", rel.span)
-    if len(column_types) == 1:
-        return column_types[0]
-    range_ = a.range.hull(b.range) if a.range is not None and b.range is not None else None
-    union_column = replace(a, range=range_, nullable=a.nullable or b.nullable)
-    return _as_evolving(union_column) if a.evolves or b.evolves else union_column
-
-
-def _existence_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
-    """Left rows by whether a match exists. A match that stays is final; that there is none is final once the row is
-    sealed."""
-    fixed = [c for c, t in left.columns.items() if not t.evolves]
-    constraints = match_constraints(rel, left, right)
-    seals = _latest_seals(left.seals, _express_seals(right.seals, constraints, fixed))
-    reach = union_reach(left.reach, constraints.extend_reach(right.reach, fixed))
-    condition_columns = trees.columns_in(rel.when) if rel.when is not None else frozenset()
-    is_evolving = _has_evolving_keys(rel.on, left, right) or any(
-        side.columns[c].evolves for c in condition_columns for side in (left, right) if c in side.columns
-    )
-    is_match_permanent = right.never_leaves and not is_evolving
-    exists = (
-        MaskType(MaskDirection.RISES, ONE) if is_match_permanent else MaskType(MaskDirection.EITHER, right.events + ONE)
-    )
-    can_be_sealed = not any(s.is_never for s in seals.values())
-    steps = left.steps + right.events
-    if rel.kind == "match":
-        match_column_type = ColumnType(
-            BOOL, "mask", None, exists.steps, Direction.FIXED, True, rel.null_aware, rel.null_aware, exists
-        )
-        assert rel.match_column is not None
-        columns = {**left.columns, rel.match_column: match_column_type}
-        return replace(left, heading=heading, columns=columns, seals=seals, steps=steps, reach=reach)
-    # Without a seal, only a row that looks up NULL, or a key whose row is known, can be sure to have no match.
-    absence_can_be_final = any(left.columns[a].nullable for a, _ in rel.on) or is_key_equated(
-        right.heading, (b for _, b in rel.on)
-    )
-    test = (
-        exists
-        if rel.kind == "semi"
-        else replace(negation_mask(exists), can_be_final_true=can_be_sealed or absence_can_be_final)
-    )
-    mask = conjunction_mask([left.mask, test])
-    return replace(left, heading=heading, mask=mask, seals=seals, steps=steps, reach=reach)
-
-
-def asof_type(rel: mmpl.Asof, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
-    """The match may change until the right side is known up to the left tick."""
-    columns = dict(left.columns)
-    for name in heading.columns:
-        if name not in columns:
-            domain = "range" if right.columns[name].evolves or not right.never_leaves else "latest"
-            columns[name] = replace(
-                _as_nullable(right.columns[name]),
-                domain=domain,
-                nullable=right.columns[name].nullable or rel.kind == "left",
-            )
-    constraints = left.constraints.merge(right.constraints).where_not_null(
-        c for pair in (*rel.on, rel.ticks) for c in pair
-    )
-    constraints = constraints.with_constraints(_equality_constraints(rel.on, left, right)).with_constraints(
-        [(rel.ticks[1], rel.ticks[0], 0)]
-    )
-    fixed = [c for c, t in left.columns.items() if not t.evolves]
-    seals = _latest_seals(left.seals, _express_seals(right.seals, constraints, fixed))
-    has_evolving_keys = _has_evolving_keys((*rel.on, rel.ticks), left, right)
-    if has_evolving_keys:
-        columns |= {n: _as_evolving(c) for n, c in columns.items() if n not in left.columns}
-    is_match_permanent = right.never_leaves and not has_evolving_keys
-    match_mask = (
-        MaskType(MaskDirection.RISES, ONE)
-        if is_match_permanent
-        else MaskType(MaskDirection.EITHER, left.steps + right.events)
-    )
-    mask = conjunction_mask([left.mask, match_mask]) if rel.kind == "inner" else left.mask
-    # A right row is the match of every later left row until another replaces it, so no distance bounds its reach.
-    reach = union_reach(left.reach, {stream: {} for stream in right.reach})
-    return replace(
-        left, heading=heading, columns=columns, mask=mask, seals=seals,
-        steps=left.steps + right.events, events=left.events + left.rows * right.events, reach=reach,
-    )  # fmt: skip
-
-
-# ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _can_become_absent(rel: mmpl.Join, left: RelationType, right: RelationType) -> bool:
-    """Whether rows can become absent. A pair that can no longer match is the same as one that never matched."""
-    column_types = {**right.columns, **left.columns}
-    condition_columns = trees.columns_in(rel.when) if rel.when is not None else frozenset()
-    return left.can_become_absent or right.can_become_absent or any(column_types[c].evolves for c in condition_columns)
-
-
-def _has_evolving_keys(on: Iterable[tuple[str, str]], left: RelationType, right: RelationType) -> bool:
+def has_evolving_keys(on: Iterable[tuple[str, str]], left: RelationType, right: RelationType) -> bool:
     return any(left.columns[a].evolves or right.columns[b].evolves for a, b in on)
 
 
-def _columns_with_default(rel: mmpl.Join, side: RelationType, other: RelationType, which: str) -> dict[str, ColumnType]:
-    """The columns of a total side. Its default row has sum and count 0; its other aggregates are unknown, and may stay
-    NULL. Its key is the one that the other side looks up."""
-    probe_columns = {b: a for a, b in rel.on} if which == "right" else dict(rel.on)
-    return {
-        n: _column_with_default(n, c, side, other.columns[probe_columns[n]] if n in probe_columns else None)
-        for n, c in side.columns.items()
-    }
+def express_seals(seals: SealsByStream, constraints: TimeConstraints, columns: Iterable[str]) -> SealsByStream:
+    columns = list(columns)
+    return {stream: constraints.express_seal(seal, columns) for stream, seal in seals.items()}
 
 
-def _column_with_default(
-    name: str, column: ColumnType, side: RelationType, probe_column: ColumnType | None
-) -> ColumnType:
-    if name in side.heading.key:
-        if probe_column is None or probe_column.range is None or column.range is None:
-            return column
-        return replace(column, range=column.range.hull(probe_column.range))
-    default_column = column if column.has_default else replace(column, nullable=True, null_evolves=True)
-    # A column that the only row of its group fixes has no value in the default row yet.
-    return default_column if column.evolves else _as_evolving(default_column)
+def latest_seals(a: SealsByStream, b: SealsByStream) -> SealsByStream:
+    return {s: a[s].latest(b[s]) if s in a and s in b else a.get(s) or b[s] for s in {**a, **b}}
 
 
-def _as_nullable(column: ColumnType) -> ColumnType:
+def as_nullable(column: ColumnType) -> ColumnType:
     domain = "once" if column.domain == "key" else column.domain
     return replace(
         column, domain=domain, steps=column.steps + ONE, direction=Direction.EITHER, evolves=True,
@@ -299,12 +61,7 @@ def _as_nullable(column: ColumnType) -> ColumnType:
     )  # fmt: skip
 
 
-def _undirected_mask(column: ColumnType) -> MaskType | None:
-    """The mask of a Boolean column whose value may come from different rows over time."""
-    return MaskType(MaskDirection.EITHER, INFINITE) if column.data == BOOL else None
-
-
-def _as_evolving(column: ColumnType) -> ColumnType:
+def as_evolving(column: ColumnType) -> ColumnType:
     domain = "range" if column.domain in ("key", "once") else column.domain
     direction = Direction.FIXED if column.data == BOOL else Direction.EITHER
     return replace(
@@ -317,54 +74,6 @@ def _as_evolving(column: ColumnType) -> ColumnType:
     )
 
 
-def _equated_columns(rel: mmpl.Join, of_left: bool) -> list[str]:
-    return [a if of_left else b for a, b in rel.on]
-
-
-def _with_key_domains(columns: Mapping[str, ColumnType], heading: Heading) -> dict[str, ColumnType]:
-    """The columns of the heading in its order, with the domain of each by whether it is still part of the key."""
-    result = {}
-    for name in heading.columns:
-        column = columns[name]
-        if name in heading.key:
-            column = replace(column, domain="key", evolves=False, direction=Direction.FIXED)
-        elif column.domain == "key":
-            column = replace(column, domain="once")
-        result[name] = column
-    return result
-
-
-def _equality_constraints(
-    on: Iterable[tuple[str, str]], left: RelationType, right: RelationType
-) -> list[tuple[str, str, int]]:
-    pairs = [(a, b) for a, b in on if a != b and left.columns[a].data in (TIME, TIMESTAMP)]
-    fixed = [(a, b) for a, b in pairs if not left.columns[a].evolves and not right.columns[b].evolves]
-    return [constraint for a, b in fixed for constraint in ((a, b, 0), (b, a, 0))]
-
-
-def match_constraints(rel: mmpl.Join, left: RelationType, right: RelationType) -> TimeConstraints:
-    """The constraints between the rows of a matching pair. For NOT IN, NULL matches everything."""
-    on = [
-        (a, b) for a, b in rel.on if not rel.null_aware or not (left.columns[a].nullable or right.columns[b].nullable)
-    ]
-    constraints = (
-        left.constraints.merge(right.constraints)
-        .where_not_null(c for pair in on for c in pair)
-        .with_constraints(_equality_constraints(on, left, right))
-    )
-    if rel.when is None:
-        return constraints
-    constraints = constraints.where_not_null(non_null_columns(rel.when))
-    columns = {**right.columns, **left.columns}
-    types = {n: c.data for n, c in columns.items()}
-    fixed = {START, *(n for n, c in columns.items() if not c.evolves)}
-    return constraints.with_constraints(t for t in time_constraints(rel.when, types) if {t[0], t[1]} <= fixed)
-
-
-def _express_seals(seals: SealsByStream, constraints: TimeConstraints, columns: Iterable[str]) -> SealsByStream:
-    columns = list(columns)
-    return {stream: constraints.express_seal(seal, columns) for stream, seal in seals.items()}
-
-
-def _latest_seals(a: SealsByStream, b: SealsByStream) -> SealsByStream:
-    return {s: a[s].latest(b[s]) if s in a and s in b else a.get(s) or b[s] for s in {**a, **b}}
+def _undirected_mask(column: ColumnType) -> MaskType | None:
+    """The mask of a Boolean column whose value may come from different rows over time."""
+    return MaskType(MaskDirection.EITHER, INFINITE) if column.data == BOOL else None

@@ -2,21 +2,18 @@
 later one may come."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
 from smile.knowledge.values.aggregates import Member, aggregate
 from smile.knowledge.values.cells import equality_mask
 from smile.knowledge.values.mask import MAY_APPEAR, all_of, any_of
-from smile.reference.groups import tick_and_source, to_column_domain
+from smile.reference.evaluation import Evaluation
+from smile.reference.grouping import tick_and_source, to_column_domain
 from smile.reference.join_sides import ReferenceJoinSides
 from smile.reference.relation import ReferenceRow, Relation, at_most_mask
 
-if TYPE_CHECKING:
-    from smile.reference.evaluate import Evaluation
 
-
-def asof(ev: "Evaluation", rel: mmpl.Asof) -> Relation:
+def asof(ev: Evaluation, rel: mmpl.Asof) -> Relation:
     """The columns of the right side come from its latest row that is equated and not later than the left row."""
     not_later = mmpl.Call("<=", (mmpl.ColumnRef(rel.ticks[1]), mmpl.ColumnRef(rel.ticks[0])))
     sides = ReferenceJoinSides(ev, mmpl.Join("left", rel.left, rel.right, rel.on, not_later))

@@ -6,21 +6,18 @@ out when k rows that stay certainly precede it.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
 from smile.knowledge.values.cells import to_range
 from smile.knowledge.values.mask import Mask, all_of
 from smile.knowledge.values.range import NEVER, ONLY, Range
+from smile.reference.evaluation import Evaluation
 from smile.reference.relation import Key, ReferenceRow, Relation, not_distinct_mask, sort_key
-
-if TYPE_CHECKING:
-    from smile.reference.evaluate import Evaluation
 
 RankedRow = tuple[Key, ReferenceRow, list[Range]]
 
 
-def best(ev: "Evaluation", rel: mmpl.Best) -> Relation:
+def best(ev: Evaluation, rel: mmpl.Best) -> Relation:
     ranked_rows = [
         (key, row, [to_range(ev.expression_knowledge(e, row.cells, rel.input)) for e, _ in rel.by])
         for key, row in ev.relation(rel.input).items()

@@ -6,7 +6,6 @@ While a side is not sealed, further rows may appear in it and match.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from smile.algebra import mmpl
 from smile.algebra.heading import is_key_equated
@@ -15,10 +14,8 @@ from smile.knowledge.join_types import match_constraints
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.cells import equality_mask, null_cell
 from smile.knowledge.values.mask import MAY_APPEAR, F, Mask, T, all_of, any_of
+from smile.reference.evaluation import Evaluation
 from smile.reference.relation import Cells, Key, ReferenceRow, Relation, is_sealed, key_of
-
-if TYPE_CHECKING:
-    from smile.reference.evaluate import Evaluation
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class ReferenceJoinSide:
 class ReferenceJoinSides:
     """Both sides of a join, and when their rows match."""
 
-    def __init__(self, ev: "Evaluation", rel: mmpl.Join) -> None:
+    def __init__(self, ev: Evaluation, rel: mmpl.Join) -> None:
         self.ev, self.rel = ev, rel
         self.left = self._read_side(rel.left, tuple(a for a, _ in rel.on))
         self.right = self._read_side(rel.right, tuple(b for _, b in rel.on))

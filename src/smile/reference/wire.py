@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from smile.algebra import mmpl
 from smile.algebra.types import Value
-from smile.knowledge.analysis import TypeAnalysis
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.knowledge.types import RelationType
 from smile.knowledge.values.json import Json, knowledge_json, plain_json
 from smile.knowledge.values.transfer import exact_cell

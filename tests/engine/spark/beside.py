@@ -7,6 +7,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from smile.algebra import mmpl
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.engine.generation import Generation
 from smile.engine.json_changes import json_changes
 from smile.engine.local import BatchResult, LocalEngine
@@ -16,7 +17,6 @@ from smile.graph.build import build_graph
 from smile.graph.knowledge_graph import KnowledgeGraph
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
-from smile.knowledge.analysis import TypeAnalysis
 from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit, Log
 from smile.log.storage.durable import DurableLog

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from smile import lang
 from smile.algebra import mmpl
-from smile.algebra.printer import name_text, print_program
+from smile.algebra.names import name_text
+from smile.algebra.printer import print_program
 from smile.algebra.trees import walk
 from smile.errors import Diagnostic, SmileError, error
 from smile.program import CompiledProgram, compile_program

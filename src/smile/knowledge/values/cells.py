@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
-from smile.algebra.types import BOOL, DataType, Value
+from smile.algebra.types import BOOL, INT, DataType, Value
 from smile.knowledge.symbolic import Bound
 from smile.knowledge.types import ColumnType
 from smile.knowledge.values.cell_knowledge import CellKnowledge
@@ -43,6 +43,14 @@ def cell_hull(cells: Sequence[CellKnowledge], now: Any, bottom: CellKnowledge, d
     if data == BOOL:
         return Mask(frozenset[Truth]().union(*(m.possible for m in cells if isinstance(m, Mask))), now)
     return hull([to_range(c) for c in cells], now)
+
+
+def optional_cell(data: DataType, cells: Sequence[CellKnowledge]) -> CellKnowledge:
+    """The bottom of a column that may also be NULL because its row may be missing."""
+    if any(isinstance(c, NestedRelation) for c in cells):
+        return cells[0]
+    data = BOOL if data == BOOL else INT
+    return cell_hull([*cells, null_cell(data)], None, null_cell(data), data)
 
 
 def to_operand_in_domain(cell: CellKnowledge, bottom: CellKnowledge, data: DataType) -> CellKnowledge:

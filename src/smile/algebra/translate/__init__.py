@@ -1,5 +1,0 @@
-"""Translates SmileSQL statements to MMPL. SQL syntax trees are not used outside of this folder and `lang`."""
-
-from smile.algebra.translate.program import translate
-
-__all__ = ["translate"]

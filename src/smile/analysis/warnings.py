@@ -1,0 +1,71 @@
+"""Warnings about a program: state that can only grow, and predicates that the types alone decide."""
+
+from collections.abc import Iterator
+
+from smile.algebra import mmpl, trees
+from smile.algebra.printer import print_expression
+from smile.analysis.state_analysis import StateAnalysis
+from smile.analysis.type_analysis import TypeAnalysis
+from smile.errors import Diagnostic
+from smile.knowledge.expression_types import ColumnTypes, expression_type
+
+
+def program_warnings(program: mmpl.Program, analysis: TypeAnalysis) -> tuple[Diagnostic, ...]:
+    state_analysis = StateAnalysis(program, analysis)
+    diagnostics: list[Diagnostic] = []
+    for stream in program.streams:
+        diagnostics += _contradictory_checks(stream, analysis.relations[stream.name].columns)
+    for view in program.views:
+        for node in trees.walk(view.body):
+            diagnostics += _unbounded_state(view, node, state_analysis)
+            if isinstance(node, mmpl.Restrict):
+                diagnostics += _constant_predicates(node, analysis.relation_type(node.input).columns, view)
+    return tuple(dict.fromkeys(diagnostics))
+
+
+def _contradictory_checks(stream: mmpl.StreamDef, columns: ColumnTypes) -> Iterator[Diagnostic]:
+    for name, column in columns.items():
+        lo, hi = (column.range.lo.number, column.range.hi.number) if column.range is not None else (None, None)
+        if lo is not None and hi is not None and lo > hi:
+            message = f"no value of {name} satisfies the checks of {stream.name}: at least {lo} and at most {hi}"
+            yield Diagnostic("W002", message, stream.span)
+
+
+def _unbounded_state(view: mmpl.ViewDef, node: mmpl.Rel, state_analysis: StateAnalysis) -> Iterator[Diagnostic]:
+    for retention in state_analysis.state_of(node):
+        if retention.unbounded is not None:
+            unbounded = retention.unbounded
+            yield Diagnostic(
+                "W001",
+                f"{view.name} keeps {retention.description} for good, one more for every new {unbounded.column}: "
+                f"{unbounded.reason}",
+                node.span or view.span,
+                f"{unbounded.remedy}, and the state can be dropped.",
+            )
+
+
+def _constant_predicates(node: mmpl.Restrict, columns: ColumnTypes, view: mmpl.ViewDef) -> Iterator[Diagnostic]:
+    for predicate in trees.conjuncts(node.predicate):
+        truth = _constant_truth(predicate, columns)
+        if truth is not None:
+            text = f"{print_expression(predicate)} is always {'true' if truth else 'false'}, whatever is published"
+            yield Diagnostic("W002", text, predicate.span or node.span or view.span)
+
+
+def _constant_truth(predicate: mmpl.Expr, columns: ColumnTypes) -> bool | None:
+    """The result of a comparison, if it is the same for all values that its operands can have."""
+    if not (isinstance(predicate, mmpl.Call) and predicate.function in ("<", "<=", ">", ">=", "=")):
+        return None
+    a, b = (expression_type(e, columns) for e in predicate.args)
+    if a.range is None or b.range is None or a.nullable or b.nullable:
+        return None
+    lower, upper = (b.range, a.range) if predicate.function in (">", ">=") else (a.range, b.range)
+    difference_max, difference_min = (lower.hi - upper.lo).limit, (lower.lo - upper.hi).limit
+    if difference_max is None or difference_min is None:
+        return None
+    is_strict = predicate.function in ("<", ">")
+    if predicate.function == "=":
+        return False if difference_max < 0 or difference_min > 0 else None
+    if difference_max < 0 or (difference_max == 0 and not is_strict):
+        return True
+    return False if difference_min > 0 or (difference_min == 0 and is_strict) else None

@@ -1,0 +1,47 @@
+"""SUMMARIZE: one row per group, with aggregates over its members."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from smile.algebra import mmpl
+from smile.algebra.heading import ColumnNames, Heading, check_columns_exist, check_comparable, check_unique
+from smile.knowledge.aggregate_types import membership
+from smile.knowledge.state_retention import StateRetention
+from smile.knowledge.types import RelationType
+from smile.operators.aggregates import aggregate_bottoms, aggregate_column_type, aggregate_type, map_arguments
+from smile.operators.grouping import GroupingOperator, group_state, group_type, key_columns
+from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, StateLookup, TypeLookup
+
+
+class SummarizeOperator(GroupingOperator[mmpl.Summarize]):
+    def heading(self, rel: mmpl.Summarize, lookup: HeadingLookup) -> Heading:
+        heading = lookup.heading_of(rel.input)
+        check_columns_exist(rel.per, heading, rel.span)
+        check_comparable(rel.per, heading, rel.span)
+        check_unique((*rel.per, *(name for name, _ in rel.aggregates)), rel.span)
+        columns = {c: heading.columns[c] for c in rel.per}
+        columns |= {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
+        tick = heading.tick if set(heading.tick) <= set(rel.per) else ()
+        return Heading(columns, rel.per, tick=tick, total=True)
+
+    def relation_type(self, rel: mmpl.Summarize, lookup: TypeLookup) -> RelationType:
+        source = lookup.relation_type(rel.input)
+        group = membership(source, rel.per)
+        columns = key_columns(source, rel.per)
+        columns |= {n: aggregate_column_type(a, source, group) for n, a in rel.aggregates}
+        return group_type(rel, rel.per, columns, lookup)
+
+    def bottom_row(self, rel: mmpl.Summarize, lookup: BottomRowLookup) -> BottomRow:
+        source = lookup.bottom_row(rel.input)
+        return {c: source[c] for c in rel.per} | aggregate_bottoms(rel, lookup)
+
+    def map_expressions(self, rel: mmpl.Summarize, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Summarize:
+        return replace(rel, aggregates=map_arguments(rel.aggregates, change))
+
+    def state(self, rel: mmpl.Summarize, lookup: StateLookup) -> list[StateRetention]:
+        *names, last = [name for name, _ in rel.aggregates]
+        description = f"{', '.join(names)} and {last}" if names else last
+        return group_state(rel, rel.per, rel.aggregates, description, lookup)
+
+    def partition_columns(self, rel: mmpl.Summarize, heading: Heading) -> list[ColumnNames]:
+        return [(c,) for c in rel.per]

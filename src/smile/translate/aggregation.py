@@ -1,0 +1,153 @@
+"""Translates GROUP BY and aggregates. Expressions after a SUMMARIZE use only its group columns and aggregates."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from smile import lang
+from smile.algebra import mmpl, trees
+from smile.algebra.types import DataType
+from smile.errors import error
+from smile.lang import span_of
+from smile.operators.aggregates import aggregate_type
+from smile.source import Span
+from smile.translate.expressions import ExpressionTranslator, TypedExpr
+from smile.translate.pipeline import QueryPipeline
+from smile.translate.scope import free_name
+
+AGGREGATE_FUNCTIONS: dict[type[exp.Expr], mmpl.AggregateName] = {
+    exp.Sum: "sum",
+    exp.Count: "count",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.Avg: "avg",
+    lang.Latest: "latest",
+    lang.NestedGroup: "group",
+}
+
+_GROUPED_PREFIX = "\0"
+"""Marks the columns of the grouped relation while an expression over the rows is translated."""
+
+
+_NESTED_AGGREGATE_HINT = "Compute the inner aggregate in a view, and aggregate over that view."
+
+
+def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The aggregates of an expression, without those within subqueries and those with OVER."""
+    for part in node.walk(
+        bfs=False, prune=lambda n: isinstance(n, exp.Query | exp.Window) or type(n) in AGGREGATE_FUNCTIONS
+    ):
+        if type(part) in AGGREGATE_FUNCTIONS:
+            yield part
+
+
+def has_aggregates(node: exp.Expr) -> bool:
+    return next(find_aggregates(node), None) is not None
+
+
+def translate_aggregate(node: exp.Expr, translator: ExpressionTranslator) -> mmpl.Aggregate:
+    span, function = span_of(node), AGGREGATE_FUNCTIONS[type(node)]
+    args = node.expressions if function == "group" else [node.this]
+    for arg in args:
+        if has_aggregates(arg) or any(isinstance(n, exp.Window) for n in arg.walk(bfs=False, prune=_is_query)):
+            raise error("E042", f"{function.upper()} cannot be applied to an aggregate", span, _NESTED_AGGREGATE_HINT)
+    if function == "group":
+        columns = tuple(dict.fromkeys(translator.column_name(c) for c in args))
+        return mmpl.Aggregate("group", columns=columns, span=span)
+    (arg,) = args
+    if isinstance(arg, exp.Star):
+        return mmpl.Aggregate("count", span=span)
+    if isinstance(arg, exp.Distinct):
+        return mmpl.Aggregate("count_distinct", translator.translate(arg.expressions[0]).expr, span=span)
+    return mmpl.Aggregate(function, translator.translate(arg).expr, span=span)
+
+
+def _is_query(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Query)
+
+
+@dataclass
+class GroupingBuilder:
+    """Collects the group columns and aggregates of a SUMMARIZE. `row_translator` translates expressions over the rows.
+    No aggregate gets one of the `reserved_names`."""
+
+    pipeline: QueryPipeline
+    row_translator: ExpressionTranslator
+    reserved_names: Collection[str] = ()
+    group_columns: dict[mmpl.Expr, str] = field(default_factory=dict)
+    aggregates: dict[str, mmpl.Aggregate] = field(default_factory=dict)
+    aggregate_columns: dict[int, str] = field(default_factory=dict)
+
+    def add_group_column(self, name: str, typed: TypedExpr) -> None:
+        """Groups by an expression over the rows. `name` is the preferred name of its column."""
+        column = self.pipeline.extend(name, typed)
+        self.group_columns[typed.expr] = self.group_columns[mmpl.ColumnRef(column)] = column
+
+    def add_aggregates(self, output: exp.Expr) -> None:
+        """Adds the aggregates of one expression."""
+        for node in find_aggregates(output):
+            aggregate = translate_aggregate(node, self.row_translator)
+            aggregate_type(aggregate, self.pipeline.heading, span_of(node))
+            name = next((n for n, a in self.aggregates.items() if a == aggregate), None)
+            if name is None:
+                alias = output.alias if output.unalias() is node else ""
+                used_names = {*self.group_columns.values(), *self.aggregates, *self.reserved_names}
+                name = free_name(alias or aggregate.function, used_names)
+                self.aggregates[name] = aggregate
+            self.aggregate_columns[id(node)] = name
+
+    def summarize(self) -> ExpressionTranslator:
+        """Adds the SUMMARIZE to the pipeline. Returns the translator for expressions over groups."""
+        pipeline, source = self.pipeline, self.pipeline.heading
+        per = tuple(dict.fromkeys(self.group_columns.values()))
+        if self.aggregates:
+            pipeline.rel = mmpl.Summarize(pipeline.rel, per, tuple(self.aggregates.items()), span=pipeline.rel.span)
+        else:
+            pipeline.rel = mmpl.Distinct(mmpl.Project(pipeline.rel, per, span=pipeline.rel.span))
+        pipeline.computed.clear()
+        groups = dict(self.group_columns)
+
+        def finish_expression(typed: TypedExpr) -> TypedExpr:
+            return TypedExpr(_rewrite_over_groups(typed.expr, groups, source.key), typed.type)
+
+        columns = pipeline.heading.columns
+        lifted_values = dict(self.row_translator.lifted_values)
+        lifted_values |= {
+            p: _mark_grouped_columns(TypedExpr(mmpl.ColumnRef(n), columns[n]))
+            for p, n in self.aggregate_columns.items()
+        }
+        row_type_of = self.row_translator.type_of
+
+        def type_of(name: str, span: Span | None) -> DataType:
+            return source.columns.get(name) or row_type_of(name, span)
+
+        return replace(
+            self.row_translator,
+            type_of=type_of,
+            mark_lifted=_mark_grouped_columns,
+            finish_expression=finish_expression,
+            lifted_values=lifted_values,
+        )
+
+
+def _mark_grouped_columns(typed: TypedExpr) -> TypedExpr:
+    """Marks the columns of an expression over the grouped relation, so that it can be part of one over the rows."""
+    new_names = {c: _GROUPED_PREFIX + c for c in trees.columns_in(typed.expr)}
+    return TypedExpr(trees.rename_columns(typed.expr, new_names), typed.type)
+
+
+def _rewrite_over_groups(expr: mmpl.Expr, groups: Mapping[mmpl.Expr, str], key: tuple[str, ...]) -> mmpl.Expr:
+    """Rewrites an expression over rows to one over groups: grouped expressions become columns. Others raise E041."""
+    if expr in groups:
+        return mmpl.ColumnRef(groups[expr], span=expr.span)
+    if not isinstance(expr, mmpl.ColumnRef):
+        return trees.with_operands(expr, tuple(_rewrite_over_groups(p, groups, key) for p in trees.operands_of(expr)))
+    name = expr.name
+    if name.startswith(_GROUPED_PREFIX):
+        return replace(expr, name=name.removeprefix(_GROUPED_PREFIX))
+    if name in key:
+        hint = f"Add {name} to GROUP BY, or take it out of the select list."
+        raise error("E041", f"the GROUP BY loses the key column {name}", expr.span, hint)
+    hint = f"Add {name} to GROUP BY, or take an aggregate of it."
+    raise error("E041", f"column {name} is neither grouped nor aggregated", expr.span, hint)

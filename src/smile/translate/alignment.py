@@ -1,0 +1,80 @@
+"""Gives the branches of a UNION or MERGE the same columns, by position: the names of the first and the common types."""
+
+from collections.abc import Sequence
+
+from smile.algebra import mmpl
+from smile.algebra.coercions import common_type
+from smile.algebra.types import NULL, STRING, DataType
+from smile.errors import error
+from smile.source import Span
+from smile.translate.expressions import ExpressionTranslator, TypedExpr
+from smile.translate.outputs import SelectOutput, project_outputs
+from smile.translate.pipeline import Catalog, QueryPipeline
+from smile.translate.scope import Scope, free_name
+
+BranchColumns = Sequence[tuple[str, DataType]]
+"""The visible columns of a branch."""
+
+BRANCH_COLUMN = "branch"
+
+
+def visible_columns(rel: mmpl.Rel, catalog: Catalog) -> BranchColumns:
+    heading = catalog.headings.heading_of(rel)
+    return [(c, heading.columns[c]) for c in heading.visible]
+
+
+def common_types(operator: str, branches: Sequence[BranchColumns], spans: Sequence[Span | None]) -> list[DataType]:
+    names = [name for name, _ in branches[0]]
+    types = [type for _, type in branches[0]]
+    for columns, span in zip(branches, spans, strict=True):
+        if len(columns) != len(types):
+            raise error("E044", f"{operator} needs {len(types)} columns, but this relation has {len(columns)}", span)
+        for i, (_, type) in enumerate(columns):
+            common = common_type(types[i], type)
+            if common is None:
+                raise error("E030", f"{operator} of {types[i]} and {type} in column {names[i]}", span)
+            types[i] = common
+    return [STRING if t == NULL else t for t in types]
+
+
+def align_branch(
+    rel: mmpl.Rel, names: Sequence[str], types: Sequence[DataType], span: Span | None, catalog: Catalog
+) -> mmpl.Rel:
+    """The branch with these names and types of its columns."""
+    pipeline = QueryPipeline(rel, Scope(), catalog)
+    translator = ExpressionTranslator(Scope(), pipeline.column_type)
+    outputs = []
+    for name, (column, own_type), type in zip(names, visible_columns(rel, catalog), types, strict=True):
+        outputs.append(
+            SelectOutput(
+                name, TypedExpr(translator.coerce(TypedExpr(mmpl.ColumnRef(column), own_type), type, span), type), span
+            )
+        )
+    return project_outputs(pipeline, outputs, span)
+
+
+def names_inside_union(names: Sequence[str]) -> list[str]:
+    """The names of the columns within a UNION, where MMPL has a hidden column `branch`."""
+    return [free_name("branch_", names) if n == BRANCH_COLUMN else n for n in names]
+
+
+def union_all(branches: Sequence[mmpl.Rel], names: Sequence[str], catalog: Catalog, span: Span | None) -> mmpl.Rel:
+    """UNION ALL of branches with the names of `names_inside_union`. Clashing hidden columns are renamed."""
+    names_inside = names_inside_union(names)
+    hidden: dict[str, DataType] = {}
+    renamed = []
+    for rel in branches:
+        heading, new_names = catalog.headings.heading_of(rel), {}
+        for c in sorted(heading.hidden):
+            type = heading.columns[c]
+            if c in names_inside or c == BRANCH_COLUMN or hidden.get(c, type) != type:
+                new_names[c] = free_name(c, {*names_inside, *heading.columns, *hidden, BRANCH_COLUMN})
+            hidden[new_names.get(c, c)] = type
+        renamed.append(mmpl.Rename(rel, tuple(new_names.items()), span=rel.span) if new_names else rel)
+    union: mmpl.Rel = mmpl.Union(tuple(renamed), span=span)
+    if BRANCH_COLUMN not in names:
+        return union
+    outer = free_name("union.branch", catalog.headings.heading_of(union).columns)
+    return mmpl.Rename(
+        union, ((BRANCH_COLUMN, outer), *((i, n) for i, n in zip(names_inside, names, strict=True) if i != n))
+    )
