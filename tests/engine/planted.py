@@ -22,7 +22,6 @@ from smile.kernels.expressions import choices, logic
 from smile.kernels.expressions.column_functions import is_less
 from smile.kernels.joins import asof_join, inner_join, join_sides, kleene
 from smile.kernels.over import windows as over_windows
-from smile.kernels.state_indexes import least_horizon
 from smile.state import run, store, table, visibility
 from tests.engine import intake
 
@@ -149,13 +148,16 @@ def window_has_its_end_and_not_its_start(patch: Patch) -> None:
 @canary()
 def last_is_left_one_tick_late(patch: Patch) -> None:
     real = last.LastTransform._leave_ticks
-    patch.setattr(last.LastTransform, "_leave_ticks", lambda self, fixed: seals.shift_ticks(real(self, fixed), 1))
+    patch.setattr(last.LastTransform, "_leave_ticks", lambda self, *rows: seals.shift_ticks(real(self, *rows), 1))
 
 
 @canary()
 def silence_is_decided_one_tick_early(patch: Patch) -> None:
-    real = least_horizon
-    patch.setattr(silence, "least_horizon", lambda horizons, streams: real(earlier(horizons), streams))
+    def least_advance(self: silence.SilenceTransform, advance: seals.HorizonAdvance) -> seals.HorizonAdvance:
+        return real(self, seals.HorizonAdvance(earlier(advance.before), earlier(advance.after)))
+
+    real = silence.SilenceTransform._least_advance
+    patch.setattr(silence.SilenceTransform, "_least_advance", least_advance)
 
 
 @canary()

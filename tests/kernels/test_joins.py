@@ -159,3 +159,45 @@ def join_row_count(both: EngineAndReference) -> int:
     states = both.engine.state.states
     joins = [name for name, t in both.engine.kernels.transforms.items() if isinstance(t, InnerJoin)]
     return sum(table.row_count for name in joins for table in states[name].values())
+
+
+SHARED_KEY = """
+CREATE STREAM B (t: time -> k: string, u: int);
+CREATE STREAM C (t: time -> n: int, u: int);
+CREATE VIEW Counts AS SELECT k, u, COUNT(*) AS n FROM B GROUP BY k, u;
+CREATE VIEW Wanted AS SELECT n, u, COUNT(*) AS c FROM C GROUP BY n, u;
+CREATE VIEW V AS SELECT k, u, n, c FROM Counts RIGHT JOIN Wanted USING (n, u);
+SUBSCRIBE V;
+"""
+
+
+@pytest.mark.parametrize("last", [0, 4])
+def test_pair_that_matches_is_shown_beside_pairs_with_its_key(last: int) -> None:
+    """Both sides have the column u: pairs in which it differs have the key of the pair that matches."""
+    both = EngineAndReference(compile_program(Source("shared.smile", SHARED_KEY)).rewritten)
+    assert any(isinstance(t, EvolvingJoin) for t in both.engine.kernels.transforms.values())
+    lines: list[RecordedLine] = [
+        {"stream": "B", "at": at, "event": {"k": "b", "u": u}} for at, u in enumerate((0, 4, 4 - last, last, last), 1)
+    ]
+    lines.append({"stream": "C", "at": 9, "event": {"n": 3, "u": last}})
+    assert not both.advance(lines)
+    shown = [m["key"] for m in both.messages if not m.get("deleted")]
+    assert {"k": "b", "u": last, "n": 3} in shown
+
+
+def test_full_join_of_two_total_relations_shows_what_either_shows() -> None:
+    text = """
+        CREATE STREAM A (t: time -> k: int, x: int);
+        CREATE STREAM B (t: time -> k: int, x: int);
+        CREATE VIEW L AS SELECT k, COUNT(*) AS n FROM A GROUP BY k;
+        CREATE VIEW R AS SELECT k AS j, COUNT(*) AS m FROM B WHERE x > 0 GROUP BY k;
+        CREATE VIEW V AS SELECT k, n, j, m FROM L FULL JOIN R ON k = j AND n = j;
+        SUBSCRIBE V;
+    """
+    both = EngineAndReference(compile_program(Source("total.smile", text)).rewritten)
+    assert any(isinstance(t, EvolvingJoin) for t in both.engine.kernels.transforms.values())
+    assert not both.advance([{"stream": "A", "at": 1, "event": {"k": 1, "x": 1}}])
+    assert not both.advance([{"stream": "B", "at": 2, "event": {"k": 1, "x": 0}}])
+    assert not both.advance([{"stream": "B", "at": 3, "event": {"k": 1, "x": 1}}])
+    assert not both.advance([{"stream": "B", "at": 4, "event": {"k": 2, "x": 1}}])
+    assert not both.advance([], end=True)

@@ -87,10 +87,29 @@ def check(random: Random, table: StateTable, expected_rows: RowDict) -> None:
         else:
             assert lookup["n"].value_at(i, INT) is None
     check_match(random, table, expected_rows)
+    check_lookups(random, table)
     low, high = sorted(random.choices([-1, 0, 2, 3, 4, 8, 20, END], k=2))
     within = to_list(table.rows_between("t", low, high))
     assert len(within) == len(dict(within))
     assert dict(within) == {key: row for key, row in expected_rows.items() if low < row[2] <= high}
+
+
+def check_lookups(random: Random, table: StateTable) -> None:
+    rows = table.scan()
+    parts = (
+        [rows.take(np.array(random.choices(range(rows.row_count), k=5))) for _ in range(2)] if rows.row_count else []
+    )
+    union = RowLookup.union(table, parts)
+    assert sorted(union.row_ids.tolist()) == sorted({i for part in parts for i in part.row_ids.tolist()})
+    missing = table.find([v.from_python([99], INT), v.from_python([None], STRING)])[1]
+    assert missing.positions_in(rows).tolist() == [-1]
+    assert rows.without(missing).row_count == rows.row_count
+    for part in parts:
+        removed = dict(to_list(part))
+        assert dict(to_list(rows.without(part))) == {k: r for k, r in to_list(rows) if k not in removed}
+        positions = part.positions_in(union)
+        assert union.take(positions).row_ids.tolist() == part.row_ids.tolist()
+        assert (rows.without(part).positions_in(part) == -1).all()
 
 
 def check_match(random: Random, table: StateTable, expected_rows: RowDict) -> None:

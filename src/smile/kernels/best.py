@@ -19,19 +19,17 @@ from smile.columns.ranges import to_range_column
 from smile.columns.values import Array, Bools, ValueColumn
 from smile.kernels.aggregates.contributions import AggregateArgument
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
-from smile.kernels.layout import Layout
-from smile.kernels.ordering import RowRanks, count_preceding, range_ranks, rank_rows
-from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
-from smile.kernels.seals import HorizonAdvance
-from smile.kernels.state_indexes import (
+from smile.kernels.group_index import (
     GROUP_HASH,
-    SealIndex,
     compute_group_hashes,
     find_column,
     find_group_rows,
-    row_ids,
     unchanging_values,
 )
+from smile.kernels.layout import Layout
+from smile.kernels.ordering import RowRanks, count_preceding, range_ranks, rank_rows
+from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
+from smile.kernels.seals import HorizonAdvance, SealIndex
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableSchema
@@ -77,7 +75,7 @@ class BestTransform(Transform):
         self.has_final_order = (
             source_layout.certain and not self.has_evolving_groups and all(e.is_fixed for e, _ in self.by)
         )
-        self.seal_index = SealIndex(output.type.seals, self.types)
+        self.seal_index = SealIndex(output.type.seals, self.types, "until ")
         columns = {
             **table_columns(self.layout),
             OUTPUT_MASK: pa.uint8(),
@@ -86,7 +84,7 @@ class BestTransform(Transform):
         }
         key = tuple(map(stored_column, source_layout.key))
         self.table_schemas = {
-            ROWS: TableSchema(key, columns, indexes=((GROUP_HASH,),), tick_indexes=self.seal_index.tick_columns)
+            ROWS: TableSchema(key, columns, indexes=((GROUP_HASH,),), tick_indexes=tuple(self.seal_index.column_types))
         }
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
@@ -128,8 +126,7 @@ class BestTransform(Transform):
         output_mask = np.where(
             is_stored, matches[OUTPUT_MASK].data, np.where(masks.is_present(source_mask), masks.F, masks.ABSENT)
         ).astype(np.uint8)
-        is_changed = np.isin(row_ids(stored_rows), row_ids(matches)[is_stored])
-        return stored_rows.take(np.flatnonzero(~is_changed)), output_mask
+        return stored_rows.without(matches), output_mask
 
     def _rank_groups(
         self,
@@ -187,7 +184,7 @@ class BestTransform(Transform):
             OUTPUT_MASK: ValueColumn(output_mask),
             GROUP_HASH: ValueColumn(group_hashes),
         }
-        return rows | self.seal_index.ticks(self._seal_columns(fixed, delta.new.columns), count)
+        return rows | self.seal_index.tick_values(self._seal_columns(fixed, delta.new.columns), count)
 
     def _seal_columns(
         self, fixed: Mapping[str, ValueColumn], columns: Mapping[str, KnowledgeColumn]

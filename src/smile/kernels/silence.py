@@ -20,23 +20,16 @@ from smile.columns.knowledge import KnowledgeColumn, MaskColumn
 from smile.columns.masks import MaskCodes
 from smile.columns.values import Array, Bools, ValueColumn
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
+from smile.kernels.group_index import GROUP_HASH, compute_group_hashes, find_group_rows, unchanging_values
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.row_encoding import MASK, decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
-from smile.kernels.seals import HorizonAdvance, shift_ticks
-from smile.kernels.state_indexes import (
-    GROUP_HASH,
-    SealIndex,
-    compute_group_hashes,
-    find_group_rows,
-    least_horizon,
-    unchanging_values,
-)
+from smile.kernels.seals import LEAST, HorizonAdvance, SealIndex, shift_ticks
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.knowledge.seals import Seal
 from smile.state.run import TableSchema
 from smile.state.table import StateTable
 
 OPEN, DECIDED = "open", "decided"
-SILENT_UNTIL = "until"
 
 _QUIET: Final = 1
 _BROKEN: Final = 2
@@ -59,10 +52,13 @@ class SilenceTransform(Transform):
             source_layout.key, source_layout.fixed, evolving, source_layout.certain, output.includes_permanently_hidden
         )
         key = (stored_column(rel.tick),)
-        columns = {**table_columns(self.layout), GROUP_HASH: pa.int64(), SILENT_UNTIL: pa.int64()}
+        self.end_index = SealIndex({LEAST: Seal.from_column(rel.tick, rel.longer_than)}, {rel.tick: TIME}, "until")
+        """When the time spans of open rows end."""
+        columns = {**table_columns(self.layout), GROUP_HASH: pa.int64(), **self.end_index.column_types}
         columns |= {_per_column(n): arrow_type(source.type.heading.columns[c]) for n, c in enumerate(rel.per)}
-        self.table_schemas = {OPEN: TableSchema(key, columns, indexes=((GROUP_HASH,),), tick_indexes=(SILENT_UNTIL,))}
-        self.seal_index = SealIndex(source.type.seals, source.type.heading.columns)
+        tick_columns = tuple(self.end_index.column_types)
+        self.table_schemas = {OPEN: TableSchema(key, columns, indexes=((GROUP_HASH,),), tick_indexes=tick_columns)}
+        self.seal_index = SealIndex(source.type.seals, source.type.heading.columns, "until ")
         self.fixed_per = tuple(c for c in rel.per if c in source_layout.fixed)
         if not source_layout.is_history:
             # Rows are partitioned by the fixed columns of their group, so this table needs these columns too.
@@ -73,24 +69,26 @@ class SilenceTransform(Transform):
                 self.column_name: pa.uint8(),
                 **self.seal_index.column_types,
             }
-            self.table_schemas[DECIDED] = TableSchema(key, decided_columns, tick_indexes=self.seal_index.tick_columns)
+            seal_ticks = tuple(self.seal_index.column_types)
+            self.table_schemas[DECIDED] = TableSchema(key, decided_columns, tick_indexes=seal_ticks)
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
-        return least_horizon(advance.after, self.streams) > least_horizon(advance.before, self.streams) or (
+        return self.end_index.can_seal_rows(self._least_advance(advance)) or (
             DECIDED in self.table_schemas and self.seal_index.can_seal_rows(advance)
         )
 
+    def _least_advance(self, advance: HorizonAdvance) -> HorizonAdvance:
+        return advance.least(self.streams)
+
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         tables = dict(state)
-        before, after = least_horizon(advance.before, self.streams), least_horizon(advance.after, self.streams)
+        least = self._least_advance(advance)
         parts = []
         if inputs[0] is not None:
-            parts += self._apply_delta(tables, inputs[0], advance, after)
-        if after > before:
-            parts += self._complete_silences(tables, before, after, advance)
-        if DECIDED in self.table_schemas and self.seal_index.can_seal_rows(advance):
-            sealed_rows = self.seal_index.find_sealed_rows(tables[DECIDED], advance)
-            tables[DECIDED] = tables[DECIDED].with_rows(sealed_rows, np.ones(sealed_rows.row_count, bool))
+            parts += self._apply_delta(tables, inputs[0], advance, least.after[LEAST])
+        parts += self._complete_silences(tables, least, advance)
+        if DECIDED in self.table_schemas:
+            tables[DECIDED] = tables[DECIDED].without_rows(self.seal_index.find_sealed_rows(tables[DECIDED], advance))
         return tables, drop_unchanged_rows(
             concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden
         ) if parts else None
@@ -132,14 +130,15 @@ class SilenceTransform(Transform):
                 )
             )
             extra_columns = {
-                name: open_rows[name] for name in (GROUP_HASH, SILENT_UNTIL, *map(_per_column, range(len(per))))
+                name: open_rows[name]
+                for name in (GROUP_HASH, *self.end_index.column_types, *map(_per_column, range(len(per))))
             }
             self._store_open(tables, parts[0], extra_columns, advance, horizon)
         old = None if delta.old is None else self._with_silences(delta.old, silences_before)
         parts.append(Delta(delta.fixed, old, self._with_silences(delta.new, silences[open_count:])))
         extra_columns = {
             GROUP_HASH: delta_hashes,
-            SILENT_UNTIL: ValueColumn(shift_ticks(ticks, self.span)),
+            **self.end_index.tick_values(delta.fixed, count),
             **{_per_column(n): c for n, c in enumerate(per)},
         }
         self._store_open(tables, parts[-1], extra_columns, advance, horizon)
@@ -177,13 +176,13 @@ class SilenceTransform(Transform):
             self._store_decided(tables, delta.fixed, new, ~is_undecided, advance)
 
     def _complete_silences(
-        self, tables: dict[str, StateTable], before: int, after: int, advance: HorizonAdvance
+        self, tables: dict[str, StateTable], least: HorizonAdvance, advance: HorizonAdvance
     ) -> list[Delta]:
         """Removes the rows whose time span has ended, and reports the silences that became true."""
-        ended_rows = tables[OPEN].rows_between(SILENT_UNTIL, before, after)
+        ended_rows = self.end_index.find_sealed_rows(tables[OPEN], least)
         if not ended_rows.row_count:
             return []
-        tables[OPEN] = tables[OPEN].with_rows(ended_rows, np.ones(ended_rows.row_count, bool))
+        tables[OPEN] = tables[OPEN].without_rows(ended_rows)
         ended_rows = ended_rows.take(np.flatnonzero(ended_rows[self._possible_column].data == _UNDECIDED))
         old = decode_knowledge(self.layout, ended_rows)
         delta = Delta(
@@ -211,7 +210,7 @@ class SilenceTransform(Transform):
         rows = {stored_column(c): fixed[c] for c in (*self.fixed_per, self.tick)} | {
             self.column_name: ValueColumn(silences.possible)
         }
-        rows |= self.seal_index.ticks(columns, len(new))
+        rows |= self.seal_index.tick_values(columns, len(new))
         decided_rows = np.flatnonzero(is_decided)
         tables[DECIDED] = tables[DECIDED].with_rows(
             {n: column.take(decided_rows) for n, column in rows.items()}, ~is_live[decided_rows]

@@ -257,14 +257,11 @@ def _pair_join(sides: ReferenceJoinSides) -> Relation:
     result: Relation = {}
     for row in sides.left.rows.values():
         for mask, other in sides.possible_matches(row, sides.left, sides.right, include_former=True):
-            cells = sides.merge_cells(row.cells, other.cells)
-            pair_mask = mask if sides.left.is_total else all_of(row.mask, mask)
-            result[sides.output_key(cells)] = ReferenceRow(pair_mask.null_as_false(), cells, row.steps + other.steps)
+            _add_pair(sides, result, row, other, mask)
     if sides.left.is_total:
         for other in sides.right.rows.values():
             for mask, row in sides.possible_matches(other, sides.right, sides.left):
-                cells = sides.merge_cells(row.cells, other.cells)
-                result[sides.output_key(cells)] = ReferenceRow(all_of(other.mask, mask), cells, row.steps + other.steps)
+                _add_pair(sides, result, row, other, mask)
     if sides.rel.kind in ("left", "full"):
         for row in sides.left.rows.values():
             cells = sides.merge_cells(row.cells, sides.null_cells(sides.right, row.cells))
@@ -276,6 +273,23 @@ def _pair_join(sides: ReferenceJoinSides) -> Relation:
             mask = all_of(row.mask, negation(sides.existence_mask(row, sides.right, sides.left)).null_as_false())
             _add_unmatched(sides, result, ReferenceRow(mask, cells, row.steps))
     return result
+
+
+def _add_pair(
+    sides: ReferenceJoinSides, result: Relation, left: ReferenceRow, right: ReferenceRow, match: Mask
+) -> None:
+    """Adds a pair. Of pairs with the same key, which differ in a column that both sides have, at most one can match."""
+    if sides.left.is_total and sides.right.is_total:
+        presence = any_of([left.mask, right.mask])
+    elif sides.left.is_total or sides.right.is_total:
+        presence = right.mask if sides.left.is_total else left.mask
+    else:
+        presence = all_of(left.mask, right.mask)
+    mask = all_of(presence, match).null_as_false()
+    cells = sides.merge_cells(left.cells, right.cells)
+    key = sides.output_key(cells)
+    if key not in result or not mask.is_permanently_hidden:
+        result[key] = ReferenceRow(mask, cells, left.steps + right.steps)
 
 
 def _add_unmatched(sides: ReferenceJoinSides, result: Relation, row: ReferenceRow) -> None:

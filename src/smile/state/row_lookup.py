@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _NO_ROWS = np.zeros(0, np.int64)
 
+_ROW_NUMBER_BITS = 40
+"""The bits of a row id that have the row number; the others have the run number."""
+
 RunRows = tuple[int, Indices]
 """The number of a run, and row numbers in it."""
 
@@ -47,9 +50,34 @@ class RowLookup(Mapping[str, ValueColumn]):
         lookup._parts_in_order = [(table.runs[number], row_numbers) for number, row_numbers in parts]
         return lookup
 
+    @staticmethod
+    def union(table: "StateTable", parts: Sequence["RowLookup"]) -> "RowLookup":
+        """The rows of several lookups in one table, each row once."""
+        run_numbers = np.concatenate([_NO_ROWS, *(p.run_numbers for p in parts)])
+        lookup = RowLookup(table, run_numbers, np.concatenate([_NO_ROWS, *(p.row_numbers for p in parts)]))
+        return lookup.take(np.unique(lookup.row_ids, return_index=True)[1]) if lookup.row_count else lookup
+
     @property
     def row_count(self) -> int:
         return len(self.row_numbers)
+
+    @property
+    def row_ids(self) -> Array:
+        """A number for each row that no other row of the table has; negative for rows that are not stored."""
+        return (self.run_numbers << _ROW_NUMBER_BITS) | self.row_numbers
+
+    def positions_in(self, other: "RowLookup") -> Indices:
+        """The position of each row in another lookup of the table; -1 for a row that the other does not have."""
+        if not other.row_count:
+            return np.full(self.row_count, -1)
+        ids = other.row_ids
+        order = ids.argsort()
+        positions = order[np.minimum(ids[order].searchsorted(self.row_ids), len(ids) - 1)]
+        return np.where(ids[positions] == self.row_ids, positions, -1)
+
+    def without(self, removed: "RowLookup") -> "RowLookup":
+        """The rows that are not in another lookup of the table."""
+        return self.take(true_indices(~np.isin(self.row_ids, removed.row_ids)))
 
     def __len__(self) -> int:
         """The number of columns."""

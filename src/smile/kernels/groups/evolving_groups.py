@@ -17,7 +17,6 @@ from smile.columns.knowledge import KnowledgeColumn
 from smile.columns.masks import MaskCodes
 from smile.columns.ranges import to_range_column
 from smile.columns.values import Bools, Indices, ValueColumn
-from smile.horizons import END
 from smile.kernels.aggregates.accumulator import GroupContext, MemberRows
 from smile.kernels.aggregates.contributions import MemberDelta
 from smile.kernels.aggregates.group_extremes import is_as_good
@@ -63,10 +62,7 @@ class EvolvingGroups(Transform):
         return Delta(key, None, self.grouping.default_knowledge(key, count, self.seals.is_sealed(horizons, key, count)))
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
-        seals = self.seals.by_stream
-        if any(advance.after[s] < END for s, seal in seals.items() if seal.is_never):
-            return False
-        return any(advance.after[s] > advance.before[s] for s in seals)
+        return self.seals.can_seal_rows(advance)
 
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         (delta,) = inputs

@@ -18,7 +18,6 @@ from smile.columns.hashing import hashes
 from smile.columns.knowledge import KnowledgeColumn
 from smile.columns.masks import MaskCodes
 from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
-from smile.horizons import END
 from smile.kernels.aggregates.accumulator import Accumulator, GroupContext, MemberRows
 from smile.kernels.aggregates.compile_accumulator import aggregate_column, compile_accumulator
 from smile.kernels.aggregates.contributions import MemberDelta
@@ -26,8 +25,7 @@ from smile.kernels.aggregates.members import MEMBERS, MemberStore, member_column
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.layout import Layout
 from smile.kernels.row_encoding import stored_column
-from smile.kernels.seals import HorizonAdvance, Horizons, Seals
-from smile.kernels.state_indexes import row_ids
+from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableRows, TableSchema
@@ -191,21 +189,13 @@ class MultiMemberGroups(Transform):
         self.grouping, self.layout = grouping, grouping.layout
         output = grouping.output
         self.per = grouping.per
-        self.seals = Seals(output.type.seals, output.type.heading.columns)
-        self.never_sealing_streams = tuple(s for s, seal in output.type.seals.items() if seal.is_never)
-        self.tick_columns = {s: f"@{s}" for s, seal in output.type.seals.items() if not seal.is_never}
-        columns = {**grouping.columns, **dict.fromkeys(self.tick_columns.values(), pa.int64())}
-        schema = TableSchema(
-            tuple(map(stored_column, self.per)), columns, tick_indexes=tuple(self.tick_columns.values())
-        )
+        self.seal_index = SealIndex(output.type.seals, output.type.heading.columns, "@")
+        key, ticks = tuple(map(stored_column, self.per)), self.seal_index.column_types
+        schema = TableSchema(key, {**grouping.columns, **ticks}, tick_indexes=tuple(ticks))
         self.table_schemas = {GROUPS: schema, **grouping.table_schemas}
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
-        if not self.per:
-            return True
-        if any(advance.after[s] < END for s in self.never_sealing_streams):
-            return False
-        return any(advance.after[s] > advance.before[s] for s in (*self.tick_columns, *self.never_sealing_streams))
+        return not self.per or self.seal_index.can_seal_rows(advance)
 
     def default_rows(self, key: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Delta:
         return Delta(key, None, self.grouping.default_knowledge(key, count, self._sealed_groups(horizons, key, count)))
@@ -219,8 +209,10 @@ class MultiMemberGroups(Transform):
             parts.append(part)
         elif not self.per and not old_groups.runs:
             parts.append(self._create_total_row(tables, advance))
-        sealing_rows = self._find_sealing_groups(old_groups, touched_rows, advance)
-        if sealing_rows is not None:
+        sealing_rows = self.seal_index.find_sealed_rows(old_groups, advance)
+        if touched_rows is not None and sealing_rows.row_count:
+            sealing_rows = sealing_rows.without(touched_rows)
+        if sealing_rows.row_count:
             parts.append(self._seal_groups(tables, sealing_rows, advance, state))
         if not parts:
             return tables, None
@@ -253,7 +245,7 @@ class MultiMemberGroups(Transform):
         rows = {
             **{stored_column(c): column for c, column in key.items()},
             **new_rows,
-            **self._seal_ticks(key, groups.count),
+            **self.seal_index.tick_values(key, groups.count),
         }
         is_expired = self._expired_groups(is_present, sealed_after)
         new_tables = dict(tables)
@@ -297,51 +289,16 @@ class MultiMemberGroups(Transform):
         assert isinstance(knowledge.columns, _AggregateColumns)
         rows = dict(knowledge.columns.rows)
         zeros = {name: _without_nulls(rows[name]) for name in (_STEPS, *self.grouping.count_columns)}
-        tables[GROUPS] = tables[GROUPS].with_rows({**rows, **zeros, **self._seal_ticks({}, 1)})
+        tables[GROUPS] = tables[GROUPS].with_rows({**rows, **zeros, **self.seal_index.tick_values({}, 1)})
         return Delta({}, None, knowledge)
-
-    def _seal_ticks(self, key: Mapping[str, ValueColumn], count: int) -> dict[str, ValueColumn]:
-        return {name: ValueColumn(self.seals.ticks(s, key, count)) for s, name in self.tick_columns.items()}
 
     # ── horizon advances ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sealed_groups(self, horizons: Horizons, key: Mapping[str, ValueColumn], count: int) -> Bools | None:
-        if any(horizons[s] < END for s in self.never_sealing_streams):
+        if not self.seal_index.can_be_sealed(horizons):
             return None
-        is_sealed = self.seals.is_sealed(horizons, key, count)
+        is_sealed = self.seal_index.is_sealed(horizons, key, count)
         return is_sealed if is_sealed.any() else None
-
-    def _find_sealing_groups(
-        self, table: StateTable, touched_rows: RowLookup | None, advance: HorizonAdvance
-    ) -> RowLookup | None:
-        """Groups that the horizon advance seals, except those whose members have changed."""
-        if not table.runs or any(advance.after[s] < END for s in self.never_sealing_streams):
-            return None
-        if any(advance.before[s] < END for s in self.never_sealing_streams):
-            rows = table.scan()
-        else:
-            parts = [
-                table.rows_between(name, advance.before[s], advance.after[s])
-                for s, name in self.tick_columns.items()
-                if advance.after[s] > advance.before[s]
-            ]
-            parts = [p for p in parts if p.row_count]
-            if not parts:
-                return None
-            ids = np.concatenate([row_ids(p) for p in parts])
-            _, first = np.unique(ids, return_index=True)
-            run_numbers = np.concatenate([p.run_numbers for p in parts])
-            row_numbers = np.concatenate([p.row_numbers for p in parts])
-            rows = RowLookup(table, run_numbers[first], row_numbers[first])
-        if touched_rows is not None:
-            rows = rows.take(true_indices(~np.isin(row_ids(rows), row_ids(touched_rows))))
-        count = rows.row_count
-        key = {c: rows[stored_column(c)] for c in self.per}
-        sealed_after, sealed_before = (self._sealed_groups(h, key, count) for h in (advance.after, advance.before))
-        if sealed_after is None:
-            return None
-        sealed_indices = true_indices(sealed_after if sealed_before is None else sealed_after & ~sealed_before)
-        return rows.take(sealed_indices) if len(sealed_indices) else None
 
     def _seal_groups(
         self, tables: dict[str, StateTable], rows: RowLookup, advance: HorizonAdvance, state: State

@@ -20,16 +20,14 @@ from smile.columns.values import Array, Bools, Indices, ValueColumn
 from smile.horizons import END
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.joins import kleene
-from smile.kernels.joins.join_seals import empty_lookup
 from smile.kernels.joins.join_sides import JoinRows, JoinSides
 from smile.kernels.joins.latest_column import Columns, LatestMatches, latest_column, latest_kind
-from smile.kernels.joins.match_counter import union_lookups
-from smile.kernels.joins.match_tracker import subtract_lookup
-from smile.kernels.joins.pair_match_counter import cross_rows, get_column, has_conflicting_keys
+from smile.kernels.joins.pair_match_counter import cross_rows
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.row_encoding import StoredEvolvingColumns, encode_rows, stored_column, table_columns
-from smile.kernels.seals import HorizonAdvance, Horizons
+from smile.kernels.seals import LEAST, HorizonAdvance, Horizons, SealIndex
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.knowledge.seals import Seal
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableSchema
 from smile.state.table import StateTable
@@ -81,10 +79,14 @@ class AsofJoin(Transform):
         left_schema, right_schema = self.left.table_schema, self.right.table_schema
         output_columns = {OUTPUT_MATCH: pa.uint8(), OUTPUT_STEPS: pa.int64()}
         left_columns = {**table_columns(self.right_layout), **left_schema.columns, **output_columns}
-        self.time_column = stored_column(rel.ticks[1])
+        types = right.type.heading.columns
+        self.time_index = SealIndex({LEAST: Seal.from_column(rel.ticks[1])}, types, stored_column(rel.ticks[1]))
+        """The right rows by their own time."""
         self.table_schemas = {
             LEFT: TableSchema(left_schema.key, left_columns, index, left_schema.tick_indexes),
-            RIGHT: TableSchema(right_schema.key, right_schema.columns, right_schema.indexes, (self.time_column,)),
+            RIGHT: TableSchema(
+                right_schema.key, right_schema.columns, right_schema.indexes, tuple(self.time_index.column_types)
+            ),
         }
         self.table_sources = self.sides.table_sources
         self.lateness = self._lateness_by_stream(left)
@@ -107,18 +109,18 @@ class AsofJoin(Transform):
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
         if self.left.match_seals.can_seal_rows(advance):
             return True
-        return self.lateness is not None and self._left_frontier(advance.before) < self._left_frontier(advance.after)
+        return self.lateness is not None and self.time_index.can_seal_rows(self._frontier_advance(advance))
 
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         left_delta, right_delta = inputs
         table, right_rows = state[LEFT], self.right.update_table(state[RIGHT], right_delta)
-        affected = empty_lookup(table) if right_delta is None else self._affected_left_rows(table, right_delta)
+        affected = table.no_rows() if right_delta is None else self._affected_left_rows(table, right_delta)
         sealed = [self.left.rows_with_final_matches(table, advance)] if advance.has_moved else []
-        other_rows = union_lookups(table, [affected, *sealed])
+        other_rows = RowLookup.union(table, [affected, *sealed])
         parts, removed_parts, left_table = [], [], table
         if left_delta is not None:
-            left_delta, stored = self._find_stored(table, left_delta)
-            other_rows = subtract_lookup(other_rows, stored)
+            left_delta, stored = self.left.find_stored(table, left_delta)
+            other_rows = other_rows if stored is None else other_rows.without(stored)
             if len(left_delta):
                 part, left_table, removed = self._update_left_rows(left_table, left_delta, stored, right_rows, advance)
                 parts.append(part)
@@ -132,23 +134,13 @@ class AsofJoin(Transform):
         if all(h >= END for h in advance.after.values()):
             tables = {name: StateTable(schema) for name, schema in self.table_schemas.items()}
         else:
-            removed_left = union_lookups(table, [d for d in removed_parts if d is not None])
+            removed_left = RowLookup.union(table, [d for d in removed_parts if d is not None])
             right_rows = self._expire_right_rows(right_rows, left_table, right_delta, removed_left, advance)
             tables = {LEFT: left_table, RIGHT: right_rows}
         if not parts:
             return tables, None
         output = drop_unchanged_rows(concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden)
         return tables, output if len(output) else None
-
-    def _find_stored(self, table: StateTable, left_delta: Delta) -> tuple[Delta, RowLookup | None]:
-        """The delta of the left rows that are new or stored, with the stored rows. All others are final."""
-        if left_delta.old is None:
-            return left_delta, None
-        is_stored, stored = table.find([left_delta.fixed[c] for c in self.left.key])
-        known_rows = np.flatnonzero(is_stored | ~masks.is_present(left_delta.old.mask))
-        if len(known_rows) == len(left_delta):
-            return left_delta, stored
-        return left_delta.take(known_rows), stored.take(known_rows)
 
     def _affected_left_rows(self, table: StateTable, right_delta: Delta) -> RowLookup:
         """The stored left rows that the changed right rows may match."""
@@ -227,16 +219,14 @@ class AsofJoin(Transform):
         for name, evolving in self.right_columns.items():
             latest = latest_by_column[name] if name in latest_by_column else latest_by_column[""]
             bottom = self.output.bottoms[name]
-            columns[name] = latest_column(latest, get_column(candidates, name), ~can_gain, evolving, bottom)
+            columns[name] = latest_column(latest, candidates.column(name), ~can_gain, evolving, bottom)
         return AsofMatches(columns, match_mask, steps)
 
     def _can_gain_match(self, rows: JoinRows, horizons: Horizons) -> Bools:
         """Whether an absent right row may still come and match."""
-        can_gain: Bools = ~self.left.has_final_matches(rows.fixed, len(rows), horizons)
-        for name in (*self.left.on, self.rel.ticks[0]):
-            column = get_column(rows, name)
-            can_gain &= ~(k.is_final(column) & k.current_values(column).is_null())
-        return can_gain & ~has_conflicting_keys(rows, self.sides.columns_equated_twice(self.left))
+        can_gain = ~self.left.has_final_matches(rows.fixed, len(rows), horizons) & self.left.can_match(rows)
+        left_time = rows.column(self.rel.ticks[0])
+        return can_gain & ~(k.is_final(left_time) & k.current_values(left_time).is_null())
 
     def _order_columns(self, right_rows: JoinRows) -> tuple[Array, Array, list[Array]]:
         """The tick, the source, and the ranks that order rows of the same tick: the row with the smaller key is
@@ -300,16 +290,11 @@ class AsofJoin(Transform):
         candidates, left_rows = self.right.decode_rows(lookup), rows.take(left_numbers)
         types = self.left.source.layout.types
         left_tick, right_tick = self.rel.ticks
-        left_times, right_times = get_column(left_rows, left_tick), get_column(candidates, right_tick)
-        conditions = kleene.compare_columns("<=", right_times, left_times, types[left_tick])
-        if self.sides.has_evolving_keys:
-            for a, b in self.rel.on:
-                equal = kleene.compare_columns("=", get_column(left_rows, a), get_column(candidates, b), types[a])
-                conditions = kleene.conjunction(conditions, equal)
-        match = kleene.as_filter(conditions)
-        has_conflict = has_conflicting_keys(left_rows, self.sides.columns_equated_twice(self.left))
-        has_conflict |= has_conflicting_keys(candidates, self.sides.columns_equated_twice(self.right))
-        match = np.where(has_conflict, np.uint8(masks.F), match)
+        left_times, right_times = left_rows.column(left_tick), candidates.column(right_tick)
+        is_not_after = kleene.compare_columns("<=", right_times, left_times, types[left_tick])
+        equalities = self.rel.on if self.sides.has_evolving_keys else ()
+        match = self.sides.match_codes(left_rows, candidates, equalities, uses_condition=False)
+        match = masks.all_of(match, kleene.as_filter(is_not_after))
         pair_codes = masks.all_of(candidates.knowledge.mask, match)
         tick, source, tie_breakers = self._order_columns(candidates)
         order = np.lexsort((*reversed(tie_breakers), source, tick, left_numbers))
@@ -319,7 +304,7 @@ class AsofJoin(Transform):
         last_present = _last_chosen(ordered_left, order, masks.can_be_shown(pair_codes)[order], count)
         chosen = {}
         for name in self.right_columns:
-            settled = certain & k.is_final(get_column(candidates, name))[order]
+            settled = certain & k.is_final(candidates.column(name))[order]
             chosen[name] = LatestMatches(
                 last_shown, _last_chosen(ordered_left, order, settled, count), last_present, tick, source
             )
@@ -343,16 +328,12 @@ class AsofJoin(Transform):
         """Removes right rows that can match no left row, stored or to come, because a later right row is settled."""
         if self.lateness is None or self.sides.has_evolving_keys:
             return right_rows
-        frontier_before, frontier_after = self._left_frontier(advance.before), self._left_frontier(advance.after)
-        parts = (
-            [right_rows.rows_between(self.time_column, frontier_before, frontier_after)]
-            if frontier_before < frontier_after
-            else []
-        )
-        key_parts = [[p[stored_column(c)] for c in self.right.on] for p in parts if p.row_count]
+        frontier = self._frontier_advance(advance)
+        passed = self.time_index.find_sealed_rows(right_rows, frontier)
+        key_parts = [[passed[stored_column(c)] for c in self.right.on]] if passed.row_count else []
         if right_delta is not None:
             # A late right row may be behind the frontier already.
-            late = np.flatnonzero(right_delta.fixed[self.rel.ticks[1]].data <= frontier_before)
+            late = np.flatnonzero(right_delta.fixed[self.rel.ticks[1]].data <= frontier.before[LEAST])
             key_parts += [[right_delta.fixed[c].take(late) for c in self.right.on]] if len(late) else []
         if removed_left_rows.row_count:
             key_parts.append([removed_left_rows[stored_column(c)] for c in self.left.on])
@@ -361,11 +342,11 @@ class AsofJoin(Transform):
         key = [v.concat(list(columns)) for columns in zip(*key_parts, strict=True)] if self.right.on else []
         groups = RowGroups(key, len(key[0]) if key else 1)
         key = [c.take(groups.first) for c in key]
-        bound = np.full(groups.count, frontier_after)
+        bound = np.full(groups.count, frontier.after[LEAST])
         if left_rows.runs:
             group_numbers, stored_left = self.left.match_lookup(left_rows, key, groups.count)
             left_times = stored_left[stored_column(self.rel.ticks[0])]
-            np.minimum.at(bound, group_numbers, np.where(left_times.is_valid(), left_times.data, frontier_after))
+            np.minimum.at(bound, group_numbers, np.where(left_times.is_valid(), left_times.data, frontier.after[LEAST]))
         group_numbers, lookup = self.right.match_lookup(right_rows, key, groups.count)
         rows = self.right.decode_rows(lookup)
         tick, source, tie_breakers = self._order_columns(rows)
@@ -376,6 +357,9 @@ class AsofJoin(Transform):
         last = _last_chosen(group_numbers[order], np.arange(len(order)), is_hiding[order], groups.count)
         hidden_rows = order[np.arange(len(order)) < last[group_numbers[order]]]
         return self.right.remove_rows(right_rows, lookup.take(hidden_rows))
+
+    def _frontier_advance(self, advance: HorizonAdvance) -> HorizonAdvance:
+        return HorizonAdvance(*({LEAST: self._left_frontier(h)} for h in (advance.before, advance.after)))
 
     def _left_frontier(self, horizons: Horizons) -> int:
         """The time up to which no more left rows can come, in the unit of the left rows' time column."""

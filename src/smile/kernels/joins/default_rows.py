@@ -9,9 +9,8 @@ from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import KnowledgeColumn
 from smile.columns.values import Bools, Indices, ValueColumn, true_indices
 from smile.kernels.delta import RowKnowledge
-from smile.kernels.joins.join_seals import JoinSeals
 from smile.kernels.joins.join_sides import JoinRows, JoinSide
-from smile.kernels.seals import Horizons, Seals
+from smile.kernels.seals import Horizons, SealIndex, all_or_never
 from smile.knowledge.types import ColumnType
 
 C = TypeVar("C", bound=KnowledgeColumn)
@@ -74,7 +73,7 @@ def with_defaults(
 
 def default_row_seals(
     side: JoinSide, lookup_columns: Mapping[str, str], types: Mapping[str, ColumnType]
-) -> list[JoinSeals]:
+) -> list[SealIndex]:
     """When the default rows of a total side change, in terms of the other side's columns that are its key."""
     transform = side.source.transform
     assert transform is not None, "a stream is never total"
@@ -82,5 +81,5 @@ def default_row_seals(
     data = {name: column.data for name, column in types.items()}
     for number, seals in enumerate(transform.default_seals(side.source.type.seals)):
         renamed = {stream: seal.rename(lookup_columns) for stream, seal in seals.items()}
-        result.append(JoinSeals(Seals(renamed, data), f"default {number}"))
+        result.append(SealIndex(all_or_never(renamed), data, f"default {number} "))
     return result

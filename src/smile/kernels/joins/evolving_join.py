@@ -1,8 +1,9 @@
 """Joins on columns that evolve: every pair of rows may match, each pair with its own mask.
 
-This is slow, and goes row by row. A changed row is compared with all rows of the other side, and a row whose matches
-may have changed is computed again from all of them. The work of a batch is proportional to the affected rows times the
-stored rows. No row expires when horizons advance: a row is removed only if it becomes absent or permanently hidden.
+There is no index on such columns. A changed row is compared with all rows of the other side, and a row whose matches
+may have changed is compared with all of them again. The work of a batch is proportional to the affected rows times the
+stored rows. Pairs are compared in columns, a bounded number at a time. No row expires when horizons advance: a row is
+removed only if it becomes absent or permanently hidden.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,74 +11,90 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smile.algebra import mmpl, trees
-from smile.columns import masks
-from smile.columns.knowledge import current_values
-from smile.columns.values import Bools, from_python
-from smile.kernels.delta import Delta, RowKnowledge, drop_unchanged_rows
-from smile.kernels.joins.join_row import Cells, JoinRow, Key, column_from_cells, rows_by_key
-from smile.kernels.joins.join_seals import JoinSeals
+from smile.algebra import mmpl
+from smile.columns import knowledge as k, masks, values as v
+from smile.columns.masks import MaskCodes
+from smile.columns.values import Bools, Indices, ValueColumn, true_indices
+from smile.kernels.delta import (
+    Delta,
+    RowConcatenation,
+    RowGroups,
+    RowKnowledge,
+    concat_knowledge,
+    drop_unchanged_rows,
+)
+from smile.kernels.expressions.operands import to_operand
+from smile.kernels.joins import kleene
+from smile.kernels.joins.column_hulls import domain_column, null_column, to_kind
+from smile.kernels.joins.inner_join import equal_pairs
 from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides
+from smile.kernels.joins.lookup_join import find_by_key
+from smile.kernels.joins.matches import MatchChoice, Matches, Pairs, concat_pairs
 from smile.kernels.joins.optional_rows import optional_kinds
+from smile.kernels.joins.outer_join import PRESERVED_SIDES, can_share_key, deduplicate_keys
 from smile.kernels.layout import EvolvingColumnLayout, Layout
-from smile.kernels.seals import HorizonAdvance, Horizons, Seals
+from smile.kernels.seals import HorizonAdvance, Horizons, Seals, all_or_never
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.kernels.unsupported_join import UnsupportedJoinError
-from smile.knowledge.values.cell_knowledge import CellKnowledge
-from smile.knowledge.values.cells import cell_hull, equality_mask, null_cell, to_operand_in_domain
-from smile.knowledge.values.mask import MAY_APPEAR, F, Mask, T, all_of, any_of, negation
-from smile.knowledge.values.transfer import expression_knowledge
+from smile.state.table import StateTable
 
-RowsByKey = dict[Key, JoinRow]
+PAIRS_MAX = 1 << 16
+"""How many pairs of rows are compared at once. Bounds memory."""
 
 
 @dataclass(frozen=True)
-class JoinSnapshot:
-    """All rows of both sides before or after a batch. `open_keys` are those of rows that new rows of the other side may
-    match."""
+class SideRows:
+    """All rows of one side at one time. Rows have the same numbers before and after a batch: first those that the batch
+    does not change, then those of its delta. `present` are the numbers of the rows that are present."""
 
-    rows: Mapping[str, RowsByKey]
-    open_keys: Mapping[str, set[Key]]
+    rows: JoinRows
+    present: Indices
+    unchanged_count: int
+
+    @staticmethod
+    def of(fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge, unchanged_count: int) -> "SideRows":
+        return SideRows(JoinRows(fixed, knowledge), true_indices(masks.is_present(knowledge.mask)), unchanged_count)
+
+    def changed(self) -> Indices:
+        return self.present[self.present >= self.unchanged_count]
+
+    def unchanged(self) -> Indices:
+        return self.present[self.present < self.unchanged_count]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All rows of both sides, by the name of the side, before or after a batch."""
+
+    sides: Mapping[str, SideRows]
     horizons: Horizons
 
 
 class EvolvingJoin(Transform):
     def __init__(self, rel: mmpl.Join, left: InputRelation, right: InputRelation, output: OutputRelation) -> None:
         self.sides = sides = JoinSides(rel, left, right, output)
+        self.both_sides = (sides.left, sides.right)
         self.rel, self.output = rel, output
-        self.inputs = {"left": left, "right": right}
         self.probe: JoinSide | None = None
         """The side whose rows have at most one match, if the join outputs one row for each of them."""
         if sides.right.covers_key and rel.kind in ("inner", "left"):
             self.probe = sides.left
         elif sides.left.covers_key and rel.kind == "right":
             self.probe = sides.right
-        self.preserved_sides = {"left": ("left",), "right": ("right",), "full": ("left", "right")}.get(rel.kind, ())
-        self.columns_equated_twice = {
-            str(side.name): sides.columns_equated_twice(side) for side in (sides.left, sides.right)
-        }
+        self.preserved_sides = [s for s in self.both_sides if s.name in PRESERVED_SIDES.get(rel.kind, ())]
+        self.can_share_key = any(can_share_key(s, sides.other(s), output) for s in self.preserved_sides)
         self.layout = self._layout()
-        self.match_seals = {str(side.name): self._match_seals(side) for side in (sides.left, sides.right)}
+        self.match_seals = {str(side.name): self._match_seals(side) for side in self.both_sides}
         self.table_schemas = {"left": sides.left.table_schema, "right": sides.right.table_schema}
         self.table_sources = sides.table_sources
-        self.bottoms = {**right.bottoms, **left.bottoms}
-        self.types = {**right.layout.types, **left.layout.types}
 
-    def _match_seals(self, side: JoinSide) -> JoinSeals:
+    def _match_seals(self, side: JoinSide) -> Seals:
         """When no more rows of the other side can come and match. Uses all columns whose type never evolves, even if
         the layout has them among the evolving columns."""
         fixed = [c for c, t in side.source.type.columns.items() if not t.evolves and c in side.layout.types]
         seals = self.sides.other(side).source.type.seals
         expressed = {s: self.sides.ties.express_seal(seal, fixed) for s, seal in seals.items()}
-        return JoinSeals(Seals(expressed, side.source.type.heading.columns), "ends")
-
-    def _is_sealed(self, side: JoinSide, rows: JoinRows, horizons: Horizons) -> Bools:
-        match_seals = self.match_seals[side.name]
-        columns = rows.knowledge.columns
-        values = {
-            c: rows.fixed[c] if c in side.layout.fixed else current_values(columns[c]) for c in match_seals.seal_columns
-        }
-        return match_seals.is_sealed(values, len(rows), horizons)
+        return Seals(all_or_never(expressed), side.source.type.heading.columns)
 
     def _layout(self) -> Layout:
         key, includes_permanently_hidden = self.output.type.heading.key, self.output.includes_permanently_hidden
@@ -97,245 +114,306 @@ class EvolvingJoin(Transform):
                 evolving[name] = optional_kinds((evolving_side or column_side).layout)[name]
         return Layout(key, fixed, evolving, False, includes_permanently_hidden)
 
+    # ── processing a batch ──────────────────────────────────────────────────────────────────────────────────────────
+
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
-        tables, changed_rows = {}, dict[str, JoinRows]()
-        changed_keys: dict[str, set[Key]] = {}
-        for side, delta in zip((self.sides.left, self.sides.right), inputs, strict=True):
-            tables[str(side.name)] = side.update_table(state[side.name], delta)
-            changed_keys[side.name] = set()
-            if delta is not None:
-                changed_rows[side.name] = JoinRows(delta.fixed, delta.new)
-                changed_keys[side.name] |= set(rows_by_key(side, changed_rows[side.name]))
-                if delta.old is not None:
-                    changed_keys[side.name] |= set(rows_by_key(side, JoinRows(delta.fixed, delta.old)))
-        # Rows that have just become permanently hidden are no longer stored, but are output once more.
-        before, after = self._snapshot(state, {}, advance.before), self._snapshot(tables, changed_rows, advance.after)
-        old, new = self._affected_rows(before, after, changed_keys), self._affected_rows(after, before, changed_keys)
-        return tables, self._output_delta(old, new)
-
-    def _snapshot(self, state: State, changed_rows: Mapping[str, JoinRows], horizons: Horizons) -> JoinSnapshot:
-        rows: dict[str, RowsByKey] = {}
-        open_keys: dict[str, set[Key]] = {}
-        for side in (self.sides.left, self.sides.right):
-            rows[side.name], open_keys[side.name] = {}, set()
-            stored_rows = side.decode_rows(state[side.name].scan())
-            for part in (stored_rows, changed_rows[side.name]) if side.name in changed_rows else (stored_rows,):
-                part_rows = rows_by_key(side, part)
-                is_sealed = self._is_sealed(side, part, horizons)[masks.is_present(part.knowledge.mask)]
-                rows[side.name] |= part_rows
-                open_keys[side.name] |= {key for key, s in zip(part_rows, is_sealed.tolist(), strict=True) if not s}
-        return JoinSnapshot(rows, open_keys, horizons)
-
-    # ── output rows ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _affected_rows(self, now: JoinSnapshot, then: JoinSnapshot, changed_keys: Mapping[str, set[Key]]) -> RowsByKey:
-        """The output rows that may differ between the two snapshots, as they are in `now`."""
-        left, right = self.sides.left, self.sides.right
+        tables, before, after = {}, {}, {}
+        for side, delta in zip(self.both_sides, inputs, strict=True):
+            unchanged, tables[str(side.name)] = side.split_and_update(state[side.name], delta)
+            before[str(side.name)], after[str(side.name)] = self._read_side(side, state[side.name], unchanged, delta)
+        old, new = Snapshot(before, advance.before), Snapshot(after, advance.after)
         if self.probe is not None:
-            keys = self._affected_keys(self.probe, now, then, changed_keys)
-            rows = now.rows[self.probe.name]
-            return dict(self._lookup_row(now, self.probe, key, rows[key]) for key in keys if key in rows)
-        result: RowsByKey = {}
-        for key, row in now.rows["left"].items():
-            for other_key, other in now.rows["right"].items():
-                if key in changed_keys["left"] or other_key in changed_keys["right"]:
-                    row_masks = (T if left.total else row.mask, T if right.total else other.mask)
-                    mask = all_of(*row_masks, self._match_mask(row, other, left)).null_as_false()
-                    self._add_pair(result, row, other, mask)
-        # The matches of default rows may change whenever a row changes or the default rows do.
-        for probe, rows in ((left, now.rows["left"]), (right, now.rows["right"])):
-            for row in rows.values():
-                for other in self._default_rows(now, row, probe, self.sides.other(probe)):
-                    mask = self._match_mask(row, other, probe)
-                    if mask.possible != {False}:
-                        pair = (row, other) if probe is left else (other, row)
-                        self._add_pair(result, *pair, all_of(T if probe.total else row.mask, mask).null_as_false())
-        for side in (left, right):
-            if side.name in self.preserved_sides:
-                rows = now.rows[side.name]
-                for key in self._affected_keys(side, now, then, changed_keys):
-                    if key in rows:
-                        self._add_unmatched(now, side, key, rows[key], result)
-        return result
+            numbers = self._affected_rows(self.probe, old, new)
+            old_rows, new_rows = ([self._lookup_rows(self.probe, numbers, s)] for s in (old, new))
+        else:
+            old_rows, new_rows = self._pair_rows(old, new)
+            unmatched_rows = []
+            for side in self.preserved_sides:
+                numbers = self._affected_rows(side, old, new)
+                old_rows.append(self._unmatched_rows(side, numbers, old))
+                unmatched_rows.append(self._unmatched_rows(side, numbers, new))
+            self._reject_shared_keys(new_rows, unmatched_rows)
+            new_rows += unmatched_rows
+        return tables, self._output_delta(old_rows, new_rows)
 
-    def _affected_keys(
-        self, probe: JoinSide, now: JoinSnapshot, then: JoinSnapshot, changed_keys: Mapping[str, set[Key]]
-    ) -> set[Key]:
-        """The rows of `probe` that changed, that a changed row of the other side may match, or that no new row can
-        match any more."""
-        other = self.sides.other(probe)
-        affected = set(changed_keys[probe.name]) | (now.open_keys[probe.name] ^ then.open_keys[probe.name])
-        changed_rows = [
-            s.rows[other.name][k] for s in (now, then) for k in changed_keys[other.name] if k in s.rows[other.name]
-        ]
-        for snapshot in (now, then):
-            for key, row in snapshot.rows[probe.name].items():
-                if key not in affected and any(
-                    self._match_mask(row, c, probe).possible != {False} for c in changed_rows
-                ):
-                    affected.add(key)
-        if other.total and now.horizons != then.horizons:
-            affected |= set(now.rows[probe.name])
-        return affected
+    def _read_side(
+        self, side: JoinSide, table: StateTable, unchanged: StateTable, delta: Delta | None
+    ) -> tuple[SideRows, SideRows]:
+        """All rows of a side before and after the batch. Rows that have just become permanently hidden are no longer
+        stored, but are among them once more."""
+        rows = side.decode_rows(unchanged.scan())
+        if delta is None:
+            side_rows = SideRows.of(rows.fixed, rows.knowledge, len(rows))
+            return side_rows, side_rows
+        fixed = RowConcatenation(side.layout.fixed, [rows.fixed, delta.fixed])
+        stored = side.decode_rows(find_by_key(table, [delta.fixed[c] for c in side.key], len(delta)))
+        before, after = (concat_knowledge(side.layout, [rows.knowledge, d]) for d in (stored.knowledge, delta.new))
+        return SideRows.of(fixed, before, len(rows)), SideRows.of(fixed, after, len(rows))
 
-    def _add_pair(self, result: RowsByKey, left: JoinRow, right: JoinRow, mask: Mask) -> None:
-        cells = self._merge_cells(left.cells, right.cells)
-        result[self._output_key(cells)] = JoinRow(mask, cells, left.steps + right.steps)
-
-    def _add_unmatched(self, snapshot: JoinSnapshot, side: JoinSide, key: Key, row: JoinRow, result: RowsByKey) -> None:
+    def _affected_rows(self, side: JoinSide, old: Snapshot, new: Snapshot) -> Indices:
+        """The rows of a side that changed, that a changed row of the other side may match, or that no new row can match
+        any more."""
         other = self.sides.other(side)
-        nulls = {c: row.cells.get(c, null_cell(t)) for c, t in other.layout.types.items()}
-        on_left = side is self.sides.left
-        cells = self._merge_cells(row.cells, nulls) if on_left else self._merge_cells(nulls, row.cells)
-        match_masks = [mask for mask, _ in self._find_matches(snapshot, row, side)]
-        match_excludes_others = other.total or not other.source.type.can_become_absent
-        match_masks += [MAY_APPEAR] if self._can_gain_match(snapshot, side, key, row, match_excludes_others) else []
-        mask = all_of(row.mask, negation(any_of(match_masks)).null_as_false())
-        output_key = self._output_key(cells)
-        if output_key in result:
-            raise UnsupportedJoinError(
-                self.rel, "a row of the outer join has NULL for a key, as rows without a match do"
-            )
-        result[output_key] = JoinRow(mask, cells, row.steps)
+        rows, unchanged_count = old.sides[side.name].rows, old.sides[side.name].unchanged_count
+        if other.total and old.horizons != new.horizons:
+            return np.arange(len(rows))
+        is_affected = np.ones(len(rows), bool)
+        unchanged = rows.take(np.arange(unchanged_count))
+        is_open = [self._is_open(side, unchanged, s.horizons) for s in (old, new)]
+        is_affected[:unchanged_count] = is_open[0] != is_open[1]
+        for snapshot in (old, new):
+            side_rows, other_rows = snapshot.sides[side.name], snapshot.sides[other.name]
+            pairs = self._compare(side, side_rows.rows, other_rows.rows, side_rows.unchanged(), other_rows.changed())
+            is_affected[pairs.first] = True
+        return true_indices(is_affected)
 
-    def _lookup_row(self, snapshot: JoinSnapshot, probe: JoinSide, key: Key, row: JoinRow) -> tuple[Key, JoinRow]:
-        other = self.sides.other(probe)
-        matches = list(self._find_matches(snapshot, row, probe))
-        can_gain = self._can_gain_match(snapshot, probe, key, row)
-        match_cells = self._match_cells(probe, other, row, matches, can_gain)
-        on_left = probe is self.sides.left
-        cells = self._merge_cells(row.cells, match_cells) if on_left else self._merge_cells(match_cells, row.cells)
-        match_mask = any_of([*(mask for mask, _ in matches), *([MAY_APPEAR] if can_gain else [])]).null_as_false()
-        mask = row.mask if self.preserved_sides else all_of(row.mask, match_mask)
-        return self._output_key(cells), JoinRow(mask, cells, row.steps + sum(r.steps for _, r in matches))
-
-    def _match_cells(
-        self, probe: JoinSide, build: JoinSide, row: JoinRow, matches: list[tuple[Mask, JoinRow]], can_gain_match: bool
-    ) -> dict[str, CellKnowledge]:
-        """The columns of the one match: the hull of all rows that it may turn out to be, including none and an absent
-        one."""
-        shared = {c for c in row.cells if c in build.on and c in probe.on}
-        shown_cells = next((r.cells for mask, r in matches if mask.is_shown), None)
-        certain_cells = next((r.cells for mask, r in matches if mask.is_permanently_shown), None)
-        chosen: dict[str, CellKnowledge] = {}
-        bottoms = build.source.bottoms
-        kinds = build.source.type.columns
-        lookup_columns = {b: a for a, b in zip(probe.on, build.on, strict=True) if not kinds[b].evolves}
-        for name, data in build.layout.types.items():
-            if name in shared:
-                chosen[name] = row.cells[name]
-            elif certain_cells is not None:
-                chosen[name] = certain_cells[name]
-            else:
-                cells = [r.cells[name] for mask, r in matches if not mask.is_permanently_hidden]
-                if not self.preserved_sides and not cells:
-                    # Hidden columns keep their knowledge.
-                    cells = [r.cells[name] for _, r in matches]
-                cells += [null_cell(data)] if self.preserved_sides or not cells else []
-                cells += (
-                    [row.cells[lookup_columns[name]] if name in lookup_columns else bottoms[name]]
-                    if can_gain_match
-                    else []
-                )
-                chosen[name] = cell_hull(
-                    cells, None if shown_cells is None else shown_cells[name].now, bottoms[name], data
-                )
-        return chosen
+    def _is_open(self, side: JoinSide, rows: JoinRows, horizons: Horizons) -> Bools:
+        """Whether new rows of the other side may match these rows."""
+        seals = self.match_seals[side.name]
+        values = {c: k.current_values(rows.column(c)) for c in seals.seal_columns}
+        return ~seals.is_sealed(horizons, values, len(rows))
 
     # ── matches ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _find_matches(self, snapshot: JoinSnapshot, row: JoinRow, probe: JoinSide) -> Iterator[tuple[Mask, JoinRow]]:
-        """The rows of the other side that match or may match, each with the mask of being shown and matching."""
-        other = self.sides.other(probe)
-        rows = snapshot.rows[other.name]
-        for candidate in [*rows.values(), *self._default_rows(snapshot, row, probe, other)]:
-            mask = self._match_mask(row, candidate, probe)
-            if mask.possible != {False}:
-                yield all_of(T if other.total else candidate.mask, mask), candidate
+    def _compare(
+        self,
+        side: JoinSide,
+        rows: JoinRows,
+        others: JoinRows,
+        row_numbers: Indices,
+        other_numbers: Indices,
+        includes_impossible: bool = False,
+    ) -> Pairs:
+        """Compares all pairs of the given rows of `side` and of the other side. Returns those that match or may match;
+        if `includes_impossible`, all of them."""
+        parts = []
+        for first, second in _cross_product(row_numbers, other_numbers):
+            codes = self._match_codes(side, rows.take(first), others.take(second))
+            if not includes_impossible:
+                possible = true_indices(codes != masks.F)
+                first, second, codes = first[possible], second[possible], codes[possible]
+            parts.append(Pairs(first, second, codes))
+        return concat_pairs(parts)
 
-    def _default_rows(
-        self, snapshot: JoinSnapshot, row: JoinRow, probe: JoinSide, build: JoinSide
-    ) -> Iterator[JoinRow]:
-        if not build.total:
-            return
-        lookup_key = self._lookup_key(row, probe, build)
-        if None in lookup_key or lookup_key in snapshot.rows[build.name]:
-            return
-        types = build.layout.types
-        key = {c: from_python([value], types[c]) for c, value in zip(build.key, lookup_key, strict=True)}
-        transform = build.source.transform
+    def _match_codes(self, side: JoinSide, rows: JoinRows, others: JoinRows) -> MaskCodes:
+        """Masks that say whether rows of `side` match rows of the other side, each with the one of the same number."""
+        left, right = (rows, others) if side is self.sides.left else (others, rows)
+        return self.sides.match_codes(left, right, self.rel.on)
+
+    def _find_matches(
+        self, side: JoinSide, numbers: Indices, snapshot: Snapshot, match_excludes_others: bool = True
+    ) -> Matches:
+        """The matches of rows of `side`. `match_excludes_others`: if the row with the key that a row looks up is
+        present, no absent row can match."""
+        other = self.sides.other(side)
+        side_rows, other_rows = snapshot.sides[side.name], snapshot.sides[other.name]
+        rows, candidates = side_rows.rows.take(numbers), other_rows.rows.take(other_rows.present)
+        pairs = self._compare(side, rows, candidates, np.arange(len(rows)), np.arange(len(candidates)))
+        codes = pairs.codes
+        if not other.total:
+            codes = masks.all_of(codes, candidates.knowledge.mask[pairs.second])
+        matches = Matches(
+            Pairs(pairs.first, pairs.second, codes),
+            candidates,
+            self._can_gain_match(side, rows, candidates, snapshot.horizons, match_excludes_others),
+        )
+        return self._with_default_matches(side, rows, matches, snapshot.horizons) if other.total else matches
+
+    def _lookup_keys(self, side: JoinSide, rows: JoinRows) -> list[ValueColumn]:
+        """The key of the other side that each row looks up at present. The join must cover that key."""
+        other = self.sides.other(side)
+        source = dict(zip(other.on, side.on, strict=True))
+        return [k.current_values(rows.column(source[c])) for c in other.key]
+
+    def _is_present(self, side: JoinSide, rows: JoinRows, candidates: JoinRows) -> Bools:
+        """Whether the row of the other side with the key that a row looks up is present."""
+        keys = [candidates.fixed[c] for c in self.sides.other(side).key]
+        is_present = np.zeros(len(rows), bool)
+        is_present[equal_pairs(self._lookup_keys(side, rows), keys, len(rows), len(candidates))[0]] = True
+        return is_present
+
+    def _with_default_matches(self, side: JoinSide, rows: JoinRows, matches: Matches, horizons: Horizons) -> Matches:
+        """Adds default rows of the other side, which is total, for lookup keys whose row is absent."""
+        other = self.sides.other(side)
+        lookup_keys = self._lookup_keys(side, rows)
+        is_looked_up = ~self._is_present(side, rows, matches.candidates)
+        for column in lookup_keys:
+            is_looked_up &= column.is_valid()
+        numbers = true_indices(is_looked_up)
+        transform = other.source.transform
         assert transform is not None, "a stream is never total"
-        defaults = transform.default_rows(key, 1, snapshot.horizons)
-        yield from rows_by_key(build, JoinRows(defaults.fixed, defaults.new)).values()
-
-    def _match_mask(self, row: JoinRow, candidate: JoinRow, probe: JoinSide) -> Mask:
-        left, right = (row, candidate) if probe is self.sides.left else (candidate, row)
-        if self._has_conflicting_keys(left.cells, self.sides.left) or self._has_conflicting_keys(
-            right.cells, self.sides.right
-        ):
-            return F
-        equal_mask = all_of(*(equality_mask(left.cells[a], right.cells[b]) for a, b in self.rel.on)).null_as_false()
-        if self.rel.when is None or equal_mask.possible == {False}:
-            return equal_mask
-        cells = {**right.cells, **left.cells}
-        columns = trees.columns_in(self.rel.when)
-        operands = {c: to_operand_in_domain(cells[c], self.bottoms[c], self.types[c]) for c in columns}
-        when = expression_knowledge(self.rel.when, operands, self.types)
-        assert isinstance(when, Mask)
-        return all_of(equal_mask, when.null_as_false())
-
-    def _has_conflicting_keys(self, cells: Cells, side: JoinSide) -> bool:
-        """Whether two columns that are equated to the same column of the other side differ: then no row matches."""
-        cell_pairs = ((cells[a], cells[b]) for a, b in self.columns_equated_twice[side.name])
-        return any(a.is_final and b.is_final and a.now != b.now for a, b in cell_pairs)
-
-    def _lookup_key(self, row: JoinRow, probe: JoinSide, build: JoinSide) -> Key:
-        source = {b: a for a, b in zip(probe.on, build.on, strict=True)}
-        return tuple(row.cells[source[c]].now for c in build.key)
+        key = {c: column.take(numbers) for c, column in zip(other.key, lookup_keys, strict=True)}
+        delta = transform.default_rows(key, len(numbers), horizons)
+        defaults = JoinRows(delta.fixed, delta.new)
+        codes = self._match_codes(side, rows.take(numbers), defaults)
+        possible = true_indices(codes != masks.F)
+        candidate_count = len(matches.candidates)
+        pairs = Pairs(
+            np.concatenate([matches.pairs.first, numbers[possible]]),
+            np.concatenate([matches.pairs.second, candidate_count + possible]),
+            np.concatenate([matches.pairs.codes, codes[possible]]),
+        )
+        fixed = RowConcatenation(other.layout.fixed, [matches.candidates.fixed, defaults.fixed])
+        knowledge = concat_knowledge(other.layout, [matches.candidates.knowledge, defaults.knowledge])
+        return Matches(pairs, JoinRows(fixed, knowledge), matches.can_gain)
 
     def _can_gain_match(
-        self, snapshot: JoinSnapshot, probe: JoinSide, key: Key, row: JoinRow, match_excludes_others: bool = True
-    ) -> bool:
-        """Whether an absent row of the other side may still come and match this row. `match_excludes_others`: if
-        the row with the key that this row looks up is present, no absent row can match."""
-        other = self.sides.other(probe)
-        key_cells = [row.cells[a] for a in probe.on]
-        if any(c.is_final and c.now is None for c in key_cells):
-            return False
-        if self._has_conflicting_keys(row.cells, probe):
-            return False
-        is_key_final = all(c.is_final for c in key_cells)
-        if other.total and not is_key_final:
-            return True
-        if match_excludes_others and other.covers_key and is_key_final:
-            lookup_key = self._lookup_key(row, probe, other)
-            if lookup_key in snapshot.rows[other.name] or (other.total and None not in lookup_key):
-                return False
-        return key in snapshot.open_keys[probe.name]
+        self, side: JoinSide, rows: JoinRows, candidates: JoinRows, horizons: Horizons, match_excludes_others: bool
+    ) -> Bools:
+        other = self.sides.other(side)
+        can_gain = self._is_open(side, rows, horizons)
+        is_key_final = np.logical_and.reduce([k.is_final(rows.column(c)) for c in side.on])
+        if match_excludes_others and other.covers_key:
+            is_present = np.ones(len(rows), bool) if other.total else self._is_present(side, rows, candidates)
+            can_gain &= ~(is_key_final & is_present)
+        if other.total:
+            can_gain |= ~is_key_final
+        return can_gain & side.can_match(rows)
 
-    # ── building the output ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── output rows ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _merge_cells(self, left: Cells, right: Cells) -> dict[str, CellKnowledge]:
-        merged = {**left, **right} if self.rel.kind == "right" else {**right, **left}
-        for name in set(self.sides.right.key) & set(left) - set(self.sides.left.key):
-            merged[name] = right.get(name, left[name])
-        return {c: merged[c] for c in self.output.type.heading.columns}
+    def _lookup_rows(self, probe: JoinSide, numbers: Indices, snapshot: Snapshot) -> JoinRows:
+        """The output rows of those of these probe rows that are present, each with its one match or none."""
+        numbers, rows = self._take_present(probe, numbers, snapshot)
+        matches = self._find_matches(probe, numbers, snapshot)
+        mask = rows.knowledge.mask
+        if not self.preserved_sides:
+            mask = masks.all_of(mask, kleene.as_filter(matches.has_match()))
+        steps = rows.knowledge.steps.copy()
+        np.add.at(steps, matches.pairs.first, matches.candidates.knowledge.steps[matches.pairs.second])
+        build = self.sides.other(probe)
+        choice = MatchChoice.among(matches, bool(self.preserved_sides), len(rows))
+        build_types = build.source.type.columns
+        looked_up = {b: a for a, b in zip(probe.on, build.on, strict=True) if not build_types[b].evolves}
+        columns = {}
+        for name, evolving in self.layout.evolving.items():
+            if self.sides.column_sides[name] is probe or (name in probe.on and name in build.on):
+                columns[name] = to_kind(rows.column(name), evolving)
+                continue
+            bottom, candidates = build.source.bottoms[name], to_kind(matches.candidates.column(name), evolving)
+            if name in looked_up:
+                # An absent row that comes has the value that the probe row looks up.
+                operand = to_operand(rows.column(looked_up[name]), bottom, evolving.data)
+                columns[name] = choice.column(candidates, to_kind(operand, evolving), True, evolving, bottom)
+            else:
+                columns[name] = choice.column(candidates, domain_column(bottom, evolving), False, evolving, bottom)
+        return JoinRows({c: rows.fixed[c] for c in self.layout.fixed}, RowKnowledge(columns, mask, steps))
 
-    def _output_key(self, cells: Cells) -> Key:
-        return tuple(cells[c].now for c in self.layout.key)
+    def _take_present(self, side: JoinSide, numbers: Indices, snapshot: Snapshot) -> tuple[Indices, JoinRows]:
+        rows = snapshot.sides[side.name].rows
+        numbers = numbers[masks.is_present(rows.knowledge.mask[numbers])]
+        return numbers, rows.take(numbers)
 
-    def _output_delta(self, old: RowsByKey, new: RowsByKey) -> Delta | None:
-        keys = list(dict.fromkeys([*old, *new]))
-        if not keys:
+    def _pair_rows(self, old: Snapshot, new: Snapshot) -> tuple[list[JoinRows], list[JoinRows]]:
+        """The pairs of which a row changed, before and after the batch."""
+        found = [self._changed_pairs(s) for s in (old, new)]
+        right_count = len(old.sides["right"].rows)
+        ids = np.unique(np.concatenate([p.first * right_count + p.second for p in found]))
+        rows = []
+        for snapshot, pairs in zip((old, new), found, strict=True):
+            codes = masks.full(masks.F, len(ids))
+            codes[ids.searchsorted(pairs.first * right_count + pairs.second)] = pairs.codes
+            left_masks, right_masks = (snapshot.sides[s.name].rows.knowledge.mask for s in self.both_sides)
+            first, second = np.divmod(ids, max(right_count, 1))
+            present = true_indices(masks.is_present(left_masks[first]) & masks.is_present(right_masks[second]))
+            first, second, codes = first[present], second[present], codes[present]
+            left, right = snapshot.sides["left"].rows.take(first), snapshot.sides["right"].rows.take(second)
+            rows.append([self._join_pairs(left, right, codes), *self._default_pair_rows(snapshot)])
+        return rows[0], rows[1]
+
+    def _changed_pairs(self, snapshot: Snapshot) -> Pairs:
+        """The pairs of which a row changed and that may match. All such pairs, if a reader distinguishes those that
+        never match from absent ones, or an unmatched row may have the key of one."""
+        includes_impossible = self.layout.includes_permanently_hidden or self.can_share_key
+        left, right = snapshot.sides["left"], snapshot.sides["right"]
+        parts = [
+            self._compare(self.sides.left, left.rows, right.rows, *numbers, includes_impossible)
+            for numbers in ((left.changed(), right.present), (left.unchanged(), right.changed()))
+        ]
+        return concat_pairs(parts)
+
+    def _default_pair_rows(self, snapshot: Snapshot) -> Iterator[JoinRows]:
+        """The pairs with default rows of a total side. They may change whenever a row or a horizon does."""
+        for side in self.both_sides:
+            other = self.sides.other(side)
+            if other.total:
+                other_rows = snapshot.sides[other.name]
+                _, rows = self._take_present(side, snapshot.sides[side.name].present, snapshot)
+                candidates = other_rows.rows.take(other_rows.present)
+                no_matches = Matches(concat_pairs([]), candidates, np.zeros(len(rows), bool))
+                matches = self._with_default_matches(side, rows, no_matches, snapshot.horizons)
+                own, defaults = rows.take(matches.pairs.first), matches.candidates.take(matches.pairs.second)
+                left, right = (own, defaults) if side is self.sides.left else (defaults, own)
+                yield self._join_pairs(left, right, matches.pairs.codes)
+
+    def _join_pairs(self, left: JoinRows, right: JoinRows, codes: MaskCodes) -> JoinRows:
+        """The output rows of pairs of rows; `codes` are the masks that say whether they match."""
+        left_mask, right_mask = left.knowledge.mask, right.knowledge.mask
+        if self.sides.left.total and self.sides.right.total:
+            codes = masks.all_of(codes, masks.any_of(left_mask, right_mask))
+        elif self.sides.left.total or self.sides.right.total:
+            codes = masks.all_of(codes, right_mask if self.sides.left.total else left_mask)
+        else:
+            codes = masks.all_of(codes, masks.all_of(left_mask, right_mask))
+        sources = {c: (left if s is self.sides.left else right).column(c) for c, s in self.sides.column_sides.items()}
+        fixed = {c: k.current_values(sources[c]) for c in self.layout.fixed}
+        columns = {
+            c: sources[c] if e.kind == "latest" and not isinstance(sources[c], ValueColumn) else to_kind(sources[c], e)
+            for c, e in self.layout.evolving.items()
+        }
+        return JoinRows(fixed, RowKnowledge(columns, codes, left.knowledge.steps + right.knowledge.steps))
+
+    def _unmatched_rows(self, side: JoinSide, numbers: Indices, snapshot: Snapshot) -> JoinRows:
+        """The output rows of those of these rows that are present, for the case that they have no match."""
+        numbers, rows = self._take_present(side, numbers, snapshot)
+        other = self.sides.other(side)
+        match_excludes_others = other.total or not other.source.type.can_become_absent
+        matches = self._find_matches(side, numbers, snapshot, match_excludes_others)
+        is_unmatched = kleene.as_filter(kleene.negation(matches.has_match()))
+        fixed = {
+            c: k.current_values(rows.column(c)) if c in side.layout.types else v.nulls(data, len(rows))
+            for c, data in self.layout.fixed.items()
+        }
+        columns = {
+            c: to_kind(rows.column(c), e) if c in side.layout.types else null_column(e, len(rows))
+            for c, e in self.layout.evolving.items()
+        }
+        mask = masks.all_of(rows.knowledge.mask, is_unmatched)
+        return JoinRows(fixed, RowKnowledge(columns, mask, rows.knowledge.steps))
+
+    def _reject_shared_keys(self, pairs: Sequence[JoinRows], unmatched: Sequence[JoinRows]) -> None:
+        if not self.can_share_key:
+            return
+        parts = [*pairs, *unmatched]
+        counts = [sum(map(len, p)) for p in (pairs, unmatched)]
+        key = [v.concat([p.fixed[c] for p in parts]) for c in self.layout.key]
+        groups = RowGroups(key, sum(counts))
+        group_sizes = np.bincount(groups.group_numbers, minlength=groups.count)
+        if (group_sizes[groups.group_numbers[counts[0] :]] > 1).any():
+            raise UnsupportedJoinError(
+                self.rel, "a row of the outer join has NULL for a key, as rows without a match do"
+            )
+
+    def _output_delta(self, old: Sequence[JoinRows], new: Sequence[JoinRows]) -> Delta | None:
+        """The delta from the old to the new output rows."""
+        parts = [*old, *new]
+        if not sum(map(len, parts)):
             return None
-        new_rows = [new[k] if k in new else old[k] for k in keys]
-        old_rows = [old[k] if k in old else new[k] for k in keys]
-        types = self.layout.types
-        fixed = {c: from_python([r.cells[c].now for r in new_rows], types[c]) for c in self.layout.fixed}
-        delta = Delta(fixed, self._row_knowledge(keys, old_rows, old), self._row_knowledge(keys, new_rows, new))
+        fixed = RowConcatenation(self.layout.fixed, [p.fixed for p in parts])
+        knowledge = concat_knowledge(self.layout, [p.knowledge for p in parts])
+        is_old = np.arange(len(knowledge)) < sum(map(len, old))
+        before, after = (
+            RowKnowledge(knowledge.columns, np.where(present, knowledge.mask, np.uint8(masks.ABSENT)), knowledge.steps)
+            for present in (is_old, ~is_old)
+        )
+        delta = deduplicate_keys(self.layout, Delta(fixed, before, after))
         return drop_unchanged_rows(delta, self.layout.includes_permanently_hidden)
 
-    def _row_knowledge(self, keys: list[Key], rows: list[JoinRow], relation: RowsByKey) -> RowKnowledge:
-        columns = {c: column_from_cells([r.cells[c] for r in rows], e) for c, e in self.layout.evolving.items()}
-        codes = [masks.encode_mask(r.mask) if k in relation else masks.ABSENT for k, r in zip(keys, rows, strict=True)]
-        return RowKnowledge(columns, np.array(codes, np.uint8), np.array([r.steps for r in rows], np.int64))
+
+def _cross_product(first: Indices, second: Indices) -> Iterator[tuple[Indices, Indices]]:
+    """All pairs of two sets of numbers, at most PAIRS_MAX at a time, unless the second set alone has more."""
+    if len(second):
+        size = max(1, PAIRS_MAX // len(second))
+        for start in range(0, len(first), size):
+            chunk = first[start : start + size]
+            yield np.repeat(chunk, len(second)), np.tile(second, len(chunk))

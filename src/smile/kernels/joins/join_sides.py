@@ -10,22 +10,21 @@ from itertools import combinations
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import is_key_equated
-from smile.columns import masks
+from smile.columns import knowledge as k, masks
 from smile.columns.hashing import hashes
 from smile.columns.knowledge import KnowledgeColumn, MaskColumn
 from smile.columns.masks import MaskCodes
 from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
 from smile.kernels.delta import Delta, RowKnowledge, RowSelection
 from smile.kernels.expressions import compile_expression
-from smile.kernels.joins.join_seals import JoinSeals
+from smile.kernels.joins import kleene
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
 from smile.kernels.row_wise import predicate_masks
-from smile.kernels.seals import HorizonAdvance, Horizons, Seals
+from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, all_or_never
 from smile.kernels.transform import InputRelation, OutputRelation, TableSource
 from smile.knowledge.join_types import match_constraints
 from smile.knowledge.seals import TimeConstraints
@@ -66,6 +65,9 @@ class JoinRows:
     def take(self, indices: Indices) -> "JoinRows":
         return JoinRows(RowSelection(self.fixed, indices), self.knowledge.take(indices))
 
+    def column(self, name: str) -> KnowledgeColumn:
+        return self.knowledge.columns[name] if name in self.knowledge.columns else self.fixed[name]
+
 
 class JoinSide:
     """One side of a join. `on` are its join key columns, in the join's order. `covers_key`: they include the side's
@@ -78,20 +80,23 @@ class JoinSide:
         self,
         name: SideName,
         source: InputRelation,
-        on: tuple[str, ...],
+        equalities: Sequence[tuple[str, str]],
         other: InputRelation,
         ties: TimeConstraints,
         read_columns: set[str],
     ) -> None:
-        self.name, self.source, self.on = name, source, on
+        self.name, self.source = name, source
+        self.on = on = tuple(a for a, _ in equalities)
+        self.columns_equated_twice = [(a, c) for (a, b), (c, d) in combinations(equalities, 2) if b == d]
+        """Pairs of columns that are equated to the same column of the other side. A row in which they differ has no
+        match."""
         heading, source_layout = source.type.heading, source.layout
         self.key = heading.key
         self.covers_key = is_key_equated(heading, on)
         self.total = self.covers_key and heading.total
         self.fixed = tuple(c for c, t in source.type.columns.items() if not t.evolves and c in source_layout.fixed)
-        seals = {s: ties.express_seal(seal, self.fixed) for s, seal in other.type.seals.items()}
-        self.other_side_seals = Seals(seals, heading.columns)
-        seal_columns = {c for seal in seals.values() for c, _ in seal.terms}
+        self.other_side_seals = {s: ties.express_seal(seal, self.fixed) for s, seal in other.type.seals.items()}
+        seal_columns = {c for seal in self.other_side_seals.values() for c, _ in seal.terms}
         needed = {*read_columns, *heading.key, *on, *seal_columns}
         fixed = {c: t for c, t in source_layout.fixed.items() if c in needed}
         evolving = {c: e for c, e in source_layout.evolving.items() if c in needed}
@@ -99,15 +104,13 @@ class JoinSide:
             heading.key, fixed, evolving, source_layout.certain, source_layout.includes_permanently_hidden
         )
         self.index = tuple(dict.fromkeys(stored_column(c) for c in on))
-        self.match_seals = JoinSeals(self.other_side_seals, "meets")
-        self.tick_columns = self.match_seals.tick_columns
-        """By stream, the column of the ticks at which a row's matches are final; empty if a stream has no such tick."""
+        self.match_seals = SealIndex(all_or_never(self.other_side_seals), heading.columns, "meets ")
         is_fixed = all(c in source_layout.fixed for c in on)
         self.table_schema = TableSchema(
             tuple(stored_column(c) for c in heading.key),
-            {**table_columns(self.layout), **{column: pa.int64() for column in self.tick_columns.values()}},
+            {**table_columns(self.layout), **self.match_seals.column_types},
             (self.index,) if is_fixed and on else (),
-            tuple(self.tick_columns.values()),
+            tuple(self.match_seals.column_types),
         )
 
     @property
@@ -119,7 +122,7 @@ class JoinSide:
 
     def encode_rows(self, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge) -> dict[str, ValueColumn]:
         """The rows as columns of the side's table."""
-        return {**encode_rows(self.layout, fixed, knowledge), **self.match_seals.ticks(fixed, len(knowledge))}
+        return {**encode_rows(self.layout, fixed, knowledge), **self.match_seals.tick_values(fixed, len(knowledge))}
 
     def update_table(self, table: StateTable, delta: Delta | None, final_matches: Bools | None = None) -> StateTable:
         """The table after a batch. Removes rows that are absent, rows that are permanently hidden (unless the layout
@@ -161,9 +164,40 @@ class JoinSide:
         permanently hidden rows are stored, a row that was absent may be stored nevertheless. None: not known."""
         return table.no_rows() if delta.old is None and not self.layout.includes_permanently_hidden else None
 
+    def find_stored(self, table: StateTable, delta: Delta) -> tuple[Delta, RowLookup | None]:
+        """The delta of the rows that are new or stored, with the stored rows; None if none was present before. All
+        other rows are final."""
+        if delta.old is None:
+            return delta, None
+        is_stored, stored = table.find([delta.fixed[c] for c in self.key])
+        known_rows = true_indices(is_stored | ~masks.is_present(delta.old.mask))
+        if len(known_rows) == len(delta):
+            return delta, stored
+        return delta.take(known_rows), stored.take(known_rows)
+
+    def can_match(self, rows: JoinRows) -> Bools:
+        """Whether rows can match any row at all: no join key column is NULL for good, and there is no conflict."""
+        can_match = ~self.has_conflicting_keys(rows)
+        for name in self.on:
+            column = rows.column(name)
+            if isinstance(column, ValueColumn):
+                can_match &= column.is_valid()
+            else:
+                can_match &= ~(k.is_final(column) & k.current_values(column).is_null())
+        return can_match
+
+    def has_conflicting_keys(self, rows: JoinRows) -> Bools:
+        """The rows with final but different values in two columns that are equated to one column of the other side:
+        they match nothing."""
+        has_conflict = np.zeros(len(rows), bool)
+        for names in self.columns_equated_twice:
+            a, b = (rows.column(name) for name in names)
+            has_conflict |= k.is_final(a) & k.is_final(b) & ~k.current_values(a).same(k.current_values(b))
+        return has_conflict
+
     def has_final_matches(self, fixed: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Bools:
         """Whether all rows of the other side that a row can match are sealed: none can come, and all are final."""
-        return self.match_seals.is_sealed(fixed, count, horizons)
+        return self.match_seals.is_sealed(horizons, fixed, count)
 
     def rows_with_final_matches(self, table: StateTable, advance: HorizonAdvance) -> RowLookup:
         """The stored rows whose matches this advance makes final."""
@@ -171,7 +205,7 @@ class JoinSide:
 
     def expire_rows(self, table: StateTable, advance: HorizonAdvance) -> StateTable:
         """The table without the rows whose matches this advance makes final."""
-        if self.match_seals.is_finished(advance.after):
+        if self.match_seals.has_ended(advance.after):
             return StateTable(self.table_schema)
         return self.remove_rows(table, self.rows_with_final_matches(table, advance)) if advance.has_moved else table
 
@@ -248,8 +282,8 @@ class JoinSides:
         self.ties = ties = match_constraints(rel, left.type, right.type)
         condition_columns = set(trees.columns_in(rel.when)) if rel.when is not None else set()
         read_columns = {*output.type.heading.columns, *condition_columns}
-        self.left = JoinSide("left", left, tuple(a for a, _ in rel.on), right, ties, read_columns)
-        self.right = JoinSide("right", right, tuple(b for _, b in rel.on), left, ties, read_columns)
+        self.left = JoinSide("left", left, rel.on, right, ties, read_columns)
+        self.right = JoinSide("right", right, [(b, a) for a, b in rel.on], left, ties, read_columns)
         self.table_sources = {str(side.name): side.table_source for side in (self.left, self.right)}
         """For joins that store each side in a table with the side's name."""
         fixed = (left.layout.fixed, right.layout.fixed)
@@ -284,12 +318,6 @@ class JoinSides:
     def other(self, side: JoinSide) -> JoinSide:
         return self.right if side is self.left else self.left
 
-    def columns_equated_twice(self, side: JoinSide) -> list[tuple[str, str]]:
-        """Pairs of columns of a side that are equated to the same column of the other side. A row in which they differ
-        has no match."""
-        pairs = zip(side.on, self.other(side).on, strict=True)
-        return [(a, c) for (a, b), (c, d) in combinations(pairs, 2) if b == d]
-
     def output_layout(self, key: tuple[str, ...], certain: bool, includes_hidden: bool) -> Layout:
         """The layout of pairs in which every fixed column of a side is fixed."""
         fixed = {c: s.layout.fixed[c] for c, s in self.column_sides.items() if c in s.layout.fixed}
@@ -297,6 +325,26 @@ class JoinSides:
             c: s.layout.evolving[c] for c, s in self.column_sides.items() if c not in fixed
         }
         return Layout(key, fixed, evolving, certain, includes_hidden)
+
+    def match_codes(
+        self, left: JoinRows, right: JoinRows, equalities: Sequence[tuple[str, str]], uses_condition: bool = True
+    ) -> MaskCodes:
+        """Masks that say whether pairs of rows match, by these equalities, the absence of conflicts, and the join
+        condition (NULL is false)."""
+        codes = masks.full(masks.T, len(left))
+        types = self.left.source.layout.types
+        for a, b in equalities:
+            equal = kleene.compare_columns("=", left.column(a), right.column(b), types[a])
+            codes = masks.all_of(codes, kleene.as_filter(equal))
+        for side, rows in ((self.left, left), (self.right, right)):
+            if side.columns_equated_twice:
+                codes[side.has_conflicting_keys(rows)] = masks.F
+        possible = true_indices(codes != masks.F)
+        if uses_condition and self.condition is not None:
+            condition_codes = self.evaluate_condition(left.take(possible), right.take(possible))
+            assert condition_codes is not None
+            codes[possible] = masks.all_of(codes[possible], condition_codes)
+        return codes
 
     def evaluate_condition(self, left: JoinRows, right: JoinRows) -> MaskCodes | None:
         """Masks that say whether the join condition holds for pairs (NULL is false); None if there is no condition."""

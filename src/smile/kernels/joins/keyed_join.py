@@ -8,7 +8,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.columns import masks, values as v
@@ -17,9 +16,8 @@ from smile.columns.masks import MaskCodes
 from smile.columns.values import Bools, ValueColumn
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, drop_unchanged_rows
 from smile.kernels.joins.default_rows import default_row_seals, with_defaults
-from smile.kernels.joins.join_seals import JoinSeals
 from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides, MultiSourceColumns
-from smile.kernels.joins.lookup_join import find_by_key, row_and_match_seals
+from smile.kernels.joins.lookup_join import expiry_index, find_by_key
 from smile.kernels.joins.optional_rows import (
     CERTAIN,
     MISSING,
@@ -30,7 +28,7 @@ from smile.kernels.joins.optional_rows import (
     presence_states,
 )
 from smile.kernels.layout import EvolvingColumnLayout, Layout
-from smile.kernels.seals import HorizonAdvance, Horizons, Seals
+from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, all_or_never
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.kernels.unsupported_join import UnsupportedJoinError
 from smile.knowledge.seals import Seal
@@ -53,20 +51,17 @@ class KeyedJoin(Transform):
         self.left_key_names = {b: a for a, b in rel.on if a in self.right_key_names}
         """From the right side's key columns to those of the left side."""
         self.optional_kinds = {side.name: optional_kinds(side.layout) for side in self.both_sides}
-        self.absent_row_seals: dict[str, list[JoinSeals]] = {
+        self.absent_row_seals: dict[str, list[SealIndex]] = {
             side.name: self._absent_row_seals(side) for side in self.both_sides
         }
-        self.expiry_seals: dict[str, JoinSeals] = {
-            side.name: JoinSeals(Seals(row_and_match_seals(side), side.source.type.heading.columns), "done")
-            for side in self.both_sides
-        }
+        self.expiry_seals: dict[str, SealIndex] = {side.name: expiry_index(side) for side in self.both_sides}
         """When a row and its match are final."""
         self.table_schemas = {side.name: self._table_schema(side) for side in self.both_sides}
         self.table_sources = sides.table_sources
         self.layout = self._layout(output)
 
     @abstractmethod
-    def _absent_row_seals(self, side: JoinSide) -> list[JoinSeals]:
+    def _absent_row_seals(self, side: JoinSide) -> list[SealIndex]:
         """When the knowledge of absent rows of the other side changes, in terms of this side's columns."""
 
     @abstractmethod
@@ -78,11 +73,9 @@ class KeyedJoin(Transform):
 
     def _table_schema(self, side: JoinSide) -> TableSchema:
         seals = (*self.absent_row_seals[side.name], self.expiry_seals[side.name])
-        tick_columns = tuple(column for s in seals for column in s.tick_columns.values())
+        ticks = {column: data for s in seals for column, data in s.column_types.items()}
         columns = {c: t for c, t in side.table_schema.columns.items() if c not in side.table_schema.tick_indexes}
-        return TableSchema(
-            side.table_schema.key, {**columns, **dict.fromkeys(tick_columns, pa.int64())}, (), tick_columns
-        )
+        return TableSchema(side.table_schema.key, {**columns, **ticks}, (), tuple(ticks))
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
         seals = (s for name in self.table_schemas for s in (*self.absent_row_seals[name], self.expiry_seals[name]))
@@ -145,11 +138,11 @@ class KeyedJoin(Transform):
         keep = masks.is_present(mask) if side.layout.includes_permanently_hidden else masks.can_be_shown(mask)
         rows = side.encode_rows(delta.fixed, delta.new)
         for seals in (*self.absent_row_seals[side.name], self.expiry_seals[side.name]):
-            rows |= seals.ticks(delta.fixed, len(delta))
+            rows |= seals.tick_values(delta.fixed, len(delta))
         return table.with_rows(rows, None if keep.all() else ~keep)
 
     def _expire(self, tables: State, advance: HorizonAdvance) -> State:
-        if all(self.expiry_seals[name].is_finished(advance.after) for name in tables):
+        if all(self.expiry_seals[name].has_ended(advance.after) for name in tables):
             return {name: StateTable(schema) for name, schema in self.table_schemas.items()}
         if not advance.has_moved:
             return tables
@@ -180,7 +173,7 @@ class TotalKeyedJoin(KeyedJoin):
         """Whether rows of the preserved side may have no match."""
         super().__init__(rel, left, right, output)
 
-    def _absent_row_seals(self, side: JoinSide) -> list[JoinSeals]:
+    def _absent_row_seals(self, side: JoinSide) -> list[SealIndex]:
         other = self.sides.other(side)
         lookup_columns = self.left_key_names if other is self.sides.right else self.right_key_names
         return default_row_seals(other, lookup_columns, side.source.type.columns)
@@ -289,19 +282,19 @@ class FullKeyedJoin(KeyedJoin):
             raise UnsupportedJoinError(rel, "rows of the FULL JOIN that have no match would share a key with others")
         super().__init__(rel, left, right, output)
 
-    def _absent_row_seals(self, side: JoinSide) -> list[JoinSeals]:
+    def _absent_row_seals(self, side: JoinSide) -> list[SealIndex]:
         """When no more rows of the other side can come, or its default rows change."""
         other = self.sides.other(side)
         if other.total:
             lookup_columns = self.left_key_names if other is self.sides.right else self.right_key_names
             return default_row_seals(other, lookup_columns, side.source.type.columns)
-        return [JoinSeals(self._key_seals(other), "comes")]
+        return [self._key_seals(other)]
 
-    def _key_seals(self, side: JoinSide) -> Seals:
+    def _key_seals(self, side: JoinSide) -> SealIndex:
         """A side's seals, in terms of the key."""
         ties = self.sides.ties
         seals = {s: ties.express_seal(seal, side.key) for s, seal in side.source.type.seals.items()}
-        return Seals(seals, side.source.type.heading.columns)
+        return SealIndex(all_or_never(seals), side.source.type.heading.columns, "comes ")
 
     def _layout(self, output: OutputRelation) -> Layout:
         fixed = {c: t for c, t in self.sides.left.layout.fixed.items() if c in self.sides.left.key}
@@ -324,7 +317,7 @@ class FullKeyedJoin(KeyedJoin):
             present = masks.is_present(codes)
             can_come = ~present & has_no_null
             if can_come.any():
-                can_come &= ~JoinSeals(self._key_seals(side), "").is_sealed(key_columns, count, horizons)
+                can_come &= ~self._key_seals(side).is_sealed(horizons, key_columns, count)
             codes = np.where(present, codes, np.where(can_come, np.uint8(masks.HIDDEN), np.uint8(masks.F)))
             mask = masks.any_of(mask, codes)
             presence = presence_states(codes)

@@ -4,17 +4,17 @@ The bits of a mask say which of true (1), false (2) and NULL (4) are possible. E
 what is known of it; whether there is a match follows from the counters alone, however many matches there are.
 """
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from smile.algebra.types import DataType
-from smile.columns import knowledge as k, masks
+from smile.columns import masks
 from smile.columns.knowledge import KnowledgeColumn, MaskColumn
 from smile.columns.masks import MaskCodes
+from smile.columns.ranges import to_range_column
 from smile.columns.values import Array, Bools, ValueColumn
-from smile.knowledge.values.cells import to_range
-from smile.knowledge.values.comparison import comparison_truths
+from smile.kernels.expressions.logic import comparison_function
 
 TRUE: Final = 1
 FALSE: Final = 2
@@ -68,23 +68,12 @@ def as_filter(truths: MaskColumn) -> MaskCodes:
 
 
 def compare_columns(name: Literal["=", "<="], a: KnowledgeColumn, b: KnowledgeColumn, data: DataType) -> MaskColumn:
-    """Compares two columns; NULL if an operand is NULL. Goes row by row if one of the columns evolves."""
+    """Compares two columns; NULL if an operand is NULL."""
     if isinstance(a, ValueColumn) and isinstance(b, ValueColumn):
         holds = a.same(b) if name == "=" else a.data <= b.data
         truth_bits = np.where(a.is_valid() & b.is_valid(), np.where(holds, TRUE, FALSE), NULL).astype(np.uint8)
         return MaskColumn(truth_bits, truth_bits)
-    bits = {True: TRUE, False: FALSE, None: NULL}
-    possible, now = np.zeros(len(a), np.uint8), np.zeros(len(a), np.uint8)
-    for i in range(len(a)):
-        x, y = to_range(k.knowledge_at(a, i, data)), to_range(k.knowledge_at(b, i, data))
-        truths = comparison_truths(name, x, y)
-        possible[i] = sum(bits[t] for t in truths)
-        now[i] = possible[i] if len(truths) == 1 else bits[_holds(name, x.now, y.now)]
-    return MaskColumn(possible, now)
-
-
-def _holds(name: str, a: Any, b: Any) -> bool | None:
-    return None if a is None or b is None else bool(a == b if name == "=" else a <= b)
+    return comparison_function(name)([to_range_column(a, data), to_range_column(b, data)])
 
 
 # ── counting ────────────────────────────────────────────────────────────────────────────────────────────────────────

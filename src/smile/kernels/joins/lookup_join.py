@@ -7,7 +7,6 @@ is absent, which are final once no match can come.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.columns import masks
@@ -17,7 +16,6 @@ from smile.columns.values import Bools, ValueColumn, true_indices
 from smile.kernels.delta import Delta, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.joins.default_rows import default_row_seals, with_defaults
 from smile.kernels.joins.inner_join import equal_pairs
-from smile.kernels.joins.join_seals import JoinSeals, concat_lookups, empty_lookup
 from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides, MultiSourceColumns, SideName
 from smile.kernels.joins.optional_rows import (
     MISSING,
@@ -29,7 +27,7 @@ from smile.kernels.joins.optional_rows import (
 )
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.row_encoding import stored_column
-from smile.kernels.seals import HorizonAdvance, Horizons, Seals
+from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, all_or_never
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.knowledge.seals import Seal
 from smile.state.row_lookup import RowLookup
@@ -64,9 +62,7 @@ class LookupJoin(Transform):
         self.absent_row_seals = (
             default_row_seals(self.build, self.lookup_columns, types) if self.total else [self.probe.match_seals]
         )
-        self.expiry_seals = JoinSeals(
-            Seals(row_and_match_seals(self.build), self.build.source.type.heading.columns), "done"
-        )
+        self.expiry_seals = expiry_index(self.build)
         """When a build row is final, and no probe row that it matches can come or change."""
         self.table_schemas = {self.probe.name: self._probe_table_schema(), self.build.name: self._build_table_schema()}
         self.table_sources = sides.table_sources
@@ -91,7 +87,7 @@ class LookupJoin(Transform):
 
     def _probe_table_schema(self) -> TableSchema:
         schema = self.probe.table_schema
-        ticks = {column: pa.int64() for seals in self.absent_row_seals for column in seals.tick_columns.values()}
+        ticks = {c: data for seals in self.absent_row_seals for c, data in seals.column_types.items()}
         self.probe_index = tuple(stored_column(a) for a in self.lookup_columns.values())
         tick_columns = tuple(dict.fromkeys([*schema.tick_indexes, *ticks]))
         return TableSchema(
@@ -99,9 +95,9 @@ class LookupJoin(Transform):
         )
 
     def _build_table_schema(self) -> TableSchema:
-        schema, tick_columns = self.build.table_schema, tuple(self.expiry_seals.tick_columns.values())
+        schema, ticks = self.build.table_schema, self.expiry_seals.column_types
         columns = {c: t for c, t in schema.columns.items() if c not in schema.tick_indexes}
-        return TableSchema(schema.key, {**columns, **dict.fromkeys(tick_columns, pa.int64())}, (), tick_columns)
+        return TableSchema(schema.key, {**columns, **ticks}, (), tuple(ticks))
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
         return any(
@@ -192,15 +188,8 @@ class LookupJoin(Transform):
         return [Delta(new[0], old[1], new[1])]
 
     def _find_sealed_rows(self, unchanged_probe: StateTable, advance: HorizonAdvance) -> RowLookup:
-        parts: list[RowLookup] = []
-        for seals in self.absent_row_seals:
-            sealed = seals.find_sealed_rows(unchanged_probe, advance)
-            if parts and sealed.row_count:
-                both = concat_lookups(unchanged_probe, [*parts, sealed])
-                _, first = np.unique((both.run_numbers << 40) | both.row_numbers, return_index=True)
-                sealed, parts = both.take(first), []
-            parts.append(sealed)
-        return concat_lookups(unchanged_probe, parts) if parts else empty_lookup(unchanged_probe)
+        parts = [seals.find_sealed_rows(unchanged_probe, advance) for seals in self.absent_row_seals]
+        return parts[0] if len(parts) == 1 else RowLookup.union(unchanged_probe, parts)
 
     # ── building the output ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -282,7 +271,7 @@ class LookupJoin(Transform):
             match_mask = np.where(is_stored, masks.all_of(build.knowledge.mask, match_mask), np.uint8(masks.F))
         presence = presence_states(match_mask)
         if not self.total:
-            can_come = ~is_stored & ~self.probe.match_seals.is_sealed(probe.fixed, count, horizons)
+            can_come = ~is_stored & ~self.probe.has_final_matches(probe.fixed, count, horizons)
             presence[can_come if valid_keys is None else can_come & valid_keys] = PENDING
         if valid_keys is not None:
             presence[~valid_keys] = MISSING
@@ -303,7 +292,7 @@ class LookupJoin(Transform):
         for valid in (fixed[a].valid for a in self.probe.on):
             if valid is not None:
                 is_valid = valid if is_valid is None else is_valid & valid
-        for a, b in self.sides.columns_equated_twice(self.probe):
+        for a, b in self.probe.columns_equated_twice:
             same = fixed[a].same(fixed[b])
             is_valid = same if is_valid is None else is_valid & same
         return is_valid
@@ -329,7 +318,7 @@ class LookupJoin(Transform):
         if probe_delta is None:
             return table, table
         new, count = probe_delta.new, len(probe_delta)
-        keep = masks.can_be_shown(new.mask) & ~self.probe.match_seals.is_sealed(probe_delta.fixed, count, advance.after)
+        keep = masks.can_be_shown(new.mask) & ~self.probe.has_final_matches(probe_delta.fixed, count, advance.after)
         valid_keys = self._valid_keys(probe_delta.fixed)
         if valid_keys is not None:
             keep &= valid_keys
@@ -340,7 +329,7 @@ class LookupJoin(Transform):
             probe_delta, keep, count = probe_delta.take(rows_to_store), keep[rows_to_store], len(rows_to_store)
         rows = self.probe.encode_rows(probe_delta.fixed, probe_delta.new)
         for seals in self.absent_row_seals:
-            rows |= seals.ticks(probe_delta.fixed, count)
+            rows |= seals.tick_values(probe_delta.fixed, count)
         return table.split_and_update(
             rows, None if keep.all() else ~keep, None, self.probe.known_stored_rows(table, probe_delta)
         )
@@ -350,17 +339,17 @@ class LookupJoin(Transform):
             return table
         mask = build_delta.new.mask
         keep = masks.is_present(mask) if self.build.layout.includes_permanently_hidden else masks.can_be_shown(mask)
-        rows = self.build.encode_rows(build_delta.fixed, build_delta.new) | self.expiry_seals.ticks(
+        rows = self.build.encode_rows(build_delta.fixed, build_delta.new) | self.expiry_seals.tick_values(
             build_delta.fixed, len(build_delta)
         )
         return table.with_rows(rows, None if keep.all() else ~keep, self.build.known_stored_rows(table, build_delta))
 
     def _expire(self, probe: StateTable, build: StateTable, advance: HorizonAdvance) -> State:
         probe_name, build_name = self.probe.name, self.build.name
-        if self.probe.match_seals.is_finished(advance.after) and self.expiry_seals.is_finished(advance.after):
+        if self.probe.match_seals.has_ended(advance.after) and self.expiry_seals.has_ended(advance.after):
             return {name: StateTable(schema) for name, schema in self.table_schemas.items()}
         if advance.has_moved:
-            probe = probe.without_rows(self.probe.match_seals.find_sealed_rows(probe, advance))
+            probe = probe.without_rows(self.probe.rows_with_final_matches(probe, advance))
             sealed = self.expiry_seals.find_sealed_rows(build, advance)
             if sealed.row_count:
                 # The probe rows of a final build row are final too, and would take it for absent.
@@ -378,11 +367,11 @@ def find_by_key(table: StateTable, key: Sequence[ValueColumn], count: int) -> Ro
     return lookup if key else lookup.take(np.zeros(count, np.int64))
 
 
-def row_and_match_seals(side: JoinSide) -> dict[str, Seal]:
-    """In terms of a side's columns: when a row and all rows of the other side that it can match are sealed."""
+def expiry_index(side: JoinSide) -> SealIndex:
+    """When a row of a side and all rows of the other side that it can match are sealed."""
     own_seals = side.source.type.seals
     columns = set(side.fixed)
     seals = {s: seal if {c for c, _ in seal.terms} <= {*columns, ""} else Seal.NEVER for s, seal in own_seals.items()}
-    for stream, seal in side.other_side_seals.by_stream.items():
+    for stream, seal in side.other_side_seals.items():
         seals[stream] = seals[stream].latest(seal) if stream in seals else seal
-    return seals
+    return SealIndex(all_or_never(seals), side.source.type.heading.columns, "done ")

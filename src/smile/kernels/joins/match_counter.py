@@ -15,13 +15,11 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import arrow_type
 from smile.columns import masks
 from smile.columns.values import Array, Bools, Indices, ValueColumn
-from smile.horizons import END
 from smile.kernels.delta import Delta, RowGroups
 from smile.kernels.joins import kleene
-from smile.kernels.joins.join_seals import JoinSeals, empty_lookup
 from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides
 from smile.kernels.row_encoding import stored_column
-from smile.kernels.seals import HorizonAdvance, Horizons, Seals
+from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, all_or_never
 from smile.kernels.transform import State, TableSource
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableSchema
@@ -83,7 +81,7 @@ class MatchCounter(ABC):
     """The indexes that the table of probe rows must have."""
     width: int
     """The number of counters."""
-    probe_seals: JoinSeals
+    probe_seals: SealIndex
     """When no more probe rows can come that match a row of the counter's table."""
     is_per_row: bool
     """Whether the counters are stored in the probe rows."""
@@ -119,33 +117,6 @@ class MatchCounter(ABC):
         the batch, and `removed_rows` are those that the batch removed from it."""
 
 
-def union_lookups(table: StateTable, parts: Sequence[RowLookup]) -> RowLookup:
-    """The union of several lookups in one table: each row once."""
-    parts = [p for p in parts if p.row_count]
-    if not parts:
-        return empty_lookup(table)
-    run_numbers = np.concatenate([p.run_numbers for p in parts])
-    row_numbers = np.concatenate([p.row_numbers for p in parts])
-    _, first_rows = np.unique(row_ids(run_numbers, row_numbers), return_index=True)
-    return RowLookup(table, run_numbers[first_rows], row_numbers[first_rows])
-
-
-def row_ids(run_numbers: Array, row_numbers: Indices) -> Indices:
-    """A unique number for each row of a table; negative where there is no row."""
-    return (run_numbers << 40) | row_numbers
-
-
-def keep_sealed(seals: JoinSeals, lookup: RowLookup, horizons: Horizons) -> RowLookup:
-    """The rows that are sealed against all streams."""
-    if not seals.tick_columns and not seals.is_finished(horizons):
-        return lookup.take(np.zeros(0, np.int64))
-    is_sealed = np.ones(lookup.row_count, bool)
-    for stream, tick_column in seals.tick_columns.items():
-        if horizons[stream] < END:
-            is_sealed &= lookup[tick_column].data <= horizons[stream]
-    return lookup.take(np.flatnonzero(is_sealed))
-
-
 # ── counting per join key ───────────────────────────────────────────────────────────────────────────────────────────
 
 VALUES = "values"
@@ -164,10 +135,10 @@ class ValueMatchCounter(MatchCounter):
         self.key_columns = tuple(f"on {n}" for n in range(len(probe.on)))
         types = build.source.layout.fixed
         seals = {s: sides.ties.express_seal(seal, build.on) for s, seal in probe.source.type.seals.items()}
-        self.probe_seals = JoinSeals(Seals(seals, build.source.type.heading.columns), "asked by")
+        self.probe_seals = SealIndex(all_or_never(seals), build.source.type.heading.columns, "asked by ")
         columns = {name: arrow_type(types[c]) for name, c in zip(self.key_columns, build.on, strict=True)}
-        tick_columns = tuple(self.probe_seals.tick_columns.values())
-        columns |= {**counter_columns(self.width), **dict.fromkeys(tick_columns, pa.int64())}
+        columns |= {**counter_columns(self.width), **self.probe_seals.column_types}
+        tick_columns = tuple(self.probe_seals.column_types)
         self.table_schemas = {VALUES: TableSchema(self.key_columns, columns, (), tick_columns)}
         self.table_sources = {
             VALUES: TableSource(build.table_source.input_number, dict(zip(build.on, self.key_columns, strict=True)))
@@ -179,7 +150,7 @@ class ValueMatchCounter(MatchCounter):
         if build_delta is not None:
             build_delta = self._without_null_keys(build_delta)
         if build_delta is None or not len(build_delta):
-            return MatchUpdate(state, empty_lookup(probe_rows))
+            return MatchUpdate(state, probe_rows.no_rows())
         counter_changes, steps = kleene.counter_increments(build_delta.new.mask), build_delta.new.steps
         if build_delta.old is not None:
             counter_changes, steps = (
@@ -196,7 +167,7 @@ class ValueMatchCounter(MatchCounter):
         if self.keeps_hidden:
             # The join key is the whole key of the build row, so only that row has it.
             is_removed = build_delta.new.mask[groups.first] == masks.ABSENT
-        ticks = self.probe_seals.ticks(dict(zip(self.build.on, key, strict=True)), groups.count)
+        ticks = self.probe_seals.tick_values(dict(zip(self.build.on, key, strict=True)), groups.count)
         values = values.with_rows(
             {**dict(zip(self.key_columns, key, strict=True)), **encode_counts(new), **ticks}, is_removed
         )
@@ -207,7 +178,7 @@ class ValueMatchCounter(MatchCounter):
         _, affected = (
             self.probe.match_lookup(probe_rows, [c.take(changed_groups) for c in key], len(changed_groups))
             if len(changed_groups)
-            else (changed_groups, empty_lookup(probe_rows))
+            else (changed_groups, probe_rows.no_rows())
         )
         return MatchUpdate({VALUES: values}, affected, changed_keys=key)
 
@@ -248,7 +219,7 @@ class ValueMatchCounter(MatchCounter):
             if key:
                 is_stored, rows = values.find(key)
                 parts.append(rows.take(np.flatnonzero(is_stored)))
-        candidates = keep_sealed(self.probe_seals, union_lookups(values, parts), advance.after)
+        candidates = self.probe_seals.keep_sealed(RowLookup.union(values, parts), advance.after)
         if not candidates.row_count:
             return update.tables
         candidate_numbers, _ = self.probe.match_lookup(

@@ -27,10 +27,8 @@ from smile.kernels.joins.match_counter import (
     can_count_by_value,
     counter_columns,
     encode_counts,
-    row_ids,
-    union_lookups,
 )
-from smile.kernels.joins.pair_match_counter import PairMatchCounter, get_column, has_conflicting_keys
+from smile.kernels.joins.pair_match_counter import PairMatchCounter
 from smile.kernels.seals import HorizonAdvance, Horizons
 from smile.kernels.transform import State
 from smile.state.row_lookup import RowLookup
@@ -67,7 +65,6 @@ class MatchTracker:
     def __init__(self, sides: JoinSides, probe: JoinSide, test: MatchTest, total: bool) -> None:
         self.probe, self.build, self.test = probe, sides.other(probe), test
         self.total, self.is_null_aware = total, sides.rel.null_aware
-        self.double_equalities = sides.columns_equated_twice(probe)
         counts_by_value = can_count_by_value(sides.rel, sides, self.build) and not total
         self.match_counter: MatchCounter = (
             ValueMatchCounter(sides, probe, self.build)
@@ -93,7 +90,7 @@ class MatchTracker:
     ) -> tuple[State, Sequence[MatchDelta]]:
         table = state[self.probe_table]
         update = self.match_counter.absorb(state, table, build_delta)
-        other_rows = union_lookups(
+        other_rows = RowLookup.union(
             table,
             [
                 update.affected_rows,
@@ -102,8 +99,8 @@ class MatchTracker:
         )
         parts, removed_parts, probe_rows = [], [], table
         if probe_delta is not None:
-            probe_delta, stored = self._find_stored(table, probe_delta)
-            other_rows = subtract_lookup(other_rows, stored)
+            probe_delta, stored = self.probe.find_stored(table, probe_delta)
+            other_rows = other_rows if stored is None else other_rows.without(stored)
             if len(probe_delta):
                 match_delta, counts = self._test_matches(probe_delta, stored, update, advance)
                 parts.append(match_delta)
@@ -119,22 +116,11 @@ class MatchTracker:
             removed_parts.append(removed)
         if all(h >= END for h in advance.after.values()):
             return {name: StateTable(schema) for name, schema in self.table_schemas.items()}, parts
-        removed_rows = union_lookups(table, [d for d in removed_parts if d is not None])
+        removed_rows = RowLookup.union(table, [d for d in removed_parts if d is not None])
         return {
             **self.match_counter.expire(update, probe_rows, removed_rows, advance),
             self.probe_table: probe_rows,
         }, parts
-
-    def _find_stored(self, table: StateTable, delta: Delta) -> tuple[Delta, RowLookup | None]:
-        """The delta of the rows that are new or stored, with the stored rows."""
-        if delta.old is None:
-            return delta, None
-        was_present = masks.is_present(delta.old.mask)
-        is_stored, stored = table.find([delta.fixed[c] for c in self.probe.key])
-        known_rows = np.flatnonzero(is_stored | ~was_present)
-        if len(known_rows) < len(delta):
-            delta, stored = delta.take(known_rows), stored.take(known_rows)
-        return delta, stored
 
     def _test_matches(
         self, delta: Delta, stored: RowLookup | None, update: MatchUpdate, advance: HorizonAdvance
@@ -151,14 +137,7 @@ class MatchTracker:
         """Whether an absent build row may still come and match."""
         can_gain: Bools = ~self.probe.has_final_matches(rows.fixed, len(rows), horizons)
         if not self.is_null_aware:
-            for name in self.probe.on:
-                column = get_column(rows, name)
-                if isinstance(column, ValueColumn):
-                    can_gain &= column.is_valid()
-                else:
-                    can_gain &= ~(k.is_final(column) & k.current_values(column).is_null())
-            if self.double_equalities:
-                can_gain &= ~has_conflicting_keys(rows, self.double_equalities)
+            can_gain &= self.probe.can_match(rows)
         if self.build.covers_key and can_gain.any() and (self.total or not self.build.source.type.can_become_absent):
             can_gain &= ~self.match_counter.is_match_present(update, rows)
         return can_gain
@@ -211,10 +190,3 @@ class MatchTracker:
         for name in self.probe.layout.evolving:
             is_final = is_final & k.is_final(knowledge.columns[name])
         return is_final
-
-
-def subtract_lookup(lookup: RowLookup, removed: RowLookup | None) -> RowLookup:
-    if removed is None or not lookup.row_count:
-        return lookup
-    same = np.isin(row_ids(lookup.run_numbers, lookup.row_numbers), row_ids(removed.run_numbers, removed.row_numbers))
-    return lookup.take(np.flatnonzero(~same))

@@ -47,7 +47,7 @@ class OuterJoin(Transform):
         for side, tracker in zip(self.preserved_sides, self.match_trackers, strict=True):
             self.table_schemas |= {f"{side.name}: {name}": schema for name, schema in tracker.table_schemas.items()}
             self.table_sources |= {f"{side.name}: {name}": source for name, source in tracker.table_sources.items()}
-        self.can_share_key = any(self._can_share_key(s, sides.other(s), output) for s in self.preserved_sides)
+        self.can_share_key = any(can_share_key(s, sides.other(s), output) for s in self.preserved_sides)
 
     def _layout(self, output: OutputRelation) -> Layout:
         """The layout of the pairs, except that a column that evolves in unmatched rows evolves in all rows."""
@@ -61,11 +61,6 @@ class OuterJoin(Transform):
                 elif name in evolving and evolving[name].kind != side_column.kind:
                     evolving[name] = EvolvingColumnLayout("object", side_column.data)
         return Layout(pair_layout.key, fixed, evolving, False, output.includes_permanently_hidden)
-
-    def _can_share_key(self, side: JoinSide, other: JoinSide, output: OutputRelation) -> bool:
-        """Whether an unmatched row may have the key of a pair: all key columns of the other side are nullable."""
-        own_columns, other_columns = side.source.type.columns, other.source.type.columns
-        return all(c in own_columns or other_columns[c].nullable for c in output.type.heading.key)
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
         return self.inner_join.has_sealing_rows(advance) or any(t.can_seal_rows(advance) for t in self.match_trackers)
@@ -87,7 +82,8 @@ class OuterJoin(Transform):
             return tables, None
         output = concat_deltas(self.layout, parts)
         output = drop_unchanged_rows(
-            self._deduplicate_keys(output) if self.can_share_key else output, self.layout.includes_permanently_hidden
+            deduplicate_keys(self.layout, output) if self.can_share_key else output,
+            self.layout.includes_permanently_hidden,
         )
         return tables, output if len(output) else None
 
@@ -119,13 +115,25 @@ class OuterJoin(Transform):
     ) -> RowKnowledge:
         return RowKnowledge(lift_columns(self.layout, fixed, knowledge), mask, knowledge.steps)
 
-    def _deduplicate_keys(self, delta: Delta) -> Delta:
-        groups = RowGroups([delta.fixed[c] for c in self.layout.key], len(delta))
-        if groups.count == len(delta):
-            return delta
-        new = _best_row_per_group(groups, delta.new.mask)
-        old = None if delta.old is None else delta.old.take(_best_row_per_group(groups, delta.old.mask))
-        return Delta(delta.take(new).fixed, old, delta.new.take(new))
+
+def can_share_key(side: JoinSide, other: JoinSide, output: OutputRelation) -> bool:
+    """Whether an unmatched row of a side may have the key of a pair: all key columns of the other side are nullable."""
+    own_columns, other_columns = side.source.type.columns, other.source.type.columns
+    return all(c in own_columns or other_columns[c].nullable for c in output.type.heading.key)
+
+
+def deduplicate_keys(layout: Layout, delta: Delta) -> Delta:
+    """The delta with each key once: of several rows with one key, the one that is shown before, and the one that is
+    shown after."""
+    groups = RowGroups([delta.fixed[c] for c in layout.key], len(delta))
+    if groups.count == len(delta):
+        return delta
+    new = _best_row_per_group(groups, delta.new.mask)
+    if delta.old is None:
+        return delta.take(new)
+    old = _best_row_per_group(groups, delta.old.mask)
+    fixed = delta.take(np.where(masks.is_present(delta.new.mask[new]), new, old)).fixed
+    return Delta(fixed, delta.old.take(old), delta.new.take(new))
 
 
 def _tables_with_prefix(state: State, prefix: str) -> State:

@@ -15,23 +15,13 @@ import pyarrow as pa
 
 from smile.algebra import trees
 from smile.columns import knowledge as k, masks
-from smile.columns.knowledge import KnowledgeColumn
 from smile.columns.values import Array, Bools, Indices, ValueColumn
 from smile.kernels.delta import Delta
 from smile.kernels.joins import kleene
-from smile.kernels.joins.join_seals import JoinSeals, empty_lookup
 from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides
-from smile.kernels.joins.match_counter import (
-    MatchCounter,
-    MatchCounts,
-    MatchUpdate,
-    decode_counts,
-    keep_sealed,
-    row_ids,
-    union_lookups,
-)
+from smile.kernels.joins.match_counter import MatchCounter, MatchCounts, MatchUpdate, decode_counts
 from smile.kernels.row_encoding import encode_rows, stored_column, table_columns
-from smile.kernels.seals import HorizonAdvance, Horizons, Seals
+from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, all_or_never
 from smile.kernels.transform import State
 from smile.knowledge.join_types import match_constraints
 from smile.state.row_lookup import RowLookup
@@ -43,27 +33,12 @@ HAS_NULL = "asks for NULL"
 stored format."""
 
 
-def get_column(rows: JoinRows, name: str) -> KnowledgeColumn:
-    return rows.knowledge.columns[name] if name in rows.knowledge.columns else rows.fixed[name]
-
-
-def has_conflicting_keys(rows: JoinRows, column_pairs: Sequence[tuple[str, str]]) -> Bools:
-    """The rows with final but different values in two columns that are equated to the same column of the other side,
-    given by `column_pairs`: they match nothing."""
-    has_conflict = np.zeros(len(rows), bool)
-    for names in column_pairs:
-        a, b = (get_column(rows, name) for name in names)
-        has_conflict |= k.is_final(a) & k.is_final(b) & ~k.current_values(a).same(k.current_values(b))
-    return has_conflict
-
-
 class PairMatchCounter(MatchCounter):
     is_per_row = True
 
     def __init__(self, sides: JoinSides, probe: JoinSide, build: JoinSide, total: bool) -> None:
         self.sides, self.probe, self.build, self.total = sides, probe, build, total
         self.is_null_aware = sides.rel.null_aware
-        self.has_double_equalities = bool(sides.columns_equated_twice(probe) or sides.columns_equated_twice(build))
         self.width = kleene.COUNTERS_NULL_AWARE if self.is_null_aware else kleene.COUNTERS_PLAIN
         pairs = list(zip(probe.on, build.on, strict=True))
         self.lookup_columns = {b: a for a, b in pairs}
@@ -82,8 +57,8 @@ class PairMatchCounter(MatchCounter):
         rel = replace(sides.rel, when=None) if build.covers_key else sides.rel
         ties = match_constraints(rel, sides.left.source.type, sides.right.source.type)
         seals = {s: ties.express_seal(seal, build.fixed) for s, seal in probe.source.type.seals.items()}
-        self.probe_seals = JoinSeals(Seals(seals, build.source.type.heading.columns), "asked by")
-        ticks = dict.fromkeys(self.probe_seals.tick_columns.values(), pa.int64())
+        self.probe_seals = SealIndex(all_or_never(seals), build.source.type.heading.columns, "asked by ")
+        ticks = self.probe_seals.column_types
         columns = {**table_columns(build.layout), **ticks, **self.flag_columns()}
         indexes = self._indexes([b for _, b in self.indexed_pairs])
         self.table_schemas = {self.build_table: TableSchema(build.table_schema.key, columns, indexes, tuple(ticks))}
@@ -142,26 +117,19 @@ class PairMatchCounter(MatchCounter):
         present = masks.is_present(build_mask)
         if self.total:
             build_mask = np.where(present, np.uint8(masks.T), build_mask)
-        when = self.sides.evaluate_condition(left, right)
-        equal = None
-        for a, b in self.compared_pairs:
-            equality = kleene.compare_columns("=", get_column(probe, a), get_column(build, b), self.types[a])
-            equal = equality if equal is None else kleene.conjunction(equal, equality)
         if not self.is_null_aware:
-            match = masks.full(masks.T, len(probe)) if equal is None else kleene.as_filter(equal)
-            if self.has_double_equalities:
-                has_conflict = has_conflicting_keys(
-                    probe, self.sides.columns_equated_twice(self.probe)
-                ) | has_conflicting_keys(build, self.sides.columns_equated_twice(self.build))
-                match = np.where(has_conflict, np.uint8(masks.F), match)
-            if when is not None:
-                match = masks.all_of(match, when)
+            is_left = self.probe is self.sides.left
+            match = self.sides.match_codes(left, right, [(a, b) if is_left else (b, a) for a, b in self.compared_pairs])
             pair_codes = np.where(present, masks.all_of(build_mask, match), np.uint8(masks.ABSENT))
             return MatchCounts(
                 kleene.counter_increments(pair_codes),
                 np.where(present & masks.can_be_shown(match), build.knowledge.steps, 0),
             )
-        test = equal if equal is not None else kleene.masks_from_codes(masks.full(masks.T, len(probe)))
+        test = kleene.masks_from_codes(masks.full(masks.T, len(probe)))
+        for a, b in self.compared_pairs:
+            equal = kleene.compare_columns("=", probe.column(a), build.column(b), self.types[a])
+            test = kleene.conjunction(test, equal)
+        when = self.sides.evaluate_condition(left, right)
         if when is not None:
             test = kleene.conjunction(test, kleene.masks_from_codes(when))
         steps = np.where(present & (test.possible != kleene.FALSE), build.knowledge.steps, 0)
@@ -174,7 +142,7 @@ class PairMatchCounter(MatchCounter):
     def absorb(self, state: State, probe_rows: StateTable, build_delta: Delta | None) -> MatchUpdate:
         rows = state[self.build_table]
         if build_delta is None:
-            return MatchUpdate(state, empty_lookup(probe_rows))
+            return MatchUpdate(state, probe_rows.no_rows())
         new = JoinRows(build_delta.fixed, build_delta.new)
         build_numbers, affected = self._candidates(probe_rows, self.probe, new)
         counter_changes = None
@@ -197,7 +165,7 @@ class PairMatchCounter(MatchCounter):
         rows = JoinRows(delta.fixed, delta.new)
         mask = delta.new.mask
         keep = masks.is_present(mask) if self.build.layout.includes_permanently_hidden else masks.can_be_shown(mask)
-        ticks = self.probe_seals.ticks(delta.fixed, len(delta))
+        ticks = self.probe_seals.tick_values(delta.fixed, len(delta))
         encoded = {**encode_rows(self.build.layout, delta.fixed, delta.new), **ticks, **self.flags(self.build, rows)}
         return table.with_rows(encoded, None if keep.all() else ~keep)
 
@@ -217,12 +185,8 @@ class PairMatchCounter(MatchCounter):
 
     def _add_changes(self, counts: MatchCounts, update: MatchUpdate, stored: RowLookup) -> MatchCounts:
         assert update.counter_changes is not None
-        affected_ids = row_ids(update.affected_rows.run_numbers, update.affected_rows.row_numbers)
-        stored_ids = row_ids(stored.run_numbers, stored.row_numbers)
-        order = np.argsort(stored_ids)
-        positions = np.minimum(np.searchsorted(stored_ids[order], affected_ids), len(stored_ids) - 1)
-        rows = order[positions]
-        changes = np.flatnonzero(stored_ids[rows] == affected_ids)
+        rows = update.affected_rows.positions_in(stored)
+        changes = np.flatnonzero(rows >= 0)
         counters, steps = counts.counters.copy(), counts.steps.copy()
         np.add.at(counters, rows[changes], update.counter_changes.counters[changes])
         np.add.at(steps, rows[changes], update.counter_changes.steps[changes])
@@ -245,13 +209,13 @@ class PairMatchCounter(MatchCounter):
 
     def _lookup_keys(self, rows: JoinRows) -> list[ValueColumn]:
         """The build key that each probe row looks up at present."""
-        return [k.current_values(get_column(rows, self.lookup_columns[c])) for c in self.build.key]
+        return [k.current_values(rows.column(self.lookup_columns[c])) for c in self.build.key]
 
     def is_match_present(self, update: MatchUpdate, rows: JoinRows) -> Bools:
         count = len(rows)
         final = np.ones(count, bool)
         for name in self.probe.on:
-            final &= k.is_final(get_column(rows, name))
+            final &= k.is_final(rows.column(name))
         lookup_keys = self._lookup_keys(rows)
         is_stored = update.tables[self.build_table].find(lookup_keys)[0]
         is_stored = is_stored if lookup_keys else np.repeat(is_stored, count)
@@ -286,7 +250,7 @@ class PairMatchCounter(MatchCounter):
             parts.append(stored.take(np.flatnonzero(is_stored)))
         if self.must_recount and removed_rows.row_count:
             parts.append(self._candidates(rows, self.build, self.probe.decode_rows(removed_rows))[1])
-        candidates = keep_sealed(self.probe_seals, union_lookups(rows, parts), advance.after)
+        candidates = self.probe_seals.keep_sealed(RowLookup.union(rows, parts), advance.after)
         if self.must_recount and candidates.row_count:
             needed, _ = self._candidates(probe_rows, self.probe, self.build.decode_rows(candidates))
             is_unused = np.ones(candidates.row_count, bool)

@@ -22,18 +22,11 @@ from smile.kernels.aggregates.compile_accumulator import aggregate_column, compi
 from smile.kernels.aggregates.contributions import MemberDelta
 from smile.kernels.aggregates.members import member_columns
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
+from smile.kernels.group_index import GROUP_HASH, compute_group_hashes, find_group_rows, unchanging_values
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.over.windows import RowWindows, WindowAggregates, reject_member_lookup, zero_rows
 from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
-from smile.kernels.seals import HorizonAdvance, Horizons, shift_ticks
-from smile.kernels.state_indexes import (
-    GROUP_HASH,
-    SealIndex,
-    compute_group_hashes,
-    find_group_rows,
-    row_ids,
-    unchanging_values,
-)
+from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, shift_ticks
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.knowledge.seals import Seal
 from smile.state.row_lookup import RowLookup
@@ -68,12 +61,12 @@ class OverTransform(Transform):
         have_row_state_only = all(not a.table_schemas and not a.reads_members for a in accumulators.values())
         self.has_running_totals = rel.range is None and source_layout.is_history and have_row_state_only
         # If all preceding rows arrive before a row does, its aggregates are final: no horizon changes them.
-        self.seal_index = SealIndex({} if self.is_final_on_arrival else output.type.seals, types)
+        self.seal_index = SealIndex({} if self.is_final_on_arrival else output.type.seals, types, "until ")
         release_seals = {s: type_.constraints.express_seal(seal, [rel.by]) for s, seal in type_.seals.items()}
         if rel.range is None and not self.has_running_totals:
             release_seals = dict.fromkeys(release_seals, Seal.NEVER)
         self.release_index = SealIndex(
-            {s: seal.delay(rel.range or 0) for s, seal in release_seals.items()}, types, "release"
+            {s: seal.delay(rel.range or 0) for s, seal in release_seals.items()}, types, "release "
         )
         tick_columns = {**self.seal_index.column_types, **self.release_index.column_types}
         if self.is_final_on_arrival:
@@ -111,7 +104,7 @@ class OverTransform(Transform):
         if self.release_index.can_seal_rows(advance):
             released = self.release_index.find_sealed_rows(tables[ROWS], advance)
             if released.row_count:
-                tables[ROWS] = tables[ROWS].with_rows(released, np.ones(released.row_count, bool))
+                tables[ROWS] = tables[ROWS].without_rows(released)
                 knowledge = decode_knowledge(self.stored_layout, released)
                 self._fold_into_totals(tables, Delta(decode_fixed(self.stored_layout, released), None, knowledge))
         return tables, output_delta
@@ -140,9 +133,7 @@ class OverTransform(Transform):
         row_match = _StoredRowMatch.find(rows, stored_rows, delta, self.source_layout)
         rows_after = self._rows_after(stored_delta, row_match, delta, stored_rows[GROUP_HASH].data, delta_hashes)
         is_sealed = (
-            np.zeros(stored_rows.row_count, bool)
-            if sealed_rows is None
-            else np.isin(row_ids(stored_rows), row_ids(sealed_rows))
+            np.zeros(stored_rows.row_count, bool) if sealed_rows is None else stored_rows.positions_in(sealed_rows) >= 0
         )
         affected = self._affected_rows(rows_after, len(row_match.unchanged), is_sealed[row_match.unchanged])
         parts = []
@@ -276,8 +267,8 @@ class OverTransform(Transform):
             GROUP_HASH: ValueColumn(group_hashes[to_store]),
         }
         rows |= {
-            **self.seal_index.ticks(seal_columns, len(to_store)),
-            **self.release_index.ticks(seal_columns, len(to_store)),
+            **self.seal_index.tick_values(seal_columns, len(to_store)),
+            **self.release_index.tick_values(seal_columns, len(to_store)),
         }
         tables[ROWS] = tables[ROWS].with_rows(rows, ~is_stored[to_store])
 
@@ -344,10 +335,7 @@ class _StoredRowMatch:
         if delta.old is None:
             return _StoredRowMatch(all_indices, np.concatenate([all_indices, stored_indices]))
         if stored_rows.row_count and masks.is_present(delta.old_mask()).any():
-            is_stored, matches = table.find([delta.fixed[c] for c in source_layout.key])
-            stored_ids = row_ids(stored_rows)
-            order = np.argsort(stored_ids)
-            positions = np.searchsorted(stored_ids[order], row_ids(matches)[is_stored])
-            stored_indices[is_stored] = order[positions]
+            _, matches = table.find([delta.fixed[c] for c in source_layout.key])
+            stored_indices = matches.positions_in(stored_rows)
         unchanged = np.setdiff1d(all_indices, stored_indices)
         return _StoredRowMatch(unchanged, np.concatenate([unchanged, stored_indices]))

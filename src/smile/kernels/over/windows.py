@@ -17,10 +17,10 @@ from smile.columns.values import Array, Bools, Indices
 from smile.kernels.aggregates.accumulator import Accumulator, GroupContext, MemberRows
 from smile.kernels.aggregates.contributions import MemberDelta
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, RowSelection
+from smile.kernels.group_index import find_column
 from smile.kernels.ordering import range_ranks
 from smile.kernels.over.slices import WindowSlices
 from smile.kernels.seals import shift_ticks
-from smile.kernels.state_indexes import find_column
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableRows, TableSchema
 from smile.state.table import StateTable
