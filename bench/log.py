@@ -23,7 +23,6 @@ from bench.report import Report, verdict
 from smile.broker.publishing.publication import ProducerSequence, Publication, PublishResult
 from smile.broker.publishing.publisher import Publisher
 from smile.log.clock import TickGenerator
-from smile.log.decoding.published_arrow import read_batch_events
 from smile.log.storage.durable import DurableLog
 from smile.program import compile_program, read_source
 
@@ -102,7 +101,7 @@ def _bids(size: int) -> pa.RecordBatch:
 def _publish_batches(size: int, in_flight: int) -> Callable[[Path, bool], float]:
     def measured(folder: Path, flush: bool) -> float:
         with _open_publisher(folder, flush) as publisher:
-            rows = read_batch_events(publisher.schemas[STREAM], _bids(size), False)
+            rows = publisher.decoder.decode_batch(STREAM, _bids(size))
             unanswered: deque[Future[PublishResult]] = deque()
 
             def step(n: int) -> int:

@@ -35,21 +35,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "graph": BASE | {"algebra", "knowledge", "operators", "analysis"},
     "program": BASE | {"lang", "algebra", "analysis", "rules", "translate", "graph"},
     "reference": BASE | {"algebra", "knowledge", "analysis"},
-    "log": BASE | {"algebra"},
     "columns": BASE | {"algebra", "knowledge"},
     "state": BASE | {"columns"},
     "kernels": BASE | {"algebra", "knowledge", "operators", "analysis", "graph", "columns", "state"},
+    "decoding": BASE | {"algebra", "columns", "kernels"},
+    "log": BASE | {"algebra", "decoding"},
     "engine": BASE | {"java", "algebra", "knowledge", "analysis", "graph", "columns", "state", "log", "kernels"},
     "settings": BASE,
     "broker": BASE
-    | {"settings", "algebra", "knowledge", "graph", "program", "columns", "state", "log", "kernels", "engine"},
+    | {"settings", "algebra", "knowledge", "graph", "program", "columns", "state", "kernels", "decoding", "log"}
+    | {"engine"},
     "gateway": BASE
-    | {"settings", "lang", "algebra", "knowledge", "program", "log", "columns", "kernels", "engine", "broker"},
+    | {"settings", "lang", "algebra", "knowledge", "program", "columns", "kernels", "decoding", "log"}
+    | {"engine", "broker"},
     "client": BASE,
     "demo": BASE | {"client"},
     "cli": BASE
-    | {"java", "settings", "lang", "algebra", "knowledge", "analysis", "graph", "program", "log", "kernels", "engine"}
-    | {"state", "broker", "gateway", "client", "demo"},
+    | {"java", "settings", "lang", "algebra", "knowledge", "analysis", "graph", "program", "kernels", "decoding", "log"}
+    | {"state", "engine", "broker", "gateway", "client", "demo"},
 }
 """For each folder or module right under src/smile, the others it may import: data flows down this table."""
 

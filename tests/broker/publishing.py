@@ -1,6 +1,6 @@
 """What the tests of publishing share: streams, a publisher on a log, and all that the log has."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +12,9 @@ from smile.algebra import mmpl
 from smile.algebra.types import INT, STRING
 from smile.broker.publishing.publication import ProducerSequence, Publication, PublishResult, SilencePublication
 from smile.broker.publishing.publisher import Publisher
+from smile.decoding.event_decoder import EventDecoder
 from smile.errors import SmileError
 from smile.log.clock import Clock, TickGenerator, wall_clock
-from smile.log.decoding.published_arrow import read_batch_events
-from smile.log.decoding.stream_schema import StreamSchema
 from smile.log.position import BatchLimit
 from smile.log.storage.durable import DurableLog
 from tests.processes import WAIT_S
@@ -66,12 +65,12 @@ def as_batch(rows: list[tuple[Any, ...]], stream: str) -> pa.RecordBatch:
     names = [*(["t"] if definition.publisher_timed else []), *(name for name, _ in COLUMNS)]
     kinds = [pa.string() if name == "w" else pa.int64() for name in names]
     columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
-    return read_batch_events(StreamSchema(definition), pa.record_batch(columns, names), definition.publisher_timed)
+    return EventDecoder(STREAMS).decode_batch(stream, pa.record_batch(columns, names))
 
 
-def content(path: Path, stream: str) -> dict[int, tuple[Any, ...]]:
+def content(path: Path, stream: str, streams: Sequence[mmpl.StreamDef] = STREAMS) -> dict[int, tuple[Any, ...]]:
     """Every event of a stream by its tick, read commit by commit by somebody else."""
-    log = DurableLog(str(path), STREAMS)
+    log = DurableLog(str(path), streams)
     found: dict[int, tuple[Any, ...]] = {}
     position = log.start()
     while (end := log.after(position, BatchLimit(commits=1))) != position:

@@ -258,5 +258,5 @@ def test_unknown_names_are_told_with_what_is_near(tmp_path: Path) -> None:
             assert hint in (refused.value.diagnostics[0].hint or "")
             assert len(str(refused.value)) < 200
         with pytest.raises(SmileError) as refused:
-            broker.schema("Bid")
+            broker.decoder.schema("Bid")
         assert refused.value.diagnostics[0].hint == "Did you mean Bids?"

@@ -6,7 +6,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 
 from smile import limits
 from smile.algebra import mmpl
+from smile.algebra.types import STRING, TIME
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.publishing.publisher import Publisher
 from smile.errors import SmileError, error
@@ -226,7 +229,8 @@ def test_what_was_submitted_is_finished_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_check_of_the_tick_refuses_one_publication_alone(tmp_path: Path) -> None:
-    stream = replace(STREAMS[0], checks=(mmpl.Call("<=", (mmpl.ColumnRef("v"), mmpl.ColumnRef("t"))),))
+    check = mmpl.Call("<=", (mmpl.ColumnRef("v"), mmpl.ColumnRef("t")))
+    stream = replace(STREAMS[0], columns=(("v", TIME), ("w", STRING)), checks=(check,))
     log = DurableLog.open_or_create(str(tmp_path / "log"), [stream], flush=False)
     publisher = Publisher(log, TickGenerator(0, lambda: 100), 50, 10_000, [stream])
     futures = [publisher.submit(Publication("R", [(v, "a"), (v, "b")])) for v in (5, 2**50, 6)]
@@ -239,6 +243,72 @@ def test_a_check_of_the_tick_refuses_one_publication_alone(tmp_path: Path) -> No
         futures[1].result()
     publisher.stop()
     log.close()
+
+
+CHECKS = (
+    mmpl.Call("<>", (mmpl.ColumnRef("w"), mmpl.Constant("bad", STRING))),
+    mmpl.Call("<=", (mmpl.ColumnRef("v"), mmpl.ColumnRef("t"))),
+)
+CHECKED = [replace(stream, columns=(("v", TIME), ("w", STRING)), checks=CHECKS) for stream in STREAMS]
+
+
+@contextmanager
+def checked_publisher(path: Path) -> Iterator[Publisher]:
+    """Not started, so that everything submitted before is one group."""
+    log = DurableLog.open_or_create(str(path), CHECKED, flush=False)
+    publisher = Publisher(log, TickGenerator(0, wall_clock), 50, 10_000, CHECKED)
+    yield publisher
+    publisher.stop()
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("stream", "rows", "message"),
+    [
+        ("R", [(1, "a"), (2, None), (3, "bad"), (2**62, "")], "event 3: R requires w <> 'bad', but w is bad"),
+        ("T", [(9, None, ""), (10, 11, ""), (11, 1, "bad")], "event 2: T requires v <= t, but t is 10, v is 11"),
+    ],
+)
+def test_a_violated_check_is_reported_with_its_first_event(
+    tmp_path: Path, stream: str, rows: list[tuple[Any, ...]], message: str
+) -> None:
+    with checked_publisher(tmp_path / "log") as publisher:
+        futures = [publisher.submit(Publication(stream, form)) for form in (rows, as_batch(rows, stream))]
+        publisher.start()
+        for future in futures:
+            with pytest.raises(SmileError) as failure:
+                future.result(WAIT_S)
+            assert (code(failure), failure.value.diagnostics[0].message) == ("E080", message)
+        assert publisher.status()["refused"] == 2
+        assert content(tmp_path / "log", stream, CHECKED) == {}
+
+
+def test_a_violated_check_refuses_one_publication_of_a_group(tmp_path: Path) -> None:
+    good, more = [(0, "a"), (1, "b")], [(2, "c"), (3, "d")]
+    submitted: list[Publication | SilencePublication] = [
+        numbered("R", good, 0),
+        numbered("R", [(2, "c"), (3, "bad")], 2),
+        numbered("R", more, 2),
+        Publication("S", as_batch([(5, "e"), (6, "bad")], "S")),
+        Publication("S", as_batch([(6, "g")], "S")),
+        Publication("T", [(5, 1, "h")]),
+        Publication("T", [(7, 8, "i")]),
+        Publication("T", [(6, 1, "j")]),
+        SilencePublication("T", 20),
+    ]
+    with checked_publisher(tmp_path / "log") as publisher:
+        futures = [publisher.submit(publication) for publication in submitted]
+        publisher.start()
+        is_refused = [answer(future) == "E080" for future in futures]
+        assert is_refused == [False, True, False, True, False, False, True, False, False]
+        repeat = publisher.submit(numbered("R", [*good, *more, (4, "bad")], 0))
+        with pytest.raises(SmileError, match="event 5: R requires w <> 'bad', but w is bad"):
+            repeat.result(WAIT_S)
+        assert publisher.horizons["T"] == 20
+        ticks = [*futures[0].result().ticks, *futures[2].result().ticks]
+        assert content(tmp_path / "log", "R", CHECKED) == dict(zip(ticks, [*good, *more], strict=True))
+        assert list(content(tmp_path / "log", "S", CHECKED).values()) == [(6, "g")]
+        assert content(tmp_path / "log", "T", CHECKED) == {5: (1, "h"), 6: (1, "j")}
 
 
 def test_a_full_disk_refuses_what_does_not_fit_and_nothing_else(tmp_path: Path) -> None:

@@ -21,12 +21,13 @@ import smile.cli.spark_replay
 import smile.java
 import smile.state.file
 from smile.cli.main import app
+from smile.decoding.event_decoder import EventDecoder
 from smile.engine.generation import Generation
 from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.planning import Offset
 from smile.engine.spark.task import tables_of_states
-from smile.log.decoding.events import EventReader
 from smile.log.position import BatchLimit
+from smile.log.recorded_events import EventReader
 from smile.log.storage.durable import DurableLog
 from smile.program import compile_program, read_source
 from tests.cli.test_status import RECORDED
@@ -118,7 +119,7 @@ def test_rows_of_recorded_files(replay: Replay, tmp_path: Path) -> None:
     streams = compile_program(read_source(str(PROGRAM))).rewritten.streams
     log = DurableLog.open_or_create(str(tmp_path / "log"), streams)
     with EVENTS.open("rb") as file:
-        for frame in EventReader(streams, file, "events", None).batches(7):
+        for frame in EventReader(EventDecoder(streams), file, "events", None).batches(7):
             log.append_batch(frame)
     for stream in streams:
         events = log.read(stream.name, log.start(), log.newest())

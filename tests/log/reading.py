@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from smile.algebra import mmpl
-from smile.log.decoding.event_errors import BadEvent
-from smile.log.decoding.events import EventReader
+from smile.decoding.event_decoder import EventDecoder
 from smile.log.input_batch import InputBatch
+from smile.log.recorded_events import BadEvent, EventReader
 from smile.program import compile_program
 from smile.source import Source
 
@@ -26,7 +26,7 @@ Rows = dict[str, dict[int, dict[str, Any]]]
 
 def event_reader(text: bytes | str, streams: Sequence[mmpl.StreamDef] = STREAMS) -> EventReader:
     data = text if isinstance(text, bytes) else text.encode()
-    return EventReader(streams, io.BytesIO(data), "events.ndjson")
+    return EventReader(EventDecoder(streams), io.BytesIO(data), "events.ndjson")
 
 
 def tolerant_reader(
@@ -34,7 +34,7 @@ def tolerant_reader(
 ) -> tuple[EventReader, list[BadEvent]]:
     bad: list[BadEvent] = []
     data = text if isinstance(text, bytes) else text.encode()
-    return EventReader(streams, io.BytesIO(data), "events.ndjson", bad.append), bad
+    return EventReader(EventDecoder(streams), io.BytesIO(data), "events.ndjson", bad.append), bad
 
 
 def rows_by_tick(batches: Sequence[InputBatch], streams: Sequence[mmpl.StreamDef] = STREAMS) -> Rows:

@@ -3,9 +3,9 @@
 import pytest
 
 from smile import limits
+from smile.decoding.event_decoder import EventDecoder
 from smile.errors import CATALOGUE, SmileError
-from smile.log.decoding.event_errors import EventError
-from smile.log.decoding.events import EventReader
+from smile.log.recorded_events import EventError, EventReader
 from tests.log.reading import event_reader, tolerant_reader
 
 FIRST = '{"stream":"Bids","at":7,"event":{"issue":"IBM","price":1,"#bid":2}}'
@@ -203,4 +203,4 @@ def test_a_file_that_breaks_while_it_is_read() -> None:
             raise OSError(5, "Input/output error")
 
     with pytest.raises(SmileError, match="disk cannot be read: Input/output error"):
-        list(EventReader([], Broken(), "disk").batches(1))  # type: ignore[arg-type]
+        list(EventReader(EventDecoder([]), Broken(), "disk").batches(1))  # type: ignore[arg-type]

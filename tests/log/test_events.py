@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from smile import limits
+from smile.decoding.event_decoder import EventDecoder
 from smile.errors import SmileError
 from smile.horizons import END
-from smile.log.decoding.events import EventReader
-from smile.log.decoding.lines import open_events
+from smile.log.lines import open_events
+from smile.log.recorded_events import EventReader
 from smile.reference.history import History, read_events
 from tests.log.reading import KINDS, STREAMS, event_reader, rows_by_tick, tolerant_reader
 from tests.programs.reader import programs
@@ -196,6 +197,25 @@ def test_a_refused_event_leaves_no_trace() -> None:
     assert [b.diagnostic.code for b in bad] == ["E080"]
 
 
+def test_a_check_is_evaluated_with_the_tick_that_follows_from_the_lines_before() -> None:
+    lines = [
+        '{"stream":"Kinds","at":3,"event":{"p":3}}',
+        '{"stream":"Kinds","event":{"p":5}}',
+        '{"stream":"Kinds","event":{"p":4}}',
+        '{"stream":"Kinds","at":4,"event":{"p":4}}',
+        '{"stream":"Kinds","at":9,"event":{"p":10}}',
+        '{"stream":"Kinds","event":{"p":5}}',
+    ]
+    read, bad = tolerant_reader("\n".join(lines))
+    rows = rows_by_tick(list(read.batches(100)))["Kinds"]
+    assert {tick: row["p"] for tick, row in rows.items()} == {3: 3, 4: 4, 5: 5}
+    assert [(b.number, b.diagnostic.message) for b in bad] == [
+        (2, "Kinds requires p <= t, but t is 4, p is 5"),
+        (5, "Kinds requires p <= t, but t is 9, p is 10"),
+    ]
+    assert read.duplicates == 1
+
+
 @pytest.mark.parametrize("text", [b"", b"\n", b"\r\n \n", b"\xef\xbb\xbf"])
 def test_an_empty_file_has_no_batch(text: bytes) -> None:
     assert list(event_reader(text).batches(5)) == []
@@ -232,7 +252,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     for path in (tmp_path / "events.ndjson", tmp_path / "events.ndjson.gz", "-"):
         with open_events(str(path)) as file:
-            read = EventReader(STREAMS, file, str(path))
+            read = EventReader(EventDecoder(STREAMS), file, str(path))
             progress = [read.bytes_read for _ in read.batches(1000)]
             assert read.events == 30_000
             assert progress == sorted(progress)
@@ -249,6 +269,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for name in ("cut.gz", "plain.gz", "broken.gz", "absent", "absent.gz", ""):
         path = str(tmp_path / name)
         with pytest.raises(SmileError) as failure, open_events(path) as file:
-            list(EventReader(STREAMS, file, path).batches(10))
+            list(EventReader(EventDecoder(STREAMS), file, path).batches(10))
         assert failure.value.diagnostics[0].code == "E070"
         assert path in failure.value.diagnostics[0].message

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from smile.algebra import mmpl
 from smile.analysis.type_analysis import TypeAnalysis
+from smile.decoding.event_decoder import EventDecoder
 from smile.errors import SmileError, render
 from smile.knowledge.types import RelationType
-from smile.log.decoding.event_errors import BadEvent
-from smile.log.decoding.events import EventReader
+from smile.log.recorded_events import BadEvent, EventReader
 from smile.program import CompiledProgram, compile_program
 from smile.reference.history import RecordedLine, read_events
 from smile.source import Source
@@ -208,7 +208,7 @@ def _check_events(case: Case, lines: Lines, texts: Iterable[str]) -> None:
         raise _error(case.path, lines[bad.number - 1][0], bad.diagnostic.message + hint)
 
     file = io.BytesIO("\n".join(texts).encode())
-    for _ in EventReader(case.written.streams, file, case.path.name, refuse).batches(lines_max=1):
+    for _ in EventReader(EventDecoder(case.written.streams), file, case.path.name, refuse).batches(lines_max=1):
         pass
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from random import Random
 
-from smile.log.decoding.stream_schema import StreamSchema
+from smile.decoding.stream_schema import StreamSchema
 from tests.engine.knowledge_told import broken_by, unsafe
 from tests.torture.truth import Recorded, Tables, Truth, by_reference
 from tests.torture.witness import Horizons, Json, Name, Progress, Reset, Session, Table, Witness, key_of, name_of

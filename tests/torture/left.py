@@ -26,7 +26,7 @@ SOURCE = Source("floor.smile", floor.PROGRAM)
 
 
 def publish(broker: Broker, stream: str, events: list[Event], seq: int | None = None) -> PublishResult:
-    columns = list(broker.schema(stream).types)[0 if broker.schema(stream).stream.publisher_timed else 1 :]
+    columns = list(broker.decoder.schema(stream).published_types)
     rows = [tuple(event[column] for column in columns) for event in events]
     numbered = None if seq is None else ProducerSequence(str(events[0]["who"]), seq)
     return broker.publish(Publication(stream, rows, numbered)).result(WAIT_S)

@@ -19,9 +19,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from smile.client import connect_async
+from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError
-from smile.log.decoding.published_arrow import schema_without_tick
-from smile.log.decoding.stream_schema import StreamSchema
 from tests.processes import WAIT_S
 from tests.torture import floor
 from tests.torture.floor import Event
@@ -236,7 +235,7 @@ class OverHttp(Publisher):
             return "application/json", json.dumps(batch.events).encode()
         if kind == "lines":
             return "application/x-ndjson", b"".join(json.dumps(event).encode() + b"\n" for event in batch.events)
-        schema = self._shape.arrow_schema if self._shape.stream.publisher_timed else schema_without_tick(self._shape)
+        schema = self._shape.published_schema
         out = io.BytesIO()
         with pa.ipc.new_stream(out, schema) as writer:
             writer.write_batch(pa.RecordBatch.from_pylist(batch.events, schema))

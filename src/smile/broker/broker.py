@@ -30,10 +30,10 @@ from smile.broker.program_difference import (
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.publishing.publisher import Publisher
 from smile.broker.views.view import View
+from smile.decoding.event_decoder import EventDecoder
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import HORIZON_MIN
 from smile.log.clock import Clock, TickGenerator, wall_clock
-from smile.log.decoding.stream_schema import StreamSchema
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.remote import RemoteLog, ServedLog
 from smile.program import CompiledProgram, compile_program
@@ -48,7 +48,7 @@ _log = logging.getLogger("smile.broker")
 
 
 class Broker:
-    """Thread-safe. `views` and `schemas` are replaced when the program changes: look them up for each use."""
+    """Thread-safe. `views` and `decoder` are replaced when the program changes: look them up for each use."""
 
     def __init__(self, directory: BrokerDirectory, metadata: BrokerMetadata, settings: Settings, clock: Clock) -> None:
         self.settings, self._directory, self._clock = settings, directory, clock
@@ -103,16 +103,9 @@ class Broker:
     # ── publishing and subscribing ──────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def schemas(self) -> Mapping[str, StreamSchema]:
-        """The schemas of the streams that can be published to."""
-        return self._publisher.schemas
-
-    def schema(self, stream: str) -> StreamSchema:
-        schema = self.schemas.get(stream)
-        if schema is None:
-            hint = did_you_mean(stream[:100], self.schemas) or f"There are {', '.join(self.schemas)}."
-            raise error("E076", f"there is no stream {stream[:100]}", hint=hint)
-        return schema
+    def decoder(self) -> EventDecoder:
+        """The decoder of the streams that can be published to."""
+        return self._publisher.decoder
 
     def publish(self, publication: Publication | SilencePublication) -> "Future[PublishResult]":
         return self._publisher.submit(publication)
@@ -344,7 +337,7 @@ class Broker:
             "health": self.health,
             "engine": self.settings.engine,
             "program": self._metadata.program.name,
-            "streams": {name: {"horizon": horizons.get(name)} for name in self.schemas},
+            "streams": {name: {"horizon": horizons.get(name)} for name in self.decoder.schemas},
             "views": {
                 view.name: {
                     "rows": view.row_count,

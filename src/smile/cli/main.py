@@ -14,7 +14,7 @@ from smile.cli import access, apply, demo, options, publish, serve, status, subs
 from smile.cli.exits import discard_stdout
 from smile.cli.explain import explain_graph, explain_mmpl, explain_stages, explain_types
 from smile.errors import SmileError, render
-from smile.log.decoding.event_errors import EventError
+from smile.log.recorded_events import EventError
 from smile.program import CompiledProgram, compile_program, read_source
 from smile.source import Source
 

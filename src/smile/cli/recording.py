@@ -10,12 +10,12 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from smile.decoding.event_decoder import EventDecoder
 from smile.horizons import END
-from smile.log.decoding.event_errors import BadEvent
-from smile.log.decoding.events import EventReader
-from smile.log.decoding.lines import open_events
 from smile.log.input_batch import InputBatch
+from smile.log.lines import open_events
 from smile.log.position import BatchLimit, Log
+from smile.log.recorded_events import BadEvent, EventReader
 from smile.log.storage.database import HEADER
 from smile.log.storage.finite_log import FiniteLog
 from smile.log.storage.reading import open_log, read_batches
@@ -55,7 +55,7 @@ def open_recording(
     with _open_bad_lines(bad) as bad_lines, open_events(events) as file:
         name = "standard input" if events == "-" else events
         with _progress_bar() as progress:
-            yield JsonLinesRecording(EventReader(streams, file, name, bad_lines), batch, end, progress)
+            yield JsonLinesRecording(EventReader(EventDecoder(streams), file, name, bad_lines), batch, end, progress)
 
 
 def _is_log(events: str) -> bool:

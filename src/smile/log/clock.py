@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from smile.algebra.types import TICKS_PER_MICROSECOND
+from smile.decoding.stream_schema import TICK_MAX
 from smile.errors import error
-from smile.log.decoding.stream_schema import TICK_MAX
 
 Clock = Callable[[], int]
 """Returns the microseconds since 1970. It may stand still or step back."""

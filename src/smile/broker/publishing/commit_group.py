@@ -4,11 +4,12 @@ Every event has its tick, each sequence number of a producer belongs to one even
 before the whole group is on the disk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 
 from smile.algebra.types import Value
@@ -20,9 +21,9 @@ from smile.broker.publishing.published_events import (
     publisher_ticks,
     with_ticks,
 )
-from smile.errors import error
+from smile.decoding.stream_schema import StreamSchema
+from smile.errors import SmileError, error
 from smile.horizons import END
-from smile.log.decoding.stream_schema import StreamSchema
 from smile.log.storage.pieces import StreamPiece
 from smile.log.storage.producers import ProducerRecord
 
@@ -34,8 +35,12 @@ class _StreamEvents:
     schema: StreamSchema
     batches: list[pa.RecordBatch] = field(default_factory=list)
     cells: list[Value] = field(default_factory=list)
+    count: int = 0
+    parts: list[tuple[int, int, int]] = field(default_factory=list)
+    """For each publication: its first row here, its index in the group, and the number of its earlier events."""
 
     def add(self, rows: EventRows, ticks: Sequence[int], is_publisher_timed: bool) -> None:
+        self.count += len(rows)
         if isinstance(rows, pa.RecordBatch):
             self._flush_cells()
             self.batches.append(rows if is_publisher_timed else with_ticks(self.schema, rows, ticks))
@@ -49,7 +54,9 @@ class _StreamEvents:
 
     def events(self) -> pa.RecordBatch:
         self._flush_cells()
-        return self.batches[0] if len(self.batches) == 1 else pa.concat_batches(self.batches)
+        if len(self.batches) > 1:
+            self.batches = [pa.concat_batches(self.batches)]
+        return self.batches[0]
 
     def _flush_cells(self) -> None:
         if self.cells:
@@ -61,7 +68,9 @@ class CommitGroup:
     def __init__(self, published: PublishedEvents) -> None:
         self.published = published
         self.records: list[ProducerRecord] = []
+        self.publications: list[Publication | SilencePublication] = []
         self.answers: list[tuple[Future[PublishResult], PublishResult]] = []
+        """The future and the result of each publication."""
         self.events = self.repeated = 0
         self.last_numbers: dict[str, int] = {}
         """The last sequence number of each producer in the group."""
@@ -74,6 +83,7 @@ class CommitGroup:
         if isinstance(publication, SilencePublication):
             if publication.to > self._horizon(publication.stream):
                 self.horizons[publication.stream] = publication.to
+            self.publications.append(publication)
             self.answers.append((future, PublishResult(())))
             return True
         sequence = publication.sequence
@@ -86,9 +96,26 @@ class CommitGroup:
         )
         if result is None:
             return False
+        self.publications.append(publication)
         self.answers.append((future, result))
         self.repeated += result.repeated
         return True
+
+    def find_violations(self) -> Mapping[int, SmileError]:
+        """The publications that violate a CHECK, by their index in the group, with the error of their first event that
+        does."""
+        errors = dict[int, SmileError]()
+        for stream_events in self._events_by_stream.values():
+            checks, events = stream_events.schema.checks, stream_events.events()
+            rows = checks.violations(events)
+            if not len(rows):
+                continue
+            first_rows, indices, offsets = zip(*stream_events.parts, strict=True)
+            parts, firsts = np.unique(np.searchsorted(first_rows, rows, side="right") - 1, return_index=True)
+            for part, row in zip(parts.tolist(), rows[firsts].tolist(), strict=True):
+                number = offsets[part] + row - first_rows[part] + 1
+                errors.setdefault(indices[part], error("E080", f"event {number}: {checks.describe(events, row)}"))
+        return errors
 
     def log_pieces(self, now: int, advance_all: bool) -> list[StreamPiece]:
         """The pieces that the commit writes. Broker-timed streams advance to `now`: those in the group, or all of them
@@ -119,8 +146,6 @@ class CommitGroup:
         if published.horizon(publication.stream) == END:
             raise finished_error(publication.stream)
         ticks = published.ticks.take(len(rows))
-        if published.checks[publication.stream]:
-            self._check_rows(publication.stream, rows, ticks)
         self._add_events(publication, rows, ticks, len(repeated_ticks))
         return PublishResult([*repeated_ticks, *ticks], len(repeated_ticks)) if repeated_ticks else PublishResult(ticks)
 
@@ -144,20 +169,13 @@ class CommitGroup:
             self._add_events(publication, publication.rows[first_new:], ticks[first_new:], first_new)
         return PublishResult(ticks, first_new)
 
-    def _check_rows(self, stream: str, rows: EventRows, ticks: Sequence[int]) -> None:
-        """Evaluates the CHECKs that need the events' ticks."""
-        schema, checks = self.published.log.schemas[stream], self.published.checks[stream]
-        tuples = zip(*(c.to_pylist() for c in rows.columns), strict=True) if isinstance(rows, pa.RecordBatch) else rows
-        for number, (tick, row) in enumerate(zip(ticks, tuples, strict=True), 1):
-            if any(check((tick, *row)) is False for check in checks):
-                raise error("E080", f"event {number}: {schema.describe_violation((tick, *row))}")
-
     def _add_events(self, publication: Publication, rows: EventRows, ticks: Sequence[int], offset: int) -> None:
         """Adds new events. `offset` is the number of earlier events in the publication."""
         stream = publication.stream
         stream_events = self._events_by_stream.get(stream)
         if stream_events is None:
             stream_events = self._events_by_stream[stream] = _StreamEvents(self.published.log.schemas[stream])
+        stream_events.parts.append((stream_events.count, len(self.publications), offset))
         stream_events.add(rows, ticks, stream in self.published.publisher_timed)
         self.horizons[stream] = ticks[-1]
         self.events += len(rows)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from smile.log.decoding.checks import EventRow
+from smile.decoding.stream_schema import EventRow
 
 EventRows: TypeAlias = Sequence[EventRow] | pa.RecordBatch
 """Events of one stream, in the order of its columns, without the tick; in a publisher-timed stream, the tick comes
@@ -23,8 +23,8 @@ class ProducerSequence:
 
 @dataclass(frozen=True)
 class Publication:
-    """Validated events: the values have the columns' types, and no CHECK fails, except that CHECKs on a tick of the
-    broker are evaluated later."""
+    """Decoded events: the values have the columns' types. The CHECKs are evaluated when the events have their
+    ticks."""
 
     stream: str
     rows: EventRows

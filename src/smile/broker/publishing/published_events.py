@@ -14,12 +14,10 @@ from smile import limits
 from smile.algebra.types import TICKS_PER_MICROSECOND, Value
 from smile.broker.publishing.publication import EventRows, Publication
 from smile.columns.values import arrow_ints
+from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, error
 from smile.horizons import END, HORIZON_MIN
 from smile.log.clock import TickGenerator
-from smile.log.decoding.checks import Evaluator
-from smile.log.decoding.published_events import tick_checks
-from smile.log.decoding.stream_schema import StreamSchema
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.piece_log import ticks_of
 from smile.log.storage.producers import ProducerRecord
@@ -57,17 +55,12 @@ class PublishedEvents:
         self._last_numbers: dict[str, int] = {}
         self.publisher_timed: frozenset[str] = frozenset()
         """Streams whose ticks come from their publishers."""
-        self.checks: dict[str, list[Evaluator]] = {}
-        """The CHECKs of each broker-timed stream that need the tick."""
 
     def load(self) -> None:
         """Reads the present horizons and definitions from the log."""
         newest, origin = self.log.newest(), self.ticks.origin
         schemas = self.log.schemas
         self.publisher_timed = frozenset(name for name, schema in schemas.items() if schema.stream.publisher_timed)
-        self.checks = {
-            name: tick_checks(schema) for name, schema in schemas.items() if name not in self.publisher_timed
-        }
         self.horizons = newest.stream_horizons()
         for stream, horizons in newest.horizons.items():
             # An origin that is new to a stream starts at the stream's horizon.

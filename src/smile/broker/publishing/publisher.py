@@ -21,11 +21,11 @@ from smile.algebra import mmpl
 from smile.broker.publishing.commit_group import CommitGroup
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.publishing.published_events import PublishedEvents
+from smile.decoding.event_decoder import EventDecoder
+from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, error
 from smile.horizons import END
 from smile.log.clock import TickGenerator
-from smile.log.decoding.published_arrow import schema_without_tick
-from smile.log.decoding.stream_schema import StreamSchema
 from smile.log.storage.durable import DurableLog
 
 _log = logging.getLogger("smile.broker.publisher")
@@ -50,7 +50,6 @@ class Publisher:
         streams: Sequence[mmpl.StreamDef],
         on_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        self.schemas: Mapping[str, StreamSchema] = {}
         self._log = log
         self._published = PublishedEvents(log, ticks)
         self._silence_s, self._idle_s = silence_ms / 1000, idle_ms / 1000
@@ -70,8 +69,9 @@ class Publisher:
         self.set_streams(streams)
 
     def start(self) -> None:
-        for schema in self.schemas.values():
-            schema.record_batch([])  # Arrow loads libraries at its first use: do it before the first publication
+        for schema in self._log.schemas.values():
+            # Compiling the CHECKs takes time, and Arrow loads libraries at its first use.
+            schema.checks.violations(schema.record_batch([]))
         self._thread.start()
 
     def stop(self) -> None:
@@ -85,7 +85,7 @@ class Publisher:
     def set_streams(self, streams: Sequence[mmpl.StreamDef]) -> None:
         """From now on these streams can be published to. The log must have them."""
         self._needs_reload = True
-        self.schemas = {stream.name: self._log.schemas[stream.name] for stream in streams}
+        self.decoder = EventDecoder(streams)
 
     @property
     def horizons(self) -> Mapping[str, int]:
@@ -125,7 +125,7 @@ class Publisher:
         return future
 
     def _count_events_and_bytes(self, publication: Publication | SilencePublication) -> tuple[int, int]:
-        schema = self.schemas.get(publication.stream)
+        schema = self.decoder.schemas.get(publication.stream)
         if schema is None:
             raise error("E076", f"there is no stream {publication.stream}")
         is_publisher_timed = schema.stream.publisher_timed
@@ -142,7 +142,7 @@ class Publisher:
             raise error("E092", f"the publication has {count:,} events; at most {events_max:,} are allowed")
         self._check_sequence(publication, count)
         if isinstance(publication.rows, pa.RecordBatch):
-            _check_schema(schema, publication.rows, is_publisher_timed)
+            _check_schema(schema, publication.rows)
             return count, publication.rows.nbytes
         size = _VALUE_BYTES * count * schema.width
         for row in publication.rows:
@@ -175,7 +175,7 @@ class Publisher:
                 else:
                     group = self._add(group, publication, future)
             if problem is None:
-                self._commit(group)
+                self._commit(self._without_violations(group))
             else:
                 self._committed_at = time.monotonic()
 
@@ -214,11 +214,23 @@ class Publisher:
         """Adds a publication, after a commit of the group if needed. Returns the group for the next publication."""
         try:
             if not group.add(publication, future):
-                self._commit(group)
+                self._commit(self._without_violations(group))
                 group = CommitGroup(self._published)
                 group.add(publication, future)
         except Exception as problem:  # noqa: BLE001  # any error: it concerns one publication only
             self._refuse(future, problem)
+        return group
+
+    def _without_violations(self, group: CommitGroup) -> CommitGroup:
+        """Refuses the publications that violate a CHECK. Returns a group of the others, which get new ticks."""
+        while violations := _find_violations(group):
+            all_publications = zip(group.publications, group.answers, strict=True)
+            group = CommitGroup(self._published)
+            for index, (publication, (future, _)) in enumerate(all_publications):
+                if index in violations:
+                    self._refuse(future, violations[index])
+                else:
+                    group = self._add(group, publication, future)
         return group
 
     def _commit(self, group: CommitGroup) -> None:
@@ -265,8 +277,14 @@ class Publisher:
             _log.warning("publications were not logged", extra={"what": self._warning})
 
 
-def _check_schema(schema: StreamSchema, rows: pa.RecordBatch, is_publisher_timed: bool) -> None:
-    if not rows.schema.equals(schema.arrow_schema if is_publisher_timed else schema_without_tick(schema)):
-        raise error(
-            "E088", f"the batch does not have the columns of {schema.name}", hint="Read it with `read_batch_events`."
-        )
+def _find_violations(group: CommitGroup) -> Mapping[int, Exception]:
+    try:
+        return group.find_violations()
+    except Exception as problem:  # noqa: BLE001  # any error: the waiting publishers receive it
+        return dict.fromkeys(range(len(group.publications)), problem)
+
+
+def _check_schema(schema: StreamSchema, rows: pa.RecordBatch) -> None:
+    if not rows.schema.equals(schema.published_schema):
+        hint = "Decode it with `EventDecoder.decode_batch`."
+        raise error("E088", f"the batch does not have the columns of {schema.name}", hint=hint)

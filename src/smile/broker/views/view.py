@@ -20,11 +20,11 @@ from smile.broker.views.view_frame import ViewFrame
 from smile.broker.views.view_store import Key, ViewStore, row_tuples
 from smile.columns.hashing import hashes
 from smile.columns.values import ValueColumn, from_python
+from smile.decoding.values import JsonNumber, format_hint, parse_value
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import HORIZON_MIN
 from smile.kernels.delta import Delta
 from smile.kernels.transform import InputRelation
-from smile.log.decoding.values import JsonNumber, format_hint, parse_value
 
 
 @dataclass(frozen=True)

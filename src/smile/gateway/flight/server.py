@@ -21,6 +21,7 @@ from smile.broker.broker import Broker
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.views.subscription import ViewSubscription
 from smile.broker.views.view_frame import ViewFrame
+from smile.decoding.stream_schema import TICK_MAX
 from smile.errors import SmileError, error
 from smile.gateway.access import Access, Right
 from smile.gateway.flight.calls import (
@@ -37,8 +38,6 @@ from smile.gateway.http.publish import producer_sequence, published_body
 from smile.gateway.rate_limiter import RateLimiter
 from smile.horizons import END
 from smile.knowledge.values.json import tick_json
-from smile.log.decoding.published_events import read_batch_events
-from smile.log.decoding.stream_schema import TICK_MAX
 from smile.log.storage.remote import LogTicket
 from smile.settings import Settings, parse_address
 
@@ -135,7 +134,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     @report_errors
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> list[flight.FlightInfo]:
         call = _current_call(context)
-        streams = [name for name in self._broker.schemas if call.is_allowed(Right.publish, name)]
+        streams = [name for name in self._broker.decoder.schemas if call.is_allowed(Right.publish, name)]
         views = [name for name in self._broker.views if call.is_allowed(Right.subscribe, name)]
         return [self._stream_info(name) for name in streams] + [self._view_info(name) for name in views]
 
@@ -152,10 +151,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         return flight.SchemaResult(self.get_flight_info(context, descriptor).schema)
 
     def _stream_info(self, name: str) -> flight.FlightInfo:
-        stream_schema = self._broker.schema(name)
-        schema = (
-            stream_schema.arrow_schema if stream_schema.stream.publisher_timed else stream_schema.arrow_schema.remove(0)
-        )
+        schema = self._broker.decoder.schema(name).published_schema
         return flight.FlightInfo(schema, flight.FlightDescriptor.for_path(STREAMS, name), [], -1, -1)
 
     def _view_info(self, name: str) -> flight.FlightInfo:
@@ -201,8 +197,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         if metadata is not None and len(metadata):
             batch_sequence = decode_message("its metadata", metadata, BatchSequence)
             sequence = producer_sequence(batch_sequence.producer, batch_sequence.seq)
-        schema = self._broker.schema(stream)
-        rows = read_batch_events(schema, batch, schema.stream.publisher_timed)
+        rows = self._broker.decoder.decode_batch(stream, batch)
         self._event_limiter.spend(_current_call(context).principal, batch.num_rows)
         return msgspec.json.encode(published_body(self._publish_and_wait(context, Publication(stream, rows, sequence))))
 

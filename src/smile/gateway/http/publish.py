@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from smile import limits
 from smile.broker.publishing.publication import ProducerSequence, Publication, PublishResult, SilencePublication
+from smile.decoding.event_decoder import EventDecoder
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import parse_silence
@@ -16,38 +17,36 @@ from smile.gateway.http.bodies import NoQuery, PublishedBody, SilentBody
 from smile.gateway.http.request import parse_query, parse_silence_tick, read_body, read_content_type, read_header
 from smile.gateway.http.response import HttpError, JsonResponse
 from smile.knowledge.values.json import tick_json
-from smile.log.decoding.published_events import read_arrow_events, read_json_events, read_ndjson_events
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
-_READERS: Final = {
-    "application/json": read_json_events,
-    "application/x-ndjson": read_ndjson_events,
-    ARROW: read_arrow_events,
+_DECODE: Final = {
+    "application/json": EventDecoder.decode_json,
+    "application/x-ndjson": EventDecoder.decode_ndjson,
+    ARROW: EventDecoder.decode_arrow,
 }
 
 
 def submit_events(
     gateway: Gateway, caller: Caller, stream: str, content_type: str, body: bytes, sequence: ProducerSequence | None
 ) -> Future[PublishResult]:
-    """Validates events and submits them to the broker."""
+    """Decodes events and submits them to the broker."""
     gateway.require_running()
     gateway.require(caller, Right.publish, stream)
     broker = gateway.broker
-    schema = broker.schema(stream)
     try:
-        rows = _READERS[content_type](schema, body, schema.stream.publisher_timed)
+        rows = _DECODE[content_type](broker.decoder, stream, body)
     except SmileError as problem:
         first = problem.diagnostics[0]
         raise (HttpError(413, first.code, first.message, first.hint) if first.code == "E092" else problem) from None
     gateway.event_limiter.spend(caller.principal, len(rows))
     gateway.counts["events"] += len(rows)
-    return broker.publish(Publication(schema.name, rows, sequence))
+    return broker.publish(Publication(stream, rows, sequence))
 
 
 def submit_silence(gateway: Gateway, caller: Caller, stream: str, to: int) -> Future[PublishResult]:
     gateway.require_running()
     gateway.require(caller, Right.publish, stream)
-    return gateway.broker.publish(SilencePublication(gateway.broker.schema(stream).name, to))
+    return gateway.broker.publish(SilencePublication(gateway.broker.decoder.schema(stream).name, to))
 
 
 def producer_sequence(producer: str | None, seq: int | None) -> ProducerSequence | None:
@@ -68,8 +67,8 @@ async def publish(gateway: Gateway, request: Request) -> Response:
     """Publish events. They are on the disk when the response with their ticks is sent."""
     parse_query(request, NoQuery)
     content_type = read_content_type(request, "application/json")
-    if content_type not in _READERS:
-        hint = f"Send {', '.join(_READERS)}."
+    if content_type not in _DECODE:
+        hint = f"Send {', '.join(_DECODE)}."
         raise HttpError(415, "E093", f"events cannot be read from {content_type[:100]!r}", hint)
     sequence = producer_sequence(
         read_header(request, b"smile-producer"), _parse_sequence(read_header(request, b"smile-sequence"))

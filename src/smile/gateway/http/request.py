@@ -7,12 +7,12 @@ from msgspec import Struct
 from starlette.requests import HTTPConnection, Request
 
 from smile import limits
+from smile.decoding.stream_schema import TICK_MAX
 from smile.errors import did_you_mean, error
 from smile.gateway.http.bodies import AFTER_PREFIX, WHERE_PREFIX
 from smile.gateway.http.response import HttpError
 from smile.gateway.origins import single_header
 from smile.horizons import END, HORIZON_MIN
-from smile.log.decoding.stream_schema import TICK_MAX
 
 
 def parse_query(request: Request, query_type: type[Struct]) -> dict[str, str]:

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from smile.algebra import mmpl
+from smile.decoding.stream_schema import StreamSchema
 from smile.errors import error
 from smile.horizons import END, HORIZON_MIN
-from smile.log.decoding.stream_schema import StreamSchema
 from smile.log.input_batch import InputBatch
 from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
 from smile.log.storage import appending, database, producers, retention

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from smile.algebra import mmpl
+from smile.decoding.arrow_columns import check_columns, stream_events
+from smile.decoding.stream_schema import TICK_MAX, StreamSchema
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import HORIZON_MIN
-from smile.log.decoding.lines import unreadable_error
-from smile.log.decoding.stream_schema import TICK_MAX, StreamSchema
+from smile.log.lines import unreadable_error
 from smile.log.position import DEFAULT_ORIGIN
-from smile.log.storage.parquet_columns import check_columns, stream_events
 from smile.log.storage.piece_log import Origins, PieceEntry, PieceLog, damaged_error, ticks_of
 
 

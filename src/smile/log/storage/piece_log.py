@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from smile.algebra import mmpl
+from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, error
 from smile.horizons import END, HORIZON_MIN
-from smile.log.decoding.stream_schema import StreamSchema
 from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
 
 Origins = Mapping[tuple[str, str], tuple[int, int]]

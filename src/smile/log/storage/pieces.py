@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from smile.decoding.stream_schema import TICK_MAX, StreamSchema
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import END, HORIZON_MIN
-from smile.log.decoding.stream_schema import TICK_MAX, StreamSchema
 from smile.log.storage.piece_log import slice_events, ticks_of
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from smile.algebra import mmpl
 from smile.horizons import HORIZON_MIN
-from smile.log.decoding.lines import unreadable_error
 from smile.log.input_batch import InputBatch
+from smile.log.lines import unreadable_error
 from smile.log.position import BatchLimit, Log, Position
 from smile.log.storage.database import HEADER, not_a_log_error
 from smile.log.storage.durable import DurableLog

@@ -18,8 +18,8 @@ from pyarrow import flight
 
 from smile import limits
 from smile.algebra import mmpl
+from smile.decoding.stream_schema import StreamSchema
 from smile.errors import CATALOGUE, Diagnostic, SmileError, error
-from smile.log.decoding.stream_schema import StreamSchema
 from smile.log.position import BatchLimit, Position
 from smile.log.storage.database import definition_text
 from smile.log.storage.durable import DurableLog

@@ -8,9 +8,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from smile.algebra.types import DataType
+from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, did_you_mean, error
-from smile.log.decoding.batch_checks import first_violation
-from smile.log.decoding.stream_schema import StreamSchema
 
 _ARROW_KINDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "bool": (types.is_boolean,),
@@ -47,9 +46,8 @@ def stream_events(path: str, schema: StreamSchema, table: pa.Table) -> pa.Record
     """The rows of a table as events of the stream. They satisfy its CHECKs."""
     columns = [stream_column(path, schema, name, table) for name in schema.arrow_schema.names]
     events = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
-    row = first_violation(schema, events)
-    if row is not None:
-        raise error("E080", f"{path}, tick {row[0]!r}: {schema.describe_violation(row)}")
+    for row in schema.checks.violations(events).tolist()[:1]:
+        raise error("E080", f"{path}, tick {events.column(0)[row]}: {schema.checks.describe(events, row)}")
     return events
 
 

@@ -5,8 +5,6 @@ compression or shared values) are refused.
 """
 
 import struct
-from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -15,11 +13,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from smile import limits
-from smile.algebra.trees import columns_in
+from smile.decoding.arrow_columns import check_columns, stream_column
+from smile.decoding.stream_schema import TICK_MAX, StreamSchema
 from smile.errors import SmileError, error
-from smile.log.decoding.batch_checks import first_violation
-from smile.log.decoding.stream_schema import TICK_MAX, StreamSchema
-from smile.log.storage.parquet_columns import check_columns, stream_column
 
 _EVENTS_NAME: Final = "the events"
 _ARROW_HINT: Final = "Send one Arrow IPC stream, without compression."
@@ -27,7 +23,7 @@ _ARROW_PROBLEMS: Final = (pa.ArrowException, OSError, ValueError, struct.error)
 """What malformed input raises."""
 
 
-def read_arrow_events(schema: StreamSchema, body: bytes, timed: bool) -> pa.RecordBatch:
+def read_arrow_stream(schema: StreamSchema, body: bytes) -> pa.RecordBatch:
     """Reads an IPC stream."""
     try:
         if any(_is_compressed(bytes(message.metadata)) for message in pa.ipc.MessageReader.open_stream(body)):
@@ -41,41 +37,28 @@ def read_arrow_events(schema: StreamSchema, body: bytes, timed: bool) -> pa.Reco
             table = pa.Table.from_batches(batches, stream.schema)
     except _ARROW_PROBLEMS as problem:
         raise _not_arrow_error(problem) from None
-    return read_batch_events(schema, table, timed)
+    return read_arrow_table(schema, table)
 
 
-def read_batch_events(schema: StreamSchema, batch: pa.RecordBatch | pa.Table, timed: bool) -> pa.RecordBatch:
-    """The columns may be in any order; missing columns are NULL. If the publisher sets the ticks (`timed`), the result
-    begins with the tick column; otherwise it has none."""
-    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-    tick = schema.stream.tick
+def read_arrow_table(schema: StreamSchema, table: pa.Table) -> pa.RecordBatch:
+    """Events with the stream's published columns. The table's columns may be in any order; missing columns are NULL."""
+    tick, is_publisher_timed = schema.stream.tick, schema.stream.publisher_timed
     _check_limit("events", table.num_rows, limits.publication_events_max)
     try:
         table.validate(full=True)
         names = table.schema.names  # raises an error if a name is not valid text
     except _ARROW_PROBLEMS as problem:
         raise _not_arrow_error(problem) from None
-    if not timed and tick in names:
+    if not is_publisher_timed and tick in names:
         raise error("E077", f"{tick} is the tick of {schema.name}", hint="The broker sets the tick. Remove it.")
-    check_columns(_EVENTS_NAME, schema, table.schema if timed else table.schema.append(pa.field(tick, pa.int64())))
+    with_tick = table.schema if is_publisher_timed else table.schema.append(pa.field(tick, pa.int64()))
+    check_columns(_EVENTS_NAME, schema, with_tick)
     size = sum(_expanded_bytes(chunk) for column in table.columns for chunk in column.chunks)
     _check_limit("bytes", size, limits.publication_bytes_max)
-    columns = [
-        _read_column(schema, name, table)
-        for name in (schema.arrow_schema if timed else schema_without_tick(schema)).names
-    ]
-    if timed:
+    columns = [_read_column(schema, name, table) for name in schema.published_types]
+    if is_publisher_timed:
         _check_ticks(schema, columns[0])
-    else:
-        columns.insert(0, pa.repeat(pa.scalar(0, pa.int64()), table.num_rows))
-    events = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
-    _check_rows(schema if timed else _without_tick_checks(schema), events)
-    return events if timed else pa.RecordBatch.from_arrays(columns[1:], schema=schema_without_tick(schema))
-
-
-@lru_cache(maxsize=1024)
-def schema_without_tick(schema: StreamSchema) -> pa.Schema:
-    return pa.schema(list(schema.arrow_schema)[1:])
+    return pa.RecordBatch.from_arrays(columns, schema=schema.published_schema)
 
 
 def _read_column(schema: StreamSchema, name: str, table: pa.Table) -> pa.Array:
@@ -108,21 +91,6 @@ def _check_ticks(schema: StreamSchema, ticks: pa.Array) -> None:
         tick_text = ticks[number] if ticks[number].is_valid else "null"
         message = f"event {number + 1}: {schema.name}.{schema.stream.tick} is {tick_text}, which is not a tick"
         raise error("E079", message, hint=f"A tick is a whole number from 0 to {TICK_MAX}.")
-
-
-@lru_cache(maxsize=1024)
-def _without_tick_checks(schema: StreamSchema) -> StreamSchema:
-    """Without the checks that need the tick, which the event does not have yet."""
-    stream = schema.stream
-    return StreamSchema(replace(stream, checks=tuple(c for c in stream.checks if stream.tick not in columns_in(c))))
-
-
-def _check_rows(schema: StreamSchema, events: pa.RecordBatch) -> None:
-    if first_violation(schema, events) is None:
-        return
-    for number, row in enumerate(zip(*(column.to_pylist() for column in events.columns), strict=True), 1):
-        if any(evaluate(row) is False for evaluate in schema.checks):
-            raise error("E080", f"event {number}: {schema.describe_violation(row)}")
 
 
 def _not_arrow_error(problem: Exception) -> SmileError:

@@ -1,4 +1,4 @@
-"""Published events are read like recorded events, or refused with the number of the event and the column."""
+"""Published events are decoded like recorded events, or refused with the number of the event and the column."""
 
 import json
 import struct
@@ -13,23 +13,14 @@ from hypothesis import example, given, settings, strategies as st
 
 from smile import limits
 from smile.algebra.types import Value
+from smile.decoding.event_decoder import EventDecoder
+from smile.decoding.stream_schema import TICK_MAX, EventRow
 from smile.errors import SmileError
-from smile.log.decoding.checks import EventRow
-from smile.log.decoding.diagnosing_reader import DiagnosingReader
-from smile.log.decoding.published_events import (
-    read_arrow_events,
-    read_batch_events,
-    read_json_events,
-    read_ndjson_events,
-)
-from smile.log.decoding.stream_schema import TICK_MAX, StreamSchema
-from tests.log.reading import BIDS, KINDS, STREAMS
-from tests.log.test_two_readers import COLUMNS, EVENTS, VALUES
+from tests.decoding.test_decoder import COLUMNS, DECODER, EVENTS, VALUES
+from tests.log.reading import BIDS, KINDS
 
-SCHEMAS = {stream.name: StreamSchema(stream) for stream in STREAMS}
-DIAGNOSING = DiagnosingReader(SCHEMAS)
-BIDS_SCHEMA, KINDS_SCHEMA = StreamSchema(BIDS), StreamSchema(KINDS)
-UNCHECKED = StreamSchema(replace(KINDS, checks=()))
+TIMED = EventDecoder([replace(stream, publisher_timed=True) for stream in (BIDS, KINDS)])
+"""The same streams with ticks of their publishers."""
 
 
 def outcome(read: Any, *args: Any) -> Any:
@@ -43,7 +34,7 @@ def outcome(read: Any, *args: Any) -> Any:
 def read_recorded(event: str) -> list[EventRow] | str:
     """The result of reading the same event as a recorded one."""
     try:
-        parsed = DIAGNOSING.read(f'{{"stream":"Kinds","event":{event}}}'.encode("utf-8", "surrogatepass"))
+        parsed = DECODER.decode_line(f'{{"stream":"Kinds","event":{event}}}'.encode("utf-8", "surrogatepass"))
     except SmileError as problem:
         return problem.diagnostics[0].code
     assert parsed is not None and parsed[2] is not None
@@ -63,10 +54,10 @@ def read_recorded(event: str) -> list[EventRow] | str:
 def test_events_are_read_as_recorded_ones(events: list[str]) -> None:
     expected = [read_recorded(event) for event in events]
     bodies = [f"[{','.join(events)}]", "\n".join(events), *(events if len(events) == 1 else [])]
-    readers = [read_json_events, read_ndjson_events, read_json_events]
+    decoders = [DECODER.decode_json, DECODER.decode_ndjson, DECODER.decode_json]
     errors = [result for result in expected if isinstance(result, str)]
-    for body, read in zip(bodies, readers, strict=False):
-        result = outcome(read, UNCHECKED, body.encode("utf-8", "surrogatepass"), False)
+    for body, decode in zip(bodies, decoders, strict=False):
+        result = outcome(decode, "Kinds", body.encode("utf-8", "surrogatepass"))
         if errors:
             assert isinstance(result, str)  # any of several errors may be reported
         else:
@@ -78,15 +69,15 @@ def test_events_are_read_as_recorded_ones(events: list[str]) -> None:
 @settings(max_examples=400)
 def test_every_value_is_read_as_a_recorded_one(column: str, value: str) -> None:
     event = f'{{"{column}":{value}}}'
-    assert outcome(read_json_events, UNCHECKED, event.encode("utf-8", "surrogatepass"), False) == read_recorded(event)
+    assert outcome(DECODER.decode_json, "Kinds", event.encode("utf-8", "surrogatepass")) == read_recorded(event)
 
 
 @pytest.mark.slow
 @given(st.binary(max_size=200))
 def test_no_bytes_make_a_reader_crash(body: bytes) -> None:
-    for read in (read_json_events, read_ndjson_events, read_arrow_events):
-        for timed in (False, True):
-            outcome(read, KINDS_SCHEMA, body, timed)
+    for decoder in (DECODER, TIMED):
+        for decode in (decoder.decode_json, decoder.decode_ndjson, decoder.decode_arrow):
+            outcome(decode, "Kinds", body)
 
 
 @pytest.mark.parametrize(
@@ -100,21 +91,21 @@ def test_no_bytes_make_a_reader_crash(body: bytes) -> None:
     ],
 )
 def test_common_events(body: str, timed: bool, expected: list[EventRow]) -> None:
-    assert read_json_events(BIDS_SCHEMA, body.encode(), timed) == expected
-    assert read_json_events(BIDS_SCHEMA, body.replace(",", " ,\n").encode(), timed) == expected
+    decoder = TIMED if timed else DECODER
+    assert decoder.decode_json("Bids", body.encode()) == expected
+    assert decoder.decode_json("Bids", body.replace(",", " ,\n").encode()) == expected
 
 
 def test_lines_may_be_blank() -> None:
     body = b'\n{"issue":"IBM"}\r\n\n \n{"price":4}\n\n'
-    assert read_ndjson_events(BIDS_SCHEMA, body, False) == [("IBM", None, None), (None, 4, None)]
-    assert read_ndjson_events(BIDS_SCHEMA, b"", False) == []
+    assert DECODER.decode_ndjson("Bids", body) == [("IBM", None, None), (None, 4, None)]
+    assert DECODER.decode_ndjson("Bids", b"") == []
 
 
 @pytest.mark.parametrize(
     ("body", "timed", "code", "message"),
     [
         ('[{},{"price":"dear"}]', False, "E078", 'event 2: Bids.price: "dear" is not an int'),
-        ('[{},{},{"price":-1}]', False, "E080", "event 3: Bids requires price >= 0, but price is -1"),
         ('[{},{"prise":1}]', False, "E077", "event 2: Bids has no column prise"),
         ('{"bid":1}', False, "E077", "event 1: bid is the tick of Bids"),
         ('[{"bid":1},{"price":1}]', True, "E079", "event 2: Bids.bid is null, which is not a tick"),
@@ -133,42 +124,30 @@ def test_lines_may_be_blank() -> None:
 )
 def test_a_refusal_says_which_event_and_column(body: str, timed: bool, code: str, message: str) -> None:
     with pytest.raises(SmileError) as failure:
-        read_json_events(BIDS_SCHEMA, body.encode(), timed)
+        (TIMED if timed else DECODER).decode_json("Bids", body.encode())
     assert failure.value.diagnostics[0].code == code
     assert message in str(failure.value)
 
 
 def test_a_line_that_is_not_json_has_its_events_number() -> None:
     with pytest.raises(SmileError, match="event 2: not JSON") as failure:
-        read_ndjson_events(BIDS_SCHEMA, b'{}\n\n{"price":}\n', False)
+        DECODER.decode_ndjson("Bids", b'{}\n\n{"price":}\n')
     assert failure.value.diagnostics[0].code == "E073"
     with pytest.raises(SmileError, match="event 2: not UTF-8 text: byte 0xff"):
-        read_ndjson_events(BIDS_SCHEMA, b"{}\n\xff\n", False)
-
-
-def test_a_check_of_the_tick_is_deferred() -> None:
-    assert read_json_events(KINDS_SCHEMA, b'{"p":5}', False)[0][6] == 5
-    assert read_batch_events(KINDS_SCHEMA, pa.record_batch({"p": [5]}), False).num_rows == 1
-    assert read_json_events(KINDS_SCHEMA, b'{"t":5,"p":5}', True)[0][:1] == (5,)
-    for read, events in (
-        (read_json_events, b'[{"t":9},{"t":4,"p":5}]'),
-        (read_batch_events, pa.record_batch({"t": [9, 4], "p": [1, 5]})),
-    ):
-        with pytest.raises(SmileError, match="event 2: Kinds requires p <= t, but t is 4, p is 5"):
-            read(KINDS_SCHEMA, events, True)
+        DECODER.decode_ndjson("Bids", b"{}\n\xff\n")
 
 
 def test_too_many_events_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "publication_events_max", 2)
-    assert len(read_json_events(BIDS_SCHEMA, b"[{},{}]", False)) == 2
+    assert len(DECODER.decode_json("Bids", b"[{},{}]")) == 2
     batch = pa.record_batch({"price": [1, 2, 3]})
-    for read, body in (
-        (read_json_events, b"[{},{},{}]"),
-        (read_batch_events, batch),
-        (read_arrow_events, ipc_stream([batch])),
+    for decode, body in (
+        (DECODER.decode_json, b"[{},{},{}]"),
+        (DECODER.decode_batch, batch),
+        (DECODER.decode_arrow, ipc_stream([batch])),
     ):
         with pytest.raises(SmileError, match="3 events are published at once, but the limit is 2") as failure:
-            read(BIDS_SCHEMA, body, False)
+            decode("Bids", body)
         assert failure.value.diagnostics[0].code == "E092"
 
 
@@ -204,21 +183,21 @@ GOOD: list[tuple[str, pa.Array, list[Value]]] = [
 def test_columns_are_cast_where_nothing_is_lost(name: str, column: pa.Array, expected: list[Value]) -> None:
     batch = pa.record_batch({"i": pa.array([5, 6]), name: column}) if name != "i" else pa.record_batch({name: column})
     for events in (
-        read_batch_events(UNCHECKED, batch, False),
-        read_arrow_events(UNCHECKED, ipc_stream([batch]), False),
+        DECODER.decode_batch("Kinds", batch),
+        DECODER.decode_arrow("Kinds", ipc_stream([batch])),
     ):
-        assert events.schema.equals(pa.schema(list(UNCHECKED.arrow_schema)[1:]))
+        assert events.schema.equals(pa.schema(list(DECODER.schemas["Kinds"].arrow_schema)[1:]))
         assert events.column(name).to_pylist() == expected
         assert events.column("p").null_count == 2
 
 
 def test_batches_of_a_stream_become_one() -> None:
     parts = [pa.record_batch({"#bid": [n], "issue": [str(n)]}) for n in range(3)]
-    events = read_arrow_events(BIDS_SCHEMA, ipc_stream(parts), False)
+    events = DECODER.decode_arrow("Bids", ipc_stream(parts))
     assert events.to_pylist() == [{"issue": str(n), "price": None, "#bid": n} for n in range(3)]
-    nothing = read_arrow_events(BIDS_SCHEMA, ipc_stream([parts[0].slice(0, 0)]), False)
+    nothing = DECODER.decode_arrow("Bids", ipc_stream([parts[0].slice(0, 0)]))
     assert nothing.num_rows == 0
-    timed = read_arrow_events(BIDS_SCHEMA, ipc_stream([pa.record_batch({"issue": ["a"], "bid": [4]})]), True)
+    timed = TIMED.decode_arrow("Bids", ipc_stream([pa.record_batch({"issue": ["a"], "bid": [4]})]))
     assert timed.to_pylist() == [{"bid": 4, "issue": "a", "price": None, "#bid": None}]
 
 
@@ -240,15 +219,9 @@ def test_batches_of_a_stream_become_one() -> None:
 )
 def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], timed: bool, code: str, message: str) -> None:
     with pytest.raises(SmileError) as failure:
-        read_batch_events(UNCHECKED, pa.record_batch(columns), timed)
+        (TIMED if timed else DECODER).decode_batch("Kinds", pa.record_batch(columns))
     assert failure.value.diagnostics[0].code == code
     assert message in str(failure.value)
-
-
-def test_a_batch_that_breaks_a_check_says_which_event() -> None:
-    with pytest.raises(SmileError, match="event 3: Bids requires price >= 0, but price is -4") as failure:
-        read_batch_events(BIDS_SCHEMA, pa.record_batch({"price": [1, 2, -4, -5]}), False)
-    assert failure.value.diagnostics[0].code == "E080"
 
 
 def test_small_inputs_do_not_expand_to_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,14 +233,14 @@ def test_small_inputs_do_not_expand_to_large_ones(monkeypatch: pytest.MonkeyPatc
         pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int8()), pa.array([long], pa.string_view())),
     ):
         with pytest.raises(SmileError, match="1,000,000 bytes are published at once") as failure:
-            read_batch_events(BIDS_SCHEMA, pa.record_batch({"issue": column}), False)
+            DECODER.decode_batch("Bids", pa.record_batch({"issue": column}))
         assert failure.value.diagnostics[0].code == "E092"
-        few = outcome(read_batch_events, BIDS_SCHEMA, pa.record_batch({"issue": column.slice(0, 5)}), False)
+        few = outcome(DECODER.decode_batch, "Bids", pa.record_batch({"issue": column.slice(0, 5)}))
         assert few == "E078" or few.num_rows == 5
     endless = pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.null(), 2**30, [None])], ["issue"])
-    for read, events in ((read_batch_events, endless), (read_arrow_events, ipc_stream([endless]))):
+    for decode, events in ((DECODER.decode_batch, endless), (DECODER.decode_arrow, ipc_stream([endless]))):
         with pytest.raises(SmileError, match="events are published at once"):
-            read(BIDS_SCHEMA, events, False)
+            decode("Bids", events)
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
@@ -276,9 +249,9 @@ def test_compressed_events_are_refused(compression: str) -> None:
     encoded = pa.record_batch({"issue": pa.array(["x" * 1000]).dictionary_encode()})
     for batch in (plain, encoded):
         with pytest.raises(SmileError, match="compressed") as failure:
-            read_arrow_events(BIDS_SCHEMA, ipc_stream([batch], compression), False)
+            DECODER.decode_arrow("Bids", ipc_stream([batch], compression))
         assert failure.value.diagnostics[0].code == "E074"
-        assert read_arrow_events(BIDS_SCHEMA, ipc_stream([batch]), False).num_rows == 1
+        assert DECODER.decode_arrow("Bids", ipc_stream([batch])).num_rows == 1
 
 
 @pytest.mark.slow
@@ -292,14 +265,14 @@ def test_no_damage_makes_the_arrow_reader_crash(position: int, change: int, trun
     body = bytearray(ipc_stream([batch, batch]))
     index = position % len(body)
     body[index] = change
-    result = outcome(read_arrow_events, BIDS_SCHEMA, bytes(body[:index] if truncate else body), False)
+    result = outcome(DECODER.decode_arrow, "Bids", bytes(body[:index] if truncate else body))
     if not isinstance(result, str):
         result.validate(full=True)
-        assert result.schema.equals(pa.schema(list(BIDS_SCHEMA.arrow_schema)[1:]))
+        assert result.schema.equals(pa.schema(list(DECODER.schemas["Bids"].arrow_schema)[1:]))
         json.dumps(result.to_pylist())
 
 
 def test_a_stream_that_is_cut_off_is_refused() -> None:
     body = ipc_stream([pa.record_batch({"price": [1, 2, 3]})])
     for part in (b"", body[:10], body[: len(body) // 2], struct.pack("<I", 2**31) + body):
-        assert outcome(read_arrow_events, BIDS_SCHEMA, part, False) == "E074"
+        assert outcome(DECODER.decode_arrow, "Bids", part) == "E074"

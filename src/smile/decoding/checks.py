@@ -1,0 +1,65 @@
+"""Evaluates a stream's CHECKs on batches of events. Only false violates a CHECK; NULL does not."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from smile.algebra import mmpl
+from smile.algebra.arrow_types import arrow_type
+from smile.algebra.coercions import literal_text
+from smile.algebra.printer import print_expression
+from smile.algebra.trees import columns_in
+from smile.algebra.types import DataType, Value
+from smile.columns.values import Bools, Indices, ValueColumn, from_arrow
+from smile.decoding.values import shorten
+from smile.kernels.expressions import compile_expression
+from smile.kernels.layout import Layout
+
+
+class StreamChecks:
+    """The CHECKs of a stream, compiled to expressions over columns. `types` are those of a row's values. Batches of
+    events need only have the columns that the CHECKs use."""
+
+    def __init__(self, stream: mmpl.StreamDef, types: Mapping[str, DataType]) -> None:
+        self._stream = stream
+        self._types = types
+        layout = Layout((stream.tick,), types)
+        self._expressions = [compile_expression(check, layout, {}) for check in stream.checks]
+        self.need_tick = any(stream.tick in columns_in(check) for check in stream.checks)
+        self._columns = list(dict.fromkeys(name for check in stream.checks for name in sorted(columns_in(check))))
+
+    def record_batch(self, columns: Sequence[Sequence[Value]]) -> pa.RecordBatch:
+        """An Arrow batch of those columns that the CHECKs use. `columns` has all of them: the tick first."""
+        used = {name: data for name, data in zip(self._types, columns, strict=True) if name in self._columns}
+        return pa.record_batch({name: pa.array(data, arrow_type(self._types[name])) for name, data in used.items()})
+
+    def violations(self, events: pa.RecordBatch) -> Indices:
+        """The rows that violate a CHECK, in ascending order."""
+        is_violated = np.zeros(events.num_rows, bool)
+        for violated in self._evaluate(events):
+            is_violated |= violated
+        return is_violated.nonzero()[0]
+
+    def describe(self, events: pa.RecordBatch, row: int) -> str:
+        """The first CHECK that the row violates, and the values it uses."""
+        violated = self._evaluate(events.slice(row, 1))
+        check = next(check for check, bits in zip(self._stream.checks, violated, strict=True) if bits[0])
+        used = columns_in(check)
+        values = [
+            f"{name} is {'NULL' if value is None else shorten(literal_text(value, data))}"
+            for name, data in self._types.items()
+            if name in used
+            for value in [events.column(name)[row].as_py()]
+        ]
+        return f"{self._stream.name} requires {shorten(print_expression(check))}, but {', '.join(values)}"
+
+    def _evaluate(self, events: pa.RecordBatch) -> list[Bools]:
+        """For each CHECK, the rows in which it is false."""
+        columns = {name: from_arrow(events.column(name)) for name in self._columns}
+        violated = []
+        for expression in self._expressions:
+            result = expression(columns, {}, events.num_rows)
+            assert isinstance(result, ValueColumn), "all columns of a stream are fixed"
+            violated.append(~result.data if result.valid is None else ~result.data & result.valid)
+        return violated

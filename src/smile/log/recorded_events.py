@@ -1,0 +1,264 @@
+"""Reads recorded events (lines of JSON) into input batches.
+
+The events of a batch lie above the horizons of the previous batch, and no two events of a stream share a tick. A
+repeated event is dropped; an event that contradicts an earlier one is refused. To distinguish the two, the reader
+stores the tick and a hash of every event, sixteen bytes in all.
+
+The CHECKs are evaluated on all events of a block of lines at once, and then the events are added line by line. Only if
+a CHECK needs a tick that follows from the lines before, it is evaluated on this event alone.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import BinaryIO
+
+import msgspec
+import pyarrow as pa
+
+from smile import limits
+from smile.algebra.types import Value
+from smile.decoding.event_decoder import EventDecoder
+from smile.decoding.stream_schema import TICK_MAX, EventRow, StreamSchema
+from smile.errors import Diagnostic, SmileError, error, render
+from smile.horizons import END, HORIZON_MIN
+from smile.log.input_batch import InputBatch
+from smile.log.lines import LineReader
+from smile.source import Source, Span
+
+# Python's hash of bytes is salted, so that nobody can construct events with equal hashes. Its hash of numbers is not.
+_encode_row = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True)
+class EventLine(Source):
+    """A line of a file. Spans are offsets into the line."""
+
+    number: int
+
+    def line_col(self, offset: int) -> tuple[int, int]:
+        return self.number, offset + 1
+
+    def line(self, number: int) -> str:
+        return self.text.rstrip("\r\n")
+
+
+@dataclass(frozen=True)
+class BadEvent:
+    """A refused line. If the line is too long, `raw` is only its beginning."""
+
+    name: str
+    number: int
+    raw: bytes
+    diagnostic: Diagnostic
+
+    @staticmethod
+    def from_diagnostic(name: str, number: int, raw: bytes, diagnostic: Diagnostic) -> "BadEvent":
+        """A diagnostic without a span gets the whole line as its span."""
+        return BadEvent(name, number, raw, replace(diagnostic, span=diagnostic.span or Span(0, len(raw))))
+
+    @cached_property
+    def source(self) -> EventLine:
+        return EventLine(self.name, self.raw.decode("utf-8", "replace"), self.number)
+
+    def render(self) -> str:
+        """`file:line:col`, the message, the line, and the hint."""
+        return render([self.diagnostic], self.source)
+
+
+class EventError(SmileError):
+    """A line was refused. The diagnostic's span refers to `source`."""
+
+    def __init__(self, bad: BadEvent) -> None:
+        super().__init__(bad.diagnostic)
+        self.bad = bad
+        self.source = bad.source
+
+    def __str__(self) -> str:
+        return f"{self.bad.name}:{self.bad.number}: {self.bad.diagnostic.message}"
+
+
+class _StreamEvents:
+    """The events read from one stream.
+
+    `cells` has the rows of the current batch in one flat list, since many tuples would slow down garbage collection.
+    `_ticks` and `_hashes` cover all earlier batches and the first `_indexed_cells` cells."""
+
+    def __init__(self, schema: StreamSchema) -> None:
+        self.schema = schema
+        self.horizon = HORIZON_MIN
+        self.cells: list[Value] = []
+        self._ticks = array("q")
+        self._hashes = array("q")
+        self._indexed_cells = 0
+
+    def violations(self, ticks: Sequence[int | None], rows: Sequence[EventRow]) -> dict[int, SmileError]:
+        """Those of the rows that violate a CHECK."""
+        checks = self.schema.checks
+        events = checks.record_batch([ticks, *zip(*rows, strict=True)])
+        return {i: error("E080", checks.describe(events, i)) for i in checks.violations(events).tolist()}
+
+    def take_batch(self) -> pa.RecordBatch:
+        """The rows of the current batch. Later rows belong to the next batch."""
+        self._index_cells()
+        batch = self.schema.record_batch(self.cells)
+        self.cells, self._indexed_cells = [], 0
+        return batch
+
+    def _index_cells(self) -> None:
+        new = self.cells[self._indexed_cells :]
+        width = self.schema.width
+        self._ticks.extend(new[::width])  # type: ignore[arg-type]  # a row begins with its tick
+        self._hashes.extend([hash(_encode_row(row)) for row in zip(*[iter(new)] * width, strict=True)])
+        self._indexed_cells = len(self.cells)
+
+    def check_repeated(self, row: EventRow, tick: int) -> None:
+        self._index_cells()
+        name = self.schema.name
+        index = bisect_left(self._ticks, tick)
+        if index == len(self._ticks) or self._ticks[index] != tick:
+            horizon = "its end" if self.horizon == END else f"tick {self.horizon}"
+            message = f"{name} has no event at tick {tick}, and is complete up to {horizon}"
+            hint = "An event declares its stream silent since the previous event, so the ticks of a stream must ascend."
+            raise error("E081", message, hint=hint)
+        if self._hashes[index] != hash(_encode_row(row)):
+            raise error("E082", f"{name} has another event at tick {tick}, with different content")
+
+
+class EventReader:
+    """Reads the lines of `file`; errors refer to it by `name`. The first refused line raises EventError. If `on_bad` is
+    given, it is called for each refused line instead, and reading continues as if the line did not exist.
+
+    `events` counts accepted events, `duplicates` repeated events, and `bad` refused lines.
+    """
+
+    def __init__(
+        self, decoder: EventDecoder, file: BinaryIO, name: str, on_bad: Callable[[BadEvent], None] | None = None
+    ) -> None:
+        self.name = name
+        self.events = self.duplicates = self.bad = self.lines = 0
+        self._on_bad = on_bad
+        self._streams = {name: _StreamEvents(schema) for name, schema in decoder.schemas.items()}
+        self._decode_line = decoder.decode_line
+        self._lines = LineReader(file, name)
+        self._last = HORIZON_MIN
+
+    @property
+    def bytes_read(self) -> int:
+        return self._lines.bytes_read
+
+    @property
+    def bytes_total(self) -> int | None:
+        return self._lines.bytes_total
+
+    @property
+    def horizons(self) -> dict[str, int]:
+        return {name: stream.horizon for name, stream in self._streams.items()}
+
+    def batches(self, lines_max: int) -> Iterator[InputBatch]:
+        """The content of the lines, in batches of up to `lines_max` lines, or fewer if they are long. Lines without new
+        information form no batch."""
+        before, room, size = self.horizons, lines_max, 0
+        for lines, is_complete in self._lines.blocks():
+            begin = 0
+            while begin < len(lines):
+                chunk = lines[begin : begin + room]
+                begin += len(chunk)
+                room -= len(chunk)
+                size += sum(map(len, chunk))
+                self._read_chunk(chunk, is_complete)
+                if room == 0 or size > limits.input_batch_bytes_max:
+                    yield from self._next_batch(before)
+                    before, room, size = self.horizons, lines_max, 0
+        yield from self._next_batch(before)
+
+    def _next_batch(self, before: dict[str, int]) -> Iterator[InputBatch]:
+        """The batch of everything read since the horizons were `before`, unless they have not changed."""
+        horizons = self.horizons
+        if horizons == before:
+            return
+        events = {}
+        for name, stream in self._streams.items():
+            if stream.cells:
+                events[name] = stream.take_batch()
+        yield InputBatch(events, horizons)
+
+    def _read_chunk(self, lines: Sequence[bytes], is_complete: bool) -> None:
+        # Separate lists, since many tuples would slow down garbage collection.
+        streams, ticks, rows = list[_StreamEvents | None](), list[int | None](), list[EventRow | None]()
+        refused: dict[int, SmileError] = {}
+        decode_line, streams_by_name = self._decode_line, self._streams
+        for raw in lines:
+            try:
+                schema, tick, row = decode_line(raw, is_complete) or (None, None, None)
+            except SmileError as problem:
+                refused[len(rows)] = problem
+                schema = tick = row = None
+            streams.append(None if schema is None else streams_by_name[schema.name])
+            ticks.append(tick)
+            rows.append(row)
+        violations = _find_violations(streams, ticks, rows)
+        for index, (stream, tick, row) in enumerate(zip(streams, ticks, rows, strict=True)):
+            try:
+                if row is not None and stream is not None:
+                    self._add(stream, tick, row, violations.get(index))
+                elif tick is not None:
+                    for silent in self._streams.values() if stream is None else [stream]:
+                        silent.horizon = max(silent.horizon, tick)
+                elif index in refused:
+                    raise refused[index]
+            except SmileError as problem:
+                self._refuse(self.lines + index + 1, lines[index], problem)
+        self.lines += len(lines)
+
+    def _add(self, stream: _StreamEvents, tick: int | None, row: EventRow, violation: SmileError | None) -> None:
+        if tick is None:
+            tick = self._next_tick(stream)
+            if stream.schema.checks.need_tick:
+                violation = stream.violations([tick], [row]).get(0)
+        if tick <= stream.horizon:
+            stream.check_repeated((tick, *row), tick)
+            self.duplicates += 1
+            return
+        if violation is not None:
+            raise violation
+        stream.horizon = tick
+        stream.cells.append(tick)
+        stream.cells.extend(row)
+        self.events += 1
+        if tick > self._last:
+            self._last = tick
+
+    def _refuse(self, number: int, raw: bytes, problem: SmileError) -> None:
+        self.bad += 1
+        bad = BadEvent.from_diagnostic(self.name, number, raw, problem.diagnostics[0])
+        if self._on_bad is None:
+            raise EventError(bad) from None
+        self._on_bad(bad)
+
+    def _next_tick(self, stream: _StreamEvents) -> int:
+        """The tick of an event without one: above all ticks so far, and above the declared silence of its stream."""
+        tick = max(self._last, stream.horizon) + 1
+        if tick > TICK_MAX:
+            raise error(
+                "E079", f"no tick is left for another event of {stream.schema.name}: its horizon is at the maximum"
+            )
+        return tick
+
+
+def _find_violations(
+    streams: Sequence[_StreamEvents | None], ticks: Sequence[int | None], rows: Sequence[EventRow | None]
+) -> dict[int, SmileError]:
+    """The lines whose events violate a CHECK, by their index."""
+    indices_by_stream = defaultdict[_StreamEvents, list[int]](list)
+    for index, stream in enumerate(streams):
+        if stream is not None and rows[index] is not None:
+            indices_by_stream[stream].append(index)
+    violations = {}
+    for stream, indices in indices_by_stream.items():
+        found = stream.violations([ticks[i] for i in indices], [row for i in indices if (row := rows[i]) is not None])
+        violations.update({indices[i]: problem for i, problem in found.items()})
+    return violations
