@@ -18,7 +18,7 @@ from bench.by_hand import TradeFloorByHand
 from bench.operators import OPERATORS
 from bench.report import Report, verdict
 from bench.workload import count_open_bids, input_batches, load_blocks
-from smile.engine.arrow_changes import arrow_changes
+from smile.encoding.arrow_changes import arrow_changes
 from smile.engine.local import LocalEngine
 from smile.kernels.compile import compile_graph
 from smile.log.input_batch import InputBatch

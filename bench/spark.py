@@ -19,7 +19,7 @@ from rich.progress import track
 
 from bench.report import Report, verdict
 from bench.workload import input_batches, load_blocks
-from smile.engine.arrow_changes import arrow_changes
+from smile.encoding.arrow_changes import arrow_changes
 from smile.engine.generation import Generation
 from smile.engine.local import BatchResult
 from smile.engine.spark.pipeline import PipelineBatch, SparkPipeline

@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernels": BASE | {"algebra", "knowledge", "operators", "analysis", "graph", "columns", "state"},
     "decoding": BASE | {"algebra", "columns", "kernels"},
     "log": BASE | {"algebra", "decoding"},
+    "encoding": BASE | {"algebra", "knowledge", "columns", "kernels"},
     "engine": BASE | {"java", "algebra", "knowledge", "analysis", "graph", "columns", "state", "log", "kernels"},
     "settings": BASE,
     "broker": BASE
@@ -47,12 +48,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"engine"},
     "gateway": BASE
     | {"settings", "lang", "algebra", "knowledge", "program", "columns", "kernels", "decoding", "log"}
-    | {"engine", "broker"},
+    | {"encoding", "broker"},
     "client": BASE,
     "demo": BASE | {"client"},
     "cli": BASE
     | {"java", "settings", "lang", "algebra", "knowledge", "analysis", "graph", "program", "kernels", "decoding", "log"}
-    | {"state", "engine", "broker", "gateway", "client", "demo"},
+    | {"state", "encoding", "engine", "broker", "gateway", "client", "demo"},
 }
 """For each folder or module right under src/smile, the others it may import: data flows down this table."""
 

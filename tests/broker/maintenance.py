@@ -13,8 +13,8 @@ from smile.algebra import mmpl
 from smile.broker.maintenance.executor import Executor
 from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewSnapshot
 from smile.broker.maintenance.maintainer import Maintainer
+from smile.encoding.json_changes import json_changes
 from smile.engine.generation import Generation, remaining_generations
-from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.errors import SmileError
 from smile.horizons import HORIZON_MIN
@@ -96,7 +96,7 @@ class RecordingListener:
 
     def _take(self, view: str, changes: Delta, horizons: Horizons) -> None:
         rows = self.rows.setdefault(view, {})
-        for message in messages(self.inputs[view], view, changes, horizons):
+        for message in messages(self.inputs[view], changes, horizons):
             key = str(message["key"])
             if key in rows:
                 self.wrong += [f"{p}: {rows[key]}, then {message}" for p in broken_by(rows[key], message)]
@@ -125,8 +125,8 @@ class RecordingListener:
                 raise self.failure
 
 
-def messages(source: InputRelation, view: str, changes: Delta, horizons: Horizons) -> list[Json]:
-    return list(json_changes(view, source.type, source.layout, changes, horizons))
+def messages(source: InputRelation, changes: Delta, horizons: Horizons) -> list[Json]:
+    return list(json_changes(source, changes, horizons))
 
 
 def expected(program: mmpl.Program, views: Sequence[str], log: Log) -> dict[str, dict[str, Json]]:
@@ -140,7 +140,7 @@ def expected(program: mmpl.Program, views: Sequence[str], log: Log) -> dict[str,
     engine.advance(InputBatch({s: e for s, e in events.items() if e.num_rows}, end.stream_horizons()))
     found = {}
     for view in views:
-        rows = messages(plan.kernels.inputs[view], view, engine.snapshot(view), engine.state.horizons)
+        rows = messages(plan.kernels.inputs[view], engine.snapshot(view), engine.state.horizons)
         found[view] = {str(m["key"]): without_steps(m) for m in rows}
     return found
 

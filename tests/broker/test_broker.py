@@ -12,9 +12,10 @@ import pytest
 
 from smile.broker.broker import Broker
 from smile.broker.publishing.publication import ProducerSequence, Publication
-from smile.broker.views.subscription import ViewSubscription
-from smile.broker.views.view import ViewCondition
+from smile.broker.views.condition import ViewCondition
+from smile.broker.views.view import ViewSubscription
 from smile.errors import SmileError, error
+from smile.gateway.frames import row_messages
 from smile.source import Source
 from tests.brokers import open_broker
 from tests.processes import WAIT_S, wait_until
@@ -46,10 +47,10 @@ def rows_of(broker: Broker, view: str, after: dict[str, int]) -> list[Json]:
     woken = Event()
     subscription = broker.view(view).subscribe(ViewCondition(), woken.set, after=after)
     try:
-        while (told := subscription.take(1000)) is None:
+        while (told := subscription.next_frame(1000)) is None:
             assert woken.wait(WAIT_S)
             woken.clear()
-        return [json.loads(line) for line in told.rows_ndjson().splitlines()]
+        return [json.loads(message) for message in row_messages(told)]
     finally:
         subscription.close()
 

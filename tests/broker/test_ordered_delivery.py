@@ -48,9 +48,7 @@ class Going:
     def shown(self) -> dict[str, dict[str, Json]]:
         horizons = self.engine.state.horizons
         return {
-            view: {
-                str(m["key"]): without_steps(m) for m in messages(source, view, self.engine.snapshot(view), horizons)
-            }
+            view: {str(m["key"]): without_steps(m) for m in messages(source, self.engine.snapshot(view), horizons)}
             for view, source in self.inputs.items()
         }
 

@@ -14,12 +14,13 @@ import pytest
 
 from smile import limits
 from smile.broker.maintenance.listener import ViewSnapshot
-from smile.broker.views import view_store as rows_module
-from smile.broker.views.subscription import ViewSubscription
-from smile.broker.views.view import View, ViewCondition
-from smile.engine.json_changes import json_changes
+from smile.broker.views import view_store
+from smile.broker.views.condition import ViewCondition
+from smile.broker.views.view import View, ViewSubscription
+from smile.encoding.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.errors import SmileError
+from smile.gateway.frames import frame_batch, row_messages
 from smile.kernels.compile import Kernels, materialized_name
 from smile.kernels.materialized_view import MaterializedView
 from smile.kernels.unsupported_join import UnsupportedJoinError
@@ -57,14 +58,19 @@ class Subscriber:
     def wake(self) -> None:
         self.woken += 1
 
-    def take(self, most: int) -> bool:
-        told = self.subscription.take(most)
+    def take(self, most: int, fitting: int | None = None) -> bool:
+        """With `fitting`, only so many rows arrive, and the others are returned."""
+        told = self.subscription.next_frame(most)
         if told is None:
             return False
         assert told.row_count <= most
-        found = [json.loads(line) for line in told.rows_ndjson().splitlines()]
-        assert json.loads(b"[" + told.rows_json() + b"]") == found
-        assert told.arrow().num_rows == told.row_count == len(found)
+        found = [json.loads(message) for message in row_messages(told)]
+        assert frame_batch(told).num_rows == told.row_count == len(found)
+        is_cut = fitting is not None and fitting < len(found)
+        if is_cut:
+            found, progress = found[:fitting], self.subscription.progress
+            self.subscription.return_rows(told, len(found))
+            assert told.progress is None or self.subscription.progress is not progress
         if told.reset:
             self.rows.clear()
         for message in found:
@@ -75,7 +81,7 @@ class Subscriber:
                 self.rows[key] = message
         problems = [p for message in found for p in self.heard.hear(message)]
         assert not problems
-        self.resume = told.resume or self.resume
+        self.resume = self.resume if is_cut else told.resume or self.resume
         return True
 
 
@@ -88,7 +94,7 @@ def all_rows(engine: LocalEngine, name: str) -> ViewSnapshot:
 def expected(view: View, engine: LocalEngine, condition: ViewCondition) -> dict[str, Json]:
     found = all_rows(engine, view.name)
     source = view.source
-    told = json.loads(json.dumps(list(json_changes(view.name, source.type, source.layout, found.rows, found.horizons))))
+    told = json.loads(json.dumps(list(json_changes(source, found.rows, found.horizons))))
     met = [
         view.condition({c: {**m["key"], **m["row"]}[c] for c in condition.columns}).values == condition.values
         for m in told
@@ -109,7 +115,7 @@ def tight(random: Random) -> Iterator[None]:
     with (
         patch.object(limits, "deleted_rows_max", random.choice((0, 0, 2, 100))),
         patch.object(limits, "progress_marks_max", random.choice((1, 3, 1000))),
-        patch.object(rows_module, "_OUTDATED_ROWS_MAX", random.choice((0, 3, 1000))),
+        patch.object(view_store, "_ENCODED_ROWS_SPARE", random.choice((-5, 0, 3, 1000))),
     ):
         yield
 
@@ -169,14 +175,14 @@ def _subscribe(random: Random, views: dict[str, View], subscribers: list[Subscri
     for view in views.values():
         if random.random() < 0.5 or not subscribers:
             told = view.snapshot(ViewCondition())
-            some = json.loads(b"[" + told.rows_json() + b"]") or [{"key": {}, "row": {}}]
+            some = [json.loads(message) for message in row_messages(told)] or [{"key": {}, "row": {}}]
             chosen = random.choice(some)
             subscribers.append(Subscriber(view, conditions(random, view, {**chosen["key"], **chosen["row"]})))
 
 
 def _listen(random: Random, one: Subscriber) -> None:
     if random.random() < 0.6:
-        while one.take(random.choice((1, 2, 1000))) and random.random() < 0.7:
+        while one.take(random.choice((1, 2, 1000)), random.choice((None, 1, 3))) and random.random() < 0.7:
             pass
     if random.random() < 0.15:
         one.subscription.close()
@@ -216,19 +222,56 @@ def test_who_waits_is_woken_and_nobody_else() -> None:
     assert next(iter(ibm.rows.values()))["knowledge"] == {"n": {"at_least": 1}}
 
 
+def test_rows_are_encoded_once_and_only_while_they_are_current() -> None:
+    engine, view = counts()
+    program = compile_program(Source("floor.smile", FLOOR)).rewritten
+    history, encoded = History.from_lines(program), []
+    for tick in range(1, 20):
+        lines = [{"stream": "Bids", "at": t, "event": {"issue": f"I{t % 3}", "price": 3}} for t in range(1, tick + 1)]
+        after = History.from_lines(program, lines)
+        batch = engine.advance(frame_of(program, history, after))
+        view.deliver(batch.deltas["Counts"], batch.horizons)
+        history = after
+        first, second = (row_messages(view.snapshot(ViewCondition())) for _ in range(2))
+        assert all(a is b for a, b in zip(first, second, strict=True))
+        encoded.append(len(view.snapshot(ViewCondition()).encoded_rows))
+    assert encoded == [1, 2, *[3] * 17]
+
+
+def test_a_row_that_was_never_shown_is_not_sent() -> None:
+    text = "CREATE STREAM Bids (t: time -> issue: string);"
+    text += "CREATE VIEW Often AS SELECT issue, COUNT(*) AS n FROM Bids GROUP BY issue HAVING COUNT(*) > 1; SUBSCRIBE Often;"
+    program = compile_program(Source("often.smile", text)).rewritten
+    engine = LocalEngine(kernels(program))
+    view = View("Often", engine.kernels.inputs["Often"], "digest", lambda: {"Bids": 0})
+    one, before, sent = Subscriber(view, ViewCondition()), History.from_lines(program), []
+    view.deliver(None, {"Bids": 0})
+    assert one.take(10)
+    for tick in (1, 2):
+        lines = [{"stream": "Bids", "at": t, "event": {"issue": "IBM"}} for t in range(1, tick + 1)]
+        after = History.from_lines(program, lines)
+        batch = engine.advance(frame_of(program, before, after))
+        assert len(batch.deltas["Often"]) == 1
+        view.deliver(batch.deltas["Often"], batch.horizons)
+        before = after
+        told = one.subscription.next_frame(10)
+        sent.append(0 if told is None else told.row_count)
+    assert sent == [0, 1]
+
+
 def test_a_gate_opens_when_the_tick_is_reached() -> None:
     _, view = counts()
     woken: list[int] = []
     subscription = view.subscribe(ViewCondition(), lambda: woken.append(1), after={"Bids": 7})
-    assert subscription.take(10) is None, "nothing at all is known yet"
+    assert subscription.next_frame(10) is None, "nothing at all is known yet"
     view.deliver(None, {"Bids": 3})
-    assert subscription.take(10) is None
+    assert subscription.next_frame(10) is None
     view.deliver(None, {"Bids": 6})
-    assert subscription.take(10) is None
+    assert subscription.next_frame(10) is None
     assert not woken
     view.deliver(None, {"Bids": 7})
     assert woken
-    told = subscription.take(10)
+    told = subscription.next_frame(10)
     assert told is not None
     assert told.progress == {"Bids": 7}
 
@@ -301,7 +344,7 @@ def test_rows_that_are_gone_do_not_hold_a_snapshot_up() -> None:
         before = after
     assert view.row_count == 1
     subscription = view.subscribe(ViewCondition(), lambda: None)
-    told, rest = subscription.take(10), subscription.take(10)
+    told, rest = subscription.next_frame(10), subscription.next_frame(10)
     assert told is not None
     assert (told.row_count, told.reset) == (1, True)
     assert rest is not None
@@ -313,12 +356,12 @@ def test_a_token_from_before_the_first_rows_brings_them() -> None:
     text = "CREATE STREAM Bids (t: time -> issue: string); CREATE VIEW Total AS SELECT COUNT(*) AS n FROM Bids;"
     engine = LocalEngine(kernels(compile_program(Source("total.smile", f"{text} SUBSCRIBE Total;")).rewritten))
     view = View("Total", engine.kernels.inputs["Total"], "digest", lambda: {"Bids": 100}, horizons={"Bids": -1})
-    first = view.subscribe(ViewCondition(), lambda: None).take(10)
+    first = view.subscribe(ViewCondition(), lambda: None).next_frame(10)
     assert first is not None
     assert first.row_count == 0
     batch = engine.advance(InputBatch({}, {}))
     view.deliver(batch.deltas["Total"], batch.horizons)
-    again = view.subscribe(ViewCondition(), lambda: None, resume=first.resume).take(10)
+    again = view.subscribe(ViewCondition(), lambda: None, resume=first.resume).next_frame(10)
     assert again is not None
     assert again.row_count == 1
 
@@ -341,6 +384,6 @@ def test_a_condition_is_met_exactly() -> None:
     for column in ("x", "b", "w"):
         for number, row in enumerate(rows, 1):
             told = view.snapshot(view.condition({column: row[column]}))
-            assert [json.loads(line)["key"]["t"] for line in told.rows_ndjson().splitlines()] == [number], (column, row)
+            assert [json.loads(message)["key"]["t"] for message in row_messages(told)] == [number], (column, row)
     with pytest.raises(SmileError):
         view.condition({"x": "1.555"})

@@ -22,7 +22,7 @@ from smile.algebra import mmpl, trees
 from smile.algebra.arrow_types import stream_schema
 from smile.algebra.printer import print_program
 from smile.analysis.type_analysis import TypeAnalysis
-from smile.engine.json_changes import json_changes
+from smile.encoding.json_changes import json_changes
 from smile.engine.local import BatchResult, LocalEngine
 from smile.engine.plan import build_plan
 from smile.errors import SmileError
@@ -151,7 +151,7 @@ def content(engine: LocalEngine, program: mmpl.Program) -> dict[str, dict[str, J
         kept, source = engine.kernels.transforms[materialized_name(view.name)], engine.kernels.inputs[view.name]
         assert isinstance(kept, MaterializedView)
         rows = kept.read_rows(engine.state.states[materialized_name(view.name)])
-        told = json_changes(view.name, source.type, source.layout, rows, engine.state.horizons)
+        told = json_changes(source, rows, engine.state.horizons)
         found[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in told}
     return found
 
@@ -276,7 +276,7 @@ def told_of(batch: BatchResult, kernels: Kernels, program: mmpl.Program) -> list
     for view in program.subscriptions:
         source = kernels.inputs[view]
         if view in batch.deltas:
-            found += json_changes(view, source.type, source.layout, batch.deltas[view], batch.horizons)
+            found += json_changes(source, batch.deltas[view], batch.horizons)
     return found
 
 

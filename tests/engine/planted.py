@@ -13,7 +13,8 @@ import pytest
 
 from smile.columns import masks
 from smile.columns.values import ValueColumn, concat
-from smile.engine import exchange, json_changes, local, plan
+from smile.encoding import json_changes
+from smile.engine import exchange, local, plan
 from smile.horizons import END, HORIZON_MIN
 from smile.kernels import last, materialized_view, ordering, row_wise, seals, silence
 from smile.kernels.aggregates import contributions, count_distinct, counts, exact_sums, group_extremes, latest, sums

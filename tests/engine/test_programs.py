@@ -5,7 +5,7 @@ import pytest
 
 from smile.algebra import mmpl
 from smile.analysis.type_analysis import TypeAnalysis
-from smile.engine.json_changes import json_changes
+from smile.encoding.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.graph.build import build_graph
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
@@ -40,7 +40,7 @@ def advance(engine: LocalEngine, program: mmpl.Program, case: Case, ends: list[i
         for view in program.subscriptions:
             source = engine.kernels.inputs[view]
             if view in batch.deltas:
-                told += json_changes(view, source.type, source.layout, batch.deltas[view], batch.horizons)
+                told += json_changes(source, batch.deltas[view], batch.horizons)
     return told
 
 
@@ -50,7 +50,7 @@ def rows(engine: LocalEngine, program: mmpl.Program) -> list[Json]:
         kept, source = engine.kernels.transforms[materialized_name(view)], engine.kernels.inputs[view]
         assert isinstance(kept, MaterializedView)
         state = engine.state.states[materialized_name(view)]
-        found += json_changes(view, source.type, source.layout, kept.read_rows(state), engine.state.horizons)
+        found += json_changes(source, kept.read_rows(state), engine.state.horizons)
     return found
 
 

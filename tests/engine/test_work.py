@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from smile.algebra.arrow_types import stream_schema
-from smile.engine.arrow_changes import arrow_changes
+from smile.encoding.arrow_changes import arrow_changes
 from smile.engine.local import LocalEngine
 from smile.kernels.compile import compile_graph
 from smile.log.input_batch import InputBatch

@@ -23,6 +23,7 @@ from smile.broker.views.view import View
 from smile.errors import SmileError, error
 from smile.gateway.access import ACCESS_FILE, Access, AccessDatabase, Grant
 from smile.gateway.flight.server import FlightServer
+from smile.gateway.frames import frame_batch
 from smile.gateway.rate_limiter import RateLimiter
 from smile.log.storage.remote import decode_flight_error
 from smile.settings import Settings
@@ -158,7 +159,7 @@ def rows_of(reader: flight.FlightStreamReader, key: tuple[str, ...] = ("issue",)
 
 def shown(view: View) -> list[Json]:
     """All rows that a view shows, asked of it directly."""
-    return sorted(view.snapshot(view.condition({})).arrow().to_pylist(), key=lambda row: str(row["issue"]))
+    return sorted(frame_batch(view.snapshot(view.condition({}))).to_pylist(), key=lambda row: str(row["issue"]))
 
 
 # ── publishing and subscribing ──────────────────────────────────────────────────────────────────────────────────────

@@ -69,13 +69,13 @@ def test_frames_of_any_rows_come_to_what_the_view_shows(
             published(served, notes(random_, 15))
         i = random_.randrange(3)
         before = subscriptions[i].progress
-        frame = kept.take(subscriptions[i])
+        frame = kept.encode_next(subscriptions[i])
         if frame is None:
             continue
-        assert frame.last_change is None or subscriptions[i].progress is before
+        assert frame.is_complete or subscriptions[i].progress is before
         told = json.loads(b"{" + frame.body)
         assert len(told["rows"]) == frame.row_count
-        assert ("progress" in told) == ("resume" in told) == (frame.last_change is None)
+        assert ("progress" in told) == ("resume" in told) == frame.is_complete
         resets[i] += told.get("reset", False)
         resumes[i] = told.get("resume", resumes[i])
         apply_frame(tables[i], told)
@@ -83,7 +83,7 @@ def test_frames_of_any_rows_come_to_what_the_view_shows(
     assert tables == [shown(served, "Last")] * 3
     again = view.subscribe(view.condition({}), lambda: None, resumes[0])
     published(served, [{"name": 7, "body": "d"}])
-    told = json.loads(b"{" + getattr(kept.take(again), "body", b"}"))
+    told = json.loads(b"{" + getattr(kept.encode_next(again), "body", b"}"))
     assert "reset" not in told
     assert [row["key"] for row in told["rows"]] == [{"name": 7}]
 
@@ -145,9 +145,9 @@ def test_what_was_told_is_not_kept(served: InProcessBroker) -> None:
 
     def come_and_go() -> int:
         subscription, rows = view.subscribe(view.condition({}), lambda: None), 0
-        while (frame := kept.take(subscription)) is not None:
+        while (frame := kept.encode_next(subscription)) is not None:
             rows += frame.row_count
-            if frame.last_change is None:
+            if frame.is_complete:
                 break
         subscription.close()
         return rows
@@ -176,7 +176,7 @@ def test_those_who_are_told_the_same_share_a_frame(served: InProcessBroker) -> N
 
     kept = FrameEncoder(make)
     horizons = view.horizons
-    frames = [kept.take(view.subscribe(view.condition({}), lambda: None)) for _ in range(100)]
+    frames = [kept.encode_next(view.subscribe(view.condition({}), lambda: None)) for _ in range(100)]
     if view.horizons is horizons:
         assert made == [1]
     assert len({frame.body for frame in frames if frame is not None}) == len(made) < 100

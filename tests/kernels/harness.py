@@ -10,7 +10,7 @@ import pyarrow as pa
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
 from smile.analysis.type_analysis import TypeAnalysis
-from smile.engine.json_changes import json_changes
+from smile.encoding.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.graph.build import build_graph
 from smile.kernels.compile import compile_graph
@@ -85,8 +85,8 @@ class EngineAndReference:
             type_ = self.analysis.relations[name]
             messages: list[Json] = []
             if name in result.deltas:
-                layout = self.engine.kernels.inputs[name].layout
-                messages = list(json_changes(name, type_, layout, result.deltas[name], result.horizons))
+                source = self.engine.kernels.inputs[name]
+                messages = list(json_changes(source, result.deltas[name], result.horizons))
             self.messages += messages
             shown = self.shown[name]
             expected = reference_changes(name, type_, shown, relations[name], after.horizons)

@@ -6,7 +6,7 @@ from copy import deepcopy
 import pytest
 
 from smile.algebra.printer import print_program
-from smile.engine.json_changes import json_changes
+from smile.encoding.json_changes import json_changes
 from smile.reference.history import History
 from tests.kernels.harness import EngineAndReference, differences, frame_of
 from tests.kernels.joined import DoublyEquatedJoins, RandomJoins, compile_text, join_differences
@@ -77,7 +77,7 @@ def test_a_pair_with_a_null_key_takes_the_place_of_the_row_without_a_match() -> 
         before = deepcopy(history)
         history.add(line)
         batch = both.engine.advance(frame_of(program, before, history))
-        layout, type_ = both.engine.kernels.inputs["V"].layout, both.analysis.relations["V"]
-        messages = json_changes("V", type_, layout, batch.deltas["V"], batch.horizons) if "V" in batch.deltas else []
+        source = both.engine.kernels.inputs["V"]
+        messages = json_changes(source, batch.deltas["V"], batch.horizons) if "V" in batch.deltas else []
         changes.append([(m["key"]["s"], m["row"]["n"]) for m in messages])
     assert changes == [[(1, None)], [], [(1, 2)], [(1, None)]]

@@ -148,6 +148,45 @@ def test_any_updates(seed: int, colliding_hashes: None) -> None:
         check(random, StateTable(SCHEMA, table.runs), expected_rows)
 
 
+@pytest.mark.parametrize("seed", range(scaled(6)))
+def test_rows_are_found_by_their_newest_tick(seed: int) -> None:
+    """The tick of a row changes with every update, and no two rows share one."""
+    random, ticks = Random(seed), dict[int, int]()
+    table = StateTable(TableSchema(("k",), dict.fromkeys("kt", pa.int64()), (), ("t",)))
+    last = 0
+    for _ in range(30):
+        keys = random.sample(range(60), random.randint(1, 12))
+        ticks |= {key: last + n for n, key in enumerate(keys, 1)}
+        last += len(keys)
+        table = table.with_rows({"k": v.from_python(keys, INT), "t": v.from_python([ticks[k] for k in keys], INT)})
+        if random.random() < 0.2:
+            gone = random.choice(sorted(ticks))
+            table = table.without_rows(table.find_ticks("t", np.array([ticks.pop(gone)]))[1])
+        asked = sorted(random.sample(range(last + 2), random.randint(0, last)))
+        is_found, lookup = table.find_ticks("t", np.array(asked, np.int64))
+        keys_by_tick = {tick: key for key, tick in ticks.items()}
+        assert is_found.tolist() == [tick in keys_by_tick for tick in asked]
+        found = [lookup["k"].value_at(i, INT) for i in range(len(asked))]
+        assert found == [keys_by_tick.get(tick) for tick in asked]
+
+
+def test_indexes_are_added_and_removed() -> None:
+    random = Random(1)
+    plain = StateTable(TableSchema(SCHEMA.key, SCHEMA.columns, (), SCHEMA.tick_indexes))
+    expected_rows: RowDict = {}
+    for _ in range(9):
+        rows, deleted = random_update(random, expected_rows)
+        plain = plain.with_rows(to_columns(rows), np.array(deleted))
+        expected_rows |= rows
+        for key, is_deleted in zip(rows, deleted, strict=True):
+            if is_deleted:
+                del expected_rows[key]
+        indexed = plain.with_indexes((("b",),)).with_indexes(SCHEMA.indexes)
+        check(random, indexed, expected_rows)
+        plain = indexed.with_indexes(())
+        assert all(not run.indexes for run in plain.runs)
+
+
 def test_a_table_with_an_empty_key_has_one_row() -> None:
     table = StateTable(TableSchema((), {"n": pa.int64()}))
     assert not table.find([])[0].any()

@@ -12,6 +12,7 @@ from random import Random
 from smile import limits
 from smile.broker.broker import Broker
 from smile.broker.publishing.publication import ProducerSequence, Publication, PublishResult
+from smile.gateway.frames import row_messages
 from smile.log.clock import Clock, wall_clock
 from smile.source import Source
 from tests.brokers import open_broker
@@ -95,7 +96,7 @@ def shown(broker: Broker) -> Shown:
     found = {}
     for name, view in broker.views.items():
         told = view.snapshot(view.condition({}))
-        found[name] = told.horizons, {key_of(row): row for row in map(json.loads, told.rows_ndjson().splitlines())}
+        found[name] = told.horizons, {key_of(row): row for row in map(json.loads, row_messages(told))}
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from smile.gateway.frames import row_messages
 from tests.processes import wait_until
 from tests.torture import floor
 from tests.torture.checker import problems
@@ -40,9 +41,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Case:
                 last[stream] = ticks[-1]
             wait_until(lambda: has_come_to(broker, last), "views do not come so far")
             for session in witness.sessions:
-                while (part := feeds[session.view].take(500)) is not None:
+                while (part := feeds[session.view].next_frame(500)) is not None:
                     session.entries += [Reset()] if part.reset else []
-                    session.entries += [json.loads(line) for line in part.rows_ndjson().splitlines()]
+                    session.entries += [json.loads(message) for message in row_messages(part)]
                     if part.progress is not None:
                         session.entries.append(Progress(part.progress))
                         witness.hear(part.progress)

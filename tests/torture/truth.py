@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from smile.encoding.json_changes import json_changes
 from smile.engine.generation import Generation
-from smile.engine.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.horizons import END, HORIZON_MIN
 from smile.log.input_batch import InputBatch
@@ -70,9 +70,7 @@ class Truth:
 
     def _rows(self, view: str) -> dict[str, Json]:
         source = self._inputs[view]
-        told = json_changes(
-            view, source.type, source.layout, self._engine.snapshot(view), self._at, include_hidden=True
-        )
+        told = json_changes(source, self._engine.snapshot(view), self._at, include_hidden=True)
         return {key_of(message): message for message in told}
 
 

@@ -9,7 +9,7 @@ from itertools import chain
 
 from smile.algebra.printer import print_program
 from smile.cli.recording import Recording, encode_json, open_recording
-from smile.engine.json_changes import json_changes
+from smile.encoding.json_changes import json_changes
 from smile.engine.local import BatchResult, LocalEngine
 from smile.horizons import HORIZON_MIN
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
@@ -153,15 +153,12 @@ def write_batch(request: ReplayRequest, kernels: Kernels, batch: BatchResult, me
             continue
         metrics.changed_rows += len(delta)
         if request.changes:
-            source = kernels.inputs[view]
-            for message in json_changes(view, source.type, source.layout, delta, batch.horizons):
-                out.write(encode_json(message) + b"\n")
+            write_rows(kernels, view, delta, batch.horizons)
     if request.changes and progress:
         out.write(encode_json({"progress": progress}) + b"\n")
         out.flush()
 
 
 def write_rows(kernels: Kernels, view: str, rows: Delta, horizons: Mapping[str, int]) -> None:
-    source = kernels.inputs[view]
-    row_messages = json_changes(view, source.type, source.layout, rows, horizons)
-    sys.stdout.buffer.writelines(encode_json(message) + b"\n" for message in row_messages)
+    messages = json_changes(kernels.inputs[view], rows, horizons)
+    sys.stdout.buffer.writelines(encode_json(message) + b"\n" for message in messages)

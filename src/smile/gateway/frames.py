@@ -1,5 +1,8 @@
-"""Encodes the next frame of a subscription for the wire: as many rows as fit into `limits.frame_rows_bytes_max`, but at
-least one, and at most `limits.frame_rows_max`. A frame for several subscribers is encoded once.
+"""Encodes frames for the wire: as JSON, one message for each row, or as Arrow.
+
+A frame of a subscription has as many rows as fit into `limits.frame_rows_bytes_max`, but at least one, and at most
+`limits.frame_rows_max`. The rows that do not fit are returned to the subscription. A row is encoded once for all frames
+that contain it, and a frame once for all subscribers that receive it.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,12 +11,17 @@ from itertools import accumulate
 from typing import Final
 from weakref import ReferenceType, ref
 
+import numpy as np
+import pyarrow as pa
+
 from smile import limits
-from smile.broker.views.subscription import ViewSubscription
-from smile.broker.views.view_frame import ViewFrame
-from smile.broker.views.view_store import RowChunk
+from smile.broker.views.view import ViewFrame, ViewSubscription
 from smile.columns.values import Indices
+from smile.encoding.arrow_changes import arrow_changes
+from smile.encoding.json_changes import json_changes
 from smile.gateway.http.response import encode
+from smile.kernels.row_encoding import decode_rows
+from smile.knowledge.values.json import tick_json
 
 _FIRST_ROWS: Final = 16
 _ROWS_GROWTH: Final = 8
@@ -23,11 +31,11 @@ that were encoded before in the next steps."""
 
 @dataclass(frozen=True)
 class EncodedFrame:
-    """`last_change` is the number of its last change if more changes follow, else None."""
+    """`is_complete`: it has all rows of its frame, and the progress."""
 
     body: bytes
     row_count: int
-    last_change: int | None
+    is_complete: bool
 
 
 class FrameEncoder:
@@ -36,56 +44,67 @@ class FrameEncoder:
     def __init__(self, encode: Callable[[ViewFrame, Sequence[bytes]], bytes]) -> None:
         self._encode = encode
         self._last_frame_ref: ReferenceType[ViewFrame] | None = None
-        self._last_encoded = EncodedFrame(b"", 0, None)
+        self._last_encoded = EncodedFrame(b"", 0, True)
 
-    def take(self, subscription: ViewSubscription) -> EncodedFrame | None:
-        """The next frame; rows that do not fit into it are taken the next time."""
-        previous = subscription.progress, subscription.progress_due
-        frame = subscription.take(limits.frame_rows_max)
+    def encode_next(self, subscription: ViewSubscription) -> EncodedFrame | None:
+        """The next frame of the subscription."""
+        frame = subscription.next_frame(limits.frame_rows_max)
         if frame is None:
             return None
         if self._last_frame_ref is None or self._last_frame_ref() is not frame:
             self._last_frame_ref, self._last_encoded = ref(frame), self._encode_frame(frame)
-        if self._last_encoded.last_change is not None:
-            subscription.last_change = self._last_encoded.last_change
-            subscription.progress, subscription.progress_due = previous
+        if not self._last_encoded.is_complete:
+            subscription.return_rows(frame, self._last_encoded.row_count)
         return self._last_encoded
 
     def _encode_frame(self, frame: ViewFrame) -> EncodedFrame:
-        messages, last = first_messages(frame)
-        if last is not None:
+        messages = _fitting_messages(frame)
+        is_complete = len(messages) == len(frame.change_numbers)
+        if not is_complete:
             frame = replace(frame, progress=None, resume=None)
-        return EncodedFrame(self._encode(frame, messages), len(messages), last)
+        return EncodedFrame(self._encode(frame, messages), len(messages), is_complete)
 
 
-def first_messages(frame: ViewFrame) -> tuple[list[bytes], int | None]:
-    """The encoded rows that fit into a frame, and the number of the last change among them if more rows follow."""
+# ── rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def row_messages(frame: ViewFrame) -> list[bytes]:
+    """The encoded rows."""
+    return _encode_rows(frame, np.arange(frame.row_count))
+
+
+def _encode_rows(frame: ViewFrame, rows: Indices) -> list[bytes]:
+    numbers: list[int] = frame.change_numbers[rows].tolist()
+    messages = [frame.encoded_rows.get(number) for number in numbers]
+    missing = [i for i, message in enumerate(messages) if message is None]
+    if missing:
+        delta = decode_rows(frame.source.layout, frame.rows.take(rows[missing]))
+        new_messages = json_changes(frame.source, delta, frame.horizons, include_hidden=True)
+        for i, message in zip(missing, new_messages, strict=True):
+            # Two threads may do this at the same time: they write the same bytes.
+            messages[i] = frame.encoded_rows[numbers[i]] = encode(message)
+    return messages  # type: ignore[return-value]  # none is missing any more
+
+
+def frame_batch(frame: ViewFrame) -> pa.RecordBatch:
+    """The rows as an Arrow batch."""
+    rows = decode_rows(frame.source.layout, frame.rows)
+    return arrow_changes(frame.source, rows, frame.horizons, include_hidden=True)
+
+
+def _fitting_messages(frame: ViewFrame) -> list[bytes]:
+    """The encoded rows that fit into a frame."""
     encoded: list[bytes] = []
-    bytes_left, last = limits.frame_rows_bytes_max, None
-    for chunk, rows in frame.parts:
-        begin = 0
-        while begin < len(rows):
-            selected = rows[begin : begin + _next_row_count(len(encoded), bytes_left)]
-            begin += len(selected)
-            messages = _row_messages(frame, chunk, selected)
-            fitting_count = (
-                _fitting_count(messages, bytes_left) if encoded else max(1, _fitting_count(messages, bytes_left))
-            )
-            encoded += messages[:fitting_count]
-            bytes_left -= sum(map(len, messages[:fitting_count]))
-            if fitting_count:
-                last = int(chunk.change_numbers[selected[fitting_count - 1]])
-            if fitting_count < len(messages):
-                return encoded, last
-    return encoded, None
-
-
-def _row_messages(frame: ViewFrame, chunk: RowChunk, rows: Indices) -> list[bytes]:
-    """The encoded rows. They are stored in the chunk when they are first needed."""
-    if (chunk.messages[rows] == None).any():  # noqa: E711  # element by element
-        replace(frame, parts=[(chunk, rows)]).rows_ndjson()
-    messages: list[bytes] = chunk.messages[rows].tolist()
-    return messages
+    row_count, bytes_left = len(frame.change_numbers), limits.frame_rows_bytes_max
+    while len(encoded) < row_count:
+        end = min(row_count, len(encoded) + _next_row_count(len(encoded), bytes_left))
+        messages = _encode_rows(frame, np.arange(len(encoded), end))
+        fitting_count = max(_fitting_count(messages, bytes_left), 0 if encoded else 1)
+        encoded += messages[:fitting_count]
+        bytes_left -= sum(map(len, messages[:fitting_count]))
+        if fitting_count < len(messages):
+            break
+    return encoded
 
 
 def _next_row_count(count: int, bytes_left: int) -> int:
@@ -102,16 +121,19 @@ def _fitting_count(messages: Sequence[bytes], bytes_left: int) -> int:
     return next((count for count, end in enumerate(ends) if end > bytes_left), len(messages))
 
 
-def delivery_key(subscription: ViewSubscription) -> tuple[int, int]:
-    """The channel and the position in it: subscriptions with equal keys receive the same frame."""
-    return id(subscription.channel), -1 if subscription.last_change is None else subscription.last_change
+# ── frames ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def progress_json(frame: ViewFrame) -> bytes:
+    """The horizons as a JSON object; empty if the frame does not end with progress."""
+    return encode({stream: tick_json(tick) for stream, tick in (frame.progress or {}).items()})
 
 
 def encode_websocket(frame: ViewFrame, messages: Sequence[bytes]) -> bytes:
     """The end of a frame on a WebSocket, whose beginning depends on the subscription: `{"id":1,"n":5,`."""
     parts = [b'"reset":true,' if frame.reset else b"", b'"rows":[', b",".join(messages), b"]"]
     if frame.progress is not None:
-        parts += [b',"progress":', frame.progress_json]
+        parts += [b',"progress":', progress_json(frame)]
     if frame.resume is not None:
         parts += [b',"resume":', encode(frame.resume)]
     return b"".join([*parts, b"}"])
@@ -124,5 +146,5 @@ def encode_sse(frame: ViewFrame, messages: Sequence[bytes]) -> bytes:
     parts += [b"event: change\ndata: " + message + b"\n\n" for message in messages]
     if frame.progress is not None:
         token = b"id: " + frame.resume.encode() + b"\n" if frame.resume is not None else b""
-        parts.append(b"event: progress\n" + token + b'data: {"progress":' + frame.progress_json + b"}\n\n")
+        parts.append(b"event: progress\n" + token + b'data: {"progress":' + progress_json(frame) + b"}\n\n")
     return b"".join(parts)

@@ -17,7 +17,6 @@ from smile.broker.publishing.publication import PublishResult
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import ClientMessage, message_kind, parse_message
-from smile.gateway.frames import delivery_key
 from smile.gateway.gateway import TOKEN_PROTOCOL, Caller, Gateway
 from smile.gateway.http.publish import producer_sequence, submit_events, submit_silence
 from smile.gateway.http.request import parse_silence_tick, parse_ticks
@@ -61,7 +60,7 @@ class WebSocketSubscription:
 
     @property
     def delivery_key(self) -> tuple[int, int]:
-        return delivery_key(self.subscription)
+        return self.subscription.position
 
     def acknowledge(self, n: int) -> None:
         self.acked = max(self.acked, min(n, self.n))
@@ -76,7 +75,7 @@ class WebSocketSubscription:
             return False
         if self._window is not None and self.n - self.acked >= self._window:
             return False
-        frame = session.gateway.websocket_frames.take(self.subscription)
+        frame = session.gateway.websocket_frames.encode_next(self.subscription)
         if frame is None:
             if self.subscription.ended:
                 self.end(self.subscription.ended)

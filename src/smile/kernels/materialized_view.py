@@ -6,7 +6,7 @@ import numpy as np
 
 from smile.columns import masks
 from smile.kernels.delta import Delta
-from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
+from smile.kernels.row_encoding import decode_rows, encode_rows, stored_column, table_columns
 from smile.kernels.seals import HorizonAdvance
 from smile.kernels.transform import InputRelation, State, Transform
 from smile.state.run import TableSchema
@@ -39,5 +39,4 @@ class MaterializedView(Transform):
 
     def read_rows(self, state: State) -> Delta:
         """All rows, as a delta of new rows."""
-        rows = state[ROWS].scan()
-        return Delta(decode_fixed(self.layout, rows), None, decode_knowledge(self.layout, rows))
+        return decode_rows(self.layout, state[ROWS].scan())

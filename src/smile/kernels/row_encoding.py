@@ -13,7 +13,7 @@ from smile.algebra.types import DataType
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import Array, ValueColumn
 from smile.kernels import point_codec
-from smile.kernels.delta import RowKnowledge
+from smile.kernels.delta import Delta, RowKnowledge
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.knowledge.values.cells import null_cell
 from smile.state.row_lookup import RowLookup
@@ -146,3 +146,8 @@ def decode_knowledge(layout: Layout, rows: Mapping[str, ValueColumn]) -> RowKnow
 
 def decode_fixed(layout: Layout, rows: Mapping[str, ValueColumn]) -> Mapping[str, ValueColumn]:
     return StoredFixedColumns(layout, rows)
+
+
+def decode_rows(layout: Layout, rows: Mapping[str, ValueColumn]) -> Delta:
+    """Encoded rows as a delta in which all rows are new."""
+    return Delta(decode_fixed(layout, rows), None, decode_knowledge(layout, rows))

@@ -97,6 +97,8 @@ class RowLookup(Mapping[str, ValueColumn]):
         return self[name] if any(name in run.rows for run in runs) else None
 
     def take(self, indices: Indices) -> "RowLookup":
+        if self.row_count and self._parts_in_order is not None and len(self._parts_in_order) == 1:
+            return RowLookup.from_parts(self.table, [(int(self.run_numbers[0]), self.row_numbers[indices])])
         return RowLookup(self.table, self.run_numbers[indices], self.row_numbers[indices])
 
     def _split_by_run(self) -> list[tuple[Run, Indices, Indices]]:

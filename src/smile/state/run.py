@@ -30,8 +30,7 @@ class TableSchema:
     """The columns of a table and how its rows are found.
 
     A run may omit a column that is NULL in all of its rows. `indexes`: sets of columns, besides the key, that have a
-    hash index. `tick_indexes`: tick columns that have a sorted index, which omits rows at END. The indexed values of a
-    key never change.
+    hash index. `tick_indexes`: tick columns that have a sorted index, which omits rows at END.
     """
 
     key: tuple[str, ...]

@@ -5,7 +5,7 @@ An update creates a new table that shares the runs of the old one, so any number
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -165,6 +165,28 @@ class StateTable:
                 parts.append((number, index.row_numbers[first:last]))
         return self._visible_rows(parts)
 
+    def find_ticks(self, tick_column: str, ticks: Array) -> tuple[Bools, RowLookup]:
+        """For each of these ascending ticks, whether the table has a row with it in a column, and the row. No two rows
+        share a tick."""
+        run_numbers, row_numbers = np.full(len(ticks), -1), np.zeros(len(ticks), np.int64)
+        remaining = len(ticks)
+        for number, run in enumerate(self.runs):
+            index = run.tick_indexes[tick_column]
+            keys = index.sorted_keys
+            if not remaining or not len(keys) or keys[-1] < ticks[0] or ticks[-1] < keys[0]:
+                continue
+            places = keys.searchsorted(ticks)
+            hits = true_indices(keys.take(places, mode="clip") == ticks)
+            hit_rows = index.row_numbers[places[hits]]
+            is_hidden = self.visibility[number].is_hidden(self.version, hit_rows)
+            if is_hidden is not None and is_hidden.any():
+                hits, hit_rows = hits[~is_hidden], hit_rows[~is_hidden]
+            remaining -= len(hits)
+            if len(hits) == len(ticks):
+                return np.ones(len(ticks), bool), RowLookup.from_parts(self, [(number, hit_rows)])
+            run_numbers[hits], row_numbers[hits] = number, hit_rows
+        return run_numbers >= 0, RowLookup(self, run_numbers, row_numbers)
+
     def scan(self) -> RowLookup:
         """All rows."""
         return self._visible_rows([(number, np.arange(len(run))) for number, run in enumerate(self.runs)])
@@ -214,6 +236,16 @@ class StateTable:
         for run in reversed(runs[: len(runs) - same_count]):
             table = table._with_run(run, *table._find_hashed(run.hashes, [run.rows[c] for c in self.schema.key]))
         return table
+
+    def with_indexes(self, indexes: tuple[tuple[str, ...], ...]) -> "StateTable":
+        """The same rows, with hash indexes on these sets of columns."""
+        missing = tuple(on for on in indexes if on not in self.schema.indexes)
+        missing_schema = replace(self.schema, indexes=missing, tick_indexes=())
+        runs = []
+        for run in self.runs:
+            added = make_run(missing_schema, run.rows, run.tombstones, run.hashes).indexes
+            runs.append(replace(run, indexes={on: added[on] if on in added else run.indexes[on] for on in indexes}))
+        return StateTable(replace(self.schema, indexes=indexes), tuple(runs), self.visibility, self.version)
 
     def no_rows(self) -> RowLookup:
         """An empty lookup."""

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from smile.algebra import mmpl
 from smile.analysis.type_analysis import TypeAnalysis
+from smile.encoding.json_changes import json_changes
 from smile.engine.generation import Generation
-from smile.engine.json_changes import json_changes
 from smile.engine.local import BatchResult, LocalEngine
 from smile.engine.spark.pipeline import SparkPipeline
 from smile.engine.spark.pipeline_directory import PipelineDirectory
@@ -37,7 +37,7 @@ def told(kernels: Kernels, views: Sequence[str], batch: BatchResult) -> Told:
     for view in views:
         source = kernels.inputs[view]
         if view in batch.deltas:
-            of = json_changes(view, source.type, source.layout, batch.deltas[view], batch.horizons)
+            of = json_changes(source, batch.deltas[view], batch.horizons)
             found += [msgspec.json.encode(message).decode() for message in of]
     return sorted(found)
 

@@ -8,8 +8,8 @@ from time import sleep
 
 from pyspark.sql import SparkSession
 
+from smile.encoding.json_changes import json_changes
 from smile.engine.generation import Generation
-from smile.engine.json_changes import json_changes
 from smile.engine.local import BatchResult
 from smile.engine.spark.pipeline import SparkPipeline
 from smile.engine.spark.pipeline_directory import PipelineDirectory
@@ -28,7 +28,7 @@ def generation(name: str, views: Sequence[str]) -> Generation:
 def shown(pipeline: SparkPipeline, view: str) -> dict[str, object]:
     """The rows of a view that is kept, by their keys."""
     source = pipeline.view_input(view)
-    told = json_changes(view, source.type, source.layout, pipeline.snapshot(view), pipeline.offset.horizons)
+    told = json_changes(source, pipeline.snapshot(view), pipeline.offset.horizons)
     return {str(m["key"]): m for m in told}
 
 

@@ -1,39 +1,67 @@
-"""A view in the broker: its current rows, and the subscriptions to them.
+"""A view in the broker: its current rows, and the subscriptions to them. A subscription is a cursor in a channel.
 
 Thread-safe. Horizons never decrease. A subscriber whose progress has reached the horizons has received everything that
-is known there.
+is known there. Changes that a subscriber has not received are stored with the view's rows, where newer knowledge
+replaces older. So a subscriber that does not read costs no more than its cursor.
 """
 
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from threading import RLock
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from smile import limits
 from smile.broker.maintenance.listener import ViewSnapshot
-from smile.broker.views.channel import ChannelIndex
-from smile.broker.views.subscription import Horizons, ViewSubscription, parse_resume_token, resume_token, token_identity
-from smile.broker.views.view_frame import ViewFrame
-from smile.broker.views.view_store import Key, ViewStore, row_tuples
-from smile.columns.hashing import hashes
-from smile.columns.values import ValueColumn, from_python
-from smile.decoding.values import JsonNumber, format_hint, parse_value
+from smile.broker.views.channel import Channel, ChannelIndex, Waiter
+from smile.broker.views.condition import ViewCondition, parse_condition
+from smile.broker.views.resume_token import parse_resume_token, resume_token, token_identity
+from smile.broker.views.view_store import CHANGE, ViewStore
+from smile.columns import masks
+from smile.columns.values import Array, true_indices
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import HORIZON_MIN
 from smile.kernels.delta import Delta
+from smile.kernels.row_encoding import MASK
 from smile.kernels.transform import InputRelation
+from smile.state.row_lookup import RowLookup
+
+Horizons = Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class ViewCondition:
-    """Columns that must have these values; `key_hash` is the hash of the values. Without columns, every row matches."""
+@dataclass(frozen=True, eq=False)
+class ViewFrame:
+    """What a subscriber receives at once: rows in the order of their last changes, as they are known at `horizons`.
+    With `reset`, the subscriber must discard all earlier rows. `progress` is set only if the subscriber then has
+    everything up to these horizons; `resume` is the token for it."""
 
-    columns: tuple[str, ...] = ()
-    values: Key = ()
-    key_hash: int = 0
+    source: InputRelation
+    rows: RowLookup
+    change_numbers: Array
+    encoded_rows: dict[int, bytes]
+    """The rows of all frames of the view that are encoded already, by change number. An encoder adds to it."""
+    horizons: Horizons
+    reset: bool
+    progress: Horizons | None
+    resume: str | None
+
+    @property
+    def row_count(self) -> int:
+        return len(self.change_numbers)
+
+
+class FrameRequest(NamedTuple):
+    """The change after which a frame starts, and the maximum number of its rows. Rows that were hidden before
+    `reset_change` are left out."""
+
+    after: int
+    rows_max: int
+    reset_change: int
+    reset: bool
+
+
+_NO_FRAME: Final = (None, None)
 
 
 @dataclass(eq=False)
@@ -59,6 +87,8 @@ class View:
         self._changes_by_progress: OrderedDict[tuple[tuple[str, int], ...], int] = OrderedDict(
             {_progress_key(self.horizons): 0}
         )
+        self._frames: dict[Channel, tuple[FrameRequest, ViewFrame]] = {}
+        """The last frame of each channel that ended with the current horizons, for other subscriptions."""
         self._ended: SmileError | None = None
 
     @property
@@ -85,24 +115,24 @@ class View:
             self._advance(snapshot.horizons)
 
     def _apply(self, delta: Delta) -> None:
-        applied, slots, numbers = self._store.apply(delta)
+        applied, numbers = self._store.apply(delta)
         self.changed_row_count += len(numbers)
         if not len(numbers):
             return
         for index in self._channel_indexes.values():
-            for channel in index.extend(applied, numbers, slots):
-                channel.last_frame = None
+            for channel in index.extend(applied, numbers):
                 waiting, channel.waiting = channel.waiting, set()
                 _wake(waiting)
 
     def _advance(self, horizons: Horizons) -> None:
         self.horizons = {**self.horizons, **horizons}
+        self._frames.clear()
         key = _progress_key(self.horizons)
         # The first entry stays: a subscriber that received this progress before these rows does not have them.
         self._changes_by_progress.setdefault(key, self._store.last_change)
         if len(self._changes_by_progress) > limits.progress_marks_max:
             self._changes_by_progress.popitem(last=False)
-        reached = {subscription for subscription in self._blocked if self._is_reached(subscription.required_horizons)}
+        reached = {subscription for subscription in self._blocked if self.is_reached(subscription.required_horizons)}
         self._blocked -= reached
         _wake(reached)
 
@@ -128,35 +158,12 @@ class View:
 
     def condition(self, where: Mapping[str, Any]) -> ViewCondition:
         """A condition on the values of columns, which are JSON values or text."""
-        fixed, columns_by_name = self.source.layout.fixed, dict[str, ValueColumn]()
-        types = self.source.type.heading.columns
-        for name in sorted(where):
-            if name not in types:
-                hint = did_you_mean(name, types) or f"It has {', '.join(types)}."
-                raise error("E099", f"{self.name} has no column {name[:100]}", hint=hint)
-            if name not in fixed or types[name].name == "relation":
-                fixed_names = ", ".join(n for n in types if n in fixed)
-                hint = f"{f'These never change: {fixed_names}. Or write' if fixed_names else 'Write'} a view with it."
-                raise error("E099", f"{self.name}.{name} may change, so it cannot be used in a condition", hint=hint)
-            try:
-                value = parse_value(_json_number(where[name]), types[name])
-                if isinstance(value, Decimal) and value != Decimal(str(where[name])):
-                    raise ValueError(f"{where[name]} is not a {types[name]}")
-            except ValueError as problem:
-                raise error("E099", f"{self.name}.{name}: {problem}", hint=format_hint(types[name])) from None
-            columns_by_name[name] = from_python([value], types[name])
-        if not columns_by_name:
-            return ViewCondition()
-        columns = list(columns_by_name.values())
-        return ViewCondition(tuple(columns_by_name), row_tuples(columns, 1)[0], int(hashes(columns, 1)[0]))
+        return parse_condition(self.source, where)
 
     def is_reached(self, ticks: Horizons) -> bool:
         """Whether the view includes everything up to these ticks."""
         with self._lock:
-            return self._is_reached(ticks)
-
-    def _is_reached(self, ticks: Horizons) -> bool:
-        return all(self.horizons.get(stream, HORIZON_MIN) >= tick for stream, tick in ticks.items())
+            return all(self.horizons.get(stream, HORIZON_MIN) >= tick for stream, tick in ticks.items())
 
     def subscribe(
         self,
@@ -164,14 +171,14 @@ class View:
         waker: Callable[[], None],
         resume: str | None = None,
         after: Horizons | None = None,
-    ) -> ViewSubscription:
+    ) -> "ViewSubscription":
         """With a resume token, continues from there, once the view has reached the token's horizons."""
         last_change, required, log_horizons = None, dict(after or {}), self.log_horizons()
         _check_streams(required, log_horizons)
         with self._lock:
             if resume is not None:
                 identity, horizons = parse_resume_token(resume)
-                if identity == self._token_identity(condition):
+                if identity == token_identity(self.digest, condition):
                     last_change = self._changes_by_progress.get(_progress_key(horizons))
                     for stream, tick in horizons.items():
                         if stream in log_horizons:
@@ -179,102 +186,11 @@ class View:
                     self._check_token_horizons(horizons, log_horizons)
             if condition.columns not in self._channel_indexes:
                 self._channel_indexes[condition.columns] = ChannelIndex(condition.columns, self._store)
-            channel = self._channel_indexes[condition.columns].open(condition.values, condition.key_hash)
-            subscription = ViewSubscription(self, condition, channel, waker, last_change, required, ended=self._ended)
+                self._set_store_indexes()
+            channel = self._channel_indexes[condition.columns].open(condition)
+            subscription = ViewSubscription(self, channel, waker, last_change, required, ended=self._ended)
             self._subscriptions.add(subscription)
             return subscription
-
-    def snapshot(self, condition: ViewCondition) -> ViewFrame:
-        """All current rows."""
-        with self._lock:
-            # An index that no subscription uses is built for this call only.
-            index = self._channel_indexes.get(condition.columns) or ChannelIndex(condition.columns, self._store)
-            subscription = ViewSubscription(
-                self, condition, index.build_channel(condition.values, condition.key_hash), _unexpected_wake, None, {}
-            )
-            frame = self._next_frame(subscription, max(1, self._store.last_change))
-            assert frame is not None
-            return frame
-
-    def take(self, subscription: ViewSubscription, rows_max: int) -> ViewFrame | None:
-        with self._lock:
-            if not self._is_reached(subscription.required_horizons):
-                self._blocked.add(subscription)
-                return None
-            frame = self._next_frame(subscription, rows_max)
-            if frame is None and subscription.ended is None:
-                subscription.channel.waiting.add(subscription)
-            return frame
-
-    def close(self, subscription: ViewSubscription) -> None:
-        with self._lock:
-            if subscription not in self._subscriptions:
-                return
-            self._subscriptions.remove(subscription)
-            self._blocked.discard(subscription)
-            subscription.channel.waiting.discard(subscription)
-            condition = subscription.condition
-            index = self._channel_indexes[condition.columns]
-            index.close(condition.values, condition.key_hash)
-            if index.columns and not index.subscriber_count:
-                del self._channel_indexes[index.columns]
-
-    # ── frames ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _next_frame(self, subscription: ViewSubscription, rows_max: int) -> ViewFrame | None:
-        last_change = subscription.last_change
-        if last_change is not None and last_change < self._store.expired_up_to:
-            last_change = None
-        reset = last_change is None
-        if reset:
-            subscription.reset_change = self._store.last_change
-        begin = -1 if last_change is None else last_change
-        request = begin, rows_max, subscription.reset_change if begin < subscription.reset_change else 0, reset
-        channel = subscription.channel
-        if (
-            channel.last_frame is not None
-            and channel.last_frame[0] == request
-            and channel.last_frame[1].horizons is self.horizons
-        ):
-            frame, end = channel.last_frame[1], self._store.last_change
-        else:
-            frame, end = self._build_frame(subscription, begin, rows_max, reset)
-            if frame.progress is not None:
-                channel.last_frame = request, frame
-        subscription.last_change = end
-        if not frame.row_count and not reset and not self._may_send_progress(subscription, frame):
-            return None
-        if frame.progress is not None:
-            subscription.progress = frame.progress
-            pause_s = max(limits.progress_pause_s, len(self._subscriptions) * limits.progress_pause_each_s)
-            subscription.progress_due = self.clock() + pause_s
-        return frame
-
-    def _may_send_progress(self, subscription: ViewSubscription, frame: ViewFrame) -> bool:
-        """Whether a frame without rows is to be delivered for its progress."""
-        has_progress = frame.progress is not None and subscription.progress != frame.progress
-        return has_progress and (subscription.progress is None or self.clock() >= subscription.progress_due)
-
-    def _build_frame(
-        self, subscription: ViewSubscription, last_change: int, rows_max: int, reset: bool
-    ) -> tuple[ViewFrame, int]:
-        """The next frame, and the number of the last change that is delivered with it."""
-        store = self._store
-        while True:
-            numbers, slots, is_all = subscription.channel.changes_after(last_change, rows_max, store)
-            end = store.last_change if is_all else int(numbers[-1])
-            if last_change < subscription.reset_change and len(numbers):
-                numbers = numbers[store.is_shown(slots) | (numbers > subscription.reset_change)]
-            if len(numbers) or is_all:
-                break
-            last_change = end
-        parts = store.locate_changes(numbers) if len(numbers) else []
-        progress = self.horizons if is_all else None
-        resume = resume_token(self._token_identity(subscription.condition), self.horizons) if is_all else None
-        return ViewFrame(self.source, parts, self.horizons, reset, progress, resume), end
-
-    def _token_identity(self, condition: ViewCondition) -> str:
-        return token_identity(self.digest, condition.columns, condition.values)
 
     def _check_token_horizons(self, horizons: Horizons, log_horizons: Horizons) -> None:
         """Refuses tokens that are ahead of the log: subscribers receive only what is in the log."""
@@ -283,6 +199,134 @@ class View:
                 message = f"the token has {stream} up to tick {tick}, but the log ends at {log_horizons[stream]}"
                 hint = "It comes from another broker, or the log has lost its end. Subscribe without it."
                 raise error("E094", message, hint=hint)
+
+    def _set_store_indexes(self) -> None:
+        self._store.set_indexes([columns for columns in self._channel_indexes if columns])
+
+    def _close(self, subscription: "ViewSubscription") -> None:
+        with self._lock:
+            if subscription not in self._subscriptions:
+                return
+            self._subscriptions.remove(subscription)
+            self._blocked.discard(subscription)
+            channel = subscription.channel
+            channel.waiting.discard(subscription)
+            index = self._channel_indexes[channel.condition.columns]
+            index.close(channel)
+            if not channel.subscriber_count:
+                self._frames.pop(channel, None)
+            if index.columns and not index.subscriber_count:
+                del self._channel_indexes[index.columns]
+                self._set_store_indexes()
+
+    # ── frames ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self, condition: ViewCondition) -> ViewFrame:
+        """All current rows."""
+        with self._lock:
+            last_change = self._store.last_change
+            request = FrameRequest(-1, max(1, last_change), last_change, reset=True)
+            return self._build_frame(Channel(condition, self._store), request)[0]
+
+    def _read_frame(self, channel: Channel, request: FrameRequest) -> tuple[ViewFrame, int]:
+        """The next frame, and the last change that is delivered with it."""
+        last_request, last_frame = self._frames.get(channel, _NO_FRAME)
+        if last_frame is not None and last_request == request:
+            return last_frame, self._store.last_change
+        frame, last_change = self._build_frame(channel, request)
+        if frame.progress is not None:
+            self._frames[channel] = request, frame
+        return frame, last_change
+
+    def _build_frame(self, channel: Channel, request: FrameRequest) -> tuple[ViewFrame, int]:
+        store, last_change = self._store, request.after
+        while True:
+            rows, next_change = channel.rows_after(last_change, request.rows_max)
+            if last_change < request.reset_change and rows.row_count:
+                is_shown = masks.is_shown(rows[MASK].data)
+                rows = rows.take(true_indices(is_shown | (rows[CHANGE].data > request.reset_change)))
+            if rows.row_count or next_change is None:
+                break
+            last_change = next_change
+        progress = resume = None
+        if next_change is None:
+            progress = self.horizons
+            resume = resume_token(token_identity(self.digest, channel.condition), self.horizons)
+        numbers, encoded_rows = rows[CHANGE].data, store.encoded_rows
+        frame = ViewFrame(self.source, rows, numbers, encoded_rows, self.horizons, request.reset, progress, resume)
+        return frame, store.last_change if next_change is None else next_change
+
+
+@dataclass(eq=False)
+class ViewSubscription:
+    """Nothing is delivered before the view reaches `required_horizons`. When there is something to deliver after
+    `next_frame` has returned None, `waker` is called, from any thread."""
+
+    view: View
+    channel: Channel
+    waker: Callable[[], None]
+    last_change: int | None
+    """The cursor: the last change that was delivered, None before the first."""
+    required_horizons: Horizons
+    reset_change: int = 0
+    """The last change before the latest reset. Rows that were hidden then are left out."""
+    progress: Horizons | None = None
+    """The horizons that were delivered last."""
+    progress_due: float = 0.0
+    """When a frame with progress only may be delivered."""
+    ended: SmileError | None = None
+    _previous_progress: tuple[Horizons | None, float] = (None, 0.0)
+    """`progress` and `progress_due` before the last frame."""
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Equal for subscriptions that receive the same next frame."""
+        return id(self.channel), -1 if self.last_change is None else self.last_change
+
+    def next_frame(self, rows_max: int) -> ViewFrame | None:
+        """The next rows, oldest change first, and moves the cursor past them. None if there is nothing to deliver."""
+        with self.view._lock:
+            if self.required_horizons:
+                if not self.view.is_reached(self.required_horizons):
+                    self.view._blocked.add(self)
+                    return None
+                self.required_horizons = {}  # horizons never decrease
+            frame = self._take_frame(rows_max)
+            if frame is None and self.ended is None:
+                self.channel.waiting.add(self)
+            return frame
+
+    def return_rows(self, frame: ViewFrame, row_count: int) -> None:
+        """Moves the cursor back, after the first `row_count` rows of its last frame: the others were not delivered, and
+        neither was the progress."""
+        self.last_change = int(frame.change_numbers[row_count - 1])
+        self.progress, self.progress_due = self._previous_progress
+
+    def close(self) -> None:
+        self.view._close(self)
+
+    def _take_frame(self, rows_max: int) -> ViewFrame | None:
+        store = self.view._store
+        reset = self.last_change is None or self.last_change < store.expired_up_to
+        if reset:
+            self.reset_change = store.last_change
+        after = -1 if self.last_change is None or reset else self.last_change
+        reset_change = self.reset_change if after < self.reset_change else 0
+        frame, self.last_change = self.view._read_frame(
+            self.channel, FrameRequest(after, rows_max, reset_change, reset)
+        )
+        if not frame.row_count and not reset and not self._may_send_progress(frame):
+            return None
+        self._previous_progress = self.progress, self.progress_due
+        if frame.progress is not None:
+            pause_s = max(limits.progress_pause_s, self.view.subscriber_count * limits.progress_pause_each_s)
+            self.progress, self.progress_due = frame.progress, self.view.clock() + pause_s
+        return frame
+
+    def _may_send_progress(self, frame: ViewFrame) -> bool:
+        """Whether a frame without rows is to be delivered for its progress."""
+        has_progress = frame.progress is not None and self.progress != frame.progress
+        return has_progress and (self.progress is None or self.view.clock() >= self.progress_due)
 
 
 def _progress_key(horizons: Horizons) -> tuple[tuple[str, int], ...]:
@@ -296,17 +340,6 @@ def _check_streams(ticks: Iterable[str], log_horizons: Horizons) -> None:
             raise error("E076", f"there is no stream {stream[:100]}", hint=hint)
 
 
-def _json_number(value: Any) -> Any:
-    """Numbers as `parse_value` expects them, in the notation of JSON; other values unchanged."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return JsonNumber(repr(value))
-
-
-def _unexpected_wake() -> None:
-    raise AssertionError("a snapshot does not wait")
-
-
-def _wake(subscriptions: Iterable[ViewSubscription]) -> None:
-    for subscription in subscriptions:
-        subscription.waker()
+def _wake(waiters: Iterable[Waiter]) -> None:
+    for waiter in waiters:
+        waiter.waker()

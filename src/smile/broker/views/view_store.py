@@ -1,73 +1,31 @@
-"""The current rows of a view. Each row is stored once, under the number of its last change. Hidden rows are retained as
-long as subscribers may have to be told that they are hidden.
+"""The current rows of a view, in a state table. Every change of a row has a number, and replaces the row's earlier one.
 
-Rows are stored in chunks, in the order of their last changes. A new chunk is merged with earlier ones that are not much
-larger, so that there are few; merging removes outdated rows. Of a chunk only `messages` is modified after its creation.
+Hidden rows are retained as long as subscribers may have to be told that they are hidden.
 """
 
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from collections import deque
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from smile import limits
-from smile.columns import knowledge as k, masks
+from smile.columns import masks
 from smile.columns.hashing import hashes
-from smile.columns.values import Array, Indices, ValueColumn
-from smile.kernels.delta import Delta, RowKnowledge, drop_unchanged_rows
+from smile.columns.values import Array, Bools, ValueColumn, true_indices
+from smile.engine.background_merges import BackgroundMerges
+from smile.kernels.delta import Delta, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.layout import Layout
+from smile.kernels.row_encoding import MASK, decode_knowledge, decode_rows, encode_rows, stored_column, table_columns
+from smile.state.row_lookup import RowLookup
+from smile.state.run import TableSchema
+from smile.state.table import StateTable
 
-Key = tuple[Any, ...]
+CHANGE = "change"
+"""The column with the number of a row's last change."""
 
-_OUTDATED_ROWS_MAX = 8192
-"""The number of outdated rows that chunks may contain in any case."""
-
-
-class GrowableArray:
-    """An array to which values can be appended."""
-
-    def __init__(self, dtype: str) -> None:
-        self._buffer = np.zeros(0, dtype)
-        self.size = 0
-
-    def __len__(self) -> int:
-        return self.size
-
-    @property
-    def values(self) -> Array:
-        return self._buffer[: self.size]
-
-    def extend(self, values: Array) -> None:
-        end = self.size + len(values)
-        if end > len(self._buffer):
-            grown = np.zeros(max(end, 2 * len(self._buffer), 4), self._buffer.dtype)
-            grown[: self.size] = self.values
-            self._buffer = grown
-        self._buffer[self.size : end] = values
-        self.size = end
-
-    def retain(self, indices: Indices) -> None:
-        """Retains only the values at these indices."""
-        self._buffer = self.values[indices]
-        self.size = len(self._buffer)
-
-
-@dataclass
-class RowChunk:
-    """`slots` are the rows' slots in the store, `change_numbers` the numbers of the changes that they come from.
-    `messages` are the encoded rows, None where they are not needed yet."""
-
-    delta: Delta
-    slots: Indices
-    change_numbers: Array
-    messages: Array
-
-
-ChunkRows = tuple[RowChunk, Indices]
-"""A chunk, and the indices of some of its rows."""
+_ENCODED_ROWS_SPARE = 8192
+"""The number of outdated encoded rows that are stored in any case."""
 
 
 class ViewStore:
@@ -77,188 +35,108 @@ class ViewStore:
         """The number of the last change."""
         self.expired_up_to = 0
         """Hidden rows may have been removed if their last change is not after this one."""
-        self._slots: dict[Key, int] = {}
-        self._free_slots: list[int] = []
-        self.change_numbers = GrowableArray("i8")
-        """By slot, the last change of its row, or -1."""
-        self._shown = GrowableArray("?")
-        self._chunks: list[RowChunk] = []
-        self._chunk_row_count = 0
-        self._hidden: OrderedDict[int, Key] = OrderedDict()
-
-    @property
-    def row_count(self) -> int:
+        self.row_count = 0
         """The number of shown rows."""
-        return len(self._slots) - len(self._hidden)
+        self.encoded_rows: dict[int, bytes] = {}
+        """Rows as they are sent, by change number. Those who encode rows add them, in any thread."""
+        key = tuple(map(stored_column, layout.key))
+        self._table = StateTable(TableSchema(key, {**table_columns(layout), CHANGE: pa.int64()}, (), (CHANGE,)))
+        self._merges = BackgroundMerges()
+        self._hidden_count = 0
+        self._hidden_changes: deque[int] = deque()
+        """The changes after which a row is hidden, oldest first. Some of them are outdated."""
 
     # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def apply(self, delta: Delta) -> tuple[Delta, Indices, Array]:
-        """Stores a delta. Returns its relevant rows, their slots and their change numbers. Hidden rows that were never
-        shown are not relevant."""
-        keys = row_keys(self.layout, delta)
-        shown = masks.is_shown(delta.new.mask)
-        slots = np.fromiter((self._slots.get(key, -1) for key in keys), np.int64, len(keys))
-        relevant = np.flatnonzero(shown | (slots >= 0))
-        slots, shown = slots[relevant], shown[relevant]
-        new = np.flatnonzero(slots < 0)
-        if len(new):
-            new_slots = self._allocate_slots(len(new))
-            self._slots.update(zip((keys[i] for i in relevant[new].tolist()), new_slots.tolist(), strict=True))
-            slots[new] = new_slots
-        numbers = np.arange(self.last_change + 1, self.last_change + 1 + len(relevant))
-        self.last_change += len(relevant)
-        was_shown = self._shown.values[slots]
-        self.change_numbers.values[slots] = numbers
-        self._shown.values[slots] = shown
-        for i in np.flatnonzero(shown & ~was_shown).tolist():
-            self._hidden.pop(int(slots[i]), None)
-        for i in np.flatnonzero(~shown).tolist():
-            # A row that changes while it is hidden is retained longer.
-            self._hidden.pop(int(slots[i]), None)
-            self._hidden[int(slots[i])] = keys[int(relevant[i])]
-        applied = gather_rows(self.layout, [(delta, relevant)])
-        if len(relevant):
-            self._add_chunk(RowChunk(applied, slots, numbers, np.full(len(relevant), None, object)))
-            self._expire_hidden()
-        return applied, slots, numbers
+    def apply(self, delta: Delta) -> tuple[Delta, Array]:
+        """Stores a delta. Returns its relevant rows and their change numbers. Hidden rows that were never shown are not
+        relevant."""
+        self._table = self._merges.apply_finished({"view": {"rows": self._table}})["view"]["rows"]
+        is_stored, old_rows = self._find(delta)
+        is_relevant = masks.is_shown(delta.new.mask) | is_stored
+        if not is_relevant.all():
+            relevant = true_indices(is_relevant)
+            delta, old_rows, is_stored = delta.take(relevant), old_rows.take(relevant), is_stored[relevant]
+        numbers = np.arange(self.last_change + 1, self.last_change + 1 + len(delta))
+        if len(delta):
+            self.last_change += len(delta)
+            self._count_rows(masks.is_shown(delta.new.mask), is_stored, old_rows, numbers)
+            rows = encode_rows(self.layout, delta.fixed, delta.new)
+            self._table = self._table.with_rows({**rows, CHANGE: ValueColumn(numbers)}, None, old_rows)
+            self._expire_hidden_rows()
+            self._drop_encoded_rows(old_rows[CHANGE].data[is_stored])
+            self._merges.start_due({"view": {"rows": self._table}})
+        return delta, numbers
+
+    def _find(self, delta: Delta) -> tuple[Bools, RowLookup]:
+        """Which rows of the delta are stored, and as what."""
+        if self.layout.key:
+            return self._table.find([delta.fixed[name] for name in self.layout.key])
+        is_stored, row = self._table.find([])  # the only row of a relation without key
+        same_row = np.zeros(len(delta), np.int64)
+        return is_stored[same_row], row.take(same_row)
+
+    def _count_rows(self, is_shown: Bools, is_stored: Bools, old_rows: RowLookup, numbers: Array) -> None:
+        was_shown = is_stored & masks.is_shown(old_rows[MASK].data)
+        self.row_count += int(is_shown.sum()) - int(was_shown.sum())
+        self._hidden_count += int((~is_shown).sum()) - int((is_stored & ~was_shown).sum())
+        # A row that changes while it is hidden is retained longer.
+        self._hidden_changes.extend(numbers[~is_shown].tolist())
+
+    def _expire_hidden_rows(self) -> None:
+        """Removes the oldest hidden rows if there are too many."""
+        while (excess := self._hidden_count - limits.deleted_rows_max - self.row_count) > 0:
+            oldest = np.array([self._hidden_changes.popleft() for _ in range(excess)])
+            is_last, rows = self.find_changes(oldest)
+            if is_last.any():
+                expired = rows.take(true_indices(is_last))
+                self._table = self._table.without_rows(expired)
+                self._hidden_count -= expired.row_count
+                self.expired_up_to = max(self.expired_up_to, int(oldest[is_last].max()))
+        if len(self._hidden_changes) > 2 * (self._hidden_count + limits.deleted_rows_max):
+            changes = np.array(self._hidden_changes)
+            self._hidden_changes = deque(changes[self.find_changes(changes)[0]].tolist())
+
+    def _drop_encoded_rows(self, outdated: Array) -> None:
+        for number in outdated.tolist():
+            self.encoded_rows.pop(number, None)
+        if len(self.encoded_rows) > self.row_count + self._hidden_count + _ENCODED_ROWS_SPARE:
+            # Some became outdated while another thread encoded them, and are not dropped otherwise.
+            self.encoded_rows.clear()
 
     def replacement_delta(self, rows: Delta) -> Delta:
         """The delta to apply so that exactly these rows are shown."""
-        keys = row_keys(self.layout, rows)
-        slots = np.fromiter((self._slots.get(key, -1) for key in keys), np.int64, len(keys))
-        new, existing = np.flatnonzero(slots < 0), np.flatnonzero(slots >= 0)
-        parts = [gather_rows(self.layout, [(rows, new)])]
-        if len(existing):
-            old, order = self.latest_rows(slots[existing])
-            new_rows = gather_rows(self.layout, [(rows, existing[order])])
-            changed = drop_unchanged_rows(
-                Delta(new_rows.fixed, old.new, new_rows.new), includes_permanently_hidden=True
-            )
-            parts.append(Delta(changed.fixed, None, changed.new))
-        stays = np.zeros(len(self.change_numbers), bool)
-        stays[slots[existing]] = True
-        removed = np.flatnonzero(self._shown.values & (self.change_numbers.values >= 0) & ~stays)
-        if len(removed):
-            old, _ = self.latest_rows(removed)
-            hidden = RowKnowledge(old.new.columns, masks.full(masks.HIDDEN, len(removed)), old.new.steps)
-            parts.append(Delta(old.fixed, None, hidden))
-        return gather_rows(self.layout, [(part, np.arange(len(part))) for part in parts])
+        is_stored, old_rows = self._find(rows)
+        old = decode_knowledge(self.layout, old_rows)
+        changed = drop_unchanged_rows(Delta(rows.fixed, old, rows.new), includes_permanently_hidden=True)
+        stored = self._table.scan()
+        is_removed = masks.is_shown(stored[MASK].data)
+        is_removed &= ~np.isin(stored[CHANGE].data, old_rows[CHANGE].data[is_stored])
+        removed = decode_rows(self.layout, stored.take(true_indices(is_removed)))
+        hidden = RowKnowledge(removed.new.columns, masks.full(masks.HIDDEN, len(removed)), removed.new.steps)
+        parts = [Delta(changed.fixed, None, changed.new), Delta(removed.fixed, None, hidden)]
+        return concat_deltas(self.layout, [part for part in parts if len(part)] or parts[:1])
 
-    def _allocate_slots(self, count: int) -> Indices:
-        reused = [self._free_slots.pop() for _ in range(min(count, len(self._free_slots)))]
-        added = np.arange(len(self.change_numbers), len(self.change_numbers) + count - len(reused))
-        self.change_numbers.extend(np.full(len(added), -1))
-        self._shown.extend(np.zeros(len(added), bool))
-        return np.concatenate([np.array(reused, np.int64), added])
+    # ── lookups ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _expire_hidden(self) -> None:
-        """Removes the oldest hidden rows if there are too many."""
-        while len(self._hidden) > limits.deleted_rows_max + self.row_count:
-            slot, key = self._hidden.popitem(last=False)
-            self.expired_up_to = max(self.expired_up_to, int(self.change_numbers.values[slot]))
-            self.change_numbers.values[slot] = -1
-            del self._slots[key]
-            self._free_slots.append(slot)
+    def find_changes(self, numbers: Array) -> tuple[Bools, RowLookup]:
+        """For each change, whether it is the last one of its row, and the row."""
+        return self._table.find_ticks(CHANGE, numbers)
 
-    # ── chunks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    def set_indexes(self, indexes: Sequence[Sequence[str]]) -> None:
+        """Sets the columns by which `matching_changes` finds rows without reading all others."""
+        self._table = self._table.with_indexes(tuple(tuple(map(stored_column, on)) for on in indexes))
 
-    def _add_chunk(self, chunk: RowChunk) -> None:
-        self._chunks.append(chunk)
-        self._chunk_row_count += len(chunk.slots)
-        begin = len(self._chunks) - 1
-        size = len(chunk.slots)
-        while begin and len(self._chunks[begin - 1].slots) <= 2 * size:
-            begin -= 1
-            size += len(self._chunks[begin].slots)
-        if self._chunk_row_count > 2 * len(self._slots) + _OUTDATED_ROWS_MAX:
-            begin = 0
-        if begin < len(self._chunks) - 1 or (
-            not begin and self._chunk_row_count > 2 * len(self._slots) + _OUTDATED_ROWS_MAX
-        ):
-            self._merge_chunks(begin)
-
-    def _merge_chunks(self, begin: int) -> None:
-        """Merges the chunks from `begin` on into one."""
-        parts = list[ChunkRows]()
-        for chunk in self._chunks[begin:]:
-            live = np.flatnonzero(self.change_numbers.values[chunk.slots] == chunk.change_numbers)
-            self._chunk_row_count -= len(chunk.slots) - len(live)
-            parts.append((chunk, live))
-        merged = RowChunk(
-            chunk_delta(self.layout, parts),
-            np.concatenate([chunk.slots[live] for chunk, live in parts]),
-            np.concatenate([chunk.change_numbers[live] for chunk, live in parts]),
-            np.concatenate([chunk.messages[live] for chunk, live in parts]),
-        )
-        self._chunks[begin:] = [merged] if len(merged.slots) else []
-
-    def latest_rows(self, slots: Indices) -> tuple[Delta, Indices]:
-        """The current knowledge of the rows in these slots, in the order of their last changes; and that order."""
-        numbers = self.change_numbers.values[slots]
-        order = np.argsort(numbers, kind="stable")
-        return chunk_delta(self.layout, self.locate_changes(numbers[order])), order
-
-    def locate_changes(self, numbers: Array) -> list[ChunkRows]:
-        """The chunks and rows of the changes with these numbers, which are sorted, and each the last of its row."""
-        ends = np.searchsorted(numbers, [chunk.change_numbers[-1] for chunk in self._chunks], side="right").tolist()
-        parts = []
-        for chunk, (begin, end) in zip(self._chunks, pairwise([0, *ends]), strict=True):
-            if begin < end:
-                parts.append((chunk, np.searchsorted(chunk.change_numbers, numbers[begin:end])))
-        return parts
-
-    def column_hashes(self, columns: Sequence[str]) -> tuple[Indices, Array]:
-        """The slots of all rows, and the hashes of these columns in them."""
-        slots, row_hashes = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
-        for chunk in self._chunks:
-            live = np.flatnonzero(self.change_numbers.values[chunk.slots] == chunk.change_numbers)
-            slots.append(chunk.slots[live])
-            row_hashes.append(hashes([chunk.delta.fixed[c] for c in columns], len(chunk.slots))[live])
-        return np.concatenate(slots), np.concatenate(row_hashes)
-
-    def matching_slots(self, slots: Indices, columns: Sequence[str], values: Key) -> Indices:
-        """Those of the slots whose rows have these values, in the order of their last changes."""
-        if not len(slots):
-            return slots
-        latest, order = self.latest_rows(slots)
-        rows = row_tuples([latest.fixed[c] for c in columns], len(slots))
-        return slots[order][[row == values for row in rows]]
-
-    def is_shown(self, slots: Indices) -> Array:
-        return self._shown.values[slots]
-
-
-def row_keys(layout: Layout, delta: Delta) -> list[Key]:
-    """The rows' keys as Python values; equal keys give equal tuples."""
-    return row_tuples([delta.fixed[name] for name in layout.key], len(delta))
-
-
-def row_tuples(columns: Sequence[ValueColumn], count: int) -> list[Key]:
-    return list(zip(*map(python_values, columns), strict=True)) if columns else [()] * count
-
-
-def python_values(values: ValueColumn) -> list[Any]:
-    """A column as Python values: decimals as integers without the point, None for NULL."""
-    values_list: list[Any] = values.data.to_pylist() if values.is_text else values.data.tolist()
-    if values.valid is None:
-        return values_list
-    return [value if is_valid else None for value, is_valid in zip(values_list, values.valid.tolist(), strict=True)]
-
-
-def chunk_delta(layout: Layout, parts: Sequence[ChunkRows]) -> Delta:
-    """The rows of these parts, at least one, as a delta."""
-    return gather_rows(layout, [(chunk.delta, rows) for chunk, rows in parts])
-
-
-def gather_rows(layout: Layout, parts: Sequence[tuple[Delta, Indices]]) -> Delta:
-    """The given rows of these deltas, in sequence, without previous knowledge. The columns are copies, so that they do
-    not keep other memory alive."""
-    fixed = {name: k.concat([part.fixed[name].take(rows) for part, rows in parts]) for name in layout.fixed}
-    columns = {
-        name: k.concat([part.new.columns[name].take(rows) for part, rows in parts])  # type: ignore[type-var]  # all of one kind
-        for name in layout.evolving
-    }
-    mask = np.concatenate([part.new.mask[rows] for part, rows in parts])
-    steps = np.concatenate([part.new.steps[rows] for part, rows in parts])
-    return Delta(fixed, None, RowKnowledge(columns, mask, steps))
+    def matching_changes(self, condition: Mapping[str, ValueColumn]) -> Array:
+        """The last changes of all rows in which these columns have these values, in order."""
+        on, values = tuple(map(stored_column, condition)), list(condition.values())
+        if on in self._table.schema.indexes and all(value.valid is None for value in values):
+            _, rows = self._table.match(on, values)
+        else:
+            rows = self._table.scan()
+            if on:
+                rows = rows.take(true_indices(hashes([rows[name] for name in on], rows.row_count) == hashes(values, 1)))
+                same_value = np.zeros(rows.row_count, np.int64)
+                is_equal = [rows[name].same(value.take(same_value)) for name, value in zip(on, values, strict=True)]
+                rows = rows.take(true_indices(np.logical_and.reduce(is_equal)))
+        return np.sort(rows[CHANGE].data)

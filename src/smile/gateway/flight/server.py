@@ -19,9 +19,9 @@ from pyarrow import flight
 from smile import limits
 from smile.broker.broker import Broker
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
-from smile.broker.views.subscription import ViewSubscription
-from smile.broker.views.view_frame import ViewFrame
+from smile.broker.views.view import ViewFrame, ViewSubscription
 from smile.decoding.stream_schema import TICK_MAX
+from smile.encoding.arrow_changes import arrow_schema
 from smile.errors import SmileError, error
 from smile.gateway.access import Access, Right
 from smile.gateway.flight.calls import (
@@ -34,6 +34,7 @@ from smile.gateway.flight.calls import (
 )
 from smile.gateway.flight.log_reader import ACTIONS, FlightLogReader
 from smile.gateway.flight.proxy import FlightProxy
+from smile.gateway.frames import frame_batch, progress_json
 from smile.gateway.http.publish import producer_sequence, published_body
 from smile.gateway.rate_limiter import RateLimiter
 from smile.horizons import END
@@ -156,7 +157,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def _view_info(self, name: str) -> flight.FlightInfo:
         view = self._broker.view(name)
-        schema = ViewFrame(view.source, (), {}, False, None, None).arrow().schema
+        schema = arrow_schema(view.source)
         ticket = flight.Ticket(msgspec.json.encode({"view": name}))
         endpoints = [flight.FlightEndpoint(ticket, [])]
         return flight.FlightInfo(schema, flight.FlightDescriptor.for_path(VIEWS, name), endpoints, view.row_count, -1)
@@ -237,7 +238,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         call.resources.callback(subscription.close)
         self._wakers.add(waker)
         call.resources.callback(self._wakers.discard, waker)
-        schema = ViewFrame(view.source, (), {}, False, None, None).arrow().schema
+        schema = arrow_schema(view.source)
 
         def check() -> None:
             call.require_active(context)
@@ -280,9 +281,9 @@ def _stream_frames(
     rows_max = limits.flight_rows_max
     while True:
         check()
-        frame = subscription.take(rows_max)
+        frame = subscription.next_frame(rows_max)
         if frame is not None:
-            batch = frame.arrow()
+            batch = frame_batch(frame)
             rows_max = _next_rows_max(rows_max, batch)
             yield batch, _frame_metadata(frame)
             if frame.progress is not None and not follow:
@@ -304,7 +305,7 @@ def _next_rows_max(rows: int, batch: pa.RecordBatch) -> int:
 def _frame_metadata(frame: ViewFrame) -> bytes:
     metadata: dict[str, Any] = {"reset": True} if frame.reset else {}
     if frame.progress is not None:
-        metadata |= {"progress": msgspec.Raw(frame.progress_json), "resume": frame.resume}
+        metadata |= {"progress": msgspec.Raw(progress_json(frame)), "resume": frame.resume}
     return msgspec.json.encode(metadata)
 
 

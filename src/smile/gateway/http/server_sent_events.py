@@ -14,7 +14,6 @@ from starlette.types import Receive, Scope, Send
 from smile import limits
 from smile.errors import SmileError
 from smile.gateway.access import Right
-from smile.gateway.frames import delivery_key
 from smile.gateway.gateway import Caller, Gateway
 from smile.gateway.http.bodies import AFTER_PREFIX, ChangesQuery
 from smile.gateway.http.request import parse_query, parse_ticks, read_header
@@ -50,7 +49,7 @@ class SseSubscriber(TaskSubscriber):
 
     @property
     def delivery_key(self) -> tuple[int, int]:
-        return delivery_key(self.subscription)
+        return self.subscription.position
 
     def end(self, problem: SmileError) -> None:
         self.ended = problem
@@ -83,7 +82,7 @@ async def stream_changes(gateway: Gateway, request: Request) -> Response:
 
 async def _events(gateway: Gateway, subscriber: SseSubscriber) -> AsyncIterator[bytes]:
     while not gateway.stopping:
-        frame = None if subscriber.ended else gateway.sse_frames.take(subscriber.subscription)
+        frame = None if subscriber.ended else gateway.sse_frames.encode_next(subscriber.subscription)
         if frame is not None:
             gateway.counts["rows"] += frame.row_count
             yield frame.body

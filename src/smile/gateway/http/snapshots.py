@@ -14,10 +14,11 @@ from starlette.responses import Response
 from smile import limits
 from smile.algebra.coercions import to_text
 from smile.algebra.types import DataType
-from smile.broker.views.view import View, ViewCondition
-from smile.broker.views.view_frame import ViewFrame
+from smile.broker.views.condition import ViewCondition
+from smile.broker.views.view import View, ViewFrame
 from smile.errors import error
 from smile.gateway.access import Right
+from smile.gateway.frames import frame_batch, progress_json, row_messages
 from smile.gateway.gateway import Gateway
 from smile.gateway.http.bodies import AFTER_PREFIX, WHERE_PREFIX, SnapshotQuery
 from smile.gateway.http.publish import ARROW
@@ -59,7 +60,7 @@ async def snapshot(gateway: Gateway, request: Request) -> Response:
             raise HttpError(413, "E092", message, hint)
         headers = {"content-type": CONTENT_TYPES[chosen_format]}
         if chosen_format in ("csv", "arrow") and frame.progress is not None and frame.resume is not None:
-            headers |= {"smile-progress": frame.progress_json.decode("latin-1"), "smile-resume": frame.resume}
+            headers |= {"smile-progress": progress_json(frame).decode("latin-1"), "smile-resume": frame.resume}
         return Response(_ENCODERS[chosen_format](frame), headers=headers)
 
     return await gateway.run_in_thread(encode_snapshot)
@@ -144,7 +145,7 @@ async def _wait_until_reached(gateway: Gateway, view: View, after: Mapping[str, 
     subscription = view.subscribe(view.condition({}), subscriber.wake, None, after)
     deadline = gateway.loop.time() + wait_ms / 1000
     try:
-        while subscription.take(1) is None:
+        while subscription.next_frame(1) is None:
             if subscription.ended:
                 raise subscription.ended
             gateway.require_running()
@@ -159,22 +160,22 @@ async def _wait_until_reached(gateway: Gateway, view: View, after: Mapping[str, 
 
 
 def _encode_json(frame: ViewFrame) -> bytes:
-    return b'{"view":%b,"rows":[%b],%b' % (encode(frame.source.name), frame.rows_json(), _encode_trailer(frame))
+    rows = b",".join(row_messages(frame))
+    return b'{"view":%b,"rows":[%b],%b' % (encode(frame.source.name), rows, _encode_trailer(frame))
 
 
 def _encode_ndjson(frame: ViewFrame) -> bytes:
-    return frame.rows_ndjson() + b"{" + _encode_trailer(frame) + b"\n"
+    return b"\n".join([*row_messages(frame), b"{" + _encode_trailer(frame), b""])
 
 
 def _encode_trailer(frame: ViewFrame) -> bytes:
-    progress = frame.progress_json if frame.progress is not None else b"{}"
-    return b'"progress":%b,"resume":%b}' % (progress, encode(frame.resume))
+    return b'"progress":%b,"resume":%b}' % (progress_json(frame), encode(frame.resume))
 
 
 def _encode_csv(frame: ViewFrame) -> bytes:
     """The values of the view's columns, without the knowledge about them."""
     heading = frame.source.type.heading
-    batch = frame.arrow()
+    batch = frame_batch(frame)
     names = dict.fromkeys((*heading.key, *heading.value_columns))
     table = pa.table({name: _plain_column(batch.column(name), heading.columns[name]) for name in names})
     out = io.BytesIO()
@@ -197,7 +198,7 @@ def _relation_text(rows: Any, data: DataType) -> str:
 
 def _encode_arrow(frame: ViewFrame) -> bytes:
     out = io.BytesIO()
-    batch = frame.arrow()
+    batch = frame_batch(frame)
     with pa.ipc.new_stream(out, batch.schema) as writer:
         writer.write_batch(batch)
     return out.getvalue()

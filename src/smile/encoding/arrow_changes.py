@@ -15,9 +15,10 @@ from smile.algebra.arrow_types import arrow_type
 from smile.algebra.types import BOOL, DataType
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
-from smile.columns.values import Array, ValueColumn, true_indices
-from smile.engine.json_changes import final_deletions, finals
+from smile.columns.values import Array, ValueColumn
+from smile.encoding.json_changes import column_of, final_deletions, finals, omit_hidden_rows
 from smile.kernels.delta import Delta
+from smile.kernels.materialized_view import MaterializedView
 from smile.kernels.seals import Horizons
 from smile.kernels.transform import InputRelation
 from smile.knowledge.values.json import knowledge_json
@@ -30,16 +31,14 @@ def arrow_changes(
     source: InputRelation, delta: Delta, horizons: Horizons, include_hidden: bool = False
 ) -> pa.RecordBatch:
     """Omits rows that are hidden both before and after the batch, unless `include_hidden`."""
+    delta = delta if include_hidden else omit_hidden_rows(delta)
     shown = masks.is_shown(delta.new.mask)
-    shown_before_or_after = shown | masks.is_shown(delta.old_mask())
-    if not include_hidden and not shown_before_or_after.all():
-        delta = delta.take(true_indices(shown_before_or_after))
-        shown = shown[shown_before_or_after]
     layout, heading = source.layout, source.type.heading
     columns: dict[str, pa.Array] = {}
     for name in (*heading.key, *(c for c in heading.value_columns if c not in heading.key)):
-        column: KnowledgeColumn = delta.fixed[name] if name in layout.fixed else delta.new.columns[name]
-        columns |= _arrow_column(name, column, heading.columns[name], source.type.columns[name].evolves)
+        columns |= _arrow_column(
+            name, column_of(delta, layout, name), heading.columns[name], source.type.columns[name].evolves
+        )
     final = finals(layout, delta)
     final_deletion = final_deletions(source.type, delta, horizons)
     columns["deleted"] = v.arrow_bools(~shown)
@@ -47,6 +46,12 @@ def arrow_changes(
     columns["stays"] = v.arrow_bools((delta.new.mask == masks.T) & ~final)
     columns["steps"] = v.arrow_ints(delta.new.steps)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def arrow_schema(source: InputRelation) -> pa.Schema:
+    """The schema of the batches that `arrow_changes` returns."""
+    materialized = MaterializedView(source)
+    return arrow_changes(source, materialized.read_rows(materialized.empty_state()), {}).schema
 
 
 def _arrow_column(name: str, column: KnowledgeColumn, data: DataType, evolves: bool) -> Mapping[str, pa.Array]:

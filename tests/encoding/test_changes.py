@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from smile.engine.arrow_changes import BOUNDS, EXACTLY, LATEST, UNKNOWN, arrow_changes
-from smile.engine.json_changes import json_changes
+from smile.encoding.arrow_changes import BOUNDS, EXACTLY, LATEST, UNKNOWN, arrow_changes
+from smile.encoding.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.kernels.seals import Horizons
 from smile.kernels.transform import InputRelation
@@ -32,7 +32,7 @@ def test_arrow_tells_what_json_tells(case: Case) -> None:
         for view in program.subscriptions:
             if view in batch.deltas:
                 source, changes = engine.kernels.inputs[view], batch.deltas[view]
-                wanted = list(json_changes(view, source.type, source.layout, changes, batch.horizons))
+                wanted = list(json_changes(source, changes, batch.horizons))
                 found = arrow_changes(source, changes, batch.horizons)
                 assert [_message(view, source, row, batch.horizons) for row in found.to_pylist()] == wanted
                 told += len(wanted)

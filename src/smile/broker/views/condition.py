@@ -1,0 +1,63 @@
+"""Conditions of subscriptions: columns of a view that must have given values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from smile.columns.values import ValueColumn, from_python
+from smile.decoding.values import JsonNumber, format_hint, parse_value
+from smile.errors import did_you_mean, error
+from smile.kernels.transform import InputRelation
+
+RowValues = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class ViewCondition:
+    """The values of the columns, also as columns of one row. Without columns, every row matches."""
+
+    columns: tuple[str, ...] = ()
+    values: RowValues = ()
+    value_columns: Mapping[str, ValueColumn] = field(default_factory=dict, compare=False)
+
+
+def parse_condition(view: InputRelation, where: Mapping[str, Any]) -> ViewCondition:
+    """A condition on the values of columns, which are JSON values or text."""
+    fixed, types = view.layout.fixed, view.type.heading.columns
+    columns: dict[str, ValueColumn] = {}
+    for name in sorted(where):
+        if name not in types:
+            hint = did_you_mean(name, types) or f"It has {', '.join(types)}."
+            raise error("E099", f"{view.name} has no column {name[:100]}", hint=hint)
+        if name not in fixed or types[name].name == "relation":
+            fixed_names = ", ".join(n for n in types if n in fixed)
+            hint = f"{f'These never change: {fixed_names}. Or write' if fixed_names else 'Write'} a view with it."
+            raise error("E099", f"{view.name}.{name} may change, so it cannot be used in a condition", hint=hint)
+        try:
+            value = parse_value(_json_number(where[name]), types[name])
+            if isinstance(value, Decimal) and value != Decimal(str(where[name])):
+                raise ValueError(f"{where[name]} is not a {types[name]}")
+        except ValueError as problem:
+            raise error("E099", f"{view.name}.{name}: {problem}", hint=format_hint(types[name])) from None
+        columns[name] = from_python([value], types[name])
+    return ViewCondition(tuple(columns), row_values(list(columns.values()))[0], columns) if columns else ViewCondition()
+
+
+def row_values(columns: Sequence[ValueColumn]) -> list[RowValues]:
+    """The values of each row: decimals as integers without the point, None for NULL."""
+    return list(zip(*map(_python_values, columns), strict=True))
+
+
+def _python_values(column: ValueColumn) -> list[Any]:
+    values: list[Any] = column.data.to_pylist() if column.is_text else column.data.tolist()
+    if column.valid is None:
+        return values
+    return [value if is_valid else None for value, is_valid in zip(values, column.valid.tolist(), strict=True)]
+
+
+def _json_number(value: Any) -> Any:
+    """Numbers as `parse_value` expects them, in the notation of JSON; other values unchanged."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return JsonNumber(repr(value))

@@ -1,0 +1,44 @@
+"""Resume tokens: text that stands for a subscriber's progress. A subscriber that returns with it continues there."""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+
+from smile.broker.views.condition import ViewCondition
+from smile.errors import error
+from smile.horizons import END, HORIZON_MIN
+
+TOKEN_CHARS_MAX = 2**16
+"""A token has about forty bytes for each stream."""
+
+
+def resume_token(identity: str, horizons: Mapping[str, int]) -> str:
+    """A token with which a subscriber continues from these horizons."""
+    payload = json.dumps(dict(sorted(horizons.items())), separators=(",", ":")).encode()
+    return f"{identity}.{base64.urlsafe_b64encode(payload).decode().rstrip('=')}"
+
+
+def token_identity(digest: str, condition: ViewCondition) -> str:
+    """Identifies what a token is valid for: the view's definition and the condition."""
+    return hashlib.sha256(repr((digest, condition.columns, condition.values)).encode()).hexdigest()[:16]
+
+
+def parse_resume_token(text: str) -> tuple[str, dict[str, int]]:
+    """The identity of the subscription (a digest of view and condition), and the horizon of each stream."""
+    identity, separator, payload = text.partition(".")
+    try:
+        if not separator or len(text) > TOKEN_CHARS_MAX:
+            raise ValueError
+        horizons = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        if not isinstance(horizons, dict) or not all(_is_tick(tick) for tick in horizons.values()):
+            raise ValueError
+    except (ValueError, RecursionError, binascii.Error):
+        hint = "Send the text that came as `resume`, or no token to start with all rows."
+        raise error("E094", "this is not a resume token", hint=hint) from None
+    return identity, horizons
+
+
+def _is_tick(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and HORIZON_MIN <= value <= END
