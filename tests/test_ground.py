@@ -162,6 +162,15 @@ def test_a_library_is_imported_in_its_place_only(library: str, places: list[Path
     assert names([path for path in users if not set(path.parents) & set(places)]) == []
 
 
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_modules_named_in_the_documents_exist(path: Path) -> None:
+    named = set(re.findall(r"(?:\w+/)+[a-z_0-9]+\.py\b", path.read_text()))
+    assert sorted(name for name in named if not any((folder / name).exists() for folder in (ROOT, SRC))) == []
+
+
 def test_public_class_names_are_unique() -> None:
     """One name for one thing: a reader who searches for a class finds one definition."""
     modules_by_class: dict[str, list[str]] = {}
