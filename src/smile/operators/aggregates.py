@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import ClassVar, Final, NamedTuple
 
 from smile.algebra import mmpl
+from smile.algebra.coercions import cast
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading, check_columns_exist, check_unique
-from smile.algebra.types import BOOL, FLOAT, INT, SUM_OF_INTS, DataType, decimal_type, relation_type
+from smile.algebra.types import BOOL, FLOAT, INT, SUM_OF_INTS, DataType, Value, decimal_type, relation_type
 from smile.errors import error
 from smile.knowledge.aggregate_types import Membership, value_count
 from smile.knowledge.expression_types import RANGED_TYPES, expression_type
@@ -194,6 +195,14 @@ def aggregate_type(call: mmpl.Aggregate, heading: Heading, span: Span | None) ->
     """The data type of an aggregate over rows with this heading. Raises an error if it is not valid."""
     arg = type_of(call.arg, heading.columns) if call.arg is not None else BOOL
     return AGGREGATES[call.function].data_type(call, arg, heading, call.span or span)
+
+
+def default_value(call: mmpl.Aggregate, data: DataType) -> Value:
+    """The value of an aggregate of this data type over no members. No value stands for a nested relation without
+    rows."""
+    if not AGGREGATES[call.function].has_default:
+        return None
+    return cast(0, INT, data) if data.is_number else 0 if data.name == "interval" else None
 
 
 def aggregate_column_type(call: mmpl.Aggregate, source: RelationType, group: Membership) -> ColumnType:

@@ -6,13 +6,13 @@ row of T.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from decimal import Decimal
 
 from smile.algebra import mmpl, trees
 from smile.algebra.functions.catalogue import evaluate_expr
 from smile.algebra.heading import Heading, is_key_equated
-from smile.algebra.types import DataType, Value
+from smile.algebra.types import Value
 from smile.analysis.headings import Headings
+from smile.operators.aggregates import default_value
 from smile.rules.apply import push_restriction, rewrite_relations
 
 
@@ -92,24 +92,18 @@ def _push_below_join(predicate: mmpl.Expr, join: mmpl.Join, headings: Headings) 
 def _can_hold_of_default(predicate: mmpl.Expr, rel: mmpl.Rel, heading: Heading) -> bool:
     """Whether the predicate can be true of a default row. The key of a default row can have any value."""
     default = _default_row(rel, heading)
-    if default is None or trees.columns_in(predicate) & set(heading.key):
+    if not trees.columns_in(predicate) <= default.keys():
         return True
     return evaluate_expr(predicate, default, heading.columns) is True
 
 
-def _default_row(rel: mmpl.Rel, heading: Heading) -> Mapping[str, Value] | None:
-    """The aggregates of a default row, or None if they are not known here, such as those of a view."""
+def _default_row(rel: mmpl.Rel, heading: Heading) -> Mapping[str, Value]:
+    """The aggregates of a default row that are known here. Those of a view are not, nor are nested relations."""
     match rel:
         case mmpl.Summarize():
-            zeros = {n for n, a in rel.aggregates if a.function in ("sum", "count", "count_distinct")}
-            return {n: _zero(heading.columns.get(n)) if n in zeros else None for n, _ in rel.aggregates}
+            calls = {n: a for n, a in rel.aggregates if n in heading.columns and a.function != "group"}
+            return {n: default_value(a, heading.columns[n]) for n, a in calls.items()}
         case mmpl.Project():
             return _default_row(rel.input, heading)
         case _:
-            return None
-
-
-def _zero(data: DataType | None) -> Value:
-    """The zero of a type; None for a column that was projected away."""
-    zeros: dict[str, Value] = {"int": 0, "interval": 0, "float": 0.0, "decimal": Decimal(0)}
-    return zeros[data.name] if data is not None else None
+            return {}

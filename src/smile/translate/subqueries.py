@@ -10,12 +10,12 @@ from dataclasses import replace
 from sqlglot import exp
 
 from smile.algebra import mmpl, trees
-from smile.algebra.coercions import cast
 from smile.algebra.functions.catalogue import evaluate_expr
 from smile.algebra.heading import is_key_equated
-from smile.algebra.types import BOOL, INT, DataType, Value
+from smile.algebra.types import BOOL, DataType, Value
 from smile.errors import SmileError, error
 from smile.lang import span_of
+from smile.operators.aggregates import default_value
 from smile.source import Span
 from smile.translate.aggregation import GroupingBuilder, has_aggregates
 from smile.translate.expressions import ExpressionTranslator, TypedExpr
@@ -282,7 +282,5 @@ def _empty_group_value(typed: TypedExpr, grouping: GroupingBuilder, inner: Query
     """The value of an expression with aggregates for an empty group. Counts and sums are 0."""
     types = inner.heading.columns
     row: dict[str, Value] = dict.fromkeys(types)
-    for name, aggregate in grouping.aggregates.items():
-        if aggregate.function in ("sum", "count", "count_distinct"):
-            row[name] = cast(0, INT, types[name]) if types[name].is_number else 0
+    row |= {name: default_value(aggregate, types[name]) for name, aggregate in grouping.aggregates.items()}
     return mmpl.Constant(evaluate_expr(typed.expr, row, types), typed.type)
