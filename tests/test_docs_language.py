@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS
 from smile.algebra.printer import print_program
 from smile.errors import CATALOGUE, SmileError
 from smile.program import compile_program, read_source
 from smile.source import Source
+from smile.translate.expressions import CALLABLE_FUNCTIONS, SYNONYMS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/language.md").read_text()
@@ -52,6 +54,13 @@ def test_example(example: Example) -> None:
     written = compile_program(source).original
     if example.mmpl is not None:
         assert print_program(replace(written, streams=())).strip() == example.mmpl.strip()
+
+
+def test_every_function_is_listed() -> None:
+    section = PAGE.partition("### Functions\n")[2].partition("\n### ")[0]
+    words = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall(r"`([^`\n]+)`", section)).lower()))
+    assert {*CALLABLE_FUNCTIONS - {"%"}, *SYNONYMS} - words == set()
+    assert {name.removeprefix("extract_") for name in SCALAR_FUNCTIONS if name.startswith("extract_")} - words == set()
 
 
 def test_every_code_is_in_the_catalogue_of_the_page() -> None:

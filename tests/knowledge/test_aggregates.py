@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from smile.algebra.mmpl import AggregateName
-from smile.algebra.types import FLOAT, INT, INTERVAL, STRING, DataType, Value
+from smile.algebra.types import BOOL, FLOAT, INT, INTERVAL, STRING, DataType, Value
 from smile.knowledge.values.aggregates import Member, aggregate
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.latest import LatestValue
@@ -22,8 +22,8 @@ from tests.knowledge.chains import MONEY, RANDOMS, Chain, chain, contains, mask_
 FUNCTIONS: tuple[AggregateName, ...] = get_args(AggregateName)
 TYPES = {name: [INT, FLOAT, MONEY] for name in FUNCTIONS} | {
     "sum": [INT, FLOAT, MONEY, INTERVAL],
-    "min": [INT, FLOAT, MONEY, STRING],
-    "max": [INT, FLOAT, MONEY, STRING],
+    "min": [INT, FLOAT, MONEY, STRING, BOOL],
+    "max": [INT, FLOAT, MONEY, STRING, BOOL],
     "count_distinct": [INT, STRING],
     "latest": [INT, STRING],
 }
@@ -42,7 +42,7 @@ class GroupHistory:
 
 def random_history(random: Random, type: DataType, rows: bool) -> GroupHistory:
     domains: list[tuple[Any, Any]] = [(None, None), (0, None), (None, 0), (-15, 15), (0, 0)]
-    lo, hi = random.choice(domains) if type != STRING else (None, None)
+    lo, hi = random.choice(domains) if type not in (STRING, BOOL) else (None, None)
     sealed_after = random.random() < 0.5
     sealed_before = sealed_after and random.random() < 0.5
     before, after, end = [], [], []
@@ -126,11 +126,13 @@ def test_aggregate(function: AggregateName) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_all_decided_and_sealed_is_final(function: AggregateName) -> None:
-    value = NestedRow({"a": Range.exactly(3)}) if function == "group" else Range.exactly(3)
+    type = TYPES[function][0]
+    cell, lo, hi = (Range.exactly(True), None, None) if type == BOOL else (Range.exactly(3), 0, 9)
+    value = NestedRow({"a": cell}) if function == "group" else cell
     members = [Member(T, value, (1, 1), (1,)), Member(F, value, (2, 1), (2,)), Member(T, value, (3, 1), (3,))]
-    assert aggregate(function, members, True, 0, 9, INT).is_final
-    assert aggregate(function, [], True, 0, 9, INT).is_final
-    assert not aggregate(function, members, False, 0, 9, INT).is_final
+    assert aggregate(function, members, True, lo, hi, type).is_final
+    assert aggregate(function, [], True, lo, hi, type).is_final
+    assert not aggregate(function, members, False, lo, hi, type).is_final
 
 
 MAYBE_SHOWN, MAYBE_HIDDEN = Mask.from_truths((True, False), True), Mask.from_truths((True, False), False)

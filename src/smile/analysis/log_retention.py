@@ -54,7 +54,7 @@ def _stream_retention(stream: str, program: mmpl.Program, analysis: TypeAnalysis
             horizons[other_stream] = None
             if seal.is_never:
                 return LogRetention(stream, None, (other_stream,), f"{name} has no last tick in {other_stream}")
-            for column, offset in seal.terms:
+            for column, offset in sorted(seal.terms):
                 reason = _unbounded_reason(stream, name, column, offset, view, reach)
                 if reason:
                     return LogRetention(stream, None, (other_stream,), reason)
