@@ -259,6 +259,32 @@ def test_a_row_that_was_never_shown_is_not_sent() -> None:
     assert sent == [0, 1]
 
 
+def test_who_is_told_all_anew_in_several_frames_is_told_once() -> None:
+    """Rows that were hidden, and have expired, before the first frame do not begin it again."""
+    text = "CREATE STREAM Bids (t: time -> issue: string, price: int);"
+    text += "CREATE VIEW Sums AS SELECT issue, SUM(price) AS total FROM Bids GROUP BY issue HAVING SUM(price) > 0;"
+    program = compile_program(Source("sums.smile", f"{text} SUBSCRIBE Sums;")).rewritten
+    engine = LocalEngine(kernels(program))
+    view = View("Sums", engine.kernels.inputs["Sums"], "digest", lambda: {"Bids": 0})
+    gone = [f"gone{i}" for i in range(6)]
+    prices = [*((issue, 1) for issue in ("A", "B", "C", *gone)), *((issue, -1) for issue in gone)]
+    lines = [
+        {"stream": "Bids", "at": t, "event": {"issue": issue, "price": price}}
+        for t, (issue, price) in enumerate(prices, 1)
+    ]
+    histories = [History.from_lines(program, lines[:n]) for n in range(len(lines) + 1)]
+    with patch.object(limits, "deleted_rows_max", 0):
+        for before, after in pairwise(histories):
+            batch = engine.advance(frame_of(program, before, after))
+            view.deliver(batch.deltas["Sums"], batch.horizons)
+        one, resets = Subscriber(view, ViewCondition()), 0
+        for _ in range(10):
+            told = one.subscription.next_frame(1)
+            resets += told is not None and told.reset
+        assert resets == 1
+        assert one.subscription.progress == view.horizons
+
+
 def test_a_gate_opens_when_the_tick_is_reached() -> None:
     _, view = counts()
     woken: list[int] = []

@@ -72,3 +72,8 @@ def test_the_description_has_the_first_violated_check_and_its_values() -> None:
 def test_a_stream_without_checks_has_no_violations() -> None:
     schema = StreamSchema(mmpl.StreamDef("S", "t", ()))
     assert schema.checks.violations(schema.record_batch([1, 2])).tolist() == []
+
+
+def test_a_check_that_uses_no_column_is_evaluated_for_every_row() -> None:
+    checks = schema_with("1 = 2").checks
+    assert checks.violations(checks.record_batch([[1, 2], *[[None, None]] * 8])).tolist() == [0, 1]

@@ -27,7 +27,9 @@ class StreamChecks:
         layout = Layout((stream.tick,), types)
         self._expressions = [compile_expression(check, layout, {}) for check in stream.checks]
         self.need_tick = any(stream.tick in columns_in(check) for check in stream.checks)
-        self._columns = list(dict.fromkeys(name for check in stream.checks for name in sorted(columns_in(check))))
+        used = dict.fromkeys(name for check in stream.checks for name in sorted(columns_in(check)))
+        # A batch needs a column to have rows, also if the CHECKs use none.
+        self._columns = list(used) or [stream.tick]
 
     def record_batch(self, columns: Sequence[Sequence[Value]]) -> pa.RecordBatch:
         """An Arrow batch of those columns that the CHECKs use. `columns` has all of them: the tick first."""

@@ -307,7 +307,8 @@ class ViewSubscription:
 
     def _take_frame(self, rows_max: int) -> ViewFrame | None:
         store = self.view._store
-        reset = self.last_change is None or self.last_change < store.expired_up_to
+        # Rows that expired since were hidden before the latest reset, so they were not delivered after it.
+        reset = self.last_change is None or max(self.last_change, self.reset_change) < store.expired_up_to
         if reset:
             self.reset_change = store.last_change
         after = -1 if self.last_change is None or reset else self.last_change
