@@ -173,13 +173,26 @@ def test_what_is_missing_at_the_start_is_filled(scripted: Scripted) -> None:
 
 def test_a_fill_that_fails_for_good_ends_for_its_caller_only(scripted: Scripted) -> None:
     scripted.start(OLD)
+    caller = scripted.add()
+    scripted.await_call("fill")
     scripted.executor.errors["fill"] += [error(TEMPORARY, "no space"), error(PERMANENT, "truncated")]
-    assert code(scripted.add()) == PERMANENT
+    assert code(caller) == PERMANENT
     scripted.await_call("suspend", "open", "start", "restore", "fill", "abandon new", "advance")
     assert len(scripted.listener.troubles) == 1
     scripted.executor.may_finish_fill.set()
     assert scripted.add().result(WAIT_S) is None
     assert scripted.listener.failure is None
+
+
+def test_a_fill_that_cannot_begin_disturbs_nothing_else(scripted: Scripted) -> None:
+    scripted.start(OLD)
+    scripted.executor.errors["fill"].append(error(TEMPORARY, "no space"))
+    assert code(scripted.add()) == TEMPORARY
+    scripted.await_call("fill", "abandon new", "advance")
+    assert "suspend" not in scripted.executor.called
+    assert scripted.listener.troubles == []
+    scripted.executor.may_finish_fill.set()
+    assert scripted.add().result(WAIT_S) is None
 
 
 def test_a_fill_that_nobody_waits_for_ends_everything_if_it_fails_for_good(scripted: Scripted) -> None:

@@ -6,8 +6,8 @@ go back to earlier state, the whole view is delivered instead. A permanent error
 
 Generations that are wanted and that the executor does not have are filled, one after the other: those of `add`, and at
 the start those of a program change that was interrupted. A caller of `add` waits until the executor has the generation
-and its rows were delivered. A permanent error of a fill ends the fill and goes to its caller; without a caller it ends
-the maintainer, because a view of the program cannot be computed.
+and its rows were delivered. A permanent error of a fill, and any error of its first step, ends the fill and goes to its
+caller. Without a caller a permanent error ends the maintainer, because a view of the program cannot be computed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +39,10 @@ class Maintainer:
         self._delivery = OrderedDelivery(listener)
         self._callers: dict[str, Future[None]] = {}
         """Those that wait for a generation, by its name."""
+        self._begun_fill: str | None = None
+        """The name of the generation that is being filled, after the first step."""
+        self._pause_s = 0.0
+        """The last pause after an error; 0 since there was a batch."""
         self._commands = CommandQueue()
         self._thread = Thread(target=self._run, name="maintainer", daemon=True)
         self.state = "starting"
@@ -90,7 +94,6 @@ class Maintainer:
     # ── the maintainer's thread ─────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
-        pause_s = 0.0
         while not self._commands.is_closed:
             try:
                 self._executor.open(self._generations, self._log, self._delivery)
@@ -99,16 +102,14 @@ class Maintainer:
                 self._commands.run_pending()
                 self._restore_views()
                 while not self._commands.is_closed:
-                    if self._advance():
-                        pause_s = 0.0
-                    else:
+                    if not self._advance():
                         self._commands.wait(limits.maintainer_poll_s)
                     self._commands.run_pending()
             except Exception as problem:  # noqa: BLE001  # any error: the next attempt may succeed
                 self._handle_error(self._executor.explain(problem))
             self._executor.suspend()
-            pause_s = min(max(2 * pause_s, limits.maintainer_pause_s_min), limits.maintainer_pause_s_max)
-            self._commands.pause(pause_s)
+            self._pause_s = min(max(2 * self._pause_s, limits.maintainer_pause_s_min), limits.maintainer_pause_s_max)
+            self._commands.pause(self._pause_s)
         self._refuse_callers()
         self._executor.close()
 
@@ -132,9 +133,11 @@ class Maintainer:
     def _advance(self) -> bool:
         """Returns whether anything has advanced."""
         advanced = self._executor.advance()
+        if advanced:
+            self._pause_s = 0.0
         missing = self._missing_generations()
-        if missing:
-            advanced |= self._fill(missing[0])
+        if missing and self._fill(missing[0]):
+            advanced, self._pause_s = True, 0.0
         self._update_state()
         return advanced
 
@@ -169,17 +172,20 @@ class Maintainer:
         try:
             advanced = self._executor.fill(generation, self._log)
         except SmileError as problem:
-            if generation.name not in self._callers or not is_permanent(problem):
+            is_refused = is_permanent(problem) or self._begun_fill != generation.name
+            if generation.name not in self._callers or not is_refused:
                 raise
             self._remove_views(generation.views)
             self._abandon_fill(generation, problem)
             return True
+        self._begun_fill = generation.name
         if generation not in self._missing_generations():
             self._restore_views()
         return advanced
 
     def _abandon_fill(self, generation: Generation, reason: SmileError) -> None:
         self._executor.abandon_fill(generation)
+        self._begun_fill = None
         if generation.name in self._callers:
             self._callers.pop(generation.name).set_exception(reason)
 
