@@ -105,7 +105,9 @@ def _publish_batches(size: int, in_flight: int) -> Callable[[Path, bool], float]
             unanswered: deque[Future[PublishResult]] = deque()
 
             def step(n: int) -> int:
-                unanswered.append(publisher.submit(Publication(STREAM, rows, ProducerSequence("bench", n * size))))
+                unanswered.append(
+                    publisher.submit(Publication(STREAM, rows, ProducerSequence("bench", "bench", n * size)))
+                )
                 return len(unanswered.popleft().result().ticks) if len(unanswered) >= in_flight else 0
 
             return _measure_rate(step)
@@ -122,7 +124,9 @@ def _publish_single_events(threads: int, in_flight: int) -> Callable[[Path, bool
                 unanswered: deque[Future[PublishResult]] = deque()
 
                 def step(n: int) -> int:
-                    publication = Publication(STREAM, [("IBM", n, 100)], ProducerSequence(f"bench {thread}", n))
+                    publication = Publication(
+                        STREAM, [("IBM", n, 100)], ProducerSequence("bench", f"bench {thread}", n)
+                    )
                     unanswered.append(publisher.submit(publication))
                     return len(unanswered.popleft().result().ticks) if len(unanswered) >= in_flight else 0
 

@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -126,6 +127,10 @@ class Broker:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         place = f"ws{self.url.removeprefix('http')}{path}"
         options = {"open_timeout": WAIT_S, "proxy": None, **options}
+        if "ssl" in options:
+            # This client reads and writes in two threads, for which Python 3.11's `ssl` takes no lock. With TLS 1.3 a
+            # ticket that is read while the request is written can make the request wait for ever.
+            options["ssl"].maximum_version = ssl.TLSVersion.TLSv1_2
         return WebSocketClient(connect(place, additional_headers=headers, **options))
 
     def raw_socket(self) -> socket.socket:
@@ -344,21 +349,33 @@ class BrokerProcess(Broker):
     @property
     def memory_bytes(self) -> int:
         """The resident memory of the process."""
+        return 1024 * self._status_number("VmRSS")
+
+    @property
+    def memory_peak_bytes(self) -> int:
+        """The most resident memory that the process had."""
+        return 1024 * self._status_number("VmHWM")
+
+    @property
+    def thread_count(self) -> int:
+        return self._status_number("Threads")
+
+    def _status_number(self, name: str) -> int:
         status = Path(f"/proc/{self.popen.pid}/status").read_text()
-        match = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+        match = re.search(rf"^{name}:\s+(\d+)", status, re.MULTILINE)
         assert match
-        return int(match[1]) * 1024
+        return int(match[1])
 
 
 def descendants(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for thread in Path(f"/proc/{pid}/task").glob("*"):
         try:
             children = [int(child) for child in (thread / "children").read_text().split()]
         except OSError:
             continue
-        found += [*children, *(below for child in children for below in descendants(child))]
-    return found
+        pids += [*children, *(below for child in children for below in descendants(child))]
+    return pids
 
 
 def is_alive(pid: int) -> bool:

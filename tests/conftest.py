@@ -1,4 +1,7 @@
-"""The plugins of this suite, and the order in which tests run."""
+"""The plugins of this suite, the order in which tests run, and a local time for tests that show times."""
+
+import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,3 +19,12 @@ def _rank(item: pytest.Item) -> int:
     if item.get_closest_marker("xdist_group"):
         return 0
     return 1 if item.get_closest_marker("slow") or item.get_closest_marker("nightly") else 2
+
+
+@pytest.fixture
+def five_hours_behind_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "EST5")
+        time.tzset()
+        yield
+    time.tzset()

@@ -1,18 +1,40 @@
-"""Random programs: every operator over every other, as far as headings and types allow. Each one is well typed."""
+"""Random programs: every operator over every other, as far as headings and types allow. Each one is well typed.
+
+Arithmetic on what evolves, and casts to narrower types, are frequent: with the extreme values of `Histories` they
+overflow."""
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import cache
 from random import Random
 from typing import get_args
 
 from smile.algebra import mmpl
+from smile.algebra.coercions import type_ends
+from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading
-from smile.algebra.types import BOOL, INT, INTERVAL, STRING, SUM_OF_INTS, TIME, DataType, Value
+from smile.algebra.types import (
+    BOOL,
+    DATE,
+    FLOAT,
+    INT,
+    INTERVAL,
+    STRING,
+    SUM_OF_INTS,
+    TICKS_PER_MICROSECOND,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    Value,
+    decimal_type,
+)
 from smile.analysis.type_analysis import TypeAnalysis
 from smile.errors import SmileError
 from smile.knowledge.types import RelationType
+from smile.operators.aggregates import aggregate_type
+from tests.knowledge.predicates import bounding_predicate
 from tests.repeatable import scaled
 
 SEED_ID = "SMILE_SEEDS={}".format
@@ -31,20 +53,54 @@ def seeds(count: int) -> list[int]:
     return list(range(int(first), int(last or first) + 1))
 
 
-_COLUMNS = (("k", STRING), ("v", INT), ("w", INT), ("u", TIME), ("f", BOOL))
+@cache
+def argument_types(function: mmpl.AggregateName, types: Sequence[DataType]) -> Sequence[DataType]:
+    """Those of the types that the aggregate can be applied to."""
+
+    def is_accepted(data: DataType) -> bool:
+        heading = Heading({"t": TIME, "x": data}, key=("t",), tick=("t",))
+        try:
+            aggregate_type(mmpl.Aggregate(function, mmpl.ColumnRef("x")), heading, None)
+        except SmileError:
+            return False
+        return True
+
+    return tuple(filter(is_accepted, types))
+
+
+WIDE, NARROW, TENTHS = decimal_type(38, 0), decimal_type(4, 2), decimal_type(3, 1)
+_COLUMNS = (
+    ("k", STRING), ("v", INT), ("w", INT), ("u", TIME), ("f", BOOL), ("x", FLOAT), ("d", WIDE), ("s", TIMESTAMP),
+)  # fmt: skip
 _V, _W = mmpl.ColumnRef("v"), mmpl.ColumnRef("w")
+_K_IS = [mmpl.Call("=", (mmpl.ColumnRef("k"), mmpl.Constant(text, STRING))) for text in ("a", "b")]
 _CHECKS = (
-    mmpl.Call(">=", (_V, mmpl.Constant(0, INT))),
-    mmpl.Call("<=", (_W, mmpl.Constant(3, INT))),
+    mmpl.Call("or", (mmpl.Call("is null", (_V,)), mmpl.Call(">", (_V, mmpl.Call("neg", (mmpl.Constant(1, INT),)))))),
+    mmpl.Call("not", (mmpl.Call(">", (_W, mmpl.Constant(3, INT))),)),
     mmpl.Call("<=", (mmpl.ColumnRef("u"), mmpl.ColumnRef("t"))),
     mmpl.Call(">=", (mmpl.ColumnRef("u"), mmpl.Call("-", (mmpl.ColumnRef("t"), mmpl.Constant(4, INTERVAL))))),
 )
-STREAMS = (
-    mmpl.StreamDef("A", "t", _COLUMNS, _CHECKS[:2]),
-    mmpl.StreamDef("B", "t", _COLUMNS, _CHECKS),
-    mmpl.StreamDef("C", "t", _COLUMNS, (mmpl.Call("is not null", (_V,)), _CHECKS[1])),
+_BOUNDS = (
+    mmpl.Call(">=", (mmpl.ColumnRef("x"), mmpl.Constant(0.0, FLOAT))),
+    mmpl.Call("<=", (mmpl.ColumnRef("x"), mmpl.Constant(1e9, FLOAT))),
+    mmpl.Call(">=", (mmpl.ColumnRef("d"), mmpl.Constant(Decimal(0), WIDE))),
+    mmpl.Call("<=", (mmpl.ColumnRef("s"), mmpl.Constant(2**52, TIMESTAMP))),
 )
+STREAMS = (
+    mmpl.StreamDef("A", "t", _COLUMNS, (*_CHECKS[:2], *_BOUNDS)),
+    mmpl.StreamDef("B", "t", _COLUMNS, (*_CHECKS, *_BOUNDS[2:3])),
+    mmpl.StreamDef("C", "t", _COLUMNS, (mmpl.Call("is not null", (_V,)), _CHECKS[1], mmpl.Call("or", tuple(_K_IS)))),
+    mmpl.StreamDef("D", "t", _COLUMNS, (mmpl.Call("is not null", (_V,)),), unique=(("v",), ("k", "w"))),
+)
+COLUMN_TYPES = (INT, SUM_OF_INTS, STRING, TIME, BOOL, FLOAT, TIMESTAMP, DATE, INTERVAL, NARROW, TENTHS)
+_CASTS: dict[str, tuple[DataType, ...]] = {
+    "int": (SUM_OF_INTS, TENTHS, FLOAT, TIME, STRING), "float": (INT, NARROW), "decimal": (NARROW, TENTHS, INT, FLOAT),
+    "time": (TIMESTAMP, INT), "timestamp": (DATE, TIME), "date": (TIMESTAMP,), "interval": (STRING,),
+    "string": (INT,), "bool": (INT,),
+}  # fmt: skip
 SPANS = (1, 3, 5)
+LONG_SPANS = (86_400_000_000 * TICKS_PER_MICROSECOND, 2**62)
+"""A day, and more than is left after the greatest tick."""
 OPERATORS_MAX = 4
 
 
@@ -66,7 +122,12 @@ class Programs:
         return self.program
 
     def _body(self) -> mmpl.Rel:
-        head = self._remaining() if self.random.random() < 0.1 else self._head()
+        chosen = self.random.random()
+        heads = [
+            (0.1, self._remaining), (0.2, self._newest), (0.28, self._offers), (0.36, self._first_times),
+            (1.0, self._head),
+        ]  # fmt: skip
+        head = next(draw for limit, draw in heads if chosen < limit)()
         if isinstance(head, mmpl.Merge) and self.random.random() < 0.4:
             head = self.groups(head)  # of rows that come out of order
         rel = self._grown(head, self.random.randint(1, OPERATORS_MAX))
@@ -115,9 +176,14 @@ class Programs:
 
     def _constant(self, data: DataType) -> mmpl.Constant:
         values: dict[str, list[Value]] = {
-            "int": [0, 1, 2, 3], "decimal": [Decimal(0), Decimal(2), Decimal(4)], "string": ["a", "b"],
+            "int": [0, 1, 2, 3], "string": ["a", "b"],
+            "decimal": [Decimal(n).quantize(Decimal((0, (1,), -(data.scale or 0)))) for n in (0, 2, 4)],
             "time": [0, 3, 6], "bool": [True, False], "interval": [1, 3], "float": [1.0, 2.0],
+            "timestamp": [0, 10**6], "date": [0, 1],
         }  # fmt: skip
+        if data.name in ("int", "decimal", "float") and self.random.random() < 0.1:
+            extremes: list[Value] = [2**62, -(2**62)] if data == INT else list(type_ends(data) or ())
+            return mmpl.Constant(self.random.choice(extremes), data)
         return mmpl.Constant(self.random.choice(values[data.name]), data)
 
     def _predicate(self, heading: Heading, depth: int = 2, among: Sequence[str] = ()) -> mmpl.Expr:
@@ -135,18 +201,45 @@ class Programs:
         if data == BOOL and chosen < 0.8:
             return mmpl.ColumnRef(name)
         others = [c for c, t in heading.columns.items() if t == data and c != name]
+        if data == TIME and others and self.random.random() < 0.5:
+            return self._distance_predicate(mmpl.ColumnRef(name), mmpl.ColumnRef(self.random.choice(others)))
         other: mmpl.Expr = self._constant(data)
         if others and chosen < 0.65:
             other = mmpl.ColumnRef(self.random.choice(others))
         return mmpl.Call(self.random.choice(("=", "<>", "<", "<=", ">", ">=")), (mmpl.ColumnRef(name), other))
 
+    def _distance_predicate(self, a: mmpl.Expr, b: mmpl.Expr) -> mmpl.Expr:
+        """Bounds the distance of two times, in one of the ways to write it."""
+        compare, ticks = self.random.choice(("<", "<=", ">", ">=", "=")), self._constant(INTERVAL)
+        difference = mmpl.Call("-", (a, b))
+        ways = [
+            (a, mmpl.Call("+", (b, ticks))), (mmpl.Call("-", (a, ticks)), b), (difference, ticks), (ticks, difference),
+            (mmpl.Call("neg", (difference,)), ticks), (mmpl.Call("abs", (difference,)), ticks),
+            (self._truncated(a), self._truncated(b)),
+        ]  # fmt: skip
+        left, right = self.random.choice(ways)
+        return mmpl.Call(compare, (left, right))
+
+    def _truncated(self, time: mmpl.Expr) -> mmpl.Expr:
+        """The day, the month or the microsecond of a time."""
+        unit = self.random.choice((None, "microsecond", "month"))
+        timestamp = mmpl.Cast(time, TIMESTAMP)
+        day = mmpl.Cast(mmpl.Cast(time, DATE), TIMESTAMP)
+        return day if unit is None else mmpl.Call("date_trunc", (mmpl.Constant(unit, STRING), timestamp))
+
     def _expression(self, heading: Heading, among: Sequence[str] = ()) -> mmpl.Expr:
-        usable = [c for c in among if heading.columns[c] in (INT, SUM_OF_INTS, TIME, STRING)]
-        name = self.random.choice(usable) if usable else self._column(heading, INT, SUM_OF_INTS, TIME, STRING)
+        usable = [c for c in among or heading.columns if heading.columns[c].name in _CASTS]
+        usable = usable or [c for c, t in heading.columns.items() if t.name in _CASTS]
+        name = self.random.choice(usable)
         data = heading.columns[name]
         column: mmpl.Expr = mmpl.ColumnRef(name)
-        if data == TIME:
-            return mmpl.Call(self.random.choice(("+", "-")), (column, self._constant(INTERVAL)))
+        if data == TIME and self.random.random() < 0.3:
+            return self.random.choice((self._truncated(column), mmpl.Cast(column, DATE)))
+        if self.random.random() < 0.15:
+            return mmpl.Cast(column, self.random.choice([t for t in _CASTS[data.name] if t != data] or [STRING]))
+        if data in (TIME, TIMESTAMP, INTERVAL) and self.random.random() < 0.8:
+            span = mmpl.Constant(self.random.choice((1, 3, *LONG_SPANS)), INTERVAL)
+            return mmpl.Call(self.random.choice(("+", "-")), (column, span))
         alike = mmpl.ColumnRef(self.random.choice([c for c, t in heading.columns.items() if t == data]))
         other = self.random.choice([alike, self._constant(data)])
         if self.random.random() < 0.35:
@@ -154,16 +247,19 @@ class Programs:
         choices: list[mmpl.Expr] = [
             mmpl.Call(self.random.choice(("coalesce", "nullif", "greatest", "least")), (column, other)),
         ]
-        if data == INT:
-            choices += [mmpl.Call(f, (column, other)) for f in ("+", "-", "*", "/", "%")]
-            choices += [mmpl.Call("abs", (column,)), mmpl.Cast(column, SUM_OF_INTS)]
+        if data.is_number:
+            binary = ("+", "-", "*", "/", "%") if data.name != "float" else ("+", "-", "*", "/")
+            choices += [mmpl.Call(f, (column, other)) for f in binary]
+            choices += [mmpl.Call(f, (column,)) for f in ("abs", "neg")]
+        if data == FLOAT:
+            choices += [mmpl.Call(f, (column,)) for f in ("exp", "sqrt", "ln")]
         return self.random.choice(choices)
 
     def _evolving(self, rel: mmpl.Rel) -> list[str]:
         """Columns that evolve, or, half of the time, none: those of which most can be wrong."""
         columns = self._type(rel).columns
-        found = [c for c, t in columns.items() if t.evolves and t.data.name != "relation"]
-        return found if self.random.random() < 0.5 else []
+        evolving = [c for c, t in columns.items() if t.evolves and t.data.name != "relation"]
+        return evolving if self.random.random() < 0.5 else []
 
     # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,7 +279,10 @@ class Programs:
 
     def _other(self, taken: Heading) -> mmpl.Rel:
         """Another relation, none of whose columns has a name that is taken."""
-        rel = self._grown(self._head(), self.random.randint(0, 2))
+        return self._without_names(self._grown(self._head(), self.random.randint(0, 2)), taken)
+
+    def _without_names(self, rel: mmpl.Rel, taken: Heading) -> mmpl.Rel:
+        """The relation with other names for columns whose names are taken."""
         clashing = [c for c in self._heading(rel).columns if c in taken.columns]
         return mmpl.Rename(rel, tuple((c, self._name()) for c in clashing)) if clashing else rel
 
@@ -230,8 +329,7 @@ class Programs:
             return mmpl.Aggregate("group", columns=plain[:2])
         if function == "count" and self.random.random() < 0.5:
             return mmpl.Aggregate("count")
-        types = (INT, SUM_OF_INTS) if function in ("sum", "avg") else (INT, SUM_OF_INTS, STRING, TIME, BOOL)
-        return mmpl.Aggregate(function, mmpl.ColumnRef(self._column(heading, *types)))
+        return mmpl.Aggregate(function, mmpl.ColumnRef(self._column(heading, *argument_types(function, COLUMN_TYPES))))
 
     def _aggregates(self, heading: Heading, most: int = 2) -> tuple[tuple[str, mmpl.Aggregate], ...]:
         return tuple((self._name(), self._aggregate(heading)) for _ in range(self.random.randint(1, most)))
@@ -263,17 +361,45 @@ class Programs:
         """Groups that appear, evolve and vanish, often summarized again."""
         grouped = self.groups(rel)
         names = [n for n, a in grouped.aggregates if a.function != "group"]
-        found = mmpl.Restrict(grouped, self._predicate(self._heading(grouped), 1, names))
-        return self.groups(found) if self.random.random() < 0.6 else found
+        restricted = mmpl.Restrict(grouped, self._condition(self._heading(grouped), names))
+        return self.groups(restricted) if self.random.random() < 0.6 else restricted
+
+    def bounded(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """Aggregates of a column that a WHERE or a CASE bounds."""
+        heading = self._heading(rel)
+        numbers = [c for c, t in heading.columns.items() if t in (INT, SUM_OF_INTS)]
+        chosen = self.random.sample(numbers, min(2, len(numbers)))
+        types = {c: heading.columns[c] for c in chosen}
+        predicate = bounding_predicate(self.random, types, 1, extremes=0)
+        name = chosen[0]
+        if self.random.random() < 0.6:
+            rel = mmpl.Restrict(rel, predicate)
+        else:
+            name, column, other = self._name(), mmpl.ColumnRef(name), self._constant(types[name])
+            branch = ((predicate, column), other) if self.random.random() < 0.5 else ((predicate, other), column)
+            rel = mmpl.Extend(rel, ((name, mmpl.Case(branch[:1], branch[1])),))
+        functions: list[mmpl.AggregateName] = ["sum", "min", "max", "avg", "count_distinct"]
+        named = tuple((self._name(), mmpl.Aggregate(f, mmpl.ColumnRef(name))) for f in self.random.sample(functions, 3))
+        usable = [c for c, t in heading.columns.items() if c not in heading.key and t in (STRING, BOOL)]
+        per = (self.random.choice(usable),) if usable and self.random.random() < 0.8 else ()
+        return mmpl.Summarize(rel, per, named)
+
+    def _condition(self, heading: Heading, names: Sequence[str]) -> mmpl.Expr:
+        """A predicate about these columns, or about an expression of them."""
+        if self.random.random() < 0.5:
+            return self._predicate(heading, 1, names)
+        expr = self._expression(heading, names)
+        data = type_of(expr, heading.columns)
+        return mmpl.Call(self.random.choice(("<", "<=", ">", ">=", "<>")), (expr, self._constant(data)))
 
     def last(self, rel: mmpl.Rel) -> mmpl.Rel:
         """Rows that leave, often summarized."""
-        found = mmpl.Window("last", rel, self._heading(rel).tick[0], self.random.choice(SPANS))
-        return self.groups(found) if self.random.random() < 0.7 else found
+        window = mmpl.Window("last", rel, self._heading(rel).tick[0], self.random.choice(SPANS))
+        return self.groups(window) if self.random.random() < 0.7 else window
 
     def total(self, rel: mmpl.Rel) -> mmpl.Rel:
-        """Each row, or group, with the one group that it asks for, whether anybody has heard of that or not; often
-        restricted by what is known of the group, so that rows are hidden for good."""
+        """Each row or group with the one group that it looks up, present or absent. The result is often restricted by
+        knowledge of the group, so that rows are permanently hidden."""
         left = self._heading(rel)
         source = self._grown(self._head(), self.random.randint(0, 1))
         right = self._heading(source)
@@ -286,15 +412,15 @@ class Programs:
         group, named = self._name(), self._aggregates(right, 3)
         grouped = mmpl.Rename(mmpl.Summarize(source, (b,), named), ((b, group),))
         kind: mmpl.JoinKind = self.random.choice(("inner", "inner", "inner", "left", "left", "right", "full"))
-        found = mmpl.Join(kind, rel, grouped, ((a, group),))
+        joined = mmpl.Join(kind, rel, grouped, ((a, group),))
         names = [n for n, aggregate in named if aggregate.function != "group"]
         if self.random.random() < 0.6:
-            return mmpl.Restrict(found, self._predicate(self._heading(found), 1, names))
-        return found
+            return mmpl.Restrict(joined, self._predicate(self._heading(joined), 1, names))
+        return joined
 
     def totals(self, rel: mmpl.Rel) -> mmpl.Rel:
-        """Groups with those of other relations, by the whole key of both: of a group that one of them has not heard of,
-        or that its members have left, there is the default row. What follows from the key alone is there as well."""
+        """Joins groups with those of other relations by the whole key of both. A group that is absent on one side, or
+        has no members left, has the default row there. Columns that follow from the key alone are included too."""
         heading = self._heading(rel)
         if not (heading.total and len(heading.key) == 1):
             usable = [c for c, t in heading.columns.items() if t in (STRING, INT)]
@@ -325,10 +451,12 @@ class Programs:
         """Groups, none of whose columns has a name that was there before."""
         heading = self._heading(rel)
         names = tuple((c, self._name()) for c in per)
-        found: mmpl.Rel = mmpl.Rename(mmpl.Summarize(rel, tuple(per), self._aggregates(heading)), names)
+        grouped: mmpl.Rel = mmpl.Rename(mmpl.Summarize(rel, tuple(per), self._aggregates(heading)), names)
         if self.random.random() < 0.3:
-            found = mmpl.Extend(found, ((self._name(), self._expression(self._heading(found), [n for _, n in names])),))
-        return found
+            grouped = mmpl.Extend(
+                grouped, ((self._name(), self._expression(self._heading(grouped), [n for _, n in names])),)
+            )
+        return grouped
 
     def _remaining(self) -> mmpl.Rel:
         """Events with what refers to them, as long as that leaves something: Trade-Floor's bids and what satisfies them.
@@ -339,6 +467,13 @@ class Programs:
         grouped = mmpl.Rename(mmpl.Summarize(satisfied, ("u",), ((total, wanted),)), (("u", group),))
         joined = mmpl.Join(self.random.choice(("inner", "left")), bids, grouped, (("t", group),))
         return mmpl.Restrict(joined, self._predicate(self._heading(joined), 1, [total]))
+
+    def _newest(self) -> mmpl.Rel:
+        """The latest event of two streams, which may share a tick."""
+        merged = mmpl.Merge(tuple(mmpl.RelationRef(n) for n in self.random.sample(["A", "B", "C"], 2)))
+        heading = self._heading(merged)
+        newest = (self._name(), mmpl.Aggregate("latest", mmpl.ColumnRef(self._column(heading, INT, STRING, TIME))))
+        return mmpl.Summarize(merged, self.random.choice(((), ("k",))), (newest, *self._aggregates(heading, 1)))
 
     def distinct(self, rel: mmpl.Rel) -> mmpl.Rel:
         heading = self._heading(rel)
@@ -353,11 +488,63 @@ class Programs:
         )
         return mmpl.Best(rel, self.random.randint(1, 2), by, self._per(heading, 1))
 
+    def firsts(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """The first rows of each group by a time, or the least time itself: both are final once time has passed them.
+        Often of pairs of rows of which one follows the other."""
+        if self.random.random() < 0.4:
+            left = self._heading(rel)
+            other = self._other(left)
+            right = self._heading(other)
+            later = mmpl.Call(
+                self.random.choice((">", ">=")),
+                (mmpl.ColumnRef(self._column(right, TIME)), mmpl.ColumnRef(self._column(left, TIME))),
+            )
+            rel = mmpl.Join("inner", rel, other, self._pairs(left, right, 1), later)
+        heading = self._heading(rel)
+        time: mmpl.Expr = mmpl.ColumnRef(self._column(heading, TIME))
+        if self.random.random() < 0.5:
+            more = ((mmpl.ColumnRef(self._column(heading, INT, STRING)), True),) if self.random.random() < 0.3 else ()
+            return mmpl.Best(rel, self.random.randint(1, 2), ((time, False), *more), self._per(heading, 1))
+        if self.random.random() < 0.4:
+            shifted = mmpl.Call(self.random.choice(("+", "-")), (time, self._constant(INTERVAL)))
+            time = self.random.choice((shifted, self._truncated(time), mmpl.Cast(time, DATE)))
+        least = (self._name(), mmpl.Aggregate("min", time))
+        return mmpl.Summarize(rel, self._per(heading, 1), (least, *self._aggregates(heading)[:1]))
+
+    def _first_times(self) -> mmpl.Rel:
+        """The least ticks of two streams of which one may be behind, or of an attribute that is behind the tick."""
+        merged = mmpl.Merge(tuple(mmpl.RelationRef(n) for n in self.random.sample(["A", "B", "C"], 2)))
+        head, time = self.random.choice(((merged, "t"), (merged, "t"), (mmpl.RelationRef("B"), "u")))
+        least = (self._name(), mmpl.Aggregate("min", mmpl.ColumnRef(time)))
+        return mmpl.Summarize(head, self.random.choice(((), (), ("f",))), (least,))
+
+    def _offers(self) -> mmpl.Rel:
+        """How many events of one stream come until a time that an event of another has, by the tick of the latter."""
+        other = mmpl.RelationRef(self.random.choice(["A", "B", "C"]))
+        joined = self._until(mmpl.RelationRef("A"), other, "u")
+        return mmpl.Summarize(joined, ("t",), ((self._name(), mmpl.Aggregate("count")),))
+
+    def lifetimes(self, rel: mmpl.Rel) -> mmpl.Rel:
+        """Rows with those that come until a time which the row itself has, summarized by the tick of the row: the tick
+        determines that time."""
+        heading = self._heading(rel)
+        joined = self._until(rel, self._other(heading), self._column(heading, TIME))
+        return mmpl.Summarize(joined, heading.tick, self._aggregates(self._heading(joined)))
+
+    def _until(self, rel: mmpl.Rel, other: mmpl.Rel, time: str) -> mmpl.Join:
+        left = self._heading(rel)
+        other = self._without_names(other, left)
+        right = self._heading(other)
+        until = mmpl.Call("<=", (mmpl.ColumnRef(right.tick[0]), mmpl.ColumnRef(time)))
+        return mmpl.Join("inner", rel, other, self._pairs(left, right, 1), until)
+
     def window(self, rel: mmpl.Rel) -> mmpl.Rel:
-        on = self._column(self._heading(rel), TIME)
-        size = self.random.choice(SPANS)
+        heading = self._heading(rel)
+        on = self._column(heading, TIME, TIME, TIMESTAMP)
+        unit = TICKS_PER_MICROSECOND if heading.columns[on] == TIMESTAMP else 1
+        size = self.random.choice(SPANS) * unit
         kind = self.random.choice(("tumble", "hop", "last"))
-        slide = self.random.choice(SPANS) if kind == "hop" else None
+        slide = self.random.choice(SPANS) * unit if kind == "hop" else None
         return mmpl.Window(kind, rel, on, size, slide)  # type: ignore[arg-type]  # one of the three
 
     def over(self, rel: mmpl.Rel) -> mmpl.Rel:
@@ -375,7 +562,8 @@ _OPERATORS: list[Callable[[Programs, mmpl.Rel], mmpl.Rel]] = [
     Programs.join, Programs.join, Programs.join, Programs.join, Programs.asof, Programs.summarize, Programs.summarize,
     Programs.summarize, Programs.distinct, Programs.best, Programs.window, Programs.over, Programs.over,
     Programs.silence, Programs.silence, Programs.figures, Programs.groups, Programs.having, Programs.having,
-    Programs.last, Programs.last, Programs.total, Programs.total, Programs.totals, Programs.totals,
+    Programs.bounded, Programs.bounded, Programs.last, Programs.last, Programs.total, Programs.total,
+    Programs.totals, Programs.totals, Programs.firsts, Programs.firsts, Programs.lifetimes,
 ]  # fmt: skip
 
 

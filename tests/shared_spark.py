@@ -70,14 +70,14 @@ def python_pids(module: str = "") -> list[int]:
 
     java = current_java()
     assert java is not None
-    found: list[int] = []
+    pids: list[int] = []
     parents = [java.process.pid]
     while parents:
         listed = subprocess.run(["pgrep", "-P", str(parents.pop())], capture_output=True, text=True)
         children = [int(pid) for pid in listed.stdout.split()]
-        found += children
+        pids += children
         parents += children
-    return [pid for pid in found if "python" in (command := _command(pid)) and module in command]
+    return [pid for pid in pids if "python" in (command := _command(pid)) and module in command]
 
 
 def _command(pid: int) -> str:

@@ -43,8 +43,8 @@ def said(instruction: str) -> list[str]:
 
 def documented() -> list[list[str]]:
     """Every command of the document, in words."""
-    blocks = re.findall(r"^```\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
-    lines = re.sub(r"\\\n", " ", "".join(blocks)).splitlines()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
+    lines = re.sub(r"\\\n", " ", "".join(block for language, block in blocks if not language)).splitlines()
     return [shlex.split(line, comments=True) for line in lines]
 
 
@@ -64,10 +64,10 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     # SMILE is not installed where the unit says; everything else is as it is.
     copy = tmp_path / "smile.service"
     copy.write_text((DEPLOY / "smile.service").read_text().replace(SMILE, shutil.which("true") or ""))
-    told = subprocess.run(
+    process = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True, timeout=60
     )
-    assert (told.returncode, told.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_the_unit_is_what_the_document_says() -> None:
@@ -135,7 +135,8 @@ def exec_form(text: str) -> list[str]:
 
 
 def test_the_containers_of_the_document_start() -> None:
-    """Each is told what it needs to listen off loopback, and gets its files and its data where the image has them."""
+    """Each container has the settings that it needs to listen beyond loopback, and its files and data are where the
+    image has them."""
     image_environment = dict(word.split("=", 1) for word in " ".join(said("ENV")).split())
     runs = [words for words in documented() if words[:2] == ["docker", "run"]]
     assert len(runs) == 2

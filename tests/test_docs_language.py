@@ -9,9 +9,11 @@ import pytest
 from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS
 from smile.algebra.printer import print_program
 from smile.errors import CATALOGUE, SmileError
+from smile.lang import AGGREGATES
 from smile.program import compile_program, read_source
 from smile.source import Source
 from smile.translate.expressions import CALLABLE_FUNCTIONS, SYNONYMS
+from tests.translate.fixtures import RECORDED
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/language.md").read_text()
@@ -26,8 +28,8 @@ class Example:
 
 def examples() -> list[Example]:
     block = r"^```sql(?: error=(\w+))?\n(.*?)^```\n(?:[^`]*?^```mmpl\n(.*?)^```)?"
-    found = re.findall(block, _short(PAGE), re.MULTILINE | re.DOTALL)
-    return [Example(text, error or None, mmpl or None) for error, text, mmpl in found]
+    blocks = re.findall(block, _short(PAGE), re.MULTILINE | re.DOTALL)
+    return [Example(text, error or None, mmpl or None) for error, text, mmpl in blocks]
 
 
 def _short(page: str) -> str:
@@ -48,10 +50,10 @@ def test_example(example: Example) -> None:
     source = Source("language.md", f"{example.text}\n{STREAMS.text}")
     if example.error is not None:
         with pytest.raises(SmileError) as failure:
-            compile_program(source)
+            compile_program(source, RECORDED)
         assert [d.code for d in failure.value.diagnostics] == [example.error]
         return
-    written = compile_program(source).original
+    written = compile_program(source, RECORDED).original
     if example.mmpl is not None:
         assert print_program(replace(written, streams=())).strip() == example.mmpl.strip()
 
@@ -59,8 +61,14 @@ def test_example(example: Example) -> None:
 def test_every_function_is_listed() -> None:
     section = PAGE.partition("### Functions\n")[2].partition("\n### ")[0]
     words = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall(r"`([^`\n]+)`", section)).lower()))
-    assert {*CALLABLE_FUNCTIONS - {"%"}, *SYNONYMS} - words == set()
-    assert {name.removeprefix("extract_") for name in SCALAR_FUNCTIONS if name.startswith("extract_")} - words == set()
+    fields = {name.removeprefix("extract_") for name in SCALAR_FUNCTIONS if name.startswith("extract_")}
+    missing = {*CALLABLE_FUNCTIONS - {"%"}, *SYNONYMS, *fields} - words
+    assert not missing, f"not in the section Functions of docs/language.md: {sorted(missing)}"
+
+
+def test_every_aggregate_is_listed() -> None:
+    (listed,) = re.findall(r"the aggregates `([A-Z_ ]+)`", PAGE)
+    assert set(listed.split()) == AGGREGATES.keys(), "docs/language.md lists the aggregates of lang/nodes.py"
 
 
 def test_every_code_is_in_the_catalogue_of_the_page() -> None:

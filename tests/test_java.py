@@ -23,32 +23,32 @@ print("sum", spark.range(10).groupBy().sum("id").collect()[0][0])
 """
 
 
-def fake_java(home: Path, told: str, status: int = 0) -> Path:
+def fake_java(home: Path, output: str, status: int = 0) -> Path:
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     settings = f"    java.home = {home}"
-    java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{settings}\nopenjdk version \"{told}\"\nEND\nexit {status}\n")
+    java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{settings}\nopenjdk version \"{output}\"\nEND\nexit {status}\n")
     java.chmod(0o755)
     return home
 
 
 def run_spark(home: Path) -> str:
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", SPARK_JOB],
         env={**os.environ, "JAVA_HOME": str(home)},
         capture_output=True,
         text=True,
         timeout=600,
     )
-    assert told.returncode == 0, told.stderr
-    return told.stdout.strip()
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"), [("1.8.0_402", 8), ("11.0.2", 11), ("17.0.15", 17), ("21", 21), ("25-ea", 25), ("x", None)]
+    ("output", "expected"), [("1.8.0_402", 8), ("11.0.2", 11), ("17.0.15", 17), ("21", 21), ("25-ea", 25), ("x", None)]
 )
-def test_version_is_read(tmp_path: Path, told: str, expected: int | None) -> None:
-    assert version(fake_java(tmp_path / "java", told)) == expected
+def test_version_is_read(tmp_path: Path, output: str, expected: int | None) -> None:
+    assert version(fake_java(tmp_path / "java", output)) == expected
 
 
 def test_java_that_fails_or_is_absent_has_no_version(tmp_path: Path) -> None:
@@ -111,18 +111,18 @@ def test_the_wrapper_drops_only_the_missing_module(tmp_path: Path, given: list[s
     java.write_text('#!/bin/sh\nfor argument in "$@"; do printf "%s\\n" "$argument"; done\n')
     java.chmod(0o755)
     wrap_java(java, tmp_path / "home")
-    told = subprocess.run([tmp_path / "home" / "bin" / "java", *given], capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines() == passed_on
+    process = subprocess.run([tmp_path / "home" / "bin" / "java", *given], capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines() == passed_on
 
 
 def test_spark_runs_on_the_java_that_is_found(spark: "SparkSession") -> None:
     assert spark.range(10).groupBy().sum("id").collect()[0][0] == 45
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    found = subprocess.run(
+    process = subprocess.run(
         [java_home() / "bin" / "java", "-XshowSettings:properties", "-version"], capture_output=True, text=True
     )
-    assert f"java.home = {jvm.java.lang.System.getProperty('java.home')}\n" in found.stderr
+    assert f"java.home = {jvm.java.lang.System.getProperty('java.home')}\n" in process.stderr
 
 
 @pytest.mark.slow

@@ -42,9 +42,9 @@ def wait_for(path: Path, what: str, times: int = 1) -> list[str]:
         shown = path.read_text().splitlines()
         return shown if sum(what in line for line in shown) >= times else None
 
-    found = wait_until(lines, f"no {what} in {path}", SPARK_S_MAX)
-    assert found is not None
-    return found
+    matching_lines = wait_until(lines, f"no {what} in {path}", SPARK_S_MAX)
+    assert matching_lines is not None
+    return matching_lines
 
 
 def wait_for_pairs(path: Path, count: int) -> set[str]:
@@ -53,9 +53,9 @@ def wait_for_pairs(path: Path, count: int) -> set[str]:
         keys = {json.dumps(row["key"]) for row in rows}
         return keys if len(keys) >= count else None
 
-    found = wait_until(pairs, f"fewer than {count} pairs in {path}", SPARK_S_MAX)
-    assert found is not None
-    return found
+    matched_pairs = wait_until(pairs, f"fewer than {count} pairs in {path}", SPARK_S_MAX)
+    assert matched_pairs is not None
+    return matched_pairs
 
 
 @pytest.mark.slow

@@ -132,8 +132,8 @@ def test_every_stream_has_events_and_every_view_shows_a_row_at_some_cut(name: st
     empty = {definition.name for definition in (*program.streams, *program.views)}
     cut = len(lines)
     while empty and cut:
-        found = relations(program, lines[:cut])
-        empty -= {relation for relation in empty if any(row.is_shown for row in found[relation].values())}
+        relations_at_cut = relations(program, lines[:cut])
+        empty -= {relation for relation in empty if any(row.is_shown for row in relations_at_cut[relation].values())}
         cut -= 1
     assert not empty
 

@@ -10,13 +10,25 @@ from typing import Any
 import pytest
 
 from smile.errors import SmileError
-from smile.settings import SETTINGS, Setting, Settings, Value, is_loopback, parse_address, read_settings
+from smile.settings import (
+    NEIGHBOUR_SETTINGS,
+    SETTINGS,
+    NeighbourSettings,
+    Setting,
+    Settings,
+    Value,
+    is_loopback,
+    neighbour_variable,
+    parse_address,
+    read_settings,
+)
 from tests.repeatable import scaled
 
 ROOT = Path(__file__).parent.parent
 RUNNING = ROOT / "docs" / "running.md"
 
 OTHER: dict[str, Value] = {
+    "name": "floor_2",
     "data": "elsewhere",
     "listen": "[::1]:0",
     "flight": "",
@@ -26,6 +38,7 @@ OTHER: dict[str, Value] = {
     "flush": False,
     "origin": 1023,
     "keep": "7 days",
+    "away_max": "2 hours",
     "silence_ms": 5,
     "idle_ms": 6,
     "auth": True,
@@ -37,9 +50,14 @@ OTHER: dict[str, Value] = {
     "message_bytes_max": 11,
     "bulk_bytes_max": 12,
     "connections_max": 13,
+    "connections_per_address_max": 12,
     "subscriptions_max": 14,
     "subscriptions_per_connection_max": 15,
     "snapshot_rows_max": 16,
+    "lag_s_max": 5,
+    "disk_free_min": 10**6,
+    "memory_max": 10**9,
+    "view_memory_max": 10**8,
     "events_per_second_max": 17,
     "requests_per_second_max": 18,
     "log_format": "text",
@@ -59,9 +77,9 @@ def text(value: Value) -> str:
 def complaint(config: str | None = None, environment: Any = None, **flags: Any) -> str:
     with pytest.raises(SmileError) as caught:
         read_settings(config, environment or {}, flags)
-    (told,) = caught.value.diagnostics
-    assert told.code in ("E100", "E107")
-    return f"{told.message} / {told.hint}"
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code in ("E100", "E107")
+    return f"{diagnostic.message} / {diagnostic.hint}"
 
 
 def test_the_defaults_are_right() -> None:
@@ -83,18 +101,18 @@ def test_each_source_overrides_the_last(tmp_path: Path, seed: int) -> None:
     flags: dict[str, str | bool | None] = {}
     for name, setting in SETTINGS.items():
         # TLS needs both: both are said, or neither.
-        told = [chance.random() < 0.5 for _ in range(3)] if not name.startswith("tls") else [True, False, False]
+        is_set = [chance.random() < 0.5 for _ in range(3)] if not name.startswith("tls") else [True, False, False]
         values = [chance.choice([OTHER[name], setting.default or OTHER[name]]) for _ in range(3)]
         if name.startswith("tls"):
             values = [OTHER[name]] * 3
-        if told[0]:
+        if is_set[0]:
             file.append(f"{name} = {toml(values[0])}")
-        if told[1]:
+        if is_set[1]:
             environment[setting.variable] = text(values[1])
-        if told[2]:
+        if is_set[2]:
             flag = values[2]
             flags[name] = flag if isinstance(flag, bool) else text(flag)
-        expected[name] = next((v for v, t in reversed(list(zip(values, told, strict=True))) if t), setting.default)
+        expected[name] = next((v for v, t in reversed(list(zip(values, is_set, strict=True))) if t), setting.default)
     config = tmp_path / "smile.toml"
     config.write_text("\n".join(file))
     read = read_settings(str(config), environment, flags)
@@ -103,6 +121,8 @@ def test_each_source_overrides_the_last(tmp_path: Path, seed: int) -> None:
 
 
 WRONG: list[tuple[str, str, str]] = [
+    ("name", "the floor", '"the floor" is not a name of a broker / Write a letter, then letters, digits'),
+    ("name", "", '"" is not a name of a broker'),
     ("data", "", "it must not be empty"),
     ("listen", "7400", '"7400" is not HOST:PORT / Write 127.0.0.1:7400, or [::1]:7400.'),
     ("listen", "a:70000", '"a:70000" is not HOST:PORT'),
@@ -124,11 +144,11 @@ WRONG: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "told"), WRONG)
-def test_a_wrong_value_is_refused_with_its_place(name: str, value: str, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "value", "message"), WRONG)
+def test_a_wrong_value_is_refused_with_its_place(name: str, value: str, message: str, tmp_path: Path) -> None:
     setting = SETTINGS[name]
     assert complaint(environment={setting.variable: value}).startswith(f"environment, {setting.variable}: ")
-    assert told in complaint(environment={setting.variable: value})
+    assert message in complaint(environment={setting.variable: value})
     if not setting.is_switch:
         assert complaint(**{name: value}).startswith(f"{setting.flag}: ")
     if setting.kind is str:
@@ -140,7 +160,7 @@ def test_a_wrong_value_is_refused_with_its_place(name: str, value: str, told: st
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         ("listn = 'a:1'", "listn: there is no such setting / Did you mean listen?"),
         ("colour = 'red'", "colour: there is no such setting / See docs/running.md for all of them."),
@@ -159,11 +179,11 @@ def test_a_wrong_value_is_refused_with_its_place(name: str, value: str, told: st
         pytest.param("hosts = " + "[" * 100_000, "is not TOML: ", id="deep"),
     ],
 )
-def test_a_wrong_file_is_refused_with_the_key(lines: str, told: str, tmp_path: Path) -> None:
+def test_a_wrong_file_is_refused_with_the_key(lines: str, message: str, tmp_path: Path) -> None:
     config = tmp_path / "smile.toml"
     config.write_text(lines)
     assert complaint(str(config)).startswith(str(config))
-    assert told in complaint(str(config))
+    assert message in complaint(str(config))
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -193,6 +213,56 @@ def test_variables_of_others_are_left_alone() -> None:
     assert "environment, SMILE_LISTN: there is no such setting" in complaint(environment={"SMILE_LISTN": "a:1"})
 
 
+def test_neighbours_come_from_the_file_and_the_environment(tmp_path: Path) -> None:
+    config = tmp_path / "smile.toml"
+    config.write_text("name = 'floor'\n[brokers.Buys]\nurl = 'http://b:1'\ntoken = 'file'\n[brokers.sells]\n")
+    variables = {
+        "SMILE_BROKERS_BUYS_TOKEN": "t",
+        "SMILE_BROKERS_BUYS_CA": "b.pem",
+        "SMILE_BROKERS_A_B_URL": "https://[::1]",
+    }
+    read = read_settings(str(config), variables, {})
+    assert read.name == "floor"
+    assert read.brokers == {
+        "Buys": NeighbourSettings(url="http://b:1", token="t", ca="b.pem"),
+        "sells": NeighbourSettings(),
+        "a_b": NeighbourSettings(url="https://[::1]"),
+    }
+
+
+def test_tokens_of_neighbours_are_not_displayed() -> None:
+    settings = Settings(brokers={"buys": NeighbourSettings(token="secret")})
+    assert "secret" not in f"{settings} {settings!r}"
+    assert "secret" not in complaint(environment={"SMILE_BROKERS_BUYS_TOKEN": "secret text"})
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("brokers = 3", "brokers: it must be a table of tables / Write a table for each broker"),
+        ("brokers.buys = 'http://a'", "brokers: it must be a table of tables"),
+        ("[brokers.buys]\nurll = ''", "brokers.buys.urll: there is no such setting / Did you mean url?"),
+        ("[brokers.buys]\nurl = 'ftp://a'", 'brokers.buys.url: "ftp://a" is not a URL of a broker / Write https://'),
+        ("[brokers.buys]\nurl = 'http://a/b'", '"http://a/b" is not a URL of a broker'),
+        ("[brokers.buys]\nurl = 'http://u:p@a'", "is not a URL of a broker"),
+        ("[brokers.buys]\ntoken = 'a b'", "brokers.buys.token: it has characters that are not allowed in a token"),
+        ("[brokers.buys]\ntoken = 7", "brokers.buys.token: it must be text, in quotes"),
+        ("[brokers.'a b']", 'brokers.a b: "a b" is not a name of a broker'),
+        ("name = 'a'\n[brokers.a]", "brokers.a: this broker has the same name"),
+    ],
+)
+def test_a_wrong_neighbour_is_refused(lines: str, message: str, tmp_path: Path) -> None:
+    config = tmp_path / "smile.toml"
+    config.write_text(lines)
+    assert message in complaint(str(config))
+
+
+def test_wrong_variables_of_neighbours_are_refused() -> None:
+    for variable in ("SMILE_BROKERS_TOKEN", "SMILE_BROKERS_BUYS_TOKN", "SMILE_BROKERS__URL"):
+        assert f"environment, {variable}: there is no such setting" in complaint(environment={variable: "x"})
+    assert '"7" is not a name of a broker' in complaint(environment={"SMILE_BROKERS_7_URL": "http://a"})
+
+
 def test_tls_needs_both_files() -> None:
     assert complaint(tls_cert="c") == "tls_cert is set, but tls_key is not / TLS needs both files."
     assert complaint(tls_key="k") == "tls_key is set, but tls_cert is not / TLS needs both files."
@@ -200,7 +270,7 @@ def test_tls_needs_both_files() -> None:
 
 @pytest.mark.parametrize("seed", range(scaled(30)))
 def test_only_what_is_safe_is_served(seed: int) -> None:
-    """Off loopback: TLS and tokens, unless it was told that the network is trusted."""
+    """Beyond loopback: TLS and tokens, unless a setting says that the network is trusted."""
     chance = random.Random(seed)
     places = [("127.0.0.1", True), ("[::1]", True), ("localhost", True), ("0.0.0.0", False), ("a.example", False)]
     (one, near), (two, near_too) = chance.choice(places), chance.choice([*places, ("", True)])
@@ -255,15 +325,21 @@ def row(setting: Setting) -> str:
 def test_every_setting_is_documented() -> None:
     """With its name, variable, flag, default and meaning as the code has them, in the code's order."""
     documented = [line for line in RUNNING.read_text().splitlines() if re.match(r"\| `\w+` \| `SMILE_", line)]
-    assert documented == [row(setting) for setting in SETTINGS.values()]
+    assert documented == [row(setting) for setting in SETTINGS.values()] + [
+        f"| `{setting.name}` | `{neighbour_variable('NAME', setting)}` | {setting.meaning} |"
+        for setting in NEIGHBOUR_SETTINGS.values()
+    ]
 
 
-def test_the_example_file_is_right() -> None:
+def test_the_example_file_is_right(tmp_path: Path) -> None:
     example = ROOT / "deploy" / "smile.toml"
     read_settings(str(example), {}, {})
     # What is commented out is right too, and together all settings are there with their defaults or others.
-    uncommented = re.sub(r"^# ?(\w+ = )", r"\1", example.read_text(), flags=re.MULTILINE)
-    assert set(tomllib.loads(uncommented)) <= set(SETTINGS)
+    uncommented = re.sub(r"^# ?(\w+ = |\[brokers\.)", r"\1", example.read_text(), flags=re.MULTILINE)
+    uncommented_file = tmp_path / "smile.toml"
+    uncommented_file.write_text(uncommented)
+    assert read_settings(str(uncommented_file), {}, {}).brokers["buys"].url
+    assert set(tomllib.loads(uncommented)) <= {*SETTINGS, "brokers"}
 
 
 if __name__ == "__main__":

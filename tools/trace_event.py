@@ -22,9 +22,10 @@ SOURCE = f"{Path(smile.__file__).parent}/"
 LIBRARIES: Final = {"algebra", "columns", "knowledge", "kernels", "state"}
 """Folders of data structures and functions, which every step uses."""
 DELIVERY: Final = "broker/maintenance/ordered_delivery.py"
-OUTBOUND: Final = ((DELIVERY, DELIVERY), ("gateway/frames.py", "gateway/websocket.py"))
+SOCKET: Final = "gateway/websocket.py"
+OUTBOUND: Final = ((DELIVERY, DELIVERY, "broker/broker.py"), ("gateway/frames.py", SOCKET, SOCKET))
 """The two threads of the way out, the maintainer's and the gateway's: a module that only this thread enters, and the
-module with which its part begins and ends."""
+modules with which its part begins and ends."""
 PROGRAM = """
 CREATE STREAM Matches (t: time -> buyid: int, traded: int);
 CREATE VIEW Bought AS SELECT buyid, SUM(traded) AS total FROM Matches GROUP BY buyid;
@@ -56,10 +57,10 @@ class EventTrace:
     def outbound_steps(self) -> list[str]:
         """The modules from the deltas of the batch to the socket, each once in sequence, without libraries."""
         steps = []
-        for thread_module, first in OUTBOUND:
+        for thread_module, first, last in OUTBOUND:
             way = next(way for way in self.ways.values() if thread_module in way)
-            last = len(way) - way[::-1].index(first)
-            steps += [module for module in way[way.index(first) : last] if folder(module) not in LIBRARIES]
+            end = len(way) - way[::-1].index(last)
+            steps += [module for module in way[way.index(first) : end] if folder(module) not in LIBRARIES]
         return [module for module, _ in groupby(steps)]
 
 

@@ -30,6 +30,7 @@ CATALOGUE: dict[str, str] = {
     "E024": "views refer to each other in a cycle",
     "E025": "unknown type or domain",
     "E026": "unknown function",
+    "E027": "no recorded type of an import",
     # E03x: types of data
     "E030": "incomparable types",
     "E031": "wrong type",
@@ -44,9 +45,12 @@ CATALOGUE: dict[str, str] = {
     "E045": "SILENCE in the wrong place",
     "E046": "wrong window",
     "E047": "wrong subquery",
+    "E048": "wrong import",
     # E05x: knowledge
     "E050": "contradictory knowledge",
     "E051": "rows of a join would share a key",
+    "E052": "a view cannot be computed",
+    "E053": "a view needs too much memory",
     # E06x: state, Java and Spark
     "E060": "no Java",
     "E061": "damaged state",
@@ -100,9 +104,26 @@ CATALOGUE: dict[str, str] = {
     "E106": "the address cannot be used",
     "E107": "unsafe address to listen on",
     "E108": "timeout",
+    "E109": "the view is paused",
+    "E110": "a value of UNIQUE columns is used already",
+    "E111": "a view is behind",
+    "E112": "little disk space",
+    "E113": "the views are not maintained",
+    "E114": "out of memory",
+    "E120": "a message that breaks the protocol of links",
+    "E121": "the neighbour does not answer",
+    "E122": "versions of the link protocol do not meet",
+    "E123": "the import is not open",
+    "E124": "the exported relation has another type",
+    "E125": "rows of an import that cannot be used",
+    "E126": "wrong name of a broker",
+    "E127": "the imports go in a circle",
+    "E128": "an imported stream takes no publications",
     # W: warnings
     "W001": "state without bound",
     "W002": "predicate decided by the types alone",
+    "W003": "many windows for each row",
+    "W004": "every pair of rows is compared",
 }
 
 
@@ -129,6 +150,11 @@ class SmileError(Exception):
 def error(code: str, message: str, span: Span | None = None, hint: str | None = None) -> SmileError:
     assert code in CATALOGUE, code
     return SmileError(Diagnostic(code, message, span, hint))
+
+
+def memory_error() -> SmileError:
+    """For a request that may succeed later, or with less data."""
+    return error("E114", "there is not enough memory for this now", hint="Try again in a moment, with less at a time.")
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:

@@ -20,6 +20,11 @@ excerpt_chars_max: Final = 100
 decimal_digits_max: Final = 38
 """The digits that decimal128 holds."""
 
+relation_rows_max: Final = 2**53
+"""Rows of a relation. No relation counts its rows: the ticks of an origin are 1,024 apart, so it has fewer events, and
+a machine that joins a billion rows a second needs more than a hundred days for so many. Sums and counts of so many rows
+do not overflow, and every count is exact in JSON."""
+
 java_start_s_max: Final = 20
 """A Java that does not print its version within this time is taken as broken, and the next one is tried."""
 
@@ -29,11 +34,15 @@ number_chars_max: Final = 1000
 statement_tokens_max: Final = 100_000
 """Tokens of one statement. Ten thousand columns need fewer."""
 
-expression_depth_max: Final = 1_000
-"""Levels of a syntax tree: `a + a + …` has one for each operator. Code that walks trees may recurse."""
+syntax_depth_max: Final = 1_000
+"""Levels of a syntax tree: `a + a + …` has one for each operator."""
 
-recursion_max: Final = 30_000
-"""Python's recursion limit is raised to this: parsing `nesting_max` levels takes about thirty stack frames each."""
+expression_depth_max: Final = 200
+"""Levels of the relational algebra of a view. Code that walks it recurses, with up to four calls for a level, and
+Python allows a thousand."""
+
+view_operators_max: Final = 10_000
+"""Relational operators of a view, after its common table expressions are expanded: they are compiled in a second."""
 
 syntax_errors_max: Final = 100
 """Parsing stops after this many errors: the text is probably not a program."""
@@ -41,6 +50,10 @@ syntax_errors_max: Final = 100
 combinations_max: Final = 3**6
 """Up to this many combinations of operand values are evaluated one by one. Only a function of seven Booleans has
 more."""
+
+listed_values_max: Final = 1_000
+"""The values that a column can have are listed up to this number, for instance those of an IN in a CHECK. Of more
+values, only the least and the greatest are known."""
 
 event_line_bytes_max: Final = 2**20
 """A line of recorded events. A longer line is not an event, and reading it must not exhaust memory."""
@@ -55,14 +68,18 @@ most 2 GiB."""
 inbox_waiting_bytes_max: Final = 2**26
 """Events that wait behind a gap. Further ones are dropped, and requested again once the gap is closed."""
 
-inbox_recent_bytes_max: Final = 2**24
-"""Events kept after they were passed on, to detect different messages for the same ticks. These mostly arrive soon."""
-
 state_versions_kept: Final = 3
 """Soft checkpoints that are kept. If the newest is damaged, the one before it costs a little more replay."""
 
 windows_max: Final = 10_000
 """Windows that one row may be in: a HOP makes one row for each."""
+
+windows_warned: Final = 100
+"""A HOP with more windows for each row gets a warning: every event changes that many rows."""
+
+transform_rows_max: Final = 20_000_000
+"""Rows that a transform makes of one batch: windows of a HOP, pairs of a join. More would take gigabytes at once; the
+batch is repeated with fewer events instead."""
 
 partitions_max: Final = 1_000
 """Partitions of a stage: in each batch, every partition sends a message to every partition of the next stage."""
@@ -73,6 +90,12 @@ not."""
 
 batch_bytes_max: Final = 2**26
 """Bytes of the events of such a batch."""
+
+batch_shrink_factor: Final = 8
+"""A batch that needs too much memory is repeated with this many times fewer events: few attempts until it fits."""
+
+batches_before_growth: Final = 32
+"""After so many batches on Spark with fewer events, more are tried again. It costs a restart of the pipeline."""
 
 spark_batch_rows_max: Final = 200_000
 """Events of one batch on Spark, where even a small batch costs more than in the broker's process."""
@@ -89,14 +112,44 @@ checkpoint_events_max: Final = 500_000
 maintainer_poll_s: Final = 0.25
 """A maintainer looks for new commits this often, even without a notification."""
 
-maintainer_stop_s_max: Final = 60.0
-"""When a maintainer stops, it waits at most this long for a batch to end."""
+maintainer_stop_s_max: Final = 6.0
+"""When a maintainer stops, it waits at most this long for a batch to end, and half as long again for processes that it
+then ends. A batch that is cut off is repeated after the next start."""
+
+exit_s_max: Final = 25
+"""Time from the signal to the end of the process, whatever it is doing: less than the 30 s after which supervisors kill
+it. All acknowledged events are on the disk anyway."""
 
 maintainer_pause_s_min: Final = 0.5
 """A failed operation is retried after this time; the pause doubles with each further failure."""
 
 maintainer_pause_s_max: Final = 60.0
 """The longest pause: disk space or memory may be available again."""
+
+view_pause_s_min: Final = 10.0
+"""A view that was paused for lack of memory is resumed after this time; the pause doubles with each further failure."""
+
+health_check_s: Final = 1.0
+"""How often a broker checks its health. Supervisors ask about as often."""
+
+health_age_s_max: Final = 15.0
+"""A report of the health that is older than this is no longer valid: the check itself does not end."""
+
+memory_warned_share: Final = 0.9
+"""The share of `memory_max` from which on the use of memory is a trouble."""
+
+commit_s_max: Final = 10.0
+"""A commit takes milliseconds. If one takes longer than this, the disk does not answer."""
+
+maintainer_silent_s_max: Final = 30.0
+"""A maintainer that takes longer than this for one step waits for a process that does not answer, or computes a batch
+that is much too large."""
+
+view_size_check_s: Final = 1.0
+"""How often the sizes of the views' state are compared with the limit."""
+
+view_pause_s_max: Final = 600.0
+"""The longest of these pauses: to resume a view costs a fill."""
 
 origin_max: Final = 1023
 """The greatest number of an origin: a tick has ten bits for it."""
@@ -143,6 +196,22 @@ log_value_chars_max: Final = 8_000
 flight_calls_max: Final = 256
 """Concurrent calls of Arrow Flight: each occupies a thread. Readers of the log have the same number of their own, so
 that stalled subscribers do not block Spark tasks."""
+
+flight_calls_per_principal_max: Final = 64
+"""Concurrent calls of Arrow Flight of one principal, where tokens are required: one principal does not use up all."""
+
+flight_streams_max: Final = 128
+"""Concurrent calls of one connection of Arrow Flight, also of those that are being refused. gRPC tells it to its
+clients, which wait."""
+
+flight_headers_bytes_max: Final = 2**14
+"""Headers of a call of Arrow Flight: a token and a few names."""
+
+flight_decoding_bytes_max: Final = 2**28
+"""Bytes of published batches that are decoded at a time, after decompression. Others wait."""
+
+unread_s_max: Final = 60.0
+"""A client that does not read its answer for this long is disconnected. A subscriber resumes with its token."""
 
 flight_rows_max: Final = 16_384
 """Rows of a batch to a subscriber over Arrow Flight. Each subscriber has one such batch in flight at a time."""
@@ -200,6 +269,9 @@ gateway_threads: Final = 4
 
 query_parameters_max: Final = 100
 """Parameters of a query string: more than there are columns in a condition on a view."""
+
+streams_named_max: Final = 10_000
+"""Streams in the progress that a client sends: more than a program has."""
 
 producer_chars_max: Final = 200
 """The name of a producer is stored with every batch that it publishes."""
@@ -300,3 +372,27 @@ connections_refused_max: Final = 100
 
 body_bytes_discarded_max: Final = 2**24
 """This much of an oversized body is read before the refusal, so that the client receives the response."""
+
+inbox_pieces_max: Final = 10_000
+"""Pieces of one origin that wait behind a gap. The others are asked for again."""
+
+imports_max: Final = 1_000
+"""Imports over one link. A larger number is a mistake, and costs memory at the neighbour."""
+
+link_window_bytes: Final = 8 * 2**20
+"""Bytes under way on a link. A slow neighbour costs at most this much memory; at 5 ms it allows 1.6 GB a second."""
+
+link_header_bytes_max: Final = 2**20
+"""The header of a message between brokers. It has horizons, about fifty bytes for each stream and origin."""
+
+link_name_chars_max: Final = 200
+"""A name in a message between brokers."""
+
+link_text_chars_max: Final = 10_000
+"""A condition, a digest or a message of an error between brokers."""
+
+link_streams_max: Final = 10_000
+"""Streams, or origins of a stream, in a message between brokers."""
+
+link_ranges_max: Final = 1_000
+"""Ranges that a broker asks for at once. It asks for more when these have come."""

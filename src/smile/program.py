@@ -2,33 +2,43 @@
 warnings."""
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from smile import lang, limits
 from smile.algebra import mmpl
 from smile.algebra.parser import parse_program
 from smile.analysis.check import check_program
+from smile.analysis.recorded_types import (
+    RecordedTypes,
+    merge_recorded_types,
+    parse_recorded_types,
+    resolve_imports,
+)
 from smile.analysis.type_analysis import TypeAnalysis
 from smile.analysis.warnings import program_warnings
 from smile.errors import Diagnostic, SmileError, error
 from smile.graph.build import build_graph
 from smile.graph.knowledge_graph import KnowledgeGraph
 from smile.rules import rewrite
-from smile.source import Source
+from smile.source import Source, Span
 from smile.translate import translate
 
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """`original` is the program as it was written, `rewritten` as it will run."""
+    """`original` is the program as it was written, `rewritten` as it will run. `recorded` has the types of what it
+    imports."""
 
     source: Source
     original: mmpl.Program
     rewritten: mmpl.Program
     analysis: TypeAnalysis
     warnings: tuple[Diagnostic, ...]
+    recorded: RecordedTypes = field(default_factory=dict)
 
     @cached_property
     def graph(self) -> KnowledgeGraph:
@@ -51,28 +61,50 @@ def read_source(path: str) -> Source:
     return Source(path, text)
 
 
-def compile_program(source: Source) -> CompiledProgram:
-    """Raises all syntax and translation errors together; rewriting and type analysis raise only the first error.
+def read_recorded_types(paths: Iterable[str]) -> RecordedTypes:
+    """The recorded types in files, as `smile explain --as exports` prints them."""
+    sources = [read_source(path) for path in paths]
+    return merge_recorded_types(parse_recorded_types(source.text, source.name) for source in sources)
 
-    `lang` raises Python's recursion limit, so that trees of the greatest depth it accepts can be processed recursively.
-    """
+
+def compile_program(
+    source: Source,
+    recorded: RecordedTypes = MappingProxyType({}),
+    edition_of: Callable[[mmpl.ImportDef], int] = lambda import_: import_.edition,
+) -> CompiledProgram:
+    """`recorded` has the types of the relations that the program imports, and `edition_of` numbers the editions of
+    imports. Raises all syntax and translation errors together; rewriting and type analysis raise only the first
+    error."""
     try:
-        original = _parse_source(source)
+        original = _parse_source(source, recorded)
+        imports = tuple(replace(i, edition=edition_of(i)) for i in original.imports)
+        original = replace(original, imports=imports)
         rewritten = rewrite(original)
         analysis = TypeAnalysis(rewritten)
-        return CompiledProgram(source, original, rewritten, analysis, program_warnings(rewritten, analysis))
+        warnings = program_warnings(rewritten, analysis)
+        return CompiledProgram(source, original, rewritten, analysis, warnings, dict(recorded))
     except RecursionError:
         raise error("E012", "the program is nested too deeply") from None
 
 
-def _parse_source(source: Source) -> mmpl.Program:
+def imported_relations(source: Source) -> list[tuple[str, str, Span | None]]:
+    """The broker, the relation and the position of every import that has no definition in the program."""
     if source.name.lower().endswith(".mmpl"):
-        program = check_program(parse_program(source))
-        if not program.streams:
+        imports = (i for i in parse_program(source).imports if i.definition is None)
+        return [(i.broker, i.relation, i.span) for i in imports]
+    statements, _ = lang.parse(source)
+    return [(s.broker.text, s.relation.text, s.span) for s in statements if isinstance(s, lang.ImportRelation)]
+
+
+def _parse_source(source: Source, recorded: RecordedTypes) -> mmpl.Program:
+    if source.name.lower().endswith(".mmpl"):
+        program = check_program(resolve_imports(parse_program(source), recorded))
+        if not program.definitions:
             raise error("E004", "the program is empty")
         return program
     statements, parse_problems = lang.parse(source)
-    program, translation_problems = translate(statements, lang.unparsed_names(source) if parse_problems else ())
+    unparsed = lang.unparsed_names(source) if parse_problems else ()
+    program, translation_problems = translate(statements, unparsed, recorded)
     if parse_problems or translation_problems:
         raise SmileError([*parse_problems, *translation_problems])
     return program

@@ -2,7 +2,7 @@
 for the file, the environment, the flags of `smile serve` and the documentation.
 
 They are read from one TOML file, then from the environment (SMILE_LISTEN), then from flags (--listen); each overrides
-the previous ones.
+the previous ones. Each neighbour has a table `[brokers.NAME]`, whose settings have no flags.
 """
 
 import ipaddress
@@ -20,13 +20,16 @@ from msgspec import Meta, Struct
 
 from smile import limits
 from smile.errors import did_you_mean, error
+from smile.horizons import END
 
 Value = str | int | bool | tuple[str, ...] | None
 
 VARIABLE_PREFIX = "SMILE_"
 CONFIG_VARIABLE = VARIABLE_PREFIX + "CONFIG"
 """Names the settings file, if no flag does."""
-OTHER_VARIABLES = {CONFIG_VARIABLE, "SMILE_URL", "SMILE_TOKEN", "SMILE_CA", "SMILE_DEBUG"}
+LINK_FAULTS_VARIABLE = "SMILE_LINK_FAULTS"
+"""For tests: faults of links (`gateway.links.faulty_socket`)."""
+OTHER_VARIABLES = {CONFIG_VARIABLE, "SMILE_URL", "SMILE_TOKEN", "SMILE_CA", "SMILE_DEBUG", LINK_FAULTS_VARIABLE}
 """Variables that are not settings of a broker."""
 
 TOKEN_PREFIX = "smile_"
@@ -75,6 +78,10 @@ _NO_ADDRESS = "is not HOST:PORT", "Write 127.0.0.1:7400, or [::1]:7400."
 _NO_INTERVAL = "is neither forever nor an interval", "Write 12 hours, or 7 days."
 _NO_ORIGIN = "is not an origin", "Write https://floor.example.org:8443, without a path."
 _NO_HOST = "is not the name of a host", "Write floor.example.org, without a port."
+_NO_BROKER_NAME = "is not a name of a broker", "Write a letter, then letters, digits and underscores: buys, floor_2."
+_NO_URL = "is not a URL of a broker", "Write https://buys.example.org:7400, without a path."
+# The token is not shown.
+_NO_TOKEN = Meta(pattern="^[!-~]*$", extra={"problem": "it has characters that are not allowed in a token"})
 
 NonEmpty = Annotated[str, Meta(min_length=1, extra={"problem": "it must not be empty"})]
 Address = Annotated[str, _matching(ADDRESS, *_NO_ADDRESS)]
@@ -82,6 +89,9 @@ OptionalAddress = Annotated[str, _matching(f"({ADDRESS})?", *_NO_ADDRESS)]
 Retention = Annotated[str, _matching(f"{FOREVER}|{INTERVAL}", *_NO_INTERVAL)]
 WebOrigin = Annotated[str, _matching(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", *_NO_ORIGIN)]
 HostName = Annotated[str, _matching(r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?", *_NO_HOST)]
+BrokerName = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_]{0,99}", *_NO_BROKER_NAME)]
+BrokerUrl = Annotated[str, _matching(r"(https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?)?", *_NO_URL)]
+Token = Annotated[str, _NO_TOKEN]
 EngineName = Annotated[str, _one_of("spark", "local")]
 LogFormat = Annotated[str, _one_of("json", "text")]
 LogLevel = Annotated[str, _one_of("debug", "info", "warning", "error")]
@@ -91,7 +101,26 @@ Count = Annotated[int, _between(1, limits.setting_max)]
 Rate = Annotated[int, _between(0, limits.setting_max)]
 
 
+class NeighbourSettings(Struct, frozen=True, kw_only=True):
+    """How to reach another broker: a table `[brokers.NAME]`. The token is never displayed."""
+
+    url: Annotated[
+        BrokerUrl, _about("URL", "Where this broker opens a link. Without it, only the other broker can open one.")
+    ] = ""
+    token: Annotated[Token, _about("TOKEN", "The token that the other broker has given to this one.")] = ""
+    ca: Annotated[str, _about("FILE", "Certificates to trust in addition to the system's (PEM).")] = ""
+
+    def __post_init__(self) -> None:
+        for name, setting in NEIGHBOUR_SETTINGS.items():
+            with _with_location(name):
+                setting.convert(getattr(self, name))
+
+    def __repr__(self) -> str:
+        return f"NeighbourSettings(url={self.url!r}, ca={self.ca!r})"
+
+
 class Settings(Struct, frozen=True, kw_only=True):
+    name: Annotated[BrokerName, _about("NAME", "Name of this broker among its neighbours.")] = "broker"
     data: Annotated[NonEmpty, _about("DIR", "Directory of the log, the views' state, the tokens and the grants.")] = (
         "smile-data"
     )
@@ -123,6 +152,13 @@ class Settings(Struct, frozen=True, kw_only=True):
             "How long events stay in the log after no view needs them: forever, or an interval such as 7 days.",
         ),
     ] = FOREVER
+    away_max: Annotated[
+        Retention,
+        _about(
+            "INTERVAL",
+            "How long the log keeps what a neighbour that imports a stream still needs, while that neighbour is away.",
+        ),
+    ] = "7 days"
     silence_ms: Annotated[
         Count, _about("MS", "After an event on one stream, the horizons of the others follow within this time.")
     ] = 100
@@ -154,6 +190,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     message_bytes_max: Annotated[Count, _about("BYTES", "Largest HTTP body and WebSocket message.")] = 2**20
     bulk_bytes_max: Annotated[Count, _about("BYTES", "Largest Arrow Flight batch.")] = 2**26
     connections_max: Annotated[Count, _about("N", "Most connections at a time.")] = 5_000
+    connections_per_address_max: Annotated[
+        Count, _about("N", "Most connections at a time from one address; raise it behind a proxy.")
+    ] = 1_000
     subscriptions_max: Annotated[Count, _about("N", "Most subscriptions at a time, over all connections.")] = 20_000
     subscriptions_per_connection_max: Annotated[
         Count, _about("N", "Most subscriptions at a time on one connection.")
@@ -161,6 +200,23 @@ class Settings(Struct, frozen=True, kw_only=True):
     snapshot_rows_max: Annotated[Count, _about("ROWS", "Most rows of a snapshot; larger ones must be filtered.")] = (
         1_000_000
     )
+    lag_s_max: Annotated[
+        Count, _about("S", "A view that shows what was known longer ago than this is a trouble of the broker.")
+    ] = 30
+    disk_free_min: Annotated[
+        Rate, _about("BYTES", "Less free space than this in the data directory is a trouble of the broker.")
+    ] = 100_000_000
+    memory_max: Annotated[
+        Rate,
+        _about(
+            "BYTES",
+            "Most memory of the broker's process, and of each Python worker of Spark; 0 is no limit. Requests that "
+            "need more are refused, and views that need more are paused.",
+        ),
+    ] = 0
+    view_memory_max: Annotated[
+        Rate, _about("BYTES", "Largest estimated state of one view; larger ones are paused; 0 is no limit.")
+    ] = 0
     events_per_second_max: Annotated[Rate, _about("N", "Most events per second of one principal; 0 is no limit.")] = 0
     requests_per_second_max: Annotated[
         Rate, _about("N", "Most requests per second of one principal; 0 is no limit.")
@@ -169,6 +225,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         LogFormat, _about("FORMAT", "Format of the broker's own log: json (one object a line) or text.")
     ] = "json"
     log_level: Annotated[LogLevel, _about("LEVEL", "Lowest level in that log: debug, info, warning or error.")] = "info"
+    brokers: Mapping[str, NeighbourSettings] = {}
+    """The neighbours, by name."""
 
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():
@@ -177,6 +235,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         if bool(self.tls_cert) != bool(self.tls_key):
             given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise error("E100", f"{given} is set, but {missing} is not", hint="TLS needs both files.")
+        if self.name in self.brokers:
+            hint = "Every broker of a network has a name of its own."
+            raise error("E100", f"brokers.{self.name}: this broker has the same name", hint=hint)
 
     @property
     def tls(self) -> bool:
@@ -196,6 +257,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     def retention_us(self) -> int | None:
         """Microseconds that events stay in the log at least; None means forever."""
         return None if self.keep == FOREVER else _interval_us(self.keep)
+
+    @property
+    def away_us_max(self) -> int:
+        """Microseconds that a neighbour may be away before the log keeps nothing for it."""
+        return END if self.away_max == FOREVER else _interval_us(self.away_max)
 
     def require_safe(self) -> None:
         """E107 if others could read the traffic, or do everything without a token."""
@@ -317,14 +383,24 @@ def _quote(text: str) -> str:
     return json.dumps(text if len(text) <= chars_max else text[:chars_max] + "…", ensure_ascii=False)
 
 
-def _describe_settings() -> Iterator[Setting]:
-    types = get_type_hints(Settings, include_extras=True)
-    for field in msgspec.structs.fields(Settings):
-        kind, *_, about = get_args(types[field.name])
-        yield Setting(field.name, types[field.name], kind, field.default, about.extra["placeholder"], about.description)
+def _describe_settings(struct: type[Struct]) -> Iterator[Setting]:
+    types = get_type_hints(struct, include_extras=True)
+    for field in msgspec.structs.fields(struct):
+        if field.name != NEIGHBOURS_TABLE:
+            type_ = types[field.name]
+            kind, *_, about = get_args(type_)
+            yield Setting(field.name, type_, kind, field.default, about.extra["placeholder"], about.description)
 
 
-SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _describe_settings()}
+NEIGHBOURS_TABLE = "brokers"
+SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _describe_settings(Settings)}
+NEIGHBOUR_SETTINGS: Mapping[str, Setting] = {s.name: s for s in _describe_settings(NeighbourSettings)}
+_BROKER_NAME = SETTINGS["name"]
+
+
+def neighbour_variable(broker: str, setting: Setting) -> str:
+    """The variable of a setting of a neighbour, such as SMILE_BROKERS_BUYS_TOKEN."""
+    return f"{VARIABLE_PREFIX}{NEIGHBOURS_TABLE}_{broker}_{setting.name}".upper()
 
 
 def read_settings(
@@ -333,10 +409,16 @@ def read_settings(
     """Reads the file, the environment and the flags; flags that were not given are None. E100 says where a wrong value
     is. A variable such as SMILE_PORT that resembles no setting is ignored."""
     path = config or environment.get(CONFIG_VARIABLE)
-    values = dict(_from_file(path)) if path else {}
+    table = _read_file(path) if path else {}
+    neighbours = _neighbours_from_file(table.pop(NEIGHBOURS_TABLE, {}), f"{path}, {NEIGHBOURS_TABLE}")
+    _add_neighbours_from_environment(neighbours, environment)
+    values: dict[str, Any] = dict(_from_table(table, SETTINGS, f"{path}, "))
+    values[NEIGHBOURS_TABLE] = {name: NeighbourSettings(**fields) for name, fields in neighbours.items()}
     for variable, text in environment.items():
         name = variable.removeprefix(VARIABLE_PREFIX).casefold()
         if variable != VARIABLE_PREFIX + name.upper() or variable in OTHER_VARIABLES:
+            continue
+        if name.startswith(f"{NEIGHBOURS_TABLE}_"):
             continue
         location = f"environment, {variable}"
         if name in SETTINGS:
@@ -351,7 +433,7 @@ def read_settings(
     return msgspec.convert(values, Settings)
 
 
-def _from_file(path: str) -> Iterator[tuple[str, Value]]:
+def _read_file(path: str) -> dict[str, Any]:
     try:
         with Path(path).open("rb") as file:
             table = tomllib.loads(file.read(limits.settings_file_bytes_max + 1).decode())
@@ -362,12 +444,46 @@ def _from_file(path: str) -> Iterator[tuple[str, Value]]:
     except (ValueError, RecursionError) as problem:
         reason = problem if isinstance(problem, tomllib.TOMLDecodeError) else "it is not valid text"
         raise error("E100", f"{path} is not TOML: {reason}", hint='A line is: listen = "127.0.0.1:7400"') from None
+    return table
+
+
+def _from_table(
+    table: Mapping[str, object], settings: Mapping[str, Setting], prefix: str
+) -> Iterator[tuple[str, Value]]:
+    """The values of a table in the file. `prefix` says where it is."""
     for name, value in table.items():
-        location = f"{path}, {name}"
-        if name not in SETTINGS:
-            hint = did_you_mean(name, SETTINGS) or "See docs/running.md for all of them."
+        location = f"{prefix}{name}"
+        if name not in settings:
+            hint = did_you_mean(name, settings) or "See docs/running.md for all of them."
             raise error("E100", f"{location}: there is no such setting", hint=hint)
-        yield name, _read_value(SETTINGS[name].convert, value, location)
+        yield name, _read_value(settings[name].convert, value, location)
+
+
+def _neighbours_from_file(tables: object, location: str) -> dict[str, dict[str, Any]]:
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        hint = 'Write a table for each broker: [brokers.buys], and below it url = "https://buys.example.org:7400".'
+        raise error("E100", f"{location}: it must be a table of tables", hint=hint)
+    neighbours = {}
+    for broker, table in tables.items():
+        _read_value(_BROKER_NAME.convert, broker, f"{location}.{broker[: limits.excerpt_chars_max]}")
+        neighbours[broker] = dict(_from_table(table, NEIGHBOUR_SETTINGS, f"{location}.{broker}."))
+    return neighbours
+
+
+def _add_neighbours_from_environment(neighbours: dict[str, dict[str, Any]], environment: Mapping[str, str]) -> None:
+    """Variables such as SMILE_BROKERS_BUYS_TOKEN. A broker that is not in the file has its name in lower case."""
+    prefix = f"{VARIABLE_PREFIX}{NEIGHBOURS_TABLE}_".upper()
+    for variable, text in environment.items():
+        if not variable.startswith(prefix):
+            continue
+        broker_text, _, name = variable.removeprefix(prefix).casefold().rpartition("_")
+        if not broker_text or name not in NEIGHBOUR_SETTINGS:
+            hint = f"Write {prefix}NAME_URL, {prefix}NAME_TOKEN or {prefix}NAME_CA."
+            raise error("E100", f"environment, {variable}: there is no such setting", hint=hint)
+        broker = next((b for b in neighbours if b.casefold() == broker_text), broker_text)
+        _read_value(_BROKER_NAME.convert, broker, f"environment, {variable}")
+        value = _read_value(NEIGHBOUR_SETTINGS[name].convert_text, text, f"environment, {variable}")
+        neighbours.setdefault(broker, {})[name] = value
 
 
 def _read_value(convert: Callable[[Any], Value], raw: object, location: str) -> Value:

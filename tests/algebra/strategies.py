@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 from functools import cache, partial
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from hypothesis import strategies as st
 
@@ -113,7 +113,7 @@ def expressions() -> st.SearchStrategy[mmpl.Expr]:
 
 @cache
 def aggregates() -> st.SearchStrategy[mmpl.Aggregate]:
-    functions = st.sampled_from(["sum", "count", "min", "max", "avg", "latest", "count_distinct"])
+    functions = st.sampled_from([name for name in get_args(mmpl.AggregateName) if name != "group"])
     return st.one_of(
         st.builds(mmpl.Aggregate, functions, expressions()),
         st.just(mmpl.Aggregate("count")),
@@ -164,6 +164,14 @@ def relations() -> st.SearchStrategy[mmpl.Rel]:
 @cache
 def programs() -> st.SearchStrategy[mmpl.Program]:
     columns = _tuples(st.tuples(names(), data_types()), 0, 3)
-    streams = st.builds(mmpl.StreamDef, names(), names(), columns, _tuples(expressions(), 0, 2), st.booleans())
+    unique = _tuples(_tuples(names(), 1, 2), 0, 2)
+    stream_parts = names(), names(), columns, _tuples(expressions(), 0, 2), st.booleans(), st.booleans(), unique
+    streams = st.builds(mmpl.StreamDef, *stream_parts)
     views = st.builds(mmpl.ViewDef, names(), relations(), st.booleans())
-    return st.builds(mmpl.Program, _tuples(streams, 0, 2), _tuples(views, 0, 2), _tuples(names(), 0, 2))
+    definition = st.none() | st.builds(
+        mmpl.Program, _tuples(streams, 0, 1), _tuples(views, 0, 1), _tuples(names(), 0, 1)
+    )
+    conditions = st.none() | expressions()
+    imports = st.builds(mmpl.ImportDef, names(), names(), names(), conditions, definition, st.integers(1, 3))
+    parts = _tuples(streams, 0, 2), _tuples(views, 0, 2), _tuples(names(), 0, 2), _tuples(imports, 0, 2)
+    return st.builds(mmpl.Program, *parts)

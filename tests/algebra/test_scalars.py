@@ -123,6 +123,20 @@ EXAMPLES: dict[str, list[tuple[tuple[Value, ...], Value]]] = {
     "ln": [((1.0,), 0.0), ((0,), None), ((10,), 2.302585092994046)],
     "log10": [((1000,), 3.0), ((-1,), None)],
     "power": [((2, 10), 1024.0), ((0, 0), 1.0), ((0, -1), None), ((-8, 0.5), None), ((-2, 3), -8.0), ((10, 400), None)],
+    "width_bucket": [
+        ((5.35, 0.024, 10.06, 5), 3),
+        ((-1, 0, 100, 10), 0),
+        ((0, 0, 100, 10), 1),
+        ((99, 0, 100, 10), 10),
+        ((100, 0, 100, 10), 11),
+        ((D("2.50"), 10, 0, 4), 4),
+        ((10, 10, 0, 4), 1),
+        ((11, 10, 0, 4), 0),
+        ((0, 10, 0, 4), 5),
+        ((1, 5, 5, 10), None),
+        ((1, 0, 10, 0), None),
+        ((100, 0, 10, INT_MAX), None),
+    ],
     "lower": [(("AbÉ",), "abé")],
     "upper": [(("abc",), "ABC")],
     "length": [(("héllo",), 5), ((b"\x00\x01",), 2)],
@@ -183,7 +197,8 @@ def test_extract(name: str) -> None:
 
 
 def test_every_entry_has_an_example() -> None:
-    assert SCALAR_FUNCTIONS.keys() == EXAMPLES.keys() | EXTRACTED_FROM_NOON.keys() | {"date_trunc"}
+    with_example = EXAMPLES.keys() | EXTRACTED_FROM_NOON.keys() | {"date_trunc"}
+    assert SCALAR_FUNCTIONS.keys() == with_example, "add what is missing to EXAMPLES above"
 
 
 @pytest.mark.parametrize(

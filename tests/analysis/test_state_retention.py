@@ -53,6 +53,17 @@ def retained_state(views: str) -> list[StateRetention]:
             ["m for each (window_end, k), until the horizon of S reaches window_end - 1"],
         ),
         (
+            "S LAST t SIZE INTERVAL '1' HOUR SUMMARIZE PER {d} ADD {m := AVG(a)}",
+            [
+                "each row, until the horizon reaches t + INTERVAL '1' HOUR",
+                "m, with all members, for each d, until its last member is hidden for good",
+            ],
+        ),
+        (
+            "S SUMMARIZE PER {d} ADD {n := COUNT()} SUMMARIZE PER {} ADD {m := MAX(n)}",
+            ["n for each d, until the end", "m, with all members, once, until the end"],
+        ),
+        (
             "S LAST t SIZE INTERVAL '1' HOUR SUMMARIZE PER {k} ADD {m := MAX(a)}",
             [
                 "each row, until the horizon reaches t + INTERVAL '1' HOUR",

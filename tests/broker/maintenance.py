@@ -1,6 +1,6 @@
-"""What the tests of maintenance share: a listener that records, a random history, and the rows that a fresh engine computes
-from the whole log. Whatever happens to a maintainer, its listener ends with these rows. On the way horizons never fall, and
-knowledge is never taken back."""
+"""Shared by the tests of maintenance: a listener that records, a random history, and the rows that a fresh engine
+computes from the whole log. Whatever happens to a maintainer, its listener ends with these rows. Meanwhile horizons
+never fall, and knowledge is never withdrawn."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from threading import Condition
 
 from smile.algebra import mmpl
 from smile.broker.maintenance.executor import Executor
-from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewSnapshot
+from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewPause, ViewSnapshot
 from smile.broker.maintenance.maintainer import Maintainer
 from smile.encoding.json_changes import json_changes
 from smile.engine.generation import Generation, remaining_generations
 from smile.engine.local import LocalEngine
-from smile.errors import SmileError
+from smile.errors import SmileError, error
 from smile.horizons import HORIZON_MIN
 from smile.kernels.delta import Delta
 from smile.kernels.transform import InputRelation
@@ -27,8 +27,8 @@ from smile.log.storage.durable import DurableLog
 from smile.program import compile_program
 from smile.reference.history import History, RecordedLine
 from smile.source import Source
-from tests.engine.knowledge_told import broken_by
-from tests.kernels.harness import frame_of
+from tests.engine.subscriber_knowledge import broken_by
+from tests.kernels.harness import input_batch_between
 from tests.processes import WAIT_S
 from tests.reference.histories import Histories, names_read
 
@@ -52,6 +52,8 @@ class RecordingListener:
     troubles: list[str] = field(default_factory=list)
     failure: SmileError | None = None
     restores: int = 0
+    pauses: dict[str, ViewPause] = field(default_factory=dict)
+    """The generations that are paused now, by name."""
     moved: Condition = field(default_factory=Condition)
 
     def deliver(self, delivered: BatchDelivery) -> None:
@@ -87,6 +89,16 @@ class RecordingListener:
             self.failure = problem
             self.moved.notify_all()
 
+    def pause_views(self, generation: str, separated: Generation, pause: ViewPause) -> None:
+        with self.moved:
+            self.pauses[separated.name] = pause
+            self.moved.notify_all()
+
+    def resume_views(self, generation: Generation) -> None:
+        with self.moved:
+            del self.pauses[generation.name]
+            self.moved.notify_all()
+
     def _advance(self, view: str, horizons: Horizons) -> None:
         before = self.horizons.get(view, {})
         self.wrong += [
@@ -111,18 +123,28 @@ class RecordingListener:
             self.horizons.pop(view, None)
 
     def await_(self, views: Iterable[str], horizons: Horizons) -> None:
-        """Until all views are known up to there."""
+        """Until all views are known up to there. A program with a join that cannot be kept is refused (E051)."""
 
         def reached() -> bool:
             of = [self.horizons.get(view, {}) for view in views]
-            return self.failure is not None or all(
-                known.get(s, HORIZON_MIN) >= tick for known in of for s, tick in horizons.items()
+            return (
+                self.failure is not None
+                or any(pause.code == "E051" for pause in self.pauses.values())
+                or all(known.get(s, HORIZON_MIN) >= tick for known in of for s, tick in horizons.items())
             )
 
         with self.moved:
             assert self.moved.wait_for(reached, WAIT_S), (horizons, self.horizons, self.troubles)
             if self.failure is not None:
                 raise self.failure
+            for pause in self.pauses.values():
+                if pause.code == "E051":
+                    raise error("E051", pause.message)
+
+
+def is_unsupported_join(problem: Exception) -> bool:
+    """An outer join whose rows would share a key: it was refused, and said so."""
+    return isinstance(problem, SmileError) and problem.diagnostics[0].code == "E051"
 
 
 def messages(source: InputRelation, changes: Delta, horizons: Horizons) -> list[Json]:
@@ -138,11 +160,11 @@ def expected(program: mmpl.Program, views: Sequence[str], log: Log) -> dict[str,
     end = log.after(start, BatchLimit())
     events = {s.name: log.read(s.name, start, end) for s in program.streams}
     engine.advance(InputBatch({s: e for s, e in events.items() if e.num_rows}, end.stream_horizons()))
-    found = {}
+    rows_by_view = {}
     for view in views:
         rows = messages(plan.kernels.inputs[view], engine.snapshot(view), engine.state.horizons)
-        found[view] = {str(m["key"]): without_steps(m) for m in rows}
-    return found
+        rows_by_view[view] = {str(m["key"]): without_steps(m) for m in rows}
+    return rows_by_view
 
 
 def without_steps(message: Json) -> Json:
@@ -150,28 +172,28 @@ def without_steps(message: Json) -> Json:
 
 
 def differences(listener: RecordingListener, wanted: dict[str, dict[str, Json]]) -> list[str]:
-    found = []
+    differences_found = []
     for view, rows in wanted.items():
         has = {key: without_steps(row) for key, row in listener.rows.get(view, {}).items()}
-        found += [
+        differences_found += [
             f"{view} {key}: {has.get(key)} instead of {rows.get(key)}"
             for key in has.keys() | rows.keys()
             if has.get(key) != rows.get(key)
         ]
-    return [*found, *listener.wrong]
+    return [*differences_found, *listener.wrong]
 
 
 def reads(program: mmpl.Program, view: str) -> set[str]:
     """The streams that a view is made from."""
     bodies = {v.name: v.body for v in program.views}
-    left, found = [view], set[str]()
+    left, relations = [view], set[str]()
     while left:
         name = left.pop()
         if name in bodies:
             left += names_read(bodies[name])
         else:
-            found.add(name)
-    return found
+            relations.add(name)
+    return relations
 
 
 def over(program: mmpl.Program, streams: Sequence[str]) -> mmpl.Program:
@@ -196,7 +218,7 @@ class Publishing:
         self.drawn = Histories(self.program, self.random)
 
     def publish(self, count: int) -> None:
-        """So many lines in one commit or several. Lines of streams that the log has not, nobody hears of."""
+        """Publishes this many lines, in one commit or several. Lines of streams that are not in the log are ignored."""
         for size in self._sizes(count):
             before = self._history()
             while size:
@@ -205,7 +227,7 @@ class Publishing:
                     self.lines.append(line)
                     size -= 1
             after = self._history()
-            frame = frame_of(self.program, before, after)
+            frame = input_batch_between(self.program, before, after)
             moved = {s: h for s, h in frame.horizons.items() if h > before.horizons[s] and s in self.log.streams}
             self.log.append_batch(InputBatch({s: e for s, e in frame.events.items() if s in moved}, moved))
 

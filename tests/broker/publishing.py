@@ -43,7 +43,7 @@ def publisher_at(
 
 
 def numbered(stream: str, rows: list[tuple[Any, ...]], seq: int, producer: str = "p") -> Publication:
-    return Publication(stream, rows, ProducerSequence(producer, seq))
+    return Publication(stream, rows, ProducerSequence("anna", producer, seq))
 
 
 def taken(publisher: Publisher, order: Publication | SilencePublication) -> PublishResult:
@@ -53,10 +53,10 @@ def taken(publisher: Publisher, order: Publication | SilencePublication) -> Publ
 def answer(future: Future[PublishResult]) -> tuple[list[int], int] | str:
     """Ticks and how many of them were there before, or the code of the error."""
     try:
-        found = future.result(WAIT_S)
+        result = future.result(WAIT_S)
     except SmileError as problem:
         return problem.diagnostics[0].code
-    return list(found.ticks), found.repeated
+    return list(result.ticks), result.repeated
 
 
 def as_batch(rows: list[tuple[Any, ...]], stream: str) -> pa.RecordBatch:
@@ -71,12 +71,12 @@ def as_batch(rows: list[tuple[Any, ...]], stream: str) -> pa.RecordBatch:
 def content(path: Path, stream: str, streams: Sequence[mmpl.StreamDef] = STREAMS) -> dict[int, tuple[Any, ...]]:
     """Every event of a stream by its tick, read commit by commit by somebody else."""
     log = DurableLog(str(path), streams)
-    found: dict[int, tuple[Any, ...]] = {}
+    rows: dict[int, tuple[Any, ...]] = {}
     position = log.start()
     while (end := log.after(position, BatchLimit(commits=1))) != position:
         for row in log.read(stream, position, end).to_pylist():
-            assert row["t"] not in found
-            found[row["t"]] = (row["v"], row["w"])
+            assert row["t"] not in rows
+            rows[row["t"]] = (row["v"], row["w"])
         position = end
     log.close()
-    return found
+    return rows

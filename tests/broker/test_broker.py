@@ -1,5 +1,5 @@
-"""A broker in this process: what it was told it knows again after a restart, and its program changes under it while views
-that are unchanged go on."""
+"""A broker in this process: after a restart it has everything that it acknowledged. When its program changes, unchanged
+views continue."""
 
 import json
 import sqlite3
@@ -42,15 +42,15 @@ def publish(broker: Broker, stream: str, *rows: tuple[Any, ...]) -> dict[str, in
     return {stream: max(broker.publish(Publication(stream, rows)).result(WAIT_S).ticks)}
 
 
-def rows_of(broker: Broker, view: str, after: dict[str, int]) -> list[Json]:
+def rows_of(broker: Broker, view: str, after: dict[str, int], rows_max: int = 1000) -> list[Json]:
     """What the view shows once it knows that."""
     woken = Event()
     subscription = broker.view(view).subscribe(ViewCondition(), woken.set, after=after)
     try:
-        while (told := subscription.next_frame(1000)) is None:
+        while (frame := subscription.next_frame(rows_max)) is None:
             assert woken.wait(WAIT_S)
             woken.clear()
-        return [json.loads(message) for message in row_messages(told)]
+        return [json.loads(message) for message in row_messages(frame)]
     finally:
         subscription.close()
 
@@ -73,7 +73,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_repeat_has_the_ticks_that_it_had(tmp_path: Path) -> None:
-    numbered = Publication("Bids", [("IBM", 1), ("HAL", 2)], ProducerSequence("me", 7))
+    numbered = Publication("Bids", [("IBM", 1), ("HAL", 2)], ProducerSequence("anna", "me", 7))
     with opened(tmp_path, source(BIDS, COUNTS)) as broker:
         first = broker.publish(numbered).result(WAIT_S)
     with opened(tmp_path, None) as broker:
@@ -103,10 +103,10 @@ def test_the_program_changes_and_unchanged_views_go_on(tmp_path: Path) -> None:
         woken = Event()
         followed: list[ViewSubscription] = [v.subscribe(ViewCondition(), woken.set) for v in (counts, sums)]
         new = source(BIDS, TALKS, COUNTS, MAXES, TALKED)
-        told = broker.difference(new)
-        assert (told.added, told.changed, told.unchanged) == (("Talked",), ("Sums",), ("Counts",))
-        assert (told.streams_added, told.streams_dropped) == (("Talks",), ())
-        assert broker.apply(new) == told
+        difference = broker.difference(new)
+        assert (difference.added, difference.changed, difference.unchanged) == (("Talked",), ("Sums",), ("Counts",))
+        assert (difference.streams_added, difference.streams_dropped) == (("Talks",), ())
+        assert broker.apply(new) == difference
         assert broker.view("Counts") is counts
         assert followed[0].ended is None
         assert followed[1].ended is not None

@@ -1,11 +1,12 @@
-"""The lifecycle of a maintainer: each of its rules with an executor that does as it is told, and some with the real ones."""
+"""The lifecycle of a maintainer: each rule with a scripted executor, and some with the real executors."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import Event
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ from smile import limits
 from smile.algebra import mmpl
 from smile.broker.maintenance.command_queue import CommandQueue
 from smile.broker.maintenance.executor import Executor
-from smile.broker.maintenance.listener import BatchDelivery, Horizons
+from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewPause
 from smile.broker.maintenance.local_executor import LocalExecutor
 from smile.broker.maintenance.maintainer import Maintainer
 from smile.broker.maintenance.ordered_delivery import OrderedDelivery
 from smile.engine.generation import Generation, Json, remaining_generations
-from smile.errors import SmileError, error
+from smile.engine.view_error import ViewError
+from smile.errors import Diagnostic, SmileError, error
 from smile.log.position import Log
 from smile.log.storage.durable import DurableLog
 from tests.broker.maintenance import MaintainedProgram, RecordingListener, generation, sums_and_pairs
@@ -40,13 +42,16 @@ class ScriptedExecutor(Executor):
         self.may_start.set()
         self.may_advance.set()
         self.has_advanced = False
+        self.sizes: dict[str, int] = {}
 
     def _call(self, name: str) -> None:
         self.called.append(name)
         if self.errors[name]:
             raise self.errors[name].pop(0)
 
-    def open(self, generations: Sequence[Generation], log: Log, delivery: OrderedDelivery) -> None:
+    def open(
+        self, generations: Sequence[Generation], paused: Sequence[Generation], log: Log, delivery: OrderedDelivery
+    ) -> None:
         self._call("open")
 
     def start(self) -> None:
@@ -74,7 +79,9 @@ class ScriptedExecutor(Executor):
 
     def advance(self) -> bool:
         self._call("advance")
-        assert self.may_advance.wait(WAIT_S)
+        if not self.may_advance.is_set():
+            self._call("advance waits")
+            assert self.may_advance.wait(WAIT_S)
         return self.has_advanced
 
     def fill(self, generation: Generation, log: Log) -> bool:
@@ -83,6 +90,13 @@ class ScriptedExecutor(Executor):
         if self.may_finish_fill.is_set():
             self.stored.append(generation)
         return False
+
+    def pause_fill(self, generation: Generation) -> None:
+        self._call(f"pause fill {generation.name}")
+
+    def separate(self, views: Sequence[str], separated: Generation) -> None:
+        self._call(f"separate {' '.join(views)}")
+        self.stored = list(remaining_generations(self.stored, views))
 
     def abandon_fill(self, generation: Generation) -> None:
         self._call(f"abandon {generation.name}")
@@ -94,6 +108,9 @@ class ScriptedExecutor(Executor):
     def begin_hard_checkpoint(self) -> Callable[[], Horizons] | None:
         self._call("checkpoint")
         return lambda: {"A": 1}
+
+    def state_bytes_by_view(self) -> Mapping[str, int]:
+        return self.sizes
 
     def status(self) -> Json:
         return {}
@@ -110,8 +127,9 @@ class Scripted:
         self.executor, self.listener = ScriptedExecutor(OLD), RecordingListener()
         self._callers = ThreadPoolExecutor()
 
-    def start(self, *wanted: Generation) -> None:
-        self.maintainer = Maintainer(self.executor, self.log, wanted, self.listener)
+    def start(self, *wanted: Generation, paused: Mapping[str, ViewPause] = MappingProxyType({})) -> None:
+        self.listener.pauses |= paused
+        self.maintainer = Maintainer(self.executor, self.log, wanted, self.listener, paused, view_bytes_max=1000)
         self.maintainer.start()
 
     def add(self, added: Generation = NEW) -> "Future[None]":
@@ -137,9 +155,9 @@ class Scripted:
 def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted]:
     monkeypatch.setattr(limits, "maintainer_poll_s", 0.01)
     monkeypatch.setattr(limits, "maintainer_pause_s_min", 0.01)
-    found = Scripted(tmp_path)
-    yield found
-    found.close()
+    maintenance = Scripted(tmp_path)
+    yield maintenance
+    maintenance.close()
 
 
 def code(future: "Future[Any]") -> str:
@@ -218,6 +236,87 @@ def test_a_drop_abandons_the_fill_of_its_views(scripted: Scripted) -> None:
     assert code(scripted.add(generation("new", EMPTY, ("e",)))) == "E020"
 
 
+def view_error(*views: str, is_temporary: bool = False) -> ViewError:
+    return ViewError(views, [Diagnostic("E052", "it cannot be computed")], is_temporary)
+
+
+def test_a_view_that_cannot_be_computed_is_separated_and_filled_when_it_is_resumed(scripted: Scripted) -> None:
+    old = generation("old", EMPTY, ("a", "b"))
+    scripted.executor.stored = [old]
+    scripted.executor.errors["advance"].append(view_error("b"))
+    scripted.start(old)
+    scripted.await_call("advance", "separate b", "advance")
+    separated = old.separate(["b"])
+    assert scripted.listener.pauses[separated.name].message == "it cannot be computed"
+    assert "suspend" not in scripted.executor.called
+    assert scripted.maintainer.checkpoint() is None  # it still needs the log
+    scripted.executor.errors["fill"].append(view_error("b"))
+    scripted.maintainer.resume("b")
+    scripted.await_call(f"fill {separated.name} b", f"pause fill {separated.name}", "advance", "advance")
+    assert not any(name.startswith("fill") for name in scripted.executor.called)
+    scripted.executor.may_finish_fill.set()
+    scripted.maintainer.resume("b")
+    scripted.await_call(f"fill {separated.name} b", "restore")
+    wait_until(lambda: not scripted.listener.pauses, "it is not resumed")
+    assert scripted.maintainer.checkpoint() == {"A": 1}
+
+
+def test_a_view_without_memory_is_resumed_by_itself_with_longer_and_longer_pauses(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "view_pause_s_min", 0.05)
+    monkeypatch.setattr(limits, "view_pause_s_max", 0.15)
+    scripted.executor.errors["advance"].append(view_error("a", is_temporary=True))
+    scripted.executor.errors["fill"] += [view_error("a", is_temporary=True)] * 3
+    scripted.start(OLD)
+    scripted.await_call("separate a")
+    pauses = list[float]()
+    for _ in range(3):
+        scripted.await_call("pause fill old")
+        wait_until(lambda: "old" in scripted.maintainer._paused, "it is not paused")
+        pauses.append(scripted.maintainer._paused["old"].pause_s)
+    assert pauses == [0.1, 0.15, 0.15]
+    scripted.executor.may_finish_fill.set()
+    wait_until(lambda: not scripted.listener.pauses, "it is not resumed")
+
+
+def test_a_view_whose_state_is_too_large_is_paused(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "view_size_check_s", 0.0)
+    scripted.executor.stored = [NEW]
+    scripted.executor.sizes = {"b": 1000, "c": 10}
+    scripted.start(NEW)
+    scripted.await_call("advance", "advance")
+    assert scripted.listener.pauses == {}
+    scripted.executor.sizes["b"] = 1001
+    scripted.await_call("separate b", "advance")
+    (pause,) = scripted.listener.pauses.values()
+    assert (pause.code, pause.is_temporary) == ("E053", False)
+    assert "1,001 bytes" in pause.message
+
+
+def test_a_paused_view_is_not_run_after_a_restart_and_can_be_dropped(scripted: Scripted) -> None:
+    scripted.executor.stored = []
+    pause = ViewPause("E052", "it cannot be computed", None, 0.0, is_temporary=False)
+    scripted.start(NEW, paused={"new": pause})
+    scripted.await_call("advance", "advance")
+    assert not any(name.startswith("fill") for name in scripted.executor.called)
+    assert scripted.drop("b").result(WAIT_S) is None
+    scripted.await_call("drop b")
+    scripted.executor.may_finish_fill.set()
+    scripted.maintainer.resume("c")
+    scripted.await_call("fill new c")
+
+
+def test_views_that_somebody_waits_for_are_refused_if_they_cannot_be_computed(scripted: Scripted) -> None:
+    scripted.start(OLD)
+    caller = scripted.add()
+    scripted.await_call("fill")
+    scripted.executor.errors["fill"].append(view_error("b"))
+    assert code(caller) == "E052"
+    scripted.await_call("abandon new", "advance")
+    assert scripted.listener.pauses == {}
+
+
 def test_after_an_error_it_begins_again_with_longer_and_longer_pauses(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,7 +380,7 @@ def test_a_caller_whose_fill_is_cut_short_by_the_end_is_told(
     scripted.await_call("fill")
     monkeypatch.setattr(limits, "maintainer_stop_s_max", 0.1)
     scripted.executor.may_advance.clear()
-    scripted.await_call("advance")
+    scripted.await_call("advance waits")
     scripted.maintainer.stop()
     scripted.await_call("interrupt", "interrupt, overdue")
     assert code(caller) == "E098"
@@ -303,60 +402,60 @@ def spark_executor(state: Path) -> Executor:
         pytest.param(spark_executor, id="spark", marks=[pytest.mark.slow, pytest.mark.xdist_group("spark")]),
     ]
 )
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MaintainedProgram]:
+def maintained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MaintainedProgram]:
     if request.param is spark_executor:
         request.getfixturevalue("spark")
-    found = MaintainedProgram(tmp_path, sums_and_pairs(), request.param)
-    found.start()
-    yield found
-    found.maintainer.stop()
-    found.log.close()
+    program = MaintainedProgram(tmp_path, sums_and_pairs(), request.param)
+    program.start()
+    yield program
+    program.maintainer.stop()
+    program.log.close()
 
 
 @pytest.mark.slow
-def test_what_the_listener_could_not_take_is_delivered_again(kept: MaintainedProgram) -> None:
-    kept.publish_and_wait(5)
-    deliver, failures = kept.listener.deliver, [1, 1]
+def test_what_the_listener_could_not_take_is_delivered_again(maintained: MaintainedProgram) -> None:
+    maintained.publish_and_wait(5)
+    deliver, failures = maintained.listener.deliver, [1, 1]
 
     def failing(delivered: BatchDelivery) -> None:
         if failures:
             failures.pop()
-            raise MemoryError("no room")
+            raise OSError("no room")
         deliver(delivered)
 
-    kept.listener.deliver = failing  # type: ignore[method-assign]
-    kept.publish_and_wait(5)
-    kept.publish_and_wait(5)
-    kept.check()
-    assert kept.listener.troubles == ["no room", "no room"]
-    if kept.create_executor is LocalExecutor:  # it continues from the state in memory
-        assert kept.listener.restores == 2 * len(kept.views)
+    maintained.listener.deliver = failing  # type: ignore[method-assign]
+    maintained.publish_and_wait(5)
+    maintained.publish_and_wait(5)
+    maintained.check()
+    assert maintained.listener.troubles == ["no room", "no room"]
+    if maintained.create_executor is LocalExecutor:  # it continues from the state in memory
+        assert maintained.listener.restores == 2 * len(maintained.views)
 
 
-def test_nothing_is_told_once_it_is_stopped(kept: MaintainedProgram) -> None:
-    kept.publish_and_wait(5)
-    kept.maintainer.stop()
-    kept.publish(5)
-    before = dict(kept.listener.horizons)
+def test_nothing_is_told_once_it_is_stopped(maintained: MaintainedProgram) -> None:
+    maintained.publish_and_wait(5)
+    maintained.maintainer.stop()
+    maintained.publish(5)
+    before = dict(maintained.listener.horizons)
     with pytest.raises(SmileError, match="stopping"):
-        kept.maintainer.add(generation("1", kept.program, ()), kept.log)
-    assert kept.listener.horizons == before
-    assert kept.maintainer.status()["state"] == "stopped"
+        maintained.maintainer.add(generation("1", maintained.program, ()), maintained.log)
+    assert maintained.listener.horizons == before
+    assert maintained.maintainer.status()["state"] == "stopped"
 
 
-def test_views_that_cannot_be_added_leave_the_others_alone(kept: MaintainedProgram) -> None:
-    kept.publish_and_wait(5)
+def test_views_that_cannot_be_added_leave_the_others_alone(maintained: MaintainedProgram) -> None:
+    maintained.publish_and_wait(5)
     with pytest.raises(SmileError, match="Sums exists already"):
-        kept.add(generation("1", kept.program, ("Sums",)))
+        maintained.add(generation("1", maintained.program, ("Sums",)))
     with pytest.raises(SmileError, match="no view Nothing"):
-        kept.drop(["Nothing"])
-    reached = kept.publishing.horizons
-    kept.drop(["Pairs"])
-    kept.publishing.publish(5)
-    kept.log.truncate(reached)
+        maintained.drop(["Nothing"])
+    reached = maintained.publishing.horizons
+    maintained.drop(["Pairs"])
+    maintained.publishing.publish(5)
+    maintained.log.truncate(reached)
     with pytest.raises(SmileError) as refused:
-        kept.add(generation("1", kept.program, ("Pairs",)))
+        maintained.add(generation("1", maintained.program, ("Pairs",)))
     assert refused.value.diagnostics[0].code == "E097"
-    kept.maintainer.wake()
-    kept.wait()
-    assert [*kept.state.rglob("*.state")] != []
+    maintained.maintainer.wake()
+    maintained.wait()
+    assert [*maintained.state.rglob("*.state")] != []

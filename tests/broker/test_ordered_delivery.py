@@ -1,4 +1,5 @@
-"""What is told by an engine that goes back, in batches cut anew: it ends as it would have, and is never taken back."""
+"""Ordered delivery from an engine that returns to earlier versions and repeats the events in other batches: the result
+is the same, and nothing that was delivered is withdrawn."""
 
 from pathlib import Path
 from random import Random
@@ -18,8 +19,8 @@ from tests.engine.invariants import small
 from tests.random_programs import SEED_ID, random_program, seeds
 
 
-class Going:
-    """An engine that tells of each batch, and goes back to versions it had before."""
+class RestartingEngine:
+    """An engine that delivers each batch, and sometimes returns to an earlier version."""
 
     def __init__(self, program: mmpl.Program, log: DurableLog, random: Random) -> None:
         self.views, self.log, self.random = program.subscriptions, log, random
@@ -70,7 +71,7 @@ def test_whoever_goes_back_takes_nothing_back(seed: int, tmp_path: Path) -> None
     try:
         with small(random):
             Publishing(program, random, log).publish(16)
-            going = Going(program, log, random)
+            going = RestartingEngine(program, log, random)
             for _ in range(12):
                 if random.random() < 0.3:
                     going.go_back()
@@ -86,7 +87,7 @@ def test_nothing_is_told_after_the_end(tmp_path: Path) -> None:
     random = Random(1)
     program = random_program(random, 1)
     log = DurableLog.open_or_create(str(tmp_path / "log"), program.streams, flush=False)
-    going = Going(program, log, random)
+    going = RestartingEngine(program, log, random)
     going.delivery.close()
     before = dict(going.listener.horizons)
     Publishing(program, random, log).publish(5)

@@ -40,6 +40,24 @@ def code(failure: pytest.ExceptionInfo[SmileError]) -> str:
 # ── ticks, horizons, silence ────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_publisher_works_without_its_thread(tmp_path: Path) -> None:
+    """A simulation calls the steps itself, at the times of its own clock."""
+    now = 0.0
+    log = DurableLog.open_or_create(str(tmp_path / "log"), STREAMS, flush=False)
+    publisher = Publisher(log, TickGenerator(0, lambda: PAST + int(now)), 1000, 5000, STREAMS, clock=lambda: now)
+    assert publisher.due_at == 5.0
+    published = publisher.submit(Publication("R", [(1, "a")]))
+    assert publisher.due_at == 0.0
+    publisher.step()
+    assert list(published.result(0).ticks) == [PAST * 1024]
+    assert publisher.due_at == 1.0, "the other streams follow soon"
+    now = 1.0
+    publisher.step()
+    assert publisher.horizons["S"] == (PAST + 1) * 1024
+    assert publisher.due_at == 6.0
+    log.close()
+
+
 def test_events_have_the_ticks_that_were_answered(tmp_path: Path) -> None:
     with publisher_at(tmp_path / "log", lambda: PAST, origin=5) as publisher:
         one = taken(publisher, Publication("R", [(1, "a")]))
@@ -53,21 +71,21 @@ def test_events_have_the_ticks_that_were_answered(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_steps_back_or_stands_still_gives_higher_ticks_even_after_a_restart(tmp_path: Path) -> None:
-    now, told = [PAST], list[int]()
+    now, ticks = [PAST], list[int]()
     for step in (0, 0, -(10**9), 5, -1):
         with publisher_at(tmp_path / "log", lambda: now[0], silence_ms=0, idle_ms=1) as publisher:
             for _ in range(3):
                 now[0] += step
-                told += taken(publisher, Publication("R", [(len(told), "x")])).ticks
+                ticks += taken(publisher, Publication("R", [(len(ticks), "x")])).ticks
                 horizons = publisher.horizons
-                assert horizons["R"] >= told[-1]
+                assert horizons["R"] >= ticks[-1]
                 assert horizons["T"] == HORIZON_MIN
-    assert all(b - a >= 1024 for a, b in pairwise(told))
-    assert list(content(tmp_path / "log", "R")) == told
+    assert all(b - a >= 1024 for a, b in pairwise(ticks))
+    assert list(content(tmp_path / "log", "R")) == ticks
 
 
 def until(publisher: Publisher, stream: str, tick: int) -> None:
-    """Waits for the commit that tells of it; the commits are counted by `publisher_at`'s listener."""
+    """Waits until the horizon of the stream has reached the tick."""
     commits = threading.Event()
     publisher._on_commit = commits.set
     for _ in range(100):
@@ -120,19 +138,19 @@ def test_streams_that_come_later_can_be_published_to(tmp_path: Path) -> None:
 
 
 def test_origins_of_one_log_have_ticks_of_their_own(tmp_path: Path) -> None:
-    told: dict[int, tuple[int, str]] = {}
+    rows_by_tick: dict[int, tuple[int, str]] = {}
     for turn in range(6):
         with publisher_at(tmp_path / "log", lambda: PAST, origin=turn % 2) as publisher:
             for n in range(3):
                 row = (turn, str(n))
                 (tick,) = taken(publisher, Publication("R", [row])).ticks
-                assert tick not in told and tick % 1024 == turn % 2
-                told[tick] = row
+                assert tick not in rows_by_tick and tick % 1024 == turn % 2
+                rows_by_tick[tick] = row
     with publisher_at(tmp_path / "log", lambda: PAST + 50, origin=0) as publisher:
         taken(publisher, Publication("R", [(9, "z")]))
         other = publisher.horizons["R"]
-    assert other == max(tick for tick in told if tick % 1024 == 1)  # the stream is known as far as both of them
-    assert content(tmp_path / "log", "R") == {tick: row for tick, row in told.items() if tick <= other}
+    assert other == max(tick for tick in rows_by_tick if tick % 1024 == 1)  # the stream is known as far as both of them
+    assert content(tmp_path / "log", "R") == {tick: row for tick, row in rows_by_tick.items() if tick <= other}
 
 
 # ── streams whose publishers give the ticks ─────────────────────────────────────────────────────────────────────────
@@ -236,9 +254,9 @@ def test_a_check_of_the_tick_refuses_one_publication_alone(tmp_path: Path) -> No
     futures = [publisher.submit(Publication("R", [(v, "a"), (v, "b")])) for v in (5, 2**50, 6)]
     futures.append(publisher.submit(Publication("R", as_batch([(2**50, "a")], "R"))))
     publisher.start()
-    found = [answer(future) for future in futures]
-    assert [isinstance(f, str) for f in found] == [False, True, False, True]
-    assert found[1] == found[3] == "E080"
+    answers = [answer(future) for future in futures]
+    assert [isinstance(f, str) for f in answers] == [False, True, False, True]
+    assert answers[1] == answers[3] == "E080"
     with pytest.raises(SmileError, match="event 1: R requires v <= t, but t is 10"):
         futures[1].result()
     publisher.stop()
@@ -322,20 +340,20 @@ def test_a_full_disk_refuses_what_does_not_fit_and_nothing_else(tmp_path: Path) 
             if writer is not None:
                 writer.execute(f"PRAGMA max_page_count = {pages}")
             rows = [(turn, "x" * 900), (turn, "y" * 900)]
-            found = answer(publisher.submit(numbered("R", rows, seq)))
-            if found == "E084":
+            result = answer(publisher.submit(numbered("R", rows, seq)))
+            if result == "E084":
                 refused += 1
                 assert publisher.status()["trouble"]
                 pages += 8  # somebody makes room
                 continue
-            assert not isinstance(found, str)
-            assert found[1] == 0
-            model.update(zip(found[0], rows, strict=True))
+            assert not isinstance(result, str)
+            assert result[1] == 0
+            model.update(zip(result[0], rows, strict=True))
             seq += 2
         assert refused >= 2
         assert publisher.status()["refused"] == refused
         again = answer(publisher.submit(numbered("R", rows, seq - 2)))
-        assert again == (found[0], 2)
+        assert again == (result[0], 2)
     assert content(path, "R") == model
 
 
@@ -352,8 +370,8 @@ def test_a_commit_that_failed_and_yet_happened_is_found_out(tmp_path: Path, monk
             assert answer(publisher.submit(numbered(stream, [row], 0, stream))) == "E084"
             monkeypatch.setattr(publisher._log, "append", append)
             assert answer(publisher.submit(numbered(stream, [other], 0, stream))) == "E096"
-            found = answer(publisher.submit(numbered(stream, [row], 0, stream)))
-            assert found[1] == 1
+            result = answer(publisher.submit(numbered(stream, [row], 0, stream)))
+            assert result[1] == 1
         assert answer(publisher.submit(Publication("T", [(5, 1, "b")]))) == "E082"
     assert [len(content(tmp_path / "log", stream)) for stream in "RT"] == [1, 1]
 
@@ -413,7 +431,7 @@ while True:
     stream = random.choice("RS")
     print(json.dumps({"sent": seq, "stream": stream, "rows": len(rows)}), flush=True)
     given = as_batch(rows, stream) if len(rows) > 3 else rows
-    under_way.append((seq, publisher.submit(Publication(stream, given, ProducerSequence("p", seq)))))
+    under_way.append((seq, publisher.submit(Publication(stream, given, ProducerSequence("anna", "p", seq)))))
     seq += len(rows)
     if len(under_way) > 40:
         first, future = under_way.popleft()
@@ -424,7 +442,7 @@ while True:
 
 @pytest.mark.slow
 def test_a_publisher_that_is_killed_keeps_what_it_acknowledged_once(tmp_path: Path) -> None:
-    """And whoever sends again what was not acknowledged finds each event once."""
+    """Events that were not acknowledged are sent again. Then each event is in the log once."""
     path, random = tmp_path / "log", Random(7)
     acknowledged: dict[int, tuple[str, int]] = {}
     sent: dict[int, tuple[str, int]] = {}
@@ -450,10 +468,10 @@ def test_a_publisher_that_is_killed_keeps_what_it_acknowledged_once(tmp_path: Pa
         with publisher_at(path) as publisher:
             horizon = max(publisher.horizons.values())
             for seq, (stream, count) in sorted(sent.items()):
-                found = taken(publisher, numbered(stream, [(n, "x") for n in range(seq, seq + count)], seq))
-                for n, tick in enumerate(found.ticks, seq):
+                result = taken(publisher, numbered(stream, [(n, "x") for n in range(seq, seq + count)], seq))
+                for n, tick in enumerate(result.ticks, seq):
                     assert acknowledged.setdefault(n, (stream, tick)) == (stream, tick)
-                    if n - seq >= found.repeated:
+                    if n - seq >= result.repeated:
                         assert tick > horizon
         for stream in "RS":
             expected = {tick: (n, "x") for n, (of, tick) in acknowledged.items() if of == stream}

@@ -26,20 +26,20 @@ class Model:
         self.numbers: dict[str, dict[int, tuple[str, int]]] = {}
         self.silent = HORIZON_MIN
 
-    def check(self, order: Publication | SilencePublication, found: tuple[list[int], int] | str) -> None:
+    def check(self, order: Publication | SilencePublication, result: tuple[list[int], int] | str) -> None:
         if isinstance(order, SilencePublication):
             self.silent = max(self.silent, order.to)
-            assert found == ([], 0)
+            assert result == ([], 0)
             return
         rows, stream = list(order.rows), order.stream
         repeated, expected = self._repeated(order)
         if expected is None and stream == "T":
             repeated, expected = self._ticks(rows, repeated)
         if expected is not None:
-            assert found == expected
+            assert result == expected
             return
-        assert not isinstance(found, str), found
-        ticks, again = found
+        assert not isinstance(result, str), result
+        ticks, again = result
         assert again == len(repeated)
         assert ticks[:again] == repeated
         assert len(ticks) == len(rows)
@@ -109,7 +109,7 @@ def some_orders(random: Random, sent: list[Publication], tick: list[int]) -> Ite
                 (s.sequence.seq + len(s.rows) for s in sent if s.sequence and s.sequence.producer == producer),
                 default=0,
             )
-            who = ProducerSequence(producer, max(0, last + random.choice([0, 0, 0, 0, 3, -2])))
+            who = ProducerSequence("anna", producer, max(0, last + random.choice([0, 0, 0, 0, 3, -2])))
         made = Publication(stream, rows, who)
         sent.append(made)
         yield made
@@ -121,7 +121,7 @@ def spoilt(random: Random, before: Publication) -> Publication:
     kind = random.randrange(8)
     if kind == 1 and len(rows) > 1:
         cut = random.randrange(1, len(rows))
-        rows, who = rows[cut:], who and ProducerSequence(who.producer, who.seq + cut)
+        rows, who = rows[cut:], who and ProducerSequence("anna", who.producer, who.seq + cut)
     elif kind == 2:
         rows = rows[: random.randrange(1, len(rows) + 1)]
     elif kind == 3 and before.stream != "T":
@@ -132,7 +132,7 @@ def spoilt(random: Random, before: Publication) -> Publication:
     elif kind == 5 and len(rows) > 2:
         del rows[random.randrange(1, len(rows) - 1)]
     elif kind == 6:
-        who = ProducerSequence(random.choice(["p", "q", "r", "s"]), random.randrange(60))
+        who = ProducerSequence("anna", random.choice(["p", "q", "r", "s"]), random.randrange(60))
     return Publication(before.stream, rows, who)
 
 
@@ -216,7 +216,7 @@ def in_some_form(random: Random, order: Publication | SilencePublication) -> Pub
 
 
 def test_many_threads_publish_at_once(tmp_path: Path) -> None:
-    told: dict[int, tuple[int, str]] = {}
+    rows_by_tick: dict[int, tuple[int, str]] = {}
     with publisher_at(tmp_path / "log") as publisher:
 
         def run(thread: int) -> None:
@@ -225,7 +225,7 @@ def test_many_threads_publish_at_once(tmp_path: Path) -> None:
                 first = publisher.submit(numbered("R", [row], n, f"p{thread}"))
                 again = publisher.submit(numbered("R", [row], n, f"p{thread}"))
                 assert list(first.result(WAIT_S).ticks) == list(again.result(WAIT_S).ticks)
-                told[first.result().ticks[0]] = row
+                rows_by_tick[first.result().ticks[0]] = row
 
         threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
         for thread in threads:
@@ -233,5 +233,5 @@ def test_many_threads_publish_at_once(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(WAIT_S)
         assert publisher.status()["repeated"] == 240
-    assert len(told) == 240
-    assert content(tmp_path / "log", "R") == told
+    assert len(rows_by_tick) == 240
+    assert content(tmp_path / "log", "R") == rows_by_tick

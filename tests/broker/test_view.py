@@ -1,5 +1,5 @@
-"""Subscribers of random views, each at its own pace: some listen always, some never until the end, some leave and come
-back with their tokens. In the end each has just what the view shows, and nobody was ever told what had to be taken back."""
+"""Subscribers of random views, each at its own pace: some read always, some only at the end, some leave and return with
+their tokens. In the end each has the rows of the view, and nothing that a subscriber received is withdrawn."""
 
 import json
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ from smile.program import compile_program
 from smile.reference.history import History
 from smile.source import Source
 from tests.engine.invariants import Run, draw
-from tests.engine.knowledge_told import Told as Heard
+from tests.engine.subscriber_knowledge import SubscriberKnowledge
 from tests.engine.test_programs import kernels
-from tests.kernels.harness import cuts, frame_of
+from tests.kernels.harness import cuts, input_batch_between
 from tests.random_programs import SEED_ID, seeds
 
 Json = dict[str, Any]
@@ -39,14 +39,14 @@ Json = dict[str, Any]
 
 @dataclass
 class Subscriber:
-    """Keeps what it is told, and checks that nothing is taken back."""
+    """Stores what it receives, and checks that nothing is withdrawn."""
 
     view: View
     condition: ViewCondition
     rows: dict[str, Json] = field(default_factory=dict)
     resume: str | None = None
     woken: int = 0
-    heard: Heard = field(default_factory=Heard)
+    heard: SubscriberKnowledge = field(default_factory=SubscriberKnowledge)
     subscription: ViewSubscription = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,28 +60,28 @@ class Subscriber:
 
     def take(self, most: int, fitting: int | None = None) -> bool:
         """With `fitting`, only so many rows arrive, and the others are returned."""
-        told = self.subscription.next_frame(most)
-        if told is None:
+        frame = self.subscription.next_frame(most)
+        if frame is None:
             return False
-        assert told.row_count <= most
-        found = [json.loads(message) for message in row_messages(told)]
-        assert frame_batch(told).num_rows == told.row_count == len(found)
-        is_cut = fitting is not None and fitting < len(found)
+        assert frame.row_count <= most
+        messages = [json.loads(message) for message in row_messages(frame)]
+        assert frame_batch(frame).num_rows == frame.row_count == len(messages)
+        is_cut = fitting is not None and fitting < len(messages)
         if is_cut:
-            found, progress = found[:fitting], self.subscription.progress
-            self.subscription.return_rows(told, len(found))
-            assert told.progress is None or self.subscription.progress is not progress
-        if told.reset:
+            messages, progress = messages[:fitting], self.subscription.progress
+            self.subscription.return_rows(frame, len(messages))
+            assert frame.progress is None or self.subscription.progress is not progress
+        if frame.reset:
             self.rows.clear()
-        for message in found:
+        for message in messages:
             key = json.dumps(message["key"], sort_keys=True)
             if message.get("deleted"):
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = message
-        problems = [p for message in found for p in self.heard.hear(message)]
+        problems = [p for message in messages for p in self.heard.receive(message)]
         assert not problems
-        self.resume = self.resume if is_cut else told.resume or self.resume
+        self.resume = self.resume if is_cut else frame.resume or self.resume
         return True
 
 
@@ -92,21 +92,21 @@ def all_rows(engine: LocalEngine, name: str) -> ViewSnapshot:
 
 
 def expected(view: View, engine: LocalEngine, condition: ViewCondition) -> dict[str, Json]:
-    found = all_rows(engine, view.name)
+    snapshot = all_rows(engine, view.name)
     source = view.source
-    told = json.loads(json.dumps(list(json_changes(source, found.rows, found.horizons))))
+    messages = json.loads(json.dumps(list(json_changes(source, snapshot.rows, snapshot.horizons))))
     met = [
         view.condition({c: {**m["key"], **m["row"]}[c] for c in condition.columns}).values == condition.values
-        for m in told
+        for m in messages
     ]
-    return {json.dumps(m["key"], sort_keys=True): m for m, meets in zip(told, met, strict=True) if meets}
+    return {json.dumps(m["key"], sort_keys=True): m for m, meets in zip(messages, met, strict=True) if meets}
 
 
-def conditions(random: Random, view: View, told: Json) -> ViewCondition:
+def conditions(random: Random, view: View, row: Json) -> ViewCondition:
     """Now and then one that some row meets."""
     fixed = [c for c in view.source.type.heading.columns if c in view.source.layout.fixed]
     columns = random.sample(fixed, min(len(fixed), random.choice((0, 1, 1, 2))))
-    return view.condition({c: told[c] for c in columns if c in told})
+    return view.condition({c: row[c] for c in columns if c in row})
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def _check(run: Run, random: Random) -> None:
     histories = [History.from_lines(program), *histories, histories[-1].with_finished_streams()]
     _feed(engine, views, InputBatch({}, {}), random)
     for before, after in pairwise(histories):
-        _feed(engine, views, frame_of(program, before, after), random)
+        _feed(engine, views, input_batch_between(program, before, after), random)
         _subscribe(random, views, subscribers)
         for one in subscribers:
             _listen(random, one)
@@ -154,13 +154,13 @@ def _check(run: Run, random: Random) -> None:
         assert one.rows == expected(one.view, engine, one.condition)
         assert one.resume is not None
     for view in views.values():
-        told = view.snapshot(ViewCondition())
-        assert told.row_count == view.row_count == len(expected(view, engine, ViewCondition()))
+        snapshot = view.snapshot(ViewCondition())
+        assert snapshot.row_count == view.row_count == len(expected(view, engine, ViewCondition()))
     assert subscribers
 
 
 def _feed(engine: LocalEngine, views: dict[str, View], frame: InputBatch, random: Random) -> None:
-    """A frame; now and then what it comes to is told as a whole."""
+    """Delivers a batch; sometimes the rows after it are restored as a snapshot."""
     batch = engine.advance(frame)
     for name, view in views.items():
         if random.random() < 0.15:
@@ -174,8 +174,8 @@ def _feed(engine: LocalEngine, views: dict[str, View], frame: InputBatch, random
 def _subscribe(random: Random, views: dict[str, View], subscribers: list[Subscriber]) -> None:
     for view in views.values():
         if random.random() < 0.5 or not subscribers:
-            told = view.snapshot(ViewCondition())
-            some = [json.loads(message) for message in row_messages(told)] or [{"key": {}, "row": {}}]
+            snapshot = view.snapshot(ViewCondition())
+            some = [json.loads(message) for message in row_messages(snapshot)] or [{"key": {}, "row": {}}]
             chosen = random.choice(some)
             subscribers.append(Subscriber(view, conditions(random, view, {**chosen["key"], **chosen["row"]})))
 
@@ -190,7 +190,7 @@ def _listen(random: Random, one: Subscriber) -> None:
             one.rows.clear()
         one.come()
         # Who comes with a token it has the rows of just that moment, or is told all anew.
-        one.heard = Heard()
+        one.heard = SubscriberKnowledge()
 
 
 FLOOR = """
@@ -214,7 +214,7 @@ def test_who_waits_is_woken_and_nobody_else() -> None:
         assert one.take(10)
         assert not one.take(10)
     history = History.from_lines(program, [{"stream": "Bids", "at": 5, "event": {"issue": "IBM", "price": 3}}])
-    batch = engine.advance(frame_of(program, History.from_lines(program), history))
+    batch = engine.advance(input_batch_between(program, History.from_lines(program), history))
     view.deliver(batch.deltas["Counts"], batch.horizons)
     assert (ibm.woken, hal.woken) == (1, 0)
     assert ibm.take(10)
@@ -229,7 +229,7 @@ def test_rows_are_encoded_once_and_only_while_they_are_current() -> None:
     for tick in range(1, 20):
         lines = [{"stream": "Bids", "at": t, "event": {"issue": f"I{t % 3}", "price": 3}} for t in range(1, tick + 1)]
         after = History.from_lines(program, lines)
-        batch = engine.advance(frame_of(program, history, after))
+        batch = engine.advance(input_batch_between(program, history, after))
         view.deliver(batch.deltas["Counts"], batch.horizons)
         history = after
         first, second = (row_messages(view.snapshot(ViewCondition())) for _ in range(2))
@@ -250,12 +250,12 @@ def test_a_row_that_was_never_shown_is_not_sent() -> None:
     for tick in (1, 2):
         lines = [{"stream": "Bids", "at": t, "event": {"issue": "IBM"}} for t in range(1, tick + 1)]
         after = History.from_lines(program, lines)
-        batch = engine.advance(frame_of(program, before, after))
+        batch = engine.advance(input_batch_between(program, before, after))
         assert len(batch.deltas["Often"]) == 1
         view.deliver(batch.deltas["Often"], batch.horizons)
         before = after
-        told = one.subscription.next_frame(10)
-        sent.append(0 if told is None else told.row_count)
+        frame = one.subscription.next_frame(10)
+        sent.append(0 if frame is None else frame.row_count)
     assert sent == [0, 1]
 
 
@@ -275,12 +275,12 @@ def test_who_is_told_all_anew_in_several_frames_is_told_once() -> None:
     histories = [History.from_lines(program, lines[:n]) for n in range(len(lines) + 1)]
     with patch.object(limits, "deleted_rows_max", 0):
         for before, after in pairwise(histories):
-            batch = engine.advance(frame_of(program, before, after))
+            batch = engine.advance(input_batch_between(program, before, after))
             view.deliver(batch.deltas["Sums"], batch.horizons)
         one, resets = Subscriber(view, ViewCondition()), 0
         for _ in range(10):
-            told = one.subscription.next_frame(1)
-            resets += told is not None and told.reset
+            frame = one.subscription.next_frame(1)
+            resets += frame is not None and frame.reset
         assert resets == 1
         assert one.subscription.progress == view.horizons
 
@@ -297,9 +297,9 @@ def test_a_gate_opens_when_the_tick_is_reached() -> None:
     assert not woken
     view.deliver(None, {"Bids": 7})
     assert woken
-    told = subscription.next_frame(10)
-    assert told is not None
-    assert told.progress == {"Bids": 7}
+    frame = subscription.next_frame(10)
+    assert frame is not None
+    assert frame.progress == {"Bids": 7}
 
 
 @pytest.mark.parametrize(
@@ -323,24 +323,24 @@ def test_a_gate_of_no_stream_is_refused() -> None:
 def test_a_token_of_a_later_history_is_refused() -> None:
     _, view = counts()
     view.deliver(None, {"Bids": 50})
-    told = view.snapshot(ViewCondition())
-    assert told.resume is not None
-    view.subscribe(ViewCondition(), lambda: None, resume=told.resume).close()
+    snapshot = view.snapshot(ViewCondition())
+    assert snapshot.resume is not None
+    view.subscribe(ViewCondition(), lambda: None, resume=snapshot.resume).close()
     view.log_horizons = lambda: {"Bids": 49}
     with pytest.raises(SmileError) as refused:
-        view.subscribe(ViewCondition(), lambda: None, resume=told.resume)
+        view.subscribe(ViewCondition(), lambda: None, resume=snapshot.resume)
     assert refused.value.diagnostics[0].code == "E094"
 
 
 @pytest.mark.parametrize(
-    ("where", "told"), [({"isue": "x"}, "Did you mean issue?"), ({"n": 3}, "never change"), ({"issue": 3}, "quotes")]
+    ("where", "message"), [({"isue": "x"}, "Did you mean issue?"), ({"n": 3}, "never change"), ({"issue": 3}, "quotes")]
 )
-def test_a_wrong_condition_is_refused(where: Json, told: str) -> None:
+def test_a_wrong_condition_is_refused(where: Json, message: str) -> None:
     _, view = counts()
     with pytest.raises(SmileError) as refused:
         view.condition(where)
     assert refused.value.diagnostics[0].code == "E099"
-    assert told in (refused.value.diagnostics[0].hint or "")
+    assert message in (refused.value.diagnostics[0].hint or "")
 
 
 def test_an_ended_view_tells_its_subscribers() -> None:
@@ -365,20 +365,21 @@ def test_rows_that_are_gone_do_not_hold_a_snapshot_up() -> None:
     before = History.from_lines(program)
     for lines in (events, [*events, *ends]):
         after = History.from_lines(program, lines)
-        batch = engine.advance(frame_of(program, before, after))
+        batch = engine.advance(input_batch_between(program, before, after))
         view.deliver(batch.deltas.get("Open"), batch.horizons)
         before = after
     assert view.row_count == 1
     subscription = view.subscribe(ViewCondition(), lambda: None)
-    told, rest = subscription.next_frame(10), subscription.next_frame(10)
-    assert told is not None
-    assert (told.row_count, told.reset) == (1, True)
+    frame, rest = subscription.next_frame(10), subscription.next_frame(10)
+    assert frame is not None
+    assert (frame.row_count, frame.reset) == (1, True)
     assert rest is not None
     assert rest.progress is not None
 
 
 def test_a_token_from_before_the_first_rows_brings_them() -> None:
-    """Rows that are there before anything has happened come at the horizons that are told when there are none yet."""
+    """Rows that a view has before any event are delivered at the horizons that subscribers receive before the first
+    event."""
     text = "CREATE STREAM Bids (t: time -> issue: string); CREATE VIEW Total AS SELECT COUNT(*) AS n FROM Bids;"
     engine = LocalEngine(kernels(compile_program(Source("total.smile", f"{text} SUBSCRIBE Total;")).rewritten))
     view = View("Total", engine.kernels.inputs["Total"], "digest", lambda: {"Bids": 100}, horizons={"Bids": -1})
@@ -405,11 +406,13 @@ def test_a_condition_is_met_exactly() -> None:
         {"x": "-2", "b": False, "w": "é"},
     ]
     lines = [{"stream": "S", "at": n, "event": row} for n, row in enumerate(rows, 1)]
-    batch = engine.advance(frame_of(program, History.from_lines(program), History.from_lines(program, lines)))
+    batch = engine.advance(
+        input_batch_between(program, History.from_lines(program), History.from_lines(program, lines))
+    )
     view.deliver(batch.deltas["V"], batch.horizons)
     for column in ("x", "b", "w"):
         for number, row in enumerate(rows, 1):
-            told = view.snapshot(view.condition({column: row[column]}))
-            assert [json.loads(message)["key"]["t"] for message in row_messages(told)] == [number], (column, row)
+            snapshot = view.snapshot(view.condition({column: row[column]}))
+            assert [json.loads(message)["key"]["t"] for message in row_messages(snapshot)] == [number], (column, row)
     with pytest.raises(SmileError):
         view.condition({"x": "1.555"})

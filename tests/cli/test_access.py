@@ -19,15 +19,15 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def smile(*words: str, code: int = 0) -> Result:
-    told = invoke_smile(*words)
-    assert told.exit_code == code, told.output
-    return told
+    result = invoke_smile(*words)
+    assert result.exit_code == code, result.output
+    return result
 
 
 def token(*words: str) -> str:
-    told = smile("token", *words)
-    assert re.fullmatch(r"smile_[\w-]{43}\n", told.stdout)
-    return told.stdout.strip()
+    result = smile("token", *words)
+    assert re.fullmatch(r"smile_[\w-]{43}\n", result.stdout)
+    return result.stdout.strip()
 
 
 def test_a_token_is_printed_alone_and_once(data: Path) -> None:
@@ -73,9 +73,9 @@ def test_rights_are_granted_and_revoked(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        (["grant", "READ", "ON", "a", "TO", "b"], "READ"),
+        (["grant", "WRITE", "ON", "a", "TO", "b"], "WRITE"),
         (["grant", "PUBLISH", "AT", "a", "TO", "b"], "write: RIGHT ON NAME TO PRINCIPAL"),
         (["grant", "PUBLISH", "ON", "a", "FROM", "b"], "write: RIGHT ON NAME TO PRINCIPAL"),
         (["revoke", "PUBLISH", "ON", "a", "AT", "b"], "write: RIGHT ON NAME FROM PRINCIPAL"),
@@ -87,8 +87,8 @@ def test_rights_are_granted_and_revoked(data: Path) -> None:
         (["grants", "--data", ""], "E100: --data: it must not be empty"),
     ],
 )
-def test_misuse(words: list[str], told: str) -> None:
-    assert told in smile(*words, code=2).stderr
+def test_misuse(words: list[str], message: str) -> None:
+    assert message in smile(*words, code=2).stderr
 
 
 def test_nothing_there(data: Path) -> None:
@@ -102,9 +102,9 @@ def test_a_damaged_file(data: Path) -> None:
     data.mkdir()
     (data / "access.db").write_bytes(b"x" * 5000)
     for words in (["grants"], ["token", "a"], ["grant", "PUBLISH", "ON", "a", "TO", "b"]):
-        told = smile(*words, code=1)
-        assert "E105: smile-data/access.db is damaged" in told.stderr
-        assert told.stdout == ""
+        result = smile(*words, code=1)
+        assert "E105: smile-data/access.db is damaged" in result.stderr
+        assert result.stdout == ""
 
 
 def test_the_directory_is_the_brokers(data: Path, tmp_path: Path) -> None:
@@ -126,8 +126,8 @@ def test_as_processes_at_the_same_time(data: Path, tmp_path: Path) -> None:
         )
         for _ in range(4)
     ]
-    told = [process.communicate(timeout=WAIT_S) for process in running]
-    assert [(process.returncode, error) for process, (_, error) in zip(running, told, strict=True)] == [(0, "")] * 4
+    outputs = [process.communicate(timeout=WAIT_S) for process in running]
+    assert [(process.returncode, error) for process, (_, error) in zip(running, outputs, strict=True)] == [(0, "")] * 4
     access = Access(data / "access.db")
-    assert {access.principal(out.strip()) for out, _ in told} == {"alice"}
+    assert {access.principal(out.strip()) for out, _ in outputs} == {"alice"}
     access.close()

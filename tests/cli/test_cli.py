@@ -76,6 +76,27 @@ def test_a_warning_is_no_failure(tmp_path: Path) -> None:
     assert "every new k: S may have one more event for any k at any time" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("view", "warning"),
+    [
+        ("SELECT window_start, COUNT(*) AS n FROM HOP(S, t, INTERVAL '1' SECOND, INTERVAL '{}' SECOND) GROUP BY window_start",
+         "W003: every row of V is in 101 windows"),
+        ("SELECT S.t AS t, R.u AS u FROM S JOIN {} AS R ON S.n < R.m", "W004: V compares every row of one side"),
+    ],
+)  # fmt: skip
+def test_expensive_views_are_warned_of(tmp_path: Path, view: str, warning: str) -> None:
+    path = tmp_path / "p.smile"
+    streams = "CREATE STREAM S (t: time -> n: int);\nCREATE STREAM R (u: time -> m: int);\n"
+    # One row on one side is as good as a condition.
+    cheap, dear = ("100", "101") if "HOP" in view else ("(SELECT COUNT(*) AS m, 1 AS u FROM R)", "R")
+    path.write_text(f"{streams}CREATE VIEW V AS {view.format(dear)};")
+    result = smile("check", str(path))
+    assert result.exit_code == 0
+    assert warning in result.stderr
+    path.write_text(f"{streams}CREATE VIEW V AS {view.format(cheap)};")
+    assert warning[:4] not in smile("check", str(path)).stderr
+
+
 def test_a_predicate_that_the_types_decide_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "p.smile"
     path.write_text(
@@ -113,9 +134,9 @@ def test_types_of_the_paper(floor: str) -> None:
 
 
 def test_stages_of_the_paper(floor: str) -> None:
-    found = explained(floor, "--as", "stages")
-    assert [stage["by"] for stage in found["stages"]] == [["buyid", "sellid"], ["issue, price"]]  # type: ignore[attr-defined]
-    assert found["paths"]["Matchable"] == ["BuyBids, SellBids, Matches", "stage 1", "stage 2", "Matchable"]  # type: ignore[index]
+    output = explained(floor, "--as", "stages")
+    assert [stage["by"] for stage in output["stages"]] == [["buyid", "sellid"], ["issue, price"]]  # type: ignore[attr-defined]
+    assert output["paths"]["Matchable"] == ["BuyBids, SellBids, Matches", "stage 1", "stage 2", "Matchable"]  # type: ignore[index]
 
 
 def test_text_and_json_name_the_same(floor: str) -> None:
@@ -261,7 +282,7 @@ def test_a_reader_that_goes_away_is_no_error(floor: str) -> None:
 
 
 def test_an_internal_error_is_said_to_be_ours(floor: str) -> None:
-    broken = "import smile.cli.main as m; m.compile_program = lambda s: 1 / 0; import sys; sys.argv = ['smile', 'check', sys.argv[1]]; m.main()"
+    broken = "import smile.cli.main as m; m.compile_program = lambda *_: 1 / 0; import sys; sys.argv = ['smile', 'check', sys.argv[1]]; m.main()"
     result = subprocess.run(
         [sys.executable, "-c", broken, floor], capture_output=True, text=True, timeout=WAIT_S, env=clean_environment()
     )
@@ -314,8 +335,8 @@ def test_a_full_disk_is_not_our_fault(floor: str) -> None:
 def test_mmpl_is_checked_as_sql_is(view: str, code: str, tmp_path: Path) -> None:
     path = tmp_path / "p.mmpl"
     path.write_text(f"STREAM S (t: time -> a: int, k: string, v: timestamp);\nVIEW V := {view};")
-    assert f"{path}:2:" in (found := smile("check", str(path)).stderr)
-    assert f"error {code}:" in found
+    assert f"{path}:2:" in (errors := smile("check", str(path)).stderr)
+    assert f"error {code}:" in errors
 
 
 def test_a_stream_has_each_column_once(tmp_path: Path) -> None:
@@ -327,4 +348,46 @@ def test_a_stream_has_each_column_once(tmp_path: Path) -> None:
 def test_checks_that_nothing_can_satisfy(tmp_path: Path) -> None:
     path = tmp_path / "p.mmpl"
     path.write_text("STREAM S (t: time -> k: int) CHECK k > 5 CHECK k < 3; VIEW V := S; SUBSCRIBE V;")
-    assert "W002: no value of k satisfies the checks of S: at least 6 and at most 2" in smile("check", str(path)).stderr
+    assert "W002: no value of k satisfies the checks of S" in smile("check", str(path)).stderr
+    path.write_text(
+        "STREAM S (t: time -> k: int) CHECK k IS NOT NULL CHECK k > 5 CHECK k < 3; VIEW V := S; SUBSCRIBE V;"
+    )
+    assert "W002: no event satisfies the checks of S" in smile("check", str(path)).stderr
+
+
+# ── imports ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_program_is_checked_against_recorded_types(floor: str, tmp_path: Path) -> None:
+    importing = tmp_path / "importing.smile"
+    importing.write_text(
+        "IMPORT RemainingBuy FROM buys;\n"
+        "CREATE VIEW Dear AS SELECT buyid, buyremaining FROM RemainingBuy WHERE price > 100;\nSUBSCRIBE Dear;\n"
+    )
+    refused = smile("check", str(importing))
+    assert refused.exit_code == 1
+    assert "importing.smile:1:1: error E027: no types of the broker buys are recorded" in refused.stderr
+    assert "hint: Give them with --imports FILE." in refused.stderr
+    exports = smile("explain", floor, "--as", "exports", "--broker", "buys")
+    recorded = tmp_path / "buys.json"
+    recorded.write_text(exports.stdout)
+    checked = smile("check", str(importing), "--imports", str(recorded))
+    assert checked.stdout == f"{importing}: ok: 1 import, 0 streams, 1 view, 1 subscription, 1 stage\n"
+    types = smile("explain", str(importing), "--imports", str(recorded)).stdout
+    assert "IMPORT RemainingBuy  key buyid  (from buys)" in types
+    assert "RemainingBuy  a cache: rows that are lost are imported again" in types
+    mmpl_path = tmp_path / "importing.mmpl"
+    mmpl_path.write_text(smile("explain", str(importing), "--imports", str(recorded), "--as", "mmpl").stdout)
+    assert smile("check", str(mmpl_path)).exit_code == 0  # the text has the definition
+    for form in ("--dot", "--mermaid", "--json"):
+        graph = smile("explain", str(importing), "--imports", str(recorded), "--as", "graph", form)
+        assert "RemainingBuy changes" in graph.stdout
+    (tmp_path / "none.events").write_text("")
+    options = ("--events", str(tmp_path / "none.events"), "--engine", "local", "--imports", str(recorded))
+    replayed = smile("replay", str(importing), *options)
+    assert "E048: recorded events have no rows of the imported view RemainingBuy" in replayed.stderr
+
+
+def test_exports_need_the_name_of_the_broker(floor: str) -> None:
+    assert smile("explain", floor, "--as", "exports").exit_code == 2
+    assert smile("explain", floor, "--broker", "buys").exit_code == 2

@@ -16,9 +16,9 @@ from tests.repeatable import scaled
 
 @pytest.fixture
 def fake() -> Iterator[Fake]:
-    found = Fake()
-    yield found
-    found.close()
+    server = Fake()
+    yield server
+    server.close()
 
 
 def published(fake: Fake) -> list[str]:
@@ -101,8 +101,8 @@ def test_bad_lines_are_passed_over(fake: Fake, seed: int, tmp_path: Path) -> Non
     path.write_text("\n".join(lines))
     done = invoke_smile("publish", "S", "--file", str(path), "--skip-bad", "--url", fake.url)
     assert done.exit_code == 0
-    told = [int(line.split(":")[1]) for line in done.stderr.splitlines() if line.startswith(f"{path}:")]
-    assert told == bad
+    numbers = [int(line.split(":")[1]) for line in done.stderr.splitlines() if line.startswith(f"{path}:")]
+    assert numbers == bad
     assert f"; {len(bad)} lines refused" in done.stderr
     assert published(fake) == [json.loads(line)["k"] for i, line in enumerate(lines, 1) if i not in bad]
 

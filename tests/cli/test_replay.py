@@ -56,8 +56,8 @@ def rows(result: Result) -> list[Any]:
 
 def test_rows_of_subscribed_views(program: str, tmp_path: Path) -> None:
     result = replay(program, "--events", events(tmp_path))
-    found = {(r["view"], str(r["key"])): (r["row"], r["knowledge"], r["final"]) for r in rows(result)}
-    assert found == {
+    shown = {(r["view"], str(r["key"])): (r["row"], r["knowledge"], r["final"]) for r in rows(result)}
+    assert shown == {
         ("Sums", "{'a': 'x'}"): ({"total": 8}, {"total": {"at_least": 8}}, False),
         ("Sums", "{'a': 'y'}"): ({"total": 4}, {"total": {"at_least": 4}}, False),
         ("Count", "{}"): ({"n": 3}, {"n": {"at_least": 3}}, False),
@@ -78,15 +78,15 @@ def test_one_view(program: str, tmp_path: Path) -> None:
 
 
 def test_changes_and_progress(program: str, tmp_path: Path) -> None:
-    told = rows(replay(program, "--events", events(tmp_path), "--changes", "--batch", "1", "--view", "Sums"))
-    assert [m.get("row", {}).get("total") or m["progress"]["S"] for m in told] == [3, 10, 4, 12, 8, 17, 20]
+    messages = rows(replay(program, "--events", events(tmp_path), "--changes", "--batch", "1", "--view", "Sums"))
+    assert [m.get("row", {}).get("total") or m["progress"]["S"] for m in messages] == [3, 10, 4, 12, 8, 17, 20]
 
 
 def test_standard_input_and_ticks_that_count_up(program: str) -> None:
     lines = '{"stream":"S","event":{"a":"x","n":1}}\n{"stream":"S","event":{"a":"x","n":2}}\n'
-    told = rows(replay(program, "--events", "-", "--changes", "--view", "Count", stdin=lines))
-    assert told[0]["row"] == {"n": 0}
-    assert told[-1] == {"progress": {"S": 1}}
+    messages = rows(replay(program, "--events", "-", "--changes", "--view", "Count", stdin=lines))
+    assert messages[0]["row"] == {"n": 0}
+    assert messages[-1] == {"progress": {"S": 1}}
 
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
@@ -149,14 +149,14 @@ def test_a_join_that_cannot_be_kept(tmp_path: Path) -> None:
 
 
 def test_state_that_is_kept(program: str, tmp_path: Path) -> None:
-    """A run that was stopped goes on from its state: what it knows already is not told again."""
+    """A run that was stopped continues from its state: changes that it printed are not printed again."""
     state = str(tmp_path / "state")
     lines = EVENTS.splitlines(keepends=True)
     first = ["--changes", "--batch", "1", "--view", "Sums", "--state", state]
-    told = rows(replay(program, "--events", events(tmp_path, "".join(lines[:2])), *first))
-    assert [m["row"]["total"] for m in told if "row" in m] == [3, 4]
-    told = rows(replay(program, "--events", events(tmp_path), *first))
-    assert [m["row"]["total"] for m in told if "row" in m] == [8]
+    messages = rows(replay(program, "--events", events(tmp_path, "".join(lines[:2])), *first))
+    assert [m["row"]["total"] for m in messages if "row" in m] == [3, 4]
+    messages = rows(replay(program, "--events", events(tmp_path), *first))
+    assert [m["row"]["total"] for m in messages if "row" in m] == [8]
     for path in sorted(Path(state, "in-process").iterdir())[-2:]:
         path.write_bytes(path.read_bytes()[:-1])
     result = replay(program, "--events", events(tmp_path), *first)
@@ -241,9 +241,9 @@ def test_an_interrupt_leaves_whole_lines(program: str, tmp_path: Path) -> None:
                     running.wait(30)
             running.kill()
         running.wait()
-    told = said.read_text()
-    assert running.returncode == 130, told
-    assert "interrupted" in told
+    output = said.read_text()
+    assert running.returncode == 130, output
+    assert "interrupted" in output
     lines = out.read_bytes()
     assert lines.endswith(b"\n")
     assert all(json.loads(line) for line in lines.splitlines())

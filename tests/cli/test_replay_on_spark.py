@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-import smile.cli.spark_replay
+import smile.cli.replay.spark
 import smile.java
 import smile.state.file
 from smile.cli.main import app
@@ -66,7 +66,7 @@ Replay = Callable[..., Result]
 def replay(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Replay:
     """Runs the command in this process."""
     monkeypatch.setattr(SharedJava, "session_of_tests", spark, raising=False)
-    monkeypatch.setattr(smile.cli.spark_replay, "JavaProcess", SharedJava)
+    monkeypatch.setattr(smile.cli.replay.spark, "JavaProcess", SharedJava)
 
     def run(*args: str | Path) -> Result:
         result: Result = CliRunner().invoke(app, ["replay", str(PROGRAM), *map(str, args)])
@@ -100,7 +100,7 @@ def test_changes_of_a_run_that_goes_on_until_a_line_is_refused(replay: Replay, t
     half.write_text("".join(recorded[:25]))
     whole.write_text("".join(recorded) + BAD)
     asked: list[str | Path] = ["--changes", "--batch", "1", "--state", tmp_path / "state"]
-    found = lines(replay, *asked, "--events", half, "--partitions", "2")
+    changes = lines(replay, *asked, "--events", half, "--partitions", "2")
     status = json.loads((tmp_path / "state" / "status.json").read_text())
     assert status.keys() == RECORDED.keys()
     assert (status["events"], status["waiting_events"], status["partitions"]) == (25, 0, 2)
@@ -111,8 +111,8 @@ def test_changes_of_a_run_that_goes_on_until_a_line_is_refused(replay: Replay, t
     assert refused.stderr.startswith(f"{whole}:{len(recorded) + 1}:")
     assert "error E078: " in refused.stderr
     again = set(refused.stdout.splitlines())
-    assert not found & again
-    assert found | again == lines(replay, *LOCAL, "--events", EVENTS, "--changes", "--batch", "1")
+    assert not changes & again
+    assert changes | again == lines(replay, *LOCAL, "--events", EVENTS, "--changes", "--batch", "1")
 
 
 def test_rows_of_recorded_files(replay: Replay, tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_rows_of_recorded_files(replay: Replay, tmp_path: Path) -> None:
     files: list[str | Path] = ["--events", tmp_path / "recorded"]
     assert lines(replay, *files) == lines(replay, *LOCAL, *files)
     from_log: list[str | Path] = ["--events", tmp_path / "log", "--end"]
-    found = lines(replay, *from_log, "--partitions", "2")
-    assert found == lines(replay, *LOCAL, *from_log) == lines(replay, *LOCAL, "--events", EVENTS, "--end")
+    rows = lines(replay, *from_log, "--partitions", "2")
+    assert rows == lines(replay, *LOCAL, *from_log) == lines(replay, *LOCAL, "--events", EVENTS, "--end")
 
 
 # ── how it ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,21 +171,21 @@ class Running:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
-    def told(self) -> bool:
+    def has_output(self) -> bool:
         """Whether something has come out of Spark."""
         return b'"progress"' in self.out.read_bytes()
 
     def others(self) -> dict[int, str]:
-        """Its processes, but for the first. They are known by the folder that all of them were told of."""
-        found = {}
+        """Its processes, except the first. They are recognized by the temporary folder in their environment."""
+        processes = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
                 is_ours = f"TMPDIR={self.temporary.name}\0".encode() in (path / "environ").read_bytes()
                 if is_ours and int(path.name) != self.process.pid:
-                    found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    processes[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue  # it has ended
-        return found
+        return processes
 
     def java(self) -> int | None:
         return next((pid for pid, command in self.others().items() if "SparkSubmit" in command), None)
@@ -213,14 +213,14 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    found = Running(tmp_path)
-    yield found
-    found.close()
+    run = Running(tmp_path)
+    yield run
+    run.close()
 
 
 @pytest.mark.slow
 def test_an_interrupt(running: Running) -> None:
-    running.wait_for(running.told)
+    running.wait_for(running.has_output)
     assert len(running.others()) > 2
     running.process.send_signal(signal.SIGINT)
     code, said = running.ended()
@@ -230,7 +230,7 @@ def test_an_interrupt(running: Running) -> None:
 
 @pytest.mark.slow
 def test_java_is_killed(running: Running) -> None:
-    running.wait_for(running.told)
+    running.wait_for(running.has_output)
     java = running.java()
     assert java is not None
     os.kill(java, signal.SIGKILL)
@@ -279,7 +279,7 @@ def fake_java(home: Path, version: str, does: str) -> str:
 
 @pytest.fixture
 def soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
-    """A replay with a Java that never comes to anything; its exit code, and what it said."""
+    """A replay with a Java that never becomes ready: its exit code, and what it printed."""
     monkeypatch.setattr(smile.java, "wrapped_home", lambda _: tmp_path / "none")
     monkeypatch.setenv("JAVA_HOME", fake_java(tmp_path / "java", "17.0.1", STARTS_FOR_EVER))
     (tmp_path / "temporary").mkdir()
@@ -375,7 +375,7 @@ def test_state_of_another_program(soon: Soon, tmp_path: Path) -> None:
 
 
 def test_events_that_will_not_do(soon: Soon, tmp_path: Path) -> None:
-    """What came before a line that is refused need not be taken in where nobody would see it."""
+    """Events before a refused line need not be processed if nobody would see the result."""
     empty, others, bad = tmp_path / "empty", tmp_path / "others", tmp_path / "bad"
     empty.mkdir()
     others.mkdir()

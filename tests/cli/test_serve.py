@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidHandshake
 from smile.gateway.serve import GatewayServer
 from smile.settings import SETTINGS
 from tests.brokers import Broker, BrokerProcess, InProcessBroker
-from tests.processes import invoke_smile, make_certificate, run_smile, wait_until
+from tests.processes import free_port, invoke_smile, make_certificate, run_smile, wait_until
 
 PROGRAM = """
 CREATE STREAM Bids (bid: time -> issue: string, price: int);
@@ -122,7 +122,7 @@ def test_a_port_in_use(refused: Callable[..., tuple[int, str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         ([], 1, "E105: smile-data has no program"),
         (["nothing.smile"], 1, "E001: nothing.smile cannot be read: No such file or directory"),
@@ -136,13 +136,13 @@ def test_a_port_in_use(refused: Callable[..., tuple[int, str]]) -> None:
     ],
 )
 def test_what_cannot_be_served(
-    floor: Path, refused: Callable[..., tuple[int, str]], words: list[str], code: int, told: str
+    floor: Path, refused: Callable[..., tuple[int, str]], words: list[str], code: int, message: str
 ) -> None:
     (floor / "wrong.smile").write_text("nonsense;")
     (floor / "smile.toml").write_text("partition = 1")
     listen = [] if "--listen" in words else ["--listen", "127.0.0.1:0"]
     result = refused(*words, *listen, *LOCAL)
-    assert (result[0], told in result[1]) == (code, True), result
+    assert (result[0], message in result[1]) == (code, True), result
 
 
 def test_a_variable_that_is_wrong(refused: Callable[..., tuple[int, str]]) -> None:
@@ -274,3 +274,41 @@ def test_it_can_be_stopped_before_it_listens(tmp_path: Path) -> None:
         assert code in (0, -signal.SIGTERM, -signal.SIGINT), (moment, broker.log_text)
         with InProcessBroker(broker.folder, PROGRAM) as restarted:
             restarted.publish("Bids", {"issue": "IBM", "price": 7})
+
+
+def test_nobody_else_can_read_the_files(tmp_path: Path) -> None:
+    """Whatever the umask is, and also if an earlier broker has left files that others can read."""
+    (tmp_path / "floor.smile").write_text(PROGRAM)
+    data = tmp_path / "smile-data"
+    (data / "state" / "old").mkdir(parents=True)
+    (data / "spark.log").touch(0o666)
+    command = ("sh", "-c", 'umask 0 && chmod -R 777 smile-data && exec "$0" "$@"')
+    with BrokerProcess(tmp_path, prefix=command) as broker:
+        broker.publish("Bids", {"issue": "IBM", "price": 1})
+        assert broker.stop() == 0  # which writes a checkpoint
+    modes = {path: path.stat().st_mode & 0o777 for path in data.rglob("*")}
+    assert {path.name for path in modes} >= {"log", "broker.json", "lock", "state", "old", "spark.log"}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
+
+
+def test_temporary_folders_of_killed_brokers_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "floor.smile").write_text(PROGRAM)
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    (temporary / "smile-notes").mkdir()  # not a folder of a broker
+    options = ["--flight", f"127.0.0.1:{free_port()}"]
+    broker = BrokerProcess(tmp_path, options=options, variables={"TMPDIR": str(temporary)})
+    with broker:
+        broker.wait_for_line("Arrow Flight on ")
+        (left,) = [path for path in temporary.iterdir() if path.name != "smile-notes"]
+        with BrokerProcess(tmp_path, data="other", variables={"TMPDIR": str(temporary)}) as other:
+            assert left.exists()  # its broker still runs
+            assert other.stop() == 0
+        broker.kill()
+        assert left.exists()
+        broker.start()
+        broker.wait_for_line("Arrow Flight on ")
+        assert not left.exists()
+        assert broker.stop() == 0
+    assert [path.name for path in temporary.iterdir()] == ["smile-notes"]

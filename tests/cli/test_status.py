@@ -47,9 +47,9 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_for_people(state: Path) -> None:
-    told = status(state)
-    assert told.exit_code == 0, told.stderr
-    lines = {re.split(r"  +", line)[0]: re.split(r"  +", line)[1] for line in told.stdout.splitlines()}
+    result = status(state)
+    assert result.exit_code == 0, result.stderr
+    lines = {re.split(r"  +", line)[0]: re.split(r"  +", line)[1] for line in result.stdout.splitlines()}
     assert lines["views"] == "Sums, Count"
     assert re.fullmatch(r"\d+\.\d s ago, batch 1,234", lines["as of"])
     assert lines["events/s"] == "54,321.5"
@@ -66,8 +66,8 @@ def test_for_programs(state: Path) -> None:
 
 
 def test_for_prometheus(state: Path) -> None:
-    told = status(state, "--as", "prometheus").stdout
-    samples = dict(line.rsplit(" ", 1) for line in told.splitlines() if line and not line.startswith("#"))
+    output = status(state, "--as", "prometheus").stdout
+    samples = dict(line.rsplit(" ", 1) for line in output.splitlines() if line and not line.startswith("#"))
     assert float(samples["smile_events_total"]) == 7_000_000
     assert float(samples["smile_state_bytes"]) == 25_000_000
     assert float(samples["smile_waiting_events"]) == 4321
@@ -76,23 +76,23 @@ def test_for_prometheus(state: Path) -> None:
     assert float(samples['smile_horizon_tick{stream="S"}']) == 17
     for name in samples:
         metric = name.partition("{")[0]
-        assert f"# HELP {metric} " in told
-        assert re.search(f"^# TYPE {metric} (counter|gauge)$", told, re.MULTILINE)
+        assert f"# HELP {metric} " in output
+        assert re.search(f"^# TYPE {metric} (counter|gauge)$", output, re.MULTILINE)
 
 
 def test_there_is_none(tmp_path: Path) -> None:
-    told = status(tmp_path)
-    assert told.exit_code == 1
-    assert told.stderr == f"smile: there is no status of a pipeline in {tmp_path}: No such file or directory\n"
+    result = status(tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr == f"smile: there is no status of a pipeline in {tmp_path}: No such file or directory\n"
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"at": 1}', '{"at": "yesterday"}', '"at"', '{"at'])
 @pytest.mark.parametrize("form", ["text", "prometheus"])
 def test_it_is_damaged(tmp_path: Path, text: str, form: str) -> None:
     (tmp_path / "status.json").write_text(text)
-    told = status(tmp_path, "--as", form)
-    assert told.exit_code == 1
-    assert told.stderr == f"smile: there is no status of a pipeline in {tmp_path}: it is damaged\n"
+    result = status(tmp_path, "--as", form)
+    assert result.exit_code == 1
+    assert result.stderr == f"smile: there is no status of a pipeline in {tmp_path}: it is damaged\n"
 
 
 def test_misuse(state: Path) -> None:
@@ -122,7 +122,10 @@ BROKER: dict[str, Any] = {
     },
     "publisher": {"events": 4321, "commit_ms": 2.5},
     "keeper": {"state": "running", "stage_ms": {"1": {}}},
-    "troubles": [{"at": 1_699_999_940.0, "what": "Spark was lost"}],
+    "troubles": [
+        {"kind": "view_paused", "subject": "Dear", "code": "E053", "message": "no memory", "since": 1_699_999_930.0}
+    ],
+    "warnings": [{"at": 1_699_999_940.0, "what": "Spark was lost"}],
 }
 
 
@@ -138,6 +141,7 @@ def test_a_broker_for_people() -> None:
         ["view Open", "1,234 rows, 99 changed, 2 subscribers, known up to 2.0 s ago"],
         ["publisher", "events 4,321, commit_ms 2.5"],
         ["maintainer", "state running"],
+        ["trouble", "view_paused Dear for 70 s: E053: no memory"],
         ["warning", "60 s ago: Spark was lost"],
     ]
 
@@ -145,8 +149,8 @@ def test_a_broker_for_people() -> None:
 def test_a_broker_is_asked() -> None:
     fake = Fake()
     try:
-        told = invoke_smile("status", "--as", "json", SMILE_URL=fake.url)
-        assert (told.exit_code, json.loads(told.stdout)) == (0, {"program": "ok"})
+        result = invoke_smile("status", "--as", "json", SMILE_URL=fake.url)
+        assert (result.exit_code, json.loads(result.stdout)) == (0, {"program": "ok"})
         assert invoke_smile("status", "--url", fake.url).stdout.split() == ["program", "ok"]
         assert invoke_smile("status", "--as", "prometheus", "--url", fake.url).exit_code == 1
     finally:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from smile.cli.view_display import TICKS_PER_S, ViewDisplay, progress_text
+from smile.cli.view_display import ViewDisplay, progress_text
 from smile.client.changes import Frame, Schema
 from smile.client.rows import Rows
+from smile.client.ticks import TICKS_PER_SECOND
 from smile.errors import SmileError
 from smile.lang.conditions import parse_condition
 from smile.source import Source
@@ -21,10 +22,10 @@ from tests.processes import SMILE, WAIT_S, Terminal, clean_environment, invoke_s
 
 @pytest.fixture
 def fake() -> Iterator[Fake]:
-    found = Fake()
-    found.publish("a", "b", "a")
-    yield found
-    found.close()
+    server = Fake()
+    server.publish("a", "b", "a")
+    yield server
+    server.close()
 
 
 def progress(fake: Fake) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def test_changes_in_a_pipe_survive_restarts(fake: Fake) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
 
-        def told(until: dict[str, Any]) -> list[Any]:
+        def read_messages(until: dict[str, Any]) -> list[Any]:
             lines: list[Any] = []
             for line in process.stdout or []:
                 lines.append(json.loads(line))
@@ -63,13 +64,13 @@ def test_changes_in_a_pipe_survive_restarts(fake: Fake) -> None:
                     return lines
             raise AssertionError(lines)
 
-        assert told(progress(fake)) == [row("a", 2), row("b", 1), progress(fake)]
+        assert read_messages(progress(fake)) == [row("a", 2), row("b", 1), progress(fake)]
         fake.publish("b")
-        assert told(progress(fake)) == [row("b", 2), progress(fake)]
+        assert read_messages(progress(fake)) == [row("b", 2), progress(fake)]
         fake.stop()
         fake.store.publish("another", 99, [{"k": "c"}])
         fake.start()
-        assert row("c", 1) in told(progress(fake))
+        assert row("c", 1) in read_messages(progress(fake))
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 0
         assert process.stderr.read() == ""
@@ -120,9 +121,9 @@ def test_what_is_wrong(fake: Fake) -> None:
     ],
 )
 def test_conditions(text: str, expected: dict[str, Any]) -> None:
-    found = parse_condition(Source("condition", text))
-    assert found == expected
-    assert [type(value) for value in found.values()] == [type(value) for value in expected.values()]
+    condition = parse_condition(Source("condition", text))
+    assert condition == expected
+    assert [type(value) for value in condition.values()] == [type(value) for value in expected.values()]
 
 
 @pytest.mark.parametrize(
@@ -172,12 +173,14 @@ def test_once_in_a_terminal_shows_all(fake: Fake) -> None:
         assert terminal.wait() == (0, "")
 
 
-def picture(told: list[dict[str, Any]], now: float = 1_700_000_000.0, height: int | None = None) -> str:
+def picture(messages: list[dict[str, Any]], now: float = 1_700_000_000.0, height: int | None = None) -> str:
     columns = {"k": "string", "n": "int", "m": "int"}
     schema = Schema.from_json({"subscribed": "V", "key": ["k"], "columns": columns, "streams": ["S"]})
     rows = Rows()
     rows.set_schema(schema)
-    rows.deliver_frame(True, Frame([schema.decode_change(one) for one in told], {"S": int((now - 1.5) * TICKS_PER_S)}))
+    rows.deliver_frame(
+        True, Frame([schema.decode_change(one) for one in messages], {"S": int((now - 1.5) * TICKS_PER_SECOND)})
+    )
     console = Console(width=80, no_color=True)
     with console.capture() as capture:
         console.print(ViewDisplay(rows, lambda: True, lambda: now).render(80, height))
@@ -186,45 +189,68 @@ def picture(told: list[dict[str, Any]], now: float = 1_700_000_000.0, height: in
 
 def test_the_signs_of_knowledge() -> None:
     base = {"view": "V", "final": False, "steps": 1}
-    told = [
+    messages = [
         base | {"key": {"k": "b"}, "row": {"n": 17, "m": 5}, "knowledge": {"n": {"unknown": True}}},
         base | {"key": {"k": "a"}, "row": {"n": 4, "m": None}, "knowledge": {"n": {"exactly": 4}}, "final": True},
         base | {"key": {"k": "c"}, "row": {"n": 3, "m": 6}, "knowledge": {"n": {"between": [2, 5]}}},
     ]
-    lines = [line.split() for line in picture(told).splitlines()]
+    lines = [line.split() for line in picture(messages).splitlines()]
     assert lines == [
-        ["k", "n", "m"], ["✓", "a", "=4", "NULL"], ["b", "17", "?", "5"], ["c", "[2..5]", "6"],
+        ["k", "n", "m"], ["✓", "a", "=4", "NULL"], ["b", "17~", "5"], ["c", "3~", "[2..5]", "6"],
         ["V:", "3", "rows,", "1", "final", "·", "known", "up", "to", "1.5", "s", "ago"],
     ]  # fmt: skip
 
 
-def test_ticks_are_times_where_there_is_no_room() -> None:
+@pytest.mark.usefixtures("five_hours_behind_utc")
+def test_ticks_are_local_times() -> None:
     columns = {"t": "time", "n": "int", "late": "time"}
     schema = Schema.from_json({"subscribed": "V", "key": ["t"], "columns": columns, "streams": ["S"]})
     tick = (1_700_000_000_000_000 << 10) + 3
-    told = {"view": "V", "key": {"t": str(tick)}, "row": {"n": 5, "late": 17}, "final": False, "steps": 1}
+    message = {"view": "V", "key": {"t": str(tick)}, "row": {"n": 5, "late": 17}, "final": False, "steps": 1}
     rows = Rows()
     rows.set_schema(schema)
     rows.deliver_frame(
-        True, Frame([schema.decode_change(told | {"knowledge": {"n": {"latest": 5, "at": str(tick)}}})], {"S": tick})
+        True, Frame([schema.decode_change(message | {"knowledge": {"n": {"latest": 5, "at": str(tick)}}})], {"S": tick})
     )
 
-    def shown(width: int) -> list[str]:
+    def shown(width: int, now: float) -> list[str]:
+        console = Console(width=width, no_color=True)
+        with console.capture() as capture:
+            console.print(ViewDisplay(rows, lambda: True, lambda: now).render(width, None))
+        return capture.get().splitlines()[1].split()
+
+    assert shown(120, 1_700_000_000.0) == shown(46, 1_700_000_000.0) == ["17:13:20", "5@17:13:20", "17"]
+    assert shown(120, 1_700_086_400.0) == ["2023-11-14", "17:13:20", "5@2023-11-14", "17:13:20", "17"]
+
+
+def test_a_nested_relation_gives_way_to_the_other_columns() -> None:
+    columns = {"issue": "string", "n": "int", "trades": "relation{t: time, price: int}"}
+    schema = Schema.from_json({"subscribed": "V", "key": ["issue"], "columns": columns, "streams": ["S"]})
+    trades = [{"t": tick, "price": 100} for tick in range(20)]
+    message = {
+        "view": "V", "key": {"issue": "International"}, "row": {"n": 123456, "trades": trades}, "final": False, "steps": 1,
+        "knowledge": {"n": {"unknown": True}, "trades": {"rows": ["final"] * 20, "open": True}},
+    }  # fmt: skip
+    rows = Rows()
+    rows.set_schema(schema)
+    rows.deliver_frame(True, Frame([schema.decode_change(message)], {"S": 1}))
+    for width in (60, 80):
         console = Console(width=width, no_color=True)
         with console.capture() as capture:
             console.print(ViewDisplay(rows, lambda: True, lambda: 0.0).render(width, None))
-        return capture.get().splitlines()[1].split()
-
-    assert shown(80) == [str(tick), f"5@{tick}", "17"]
-    assert shown(46) == ["22:13:20.000000", "5@22:13:20.000000", "17"]
+        header, row = capture.get().splitlines()[:2]
+        assert header.split() == ["issue", "n", "trades"]
+        assert row.split()[:4] == ["International", "123456~", "{t", "0,"]
+        assert row.rstrip().endswith("…")
+        assert len(row.rstrip()) <= width
 
 
 def test_how_far_it_is_known() -> None:
     now = 1_700_000_000.0
-    tick = int(now * TICKS_PER_S)
-    assert progress_text({"A": tick, "B": tick - 2 * TICKS_PER_S}, now) == "2.0 s ago"
+    tick = int(now * TICKS_PER_SECOND)
+    assert progress_text({"A": tick, "B": tick - 2 * TICKS_PER_SECOND}, now) == "2.0 s ago"
     ages = {59: "59.0 s ago", 60: "1 min ago", 7000: "1 h ago", 700_000: "8 days ago"}
-    assert [progress_text({"A": tick - age * TICKS_PER_S}, now) for age in ages] == list(ages.values())
+    assert [progress_text({"A": tick - age * TICKS_PER_SECOND}, now) for age in ages] == list(ages.values())
     assert progress_text({"A": 17}, now) == "tick 17 of A"
     assert progress_text({"A": -1, "B": 5}, now) == "nothing of A"
     assert progress_text({"A": 2**63 - 1}, now) == "the end of A"

@@ -7,6 +7,6 @@ from tests.client.fake import Fake
 
 @pytest.fixture
 def fake() -> Iterator[Fake]:
-    found = Fake()
-    yield found
-    found.close()
+    server = Fake()
+    yield server
+    server.close()

@@ -1,6 +1,7 @@
-"""A broker that speaks the wire protocol over a real socket, keeps what is published, and misbehaves as it is told.
+"""A broker that speaks the wire protocol over a real socket, stores what is published, and misbehaves as a test
+requires.
 
-Its one view `Counts` counts the events of its stream `S` by their column `k`; it knows nothing of the engine.
+Its only view `Counts` counts the events of its stream `S` by their column `k`. It has no engine.
 """
 
 import asyncio
@@ -46,11 +47,11 @@ class Store:
         return ticks, repeated
 
     def counts(self, where: Json) -> dict[str, int]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for _, k in self.events:
             if where.get("k", k) == k:
-                found[k] = found.get(k, 0) + 1
-        return found
+                counts[k] = counts.get(k, 0) + 1
+        return counts
 
     @property
     def horizon(self) -> int:
@@ -58,8 +59,8 @@ class Store:
 
 
 def row(k: str, n: int) -> Json:
-    told: Json = {"view": "Counts", "key": {"k": k}, "row": {"n": n}, "knowledge": {"n": {"at_least": n}}}
-    return told | {"final": False, "stays": True, "steps": n}
+    message: Json = {"view": "Counts", "key": {"k": k}, "row": {"n": n}, "knowledge": {"n": {"at_least": n}}}
+    return message | {"final": False, "stays": True, "steps": n}
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Subscriber:
         self.id, self.where = message["id"], message.get("where", {})
         self.window = message.get("window", 10**9)
         self.n = self.acked = 0
-        self.told: dict[str, int] = {}
+        self.sent_counts: dict[str, int] = {}
         self.progress: int | None = None
         self.reset = True
 
@@ -191,8 +192,8 @@ class Fake:
             case {"publish": "S", "events": events, "id": id} if not self.wrong.stopping:
                 wrong = next((i for i, e in enumerate(events, 1) if not isinstance(e.get("k"), str)), None)
                 if wrong is not None:
-                    told = {"code": "E078", "message": f"event {wrong}: S.k: not a string", "hint": "Write text."}
-                    await self._send(connection, {"id": id, "error": told})
+                    problem = {"code": "E078", "message": f"event {wrong}: S.k: not a string", "hint": "Write text."}
+                    await self._send(connection, {"id": id, "error": problem})
                     return
                 ticks, repeated = self.store.publish(message["producer"], message["seq"], events)
                 await self._tell_all()
@@ -215,14 +216,16 @@ class Fake:
                 resume = message.get("resume")
                 if resume is not None and int(resume) <= self.store.horizon:
                     feeds[id].reset, feeds[id].progress = False, int(resume)
-                    feeds[id].told = {} if int(resume) < self.store.horizon else self.store.counts(feeds[id].where)
+                    feeds[id].sent_counts = (
+                        {} if int(resume) < self.store.horizon else self.store.counts(feeds[id].where)
+                    )
                 columns = {"k": "string", "n": "decimal(38, 0)"}
                 heading = {"subscribed": "Counts", "key": ["k"], "columns": columns, "streams": ["S"]}
                 await self._send(connection, {"id": id, **heading})
                 await self._tell(connection, feeds[id])
             case {"subscribe": view, "id": id}:
-                told = {"code": "E021", "message": f"there is no view {view}", "hint": "Did you mean Counts?"}
-                await self._send(connection, {"id": id, "error": told})
+                problem = {"code": "E021", "message": f"there is no view {view}", "hint": "Did you mean Counts?"}
+                await self._send(connection, {"id": id, "error": problem})
             case {"unsubscribe": id}:
                 feeds.pop(id, None)
             case {"ack": id, "n": n}:
@@ -236,12 +239,13 @@ class Fake:
                 await self._tell(connection, feed)
 
     async def _tell(self, connection: ServerConnection, feed: Subscriber) -> None:
-        """Everything since it was told last: rows merge while it does not listen."""
+        """Sends everything that has changed since the last frame. Changes of one row merge while the client does not
+        read."""
         horizon = self.store.horizon
         if feed.n - feed.acked >= feed.window or (feed.progress == horizon and not feed.reset):
             return
         now = self.store.counts(feed.where)
-        rows = [row(k, n) for k, n in now.items() if feed.told.get(k) != n]
+        rows = [row(k, n) for k, n in now.items() if feed.sent_counts.get(k) != n]
         feed.n += 1
         frame: Json = {
             "id": feed.id,
@@ -251,7 +255,7 @@ class Fake:
             "resume": str(horizon),
         }
         frame |= {"reset": True} if feed.reset else {}
-        feed.told, feed.progress, feed.reset = now, horizon, False
+        feed.sent_counts, feed.progress, feed.reset = now, horizon, False
         await self._send(connection, frame)
 
     async def _ended(self, code: str) -> None:

@@ -1,4 +1,4 @@
-"""Changes of the example programs, as a client reads them: nothing of what was told is lost or becomes something else."""
+"""Changes of the example programs, as a client decodes them: nothing is lost or altered."""
 
 import json
 from pathlib import Path
@@ -22,8 +22,8 @@ def test_there_and_back(path: Path, batch: int) -> None:
     for view, relation in relations.items():
         heading = relation.heading
         columns = {name: str(heading.columns[name]) for name in (*heading.key, *heading.value_columns)}
-        told = {"subscribed": view, "key": list(heading.key), "columns": columns, "streams": []}
-        schemas[view] = Schema.from_json(told)
+        answer = {"subscribed": view, "key": list(heading.key), "columns": columns, "streams": []}
+        schemas[view] = Schema.from_json(answer)
     replay = [
         "replay",
         str(path),

@@ -22,8 +22,8 @@ from tests.repeatable import scaled
 
 @pytest.fixture
 def client(fake: Fake) -> Iterator[Client]:
-    with connect(fake.url) as found:
-        yield found
+    with connect(fake.url) as connected:
+        yield connected
 
 
 def code_of(problem: pytest.ExceptionInfo[SmileError]) -> str:
@@ -187,18 +187,18 @@ def test_a_subscription_resumes_with_its_token(client: Client, fake: Fake) -> No
     fake.stop()
     fake.store.publish("another", 99, [{"k": "b"}])
     fake.start()
-    told = [str(change) for change in subscription.frame(WAIT_S).changes]
-    assert "Counts k b: n ≥1" in told
+    changes = [str(change) for change in subscription.frame(WAIT_S).changes]
+    assert "Counts k b: n ≥1" in changes
     assert [m.get("resume") for m in fake.subscriptions] == [None, str(BEGIN)]
 
 
 def test_a_row_gone_meanwhile_is_told_as_deleted(client: Client, fake: Fake) -> None:
-    """The broker begins anew with a snapshot that lacks it."""
+    """The broker begins again with a snapshot that lacks the row."""
     fake.publish("a", "b")
     subscription, table = client.subscribe("Counts"), client.table("Counts")
-    told: list[Change] = []
+    received: list[Change] = []
     anew = threading.Event()
-    table.changed(told.extend)
+    table.changed(received.extend)
     table.changed(lambda _: anew.set())
     subscription.frame(WAIT_S)
     fake.stop()
@@ -208,7 +208,7 @@ def test_a_row_gone_meanwhile_is_told_as_deleted(client: Client, fake: Fake) -> 
     changes = subscription.frame(WAIT_S).changes
     assert [str(c) for c in changes] == ["Counts k b: n ≥2", "Counts k a: deleted"]
     assert anew.wait(WAIT_S)
-    assert [str(c) for c in told] == ["Counts k b: n ≥2", "Counts k a: deleted"]
+    assert [str(c) for c in received] == ["Counts k b: n ≥2", "Counts k a: deleted"]
     assert [(row.key["k"], row.row["n"]) for row in table] == [("b", 2)]
 
 

@@ -47,8 +47,8 @@ def told(cell: Any, data: DataType) -> Knowledge:
 @given(RANDOMS)
 def test_evolves_as_the_broker_says(random: Random) -> None:
     data = random.choice(POOL)
-    found = chain(random, data)
-    assert told(found.before, data).evolves_to(told(found.after, data)), found
+    steps = chain(random, data)
+    assert told(steps.before, data).evolves_to(told(steps.after, data)), steps
 
 
 @repeatable(500)
@@ -78,8 +78,11 @@ def test_there_and_back(random: Random) -> None:
 @repeatable(500)
 @given(RANDOMS)
 def test_shown_as_the_broker_shows_it(random: Random) -> None:
+    """A current value that what is known does not say comes first, with a mark."""
     cell = chain(random, INT).before
-    expected = f"={cell.now}" if cell.is_final and cell.now is not None else "=NULL" if cell.is_final else cell.show()
+    known = f"={cell.now}" if cell.is_final and cell.now is not None else "=NULL" if cell.is_final else cell.show()
+    implied = cell.is_final or cell.now in (None, *(cell.wire().get(k) for k in ("at_least", "at_most", "latest")))
+    expected = known if implied else f"{cell.now}~" if known == "?" else f"{cell.now}~ {known}"
     assert str(told(cell, INT)) == expected
 
 
@@ -104,21 +107,48 @@ def test_questions_are_answered_as_the_language_does(random: Random) -> None:
 @given(RANDOMS)
 def test_an_answer_is_for_good(random: Random) -> None:
     data = random.choice(NUMBERS)
-    found, bound = chain(random, data), column_of(data).decode(plain_json(chain(random, data).value or 0, data))
-    before, after = told(found.before, data), told(found.after, data)
+    steps, bound = chain(random, data), column_of(data).decode(plain_json(chain(random, data).value or 0, data))
+    before, after = told(steps.before, data), told(steps.after, data)
     for question in QUESTIONS.values():
         answer = getattr(before, question)(bound)
-        assert answer is None or getattr(after, question)(bound) is answer, (found, question, bound)
+        assert answer is None or getattr(after, question)(bound) is answer, (steps, question, bound)
 
 
 def test_the_signs() -> None:
     shown: dict[str, dict[str, Any]] = {
         "≥3": {"at_least": 3}, "≤7": {"at_most": 7}, "[2..5]": {"between": [2, 5]}, "=4": {"exactly": 4},
-        "80@17": {"latest": 80, "at": 17}, "?": {"unknown": True}, "=NULL": {"exactly": None}, "=true": {"exactly": True},
+        "80@17": {"latest": 80, "at": 17}, "80@17/2": {"latest": 80, "at": 17, "source": 2}, "?": {"unknown": True},
+        "=NULL": {"exactly": None}, "=true": {"exactly": True},
     }  # fmt: skip
     for text, wire in shown.items():
-        known = Knowledge.from_json(wire, 4)
+        known = Knowledge.from_json(wire, None)
         assert (str(known), f"{known}", known.to_json()) == (text, text, wire)
+
+
+def test_a_current_value_that_may_rise_and_fall_is_marked() -> None:
+    shown: dict[str, tuple[Any, dict[str, Any]]] = {
+        "7~": (7, {"unknown": True}), "≥3": (3, {"at_least": 3}), "5~ ≥3": (5, {"at_least": 3}), "≤7": (7, {"at_most": 7}),
+        "5~ ≤7": (5, {"at_most": 7}), "2~ [2..5]": (2, {"between": [2, 5]}), "80@17": (80, {"latest": 80, "at": 17}),
+        "5~ 80@17": (5, {"latest": 80, "at": 17}), "a~": ("a", {"unknown": True}), "true~": (True, {"unknown": True}),
+    }  # fmt: skip
+    for text, (value, wire) in shown.items():
+        assert str(Knowledge.from_json(wire, value)) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (5.0, "5"), (3.5, "3.5"), (2 / 3, "0.666667"), (1e300, "1e+300"), (-1234567.89, "-1234568"),
+     (1.25e-9, "1.25e-09"), (0.1 + 0.2, "0.3"), (123456789012345.0, "123456789012345"), (-0.00012345678, "-0.000123457")],
+)  # fmt: skip
+def test_floats_are_rounded_for_people(value: float, text: str) -> None:
+    known = Knowledge.exactly(value)
+    assert (str(known), known.value, known.to_json()) == (f"={text}", value, {"exactly": value})
+
+
+def test_a_rounded_bound_still_holds() -> None:
+    assert str(Knowledge.from_json({"at_least": 2 / 3}, 2 / 3)) == "≥0.666666"
+    assert str(Knowledge.from_json({"at_most": 1 / 3}, 1 / 3)) == "≤0.333334"
+    assert str(Knowledge.from_json({"between": [-2 / 3, 2 / 3]}, 0.5)) == "0.5~ [-0.666667..0.666667]"
 
 
 def test_operators_answer_only_for_good() -> None:
@@ -151,13 +181,10 @@ def test_final_knowledge_is_its_value() -> None:
 
 
 def test_latest_is_ordered_by_tick() -> None:
-    points = [
-        LatestValue(v, (t, s), done) for v, (t, s), done in product((1, 2), ((3, 1), (3, 2), (4, 1)), (False, True))
-    ]
+    points = [LatestValue.at(v, t, s) for v, (t, s) in product((1, 2), ((3, 1), (3, 2), (4, 1), (4, 0)))]
     for a, b in product(points, points):
-        if a.evolves_to(b):
-            assert told(a, INT).evolves_to(told(b, INT))
-    assert not told(LatestValue(1, (4, 1)), INT).evolves_to(told(LatestValue(1, (3, 1)), INT))
+        assert told(a, INT).evolves_to(told(b, INT)) == a.evolves_to(b), (a, b)
+        assert told(a, INT).evolves_to(told(LatestValue.exactly(b.value), INT))
 
 
 TYPED = [
@@ -171,9 +198,9 @@ TYPED = [
 @pytest.mark.parametrize(("data", "value", "expected"), TYPED, ids=str)
 def test_values_have_pythons_types(data: DataType, value: Any, expected: Any) -> None:
     wire = plain_json(value, data)
-    found = column_of(data).decode(wire)
-    assert (found, type(found)) == (expected, type(expected))
-    assert column_of(data).encode(found) == wire
+    decoded = column_of(data).decode(wire)
+    assert (decoded, type(decoded)) == (expected, type(expected))
+    assert column_of(data).encode(decoded) == wire
 
 
 def test_nested_relations_have_typed_columns() -> None:
@@ -181,9 +208,9 @@ def test_nested_relations_have_typed_columns() -> None:
     column = column_of(data)
     assert [inner.name for inner in column.columns] == ["a", "b"]
     wire = [{"a": 1.25, "b": [{"c": "2024-05-31"}]}, {"a": None, "b": []}]
-    found = column.decode(wire)
-    assert found == [{"a": Decimal("1.25"), "b": [{"c": date(2024, 5, 31)}]}, {"a": None, "b": []}]
-    assert column.encode(found) == wire
+    decoded = column.decode(wire)
+    assert decoded == [{"a": Decimal("1.25"), "b": [{"c": date(2024, 5, 31)}]}, {"a": None, "b": []}]
+    assert column.encode(decoded) == wire
 
 
 def test_a_name_that_looks_like_a_type_is_no_obstacle() -> None:
@@ -200,3 +227,34 @@ def test_every_value_comes_back(random: Random) -> None:
     if value is not None:
         wire = plain_json(value, data)
         assert column_of(data).encode(column_of(data).decode(wire)) == wire
+
+
+def test_rows_of_a_nested_relation() -> None:
+    column = column_of(relation_type((("t", TIME), ("n", INT))))
+
+    def known(rows: list[dict[str, int]], states: list[str], is_open: bool = True) -> Knowledge:
+        return Knowledge.from_json({"rows": states, "open": is_open}, rows, column)
+
+    one, two = {"t": 1, "n": 5}, {"t": 2, "n": 7}
+    both = known([one, two], ["final", "shown"])
+    assert both.to_json(column) == {"rows": ["final", "shown"], "open": True}
+    assert (both.rows_for_good, both.is_open, both.is_final) == ([one], True, False)
+    assert str(both) == "{t 1, n 5; t 2, n 7~; …}"
+    assert str(known([one], ["stays"], is_open=False)) == "{t 1, n 5~}"
+    assert str(Knowledge.exactly([one])) == "={t 1, n 5}"
+    assert Knowledge.exactly([one]).rows_for_good == [one]
+    evolves = [known([one], ["final"]), known([one, two], ["final", "final"], is_open=False), Knowledge.exactly([one])]
+    assert all(both.evolves_to(later) for later in evolves)
+    does_not = [
+        known([two], ["final"]),
+        known([], []),
+        Knowledge.exactly([two]),
+        Knowledge.from_json({"unknown": True}, None),
+    ]
+    assert not any(both.evolves_to(later) for later in does_not)
+    closed = known([one, two], ["stays", "stays"], is_open=False)
+    assert closed.evolves_to(Knowledge.exactly([one, {"t": 2, "n": 8}]))
+    assert not closed.evolves_to(known([one, two], ["stays", "stays"]))
+    assert not closed.evolves_to(Knowledge.exactly([one]))
+    assert both == known([one, two], ["final", "shown"])
+    assert hash(both) == hash(known([one, two], ["final", "shown"]))

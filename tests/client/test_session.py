@@ -1,5 +1,5 @@
-"""The protocol without a connection: whatever is lost, in whatever order, every event is logged once and in order, and
-what a subscriber is told leads to the truth."""
+"""The protocol without a connection: whatever messages are lost or reordered, every event is logged once and in order,
+and subscribers end with the right rows."""
 
 import json
 from functools import partial
@@ -89,13 +89,13 @@ def test_whatever_is_lost(seed: int) -> None:
     session, outcomes = wire.session, dict[int, Published | SmileError]()
     session.subscribe("Counts", {}, {}, table)
     feed = session.subscribe("Counts", {}, {}, queue)
-    told: dict[str, int] = {}
+    received: dict[str, int] = {}
 
     def take() -> None:
         for change in queue.frames.popleft().changes:
-            told.pop(change.key["k"], None)
+            received.pop(change.key["k"], None)
             if not change.deleted:
-                told[change.key["k"]] = change.row["n"]
+                received[change.key["k"]] = change.row["n"]
         session.acknowledge_frame(feed)
 
     sent = 0
@@ -124,7 +124,7 @@ def test_whatever_is_lost(seed: int) -> None:
     assert sorted(outcomes) == list(range(sent))
     ticks = [tick for n in range(sent) for tick in outcomes[n]]  # type: ignore[union-attr]
     assert ticks == [tick for tick, _ in wire.store.events]
-    assert {r.key["k"]: r.row["n"] for r in table} == told == truth
+    assert {r.key["k"]: r.row["n"] for r in table} == received == truth
     assert session.unacknowledged == 0
 
 
@@ -201,5 +201,5 @@ def test_after_half_a_snapshot_the_token_before_it_holds() -> None:
                 wire.session.receive(json.dumps({"id": id, **message}))
         wire.lose()
     assert [(r.key["k"], r.row["n"]) for r in table] == [("a", 1), ("b", 2)]
-    told = [(c.key["k"], c.deleted) for frame in queue.frames for c in frame.changes]
-    assert told == [("a", False), ("b", False), ("c", False), ("b", False)]
+    changes = [(c.key["k"], c.deleted) for frame in queue.frames for c in frame.changes]
+    assert changes == [("a", False), ("b", False), ("c", False), ("b", False)]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from smile import limits
-from smile.algebra.types import Value
+from smile.algebra.types import TICK_MAX, Value
 from smile.decoding.event_decoder import EventDecoder
-from smile.decoding.stream_schema import TICK_MAX, EventRow
+from smile.decoding.stream_schema import EventRow
 from smile.errors import SmileError
 from tests.decoding.test_decoder import COLUMNS, DECODER, EVENTS, VALUES
 from tests.log.reading import BIDS, KINDS

@@ -1,11 +1,11 @@
-"""Arrow tells what JSON tells: the same rows, the same knowledge, of every test program, line by line."""
+"""Arrow and JSON have the same rows and the same knowledge, for every test program and after every line."""
 
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from smile.encoding.arrow_changes import BOUNDS, EXACTLY, LATEST, UNKNOWN, arrow_changes
+from smile.encoding.arrow_changes import BOUNDS, EXACTLY, LATEST, ROWS, UNKNOWN, arrow_changes
 from smile.encoding.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.kernels.seals import Horizons
@@ -14,7 +14,7 @@ from smile.knowledge.values.json import Json, plain_json
 from smile.log.input_batch import InputBatch
 from smile.reference.history import History
 from tests.engine.test_programs import kernels
-from tests.kernels.harness import frame_of
+from tests.kernels.harness import input_batch_between
 from tests.programs.reader import Case, cases
 
 pytestmark = pytest.mark.slow
@@ -26,17 +26,17 @@ def test_arrow_tells_what_json_tells(case: Case) -> None:
     engine = LocalEngine(kernels(program))
     engine.advance(InputBatch({}, {}))
     histories = [History.from_lines(program, case.events[:n]) for n in range(len(case.events) + 1)]
-    told = 0
+    row_count = 0
     for before, after in zip(histories, [*histories[1:], histories[-1].with_finished_streams()], strict=True):
-        batch = engine.advance(frame_of(program, before, after))
+        batch = engine.advance(input_batch_between(program, before, after))
         for view in program.subscriptions:
             if view in batch.deltas:
                 source, changes = engine.kernels.inputs[view], batch.deltas[view]
                 wanted = list(json_changes(source, changes, batch.horizons))
-                found = arrow_changes(source, changes, batch.horizons)
-                assert [_message(view, source, row, batch.horizons) for row in found.to_pylist()] == wanted
-                told += len(wanted)
-    assert told
+                encoded = arrow_changes(source, changes, batch.horizons)
+                assert [_message(view, source, row, batch.horizons) for row in encoded.to_pylist()] == wanted
+                row_count += len(wanted)
+    assert row_count
 
 
 def _message(view: str, source: InputRelation, row: Json, horizons: Horizons) -> Json:
@@ -67,7 +67,10 @@ def _knowledge(name: str, row: Json, plain: Any) -> Json:
     if code == EXACTLY:
         return {"exactly": plain(row[name])}
     if code == LATEST:
-        return {"latest": plain(row[f"{name}.latest"]), "at": row[f"{name}.at"]}
+        source = {"source": row[f"{name}.source"]} if f"{name}.source" in row else {}
+        return {"latest": plain(row[f"{name}.latest"]), "at": row[f"{name}.at"], **source}
+    if code == ROWS:
+        return {"rows": row[f"{name}.rows"], "open": row[f"{name}.open"]}
     lo, hi = row.get(f"{name}.at_least"), row.get(f"{name}.at_most")
     if code == UNKNOWN:
         assert lo is None
@@ -87,8 +90,8 @@ def test_types_do_not_depend_on_the_rows() -> None:
         seen: dict[str, pa.Schema] = {}
         histories = [History.from_lines(program, case.events[:n]) for n in range(len(case.events) + 1)]
         for before, after in zip(histories, [*histories[1:], histories[-1].with_finished_streams()], strict=True):
-            batch = engine.advance(frame_of(program, before, after))
+            batch = engine.advance(input_batch_between(program, before, after))
             for view in program.subscriptions:
                 if view in batch.deltas:
-                    found = arrow_changes(engine.kernels.inputs[view], batch.deltas[view], batch.horizons)
-                    assert seen.setdefault(view, found.schema) == found.schema, (case.name, view)
+                    encoded = arrow_changes(engine.kernels.inputs[view], batch.deltas[view], batch.horizons)
+                    assert seen.setdefault(view, encoded.schema) == encoded.schema, (case.name, view)

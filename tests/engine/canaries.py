@@ -33,8 +33,8 @@ def finding(planted: Canary) -> int | None:
     for seed in range(SEEDS):
         with pytest.MonkeyPatch.context() as patch:
             planted.plant(patch)
-            found = is_broken(planted.promise, seed)
-        if found and not is_broken(planted.promise, seed):
+            problems_found = is_broken(planted.promise, seed)
+        if problems_found and not is_broken(planted.promise, seed):
             return seed
     return None
 
@@ -59,10 +59,10 @@ def test_every_promise_can_be_broken() -> None:
 def test_without_bugs_all_promises_hold(first: int) -> None:
     for seed in range(first, first + CHUNK):
         try:
-            found = problems(drawn(seed), seed)
+            problems_found = problems(drawn(seed), seed)
         except NotImplementedError:
             continue
-        assert not found, report(drawn(seed), found, seed)
+        assert not problems_found, report(drawn(seed), problems_found, seed)
 
 
 def test_report_says_what_failed_and_how_to_repeat_it() -> None:
@@ -73,8 +73,8 @@ def test_report_says_what_failed_and_how_to_repeat_it() -> None:
     with pytest.MonkeyPatch.context() as patch:
         planted.plant(patch)
         small = shrunk(drawn(seed), lambda run: bool(problems(run, seed)))
-        told = report(small, problems(small, seed), seed)
-    assert f"SMILE_SEEDS={seed} " in told
-    assert told.strip().startswith(f"{planted.promise}:")
-    assert len(small.lines) == 1 and str(small.lines[0]) in told
-    assert "TUMBLE" in told.upper() or "HOP" in told.upper()
+        text = report(small, problems(small, seed), seed)
+    assert f"SMILE_SEEDS={seed} " in text
+    assert text.strip().startswith(f"{planted.promise}:")
+    assert len(small.lines) == 1 and str(small.lines[0]) in text
+    assert "TUMBLE" in text.upper() or "HOP" in text.upper()

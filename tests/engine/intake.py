@@ -3,44 +3,45 @@
 Each batch continues the previous one without a gap, and each event is in exactly one batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
 from smile.horizons import HORIZON_MIN
-from smile.log.gaps import TickRange
-from smile.log.inbox import Inbox
 from smile.log.input_batch import InputBatch
 
 
 class Intake:
-    """Starts at `horizons`: everything up to them is already known."""
+    """For each stream the horizon up to which batches were formed, and the events of each range that has come."""
 
-    def __init__(self, streams: Sequence[mmpl.StreamDef], horizons: Mapping[str, int]) -> None:
-        self.inboxes = {s.name: Inbox(s, horizons.get(s.name, HORIZON_MIN)) for s in streams}
+    def __init__(self, streams: Sequence[mmpl.StreamDef]) -> None:
+        self.streams = {s.name: s for s in streams}
+        self.horizons = {s.name: HORIZON_MIN for s in streams}
+        self.pieces: dict[str, list[tuple[int, int, pa.RecordBatch]]] = {s.name: [] for s in streams}
 
-    def receive(self, stream: str, from_tick: int, to_tick: int, events: pa.RecordBatch | None = None) -> None:
-        """Accepts all events of the stream in (from_tick, to_tick]; None means silence."""
-        if events is None:
-            events = pa.RecordBatch.from_pylist([], stream_schema(self.inboxes[stream].stream))
-        self.inboxes[stream].receive(from_tick, to_tick, events)
+    def receive(self, stream: str, from_tick: int, to_tick: int, events: pa.RecordBatch) -> None:
+        """Accepts all events of the stream in (from_tick, to_tick]."""
+        self.pieces[stream].append((from_tick, to_tick, events))
 
     def next_batch(self) -> InputBatch | None:
         """What has become known without a gap since the last batch; None if nothing has."""
         events, horizons = {}, {}
-        for name, inbox in self.inboxes.items():
-            taken = inbox.take()
-            if taken is not None:
-                events[name], horizons[name] = taken
-        return (
-            InputBatch({name: batch for name, batch in events.items() if batch.num_rows}, horizons)
-            if horizons
-            else None
-        )
+        for name, stream in self.streams.items():
+            before, horizon = self.horizons[name], self.horizons[name]
+            for lo, hi, _ in sorted(self.pieces[name], key=lambda piece: piece[:2]):
+                horizon = max(horizon, hi) if lo <= horizon else horizon
+            if horizon == before:
+                continue
+            rows = {row[stream.tick]: row for _, _, batch in self.pieces[name] for row in batch.to_pylist()}
+            new_rows = [row for tick, row in sorted(rows.items()) if before < tick <= horizon]
+            if new_rows:
+                events[name] = pa.RecordBatch.from_pylist(new_rows, stream_schema(stream))
+            self.horizons[name] = horizons[name] = horizon
+        return InputBatch(events, horizons) if horizons else None
 
     @property
-    def gaps(self) -> dict[str, tuple[TickRange, ...]]:
-        """For each stream, the tick ranges to request from upstream."""
-        return {name: inbox.gaps for name, inbox in self.inboxes.items() if inbox.gaps}
+    def incomplete_streams(self) -> list[str]:
+        """Streams of which something has come that lies behind a gap."""
+        return [name for name, pieces in self.pieces.items() if any(hi > self.horizons[name] for _, hi, _ in pieces)]

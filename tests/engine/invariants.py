@@ -1,7 +1,7 @@
-"""What SEMANTICS promises of one process, checked on a whole run: everything that a subscriber is told, at every frame.
+"""The promises of the engine in one process, checked for every message that a subscriber receives during a run.
 
-A run has a program, the lines of a history, and a seed that draws where frames end, what is told twice, when state is
-written and lost, and how the history might have gone on instead.
+A run has a program, the lines of a history, and a seed. The seed decides where batches end, which batches are repeated,
+when state is written and lost, and how the history might have continued otherwise.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,9 +40,9 @@ from smile.rules import rewrite
 from smile.state import table
 from smile.state.store import StateStore
 from tests.engine.intake import Intake
-from tests.engine.knowledge_told import Told, unsafe
 from tests.engine.partitions import Partitions
-from tests.kernels.harness import EngineAndReference, cuts, frame_of
+from tests.engine.subscriber_knowledge import SubscriberKnowledge, unsafe
+from tests.kernels.harness import EngineAndReference, cuts, input_batch_between
 from tests.random_programs import random_program
 from tests.reference.histories import Histories, names_read
 
@@ -68,7 +68,7 @@ def draw(seed: int, views_max: int = 6) -> Run:
     cut = random.randint(0, len(lines))
     again = Histories(program, random)
     again.horizons = dict(History.from_lines(program, lines[:cut]).horizons)
-    again.ticks = [0, *(line["at"] for line in lines[:cut] if "at" in line)]
+    again.remember(lines[:cut])
     completions = []
     for _ in range(COMPLETIONS):
         drawn = deepcopy(again)
@@ -80,14 +80,14 @@ def draw(seed: int, views_max: int = 6) -> Run:
 def problems(run: Run, seed: int) -> list[str]:
     """The first promise that is broken, with all there is to say of it; nothing if all hold."""
     for name in PROMISES:
-        found = broken(name, run, seed)
-        if found:
-            return [f"{name}:", *found]
+        broken_promises = broken(name, run, seed)
+        if broken_promises:
+            return [f"{name}:", *broken_promises]
     return []
 
 
 def broken(promise: str, run: Run, seed: int) -> list[str]:
-    """How one promise is broken; nothing if it holds. A run that does not come to its end keeps none."""
+    """How one promise is broken; nothing if it holds. A run that fails breaks every promise."""
     try:
         with small(Random(seed)):
             return PROMISES[promise](run, Random(seed))
@@ -97,7 +97,7 @@ def broken(promise: str, run: Run, seed: int) -> list[str]:
         return [format_exc(limit=-FRAMES_SHOWN)]
 
 
-class Anyhow:
+class RandomThreshold:
     """Stands in for how many times as long a run must be to be left alone: now any run is, now none is."""
 
     def __init__(self, random: Random) -> None:
@@ -109,9 +109,9 @@ class Anyhow:
 
 @contextmanager
 def small(random: Random) -> Iterator[None]:
-    """What waits for many rows happens with few: any number of the newest runs is merged at any time, and what is spent
-    is forgotten soon. It changes nothing that is told."""
-    merging = patch.multiple(table, RUNS_MAX=1, MERGE_SIZE_RATIO=Anyhow(random))
+    """What usually needs many rows happens with few: any number of the newest runs is merged at any time, and state
+    expires soon. The output does not change."""
+    merging = patch.multiple(table, RUNS_MAX=1, MERGE_SIZE_RATIO=RandomThreshold(random))
     with merging, patch.object(expiry, "PENDING_ROWS_MAX", random.choice((1, 2, 5))):
         yield
 
@@ -119,21 +119,21 @@ def small(random: Random) -> Iterator[None]:
 # ── current, prefix, evolve, drop, end ──────────────────────────────────────────────────────────────────────────────
 
 
-def _beside(run: Run, random: Random) -> list[str]:
-    """After every frame the engine tells what the reference does, and nothing that it was told before is taken back."""
+def _same_as_reference(run: Run, random: Random) -> list[str]:
+    """After every batch the engine has sent the same messages as the reference, and has not withdrawn anything."""
     both = EngineAndReference(run.program)
-    told = Told()
+    subscriber = SubscriberKnowledge()
     start = 0
     for stop in [*cuts(random, len(run.lines)), None]:
-        found = both.advance(run.lines[start:stop] if stop else [], end=stop is None)
-        found += [p for message in both.messages for p in told.hear(message)]
+        problems = both.advance(run.lines[start:stop] if stop else [], end=stop is None)
+        problems += [p for message in both.messages for p in subscriber.receive(message)]
         if random.random() < 0.2:
             again = both.engine.advance(both.batch)
-            found += [f"{name} is told again: {len(c)} rows" for name, c in again.deltas.items()]
-        if found:
-            return [f"after line {stop}, in the frame from line {start}:" if stop else "at the end:", *found]
+            problems += [f"{name} is told again: {len(c)} rows" for name, c in again.deltas.items()]
+        if problems:
+            return [f"after line {stop}, in the frame from line {start}:" if stop else "at the end:", *problems]
         start = stop or 0
-    return [f"at the end {message} is not final" for message in told.shown() if not message["final"]]
+    return [f"at the end {message} is not final" for message in subscriber.shown() if not message["final"]]
 
 
 # ── batching, interleave ────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,19 +141,19 @@ def _beside(run: Run, random: Random) -> list[str]:
 
 def kernels_of(program: mmpl.Program) -> Kernels:
     graph = build_graph(program, TypeAnalysis(program))
-    return compile_graph(graph, program.streams).with_materialized_views([v.name for v in program.views])
+    return compile_graph(graph, program.log_streams).with_materialized_views([v.name for v in program.views])
 
 
 def content(engine: LocalEngine, program: mmpl.Program) -> dict[str, dict[str, Json]]:
     """All rows of all views, as a subscriber who asks now would get them, but for `steps`."""
-    found = {}
+    rows_by_view = {}
     for view in program.views:
         kept, source = engine.kernels.transforms[materialized_name(view.name)], engine.kernels.inputs[view.name]
         assert isinstance(kept, MaterializedView)
         rows = kept.read_rows(engine.state.states[materialized_name(view.name)])
-        told = json_changes(source, rows, engine.state.horizons)
-        found[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in told}
-    return found
+        messages = json_changes(source, rows, engine.state.horizons)
+        rows_by_view[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in messages}
+    return rows_by_view
 
 
 def advance(
@@ -166,43 +166,45 @@ def advance(
     """All lines from the first, whatever the engine knows already. From where `tried` says it goes to the end first,
     which is then lost: it goes on from the version it was at."""
     before = History.from_lines(program)
-    engine.advance(frame_of(program, before, before))
+    engine.advance(input_batch_between(program, before, before))
     for stop in ends:
         after = History.from_lines(program, lines[:stop])
         if stop in tried:
             version = engine.state
-            engine.advance(frame_of(program, before, History.from_lines(program, lines).with_finished_streams()))
+            engine.advance(
+                input_batch_between(program, before, History.from_lines(program, lines).with_finished_streams())
+            )
             engine.state = version
-        engine.advance(frame_of(program, before, after))
+        engine.advance(input_batch_between(program, before, after))
         before = after
 
 
 def _expected(run: Run) -> dict[str, dict[str, Json]]:
     analysis = TypeAnalysis(run.program)
     relations = evaluate(run.program, analysis, History.from_lines(run.program, run.lines))
-    found = {}
+    rows_by_view = {}
     for view in run.program.views:
         rows = snapshot_messages(view.name, analysis.relations[view.name], relations[view.name])
-        found[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in rows.values()}
-    return found
+        rows_by_view[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in rows.values()}
+    return rows_by_view
 
 
-def _same_however_cut(run: Run, random: Random) -> list[str]:
+def _same_in_any_batches(run: Run, random: Random) -> list[str]:
     """The order across streams does not matter, nor where frames end, nor whether one was tried before and lost."""
     engine = LocalEngine(kernels_of(run.program))
     lines = interleaved(run, random)
     ends = cuts(random, len(lines))
     tried = [stop for stop in ends if random.random() < 0.2]
     advance(engine, run.program, lines, ends, tried)
-    return _unlike(content(engine, run.program), _expected(run))
+    return _differences(content(engine, run.program), _expected(run))
 
 
-def _same_however_told(run: Run, random: Random) -> list[str]:
-    """Knowledge of streams comes in pieces, out of order and more than once; nothing but the prefix is taken in."""
+def _same_in_any_order(run: Run, random: Random) -> list[str]:
+    """Knowledge of streams arrives in pieces, out of order and repeated. The engine receives only the complete prefix."""
     engine = LocalEngine(kernels_of(run.program))
     engine.advance(InputBatch({}, {}))
-    intake = Intake(run.program.streams, {})
-    pieces = told_in_pieces(run, random)
+    intake = Intake(run.program.streams)
+    pieces = known_ranges(run, random)
     random.shuffle(pieces)
     pieces += random.sample(pieces, len(pieces) // 2)
     for piece in pieces:
@@ -213,71 +215,71 @@ def _same_however_told(run: Run, random: Random) -> list[str]:
     last = intake.next_batch()
     if last is not None:
         engine.advance(last)
-    found = [f"{stream} is still curious about {gaps}" for stream, gaps in intake.gaps.items()]
-    return found or _unlike(content(engine, run.program), _expected(run))
+    problems = [f"{stream} is not complete" for stream in intake.incomplete_streams]
+    return problems or _differences(content(engine, run.program), _expected(run))
 
 
-def told_in_pieces(run: Run, random: Random) -> list[tuple[str, int, int, pa.RecordBatch]]:
+def known_ranges(run: Run, random: Random) -> list[tuple[str, int, int, pa.RecordBatch]]:
     """Of each stream, ranges of ticks that together are all that is known, some of them overlapping."""
     history = History.from_lines(run.program, run.lines)
-    found = []
+    pieces = []
     for stream in run.program.streams:
         horizon, events = history.horizons[stream.name], history.events[stream.name]
         ends = sorted({HORIZON_MIN, horizon, *(t for t in events if random.random() < 0.5)})
         for start, stop in pairwise(ends):
             start = max(HORIZON_MIN, start - random.choice((0, 0, 2)))
             rows = [row for t, row in sorted(events.items()) if start < t <= stop]
-            found.append((stream.name, start, stop, pa.RecordBatch.from_pylist(rows, stream_schema(stream))))
-    return found
+            pieces.append((stream.name, start, stop, pa.RecordBatch.from_pylist(rows, stream_schema(stream))))
+    return pieces
 
 
 def interleaved(run: Run, random: Random) -> list[RecordedLine]:
-    """The same lines of each stream in the same order, and the streams mixed anew."""
+    """The same lines of each stream in the same order. The streams are mixed in another way."""
     queues: dict[str, list[RecordedLine]] = {s.name: [] for s in run.program.streams}
     for line in run.lines:
         for stream in [line["stream"]] if "stream" in line else list(queues):
             queues[stream].append({**line, "stream": stream})
-    found = []
+    messages = []
     while any(queues.values()):
-        found.append(queues[random.choice([s for s, q in queues.items() if q])].pop(0))
-    return found
+        messages.append(queues[random.choice([s for s, q in queues.items() if q])].pop(0))
+    return messages
 
 
-def _unlike(found: dict[str, dict[str, Json]], wanted: dict[str, dict[str, Json]]) -> list[str]:
+def _differences(actual: dict[str, dict[str, Json]], wanted: dict[str, dict[str, Json]]) -> list[str]:
     return [
         f"{view} {key}: {rows.get(key)} instead of {wanted[view].get(key)}"
-        for view, rows in found.items()
+        for view, rows in actual.items()
         for key in rows.keys() | wanted[view].keys()
         if rows.get(key) != wanted[view].get(key)
     ]
 
 
 def _same_in_partitions(run: Run, random: Random) -> list[str]:
-    """Every frame tells the same, into however many partitions the work is cut."""
+    """Every batch gives the same messages with any number of partitions."""
     graph = build_graph(run.program, TypeAnalysis(run.program))
-    one = LocalEngine(compile_graph(graph, run.program.streams))
+    one = LocalEngine(compile_graph(graph, run.program.log_streams))
     several = Partitions(
         build_plan(graph, run.program.streams, random.choice((2, 3, 7)), run.program.subscriptions), random
     )
     before = History.from_lines(run.program)
-    found: list[str] = []
+    problems: list[str] = []
     for stop in [0, *cuts(random, len(run.lines))]:
         after = History.from_lines(run.program, run.lines[:stop])
-        frame = frame_of(run.program, before, after)
-        wanted, told = (told_of(e.advance(frame), one.kernels, run.program) for e in (one, several))
-        found += [f"after {stop} lines: {m}" for m in told if m not in wanted]
-        found += [f"after {stop} lines, missing: {m}" for m in wanted if m not in told]
+        frame = input_batch_between(run.program, before, after)
+        wanted, actual = (view_messages(e.advance(frame), one.kernels, run.program) for e in (one, several))
+        problems += [f"after {stop} lines: {m}" for m in actual if m not in wanted]
+        problems += [f"after {stop} lines, missing: {m}" for m in wanted if m not in actual]
         before = after
-    return found
+    return problems
 
 
-def told_of(batch: BatchResult, kernels: Kernels, program: mmpl.Program) -> list[Json]:
-    found: list[Json] = []
+def view_messages(batch: BatchResult, kernels: Kernels, program: mmpl.Program) -> list[Json]:
+    messages: list[Json] = []
     for view in program.subscriptions:
         source = kernels.inputs[view]
         if view in batch.deltas:
-            found += json_changes(source, batch.deltas[view], batch.horizons)
-    return found
+            messages += json_changes(source, batch.deltas[view], batch.horizons)
+    return messages
 
 
 # ── crash ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -291,7 +293,7 @@ def _same_after_a_crash(run: Run, random: Random) -> list[str]:
         before = History.from_lines(run.program)
         for stop in cuts(random, len(run.lines)):
             after = History.from_lines(run.program, run.lines[:stop])
-            engine.advance(frame_of(run.program, before, after))
+            engine.advance(input_batch_between(run.program, before, after))
             before = after
             if random.random() < 0.6:
                 engine.checkpoint()
@@ -302,7 +304,7 @@ def _same_after_a_crash(run: Run, random: Random) -> list[str]:
         resumed = LocalEngine(kernels, StateStore.open(folder, "p"))
         resumed.resume()
         advance(resumed, run.program, run.lines, cuts(random, len(run.lines)))
-        return _unlike(content(resumed, run.program), _expected(run))
+        return _differences(content(resumed, run.program), _expected(run))
 
 
 def _lose(path: Path, random: Random) -> None:
@@ -317,21 +319,21 @@ def _lose(path: Path, random: Random) -> None:
 
 
 def _safe(run: Run, random: Random) -> list[str]:
-    """What is told after `cut` lines holds however the history goes on."""
+    """What was sent after `cut` lines holds for every continuation of the history."""
     engine = LocalEngine(kernels_of(run.program))
     if run.cut:
         advance(engine, run.program, run.lines[: run.cut], cuts(random, run.cut))
     now = content(engine, run.program)
     analysis = TypeAnalysis(run.program)
-    found = []
+    problems = []
     for more in [run.lines[run.cut :], *run.completions]:
         lines = [*run.lines[: run.cut], *more]
         relations = evaluate(run.program, analysis, History.from_lines(run.program, lines).with_finished_streams())
         for view in run.program.views:
             rows = snapshot_messages(view.name, analysis.relations[view.name], relations[view.name])
             end = {str(m["key"]): m for m in rows.values()}
-            found += [f"{p}\n    if it goes on with {more}" for p in unsafe(now[view.name], end)]
-    return found
+            problems += [f"{p}\n    if it goes on with {more}" for p in unsafe(now[view.name], end)]
+    return problems
 
 
 def _rewritten(run: Run, random: Random) -> list[str]:
@@ -340,11 +342,11 @@ def _rewritten(run: Run, random: Random) -> list[str]:
     names = {v.name for v in rewritten.views}
     engine = LocalEngine(kernels_of(rewritten))
     advance(engine, rewritten, run.lines, cuts(random, len(run.lines)))
-    found, wanted = content(engine, rewritten), _expected(run)
+    actual, wanted = content(engine, rewritten), _expected(run)
     return [
-        f"{view}: rewritten shows {_plain(found[view])}, written {_plain(wanted[view])}"
+        f"{view}: rewritten shows {_plain(actual[view])}, written {_plain(wanted[view])}"
         for view in wanted
-        if view in names and _plain(found[view]) != _plain(wanted[view])
+        if view in names and _plain(actual[view]) != _plain(wanted[view])
     ]
 
 
@@ -355,9 +357,9 @@ def _plain(rows: dict[str, Json]) -> dict[str, Json]:
 PROMISES: dict[str, Callable[[Run, Random], list[str]]] = {
     check.__name__.strip("_"): check
     for check in (
-        _beside,
-        _same_however_cut,
-        _same_however_told,
+        _same_as_reference,
+        _same_in_any_batches,
+        _same_in_any_order,
         _same_in_partitions,
         _same_after_a_crash,
         _safe,
@@ -397,9 +399,9 @@ def _smaller(run: Run) -> Iterator[Run]:
         if lines:
             yield replace(run, lines=lines, cut=run.cut - (index < run.cut))
     read = {name for v in views for name in names_read(v.body)}
-    told = [line.get("stream") in {None, *read} for more in (run.lines, *run.completions) for line in more]
+    is_read = [line.get("stream") in {None, *read} for more in (run.lines, *run.completions) for line in more]
     streams = tuple(s for s in run.program.streams if s.name in read)
-    if all(told) and len(streams) < len(run.program.streams):
+    if all(is_read) and len(streams) < len(run.program.log_streams):
         yield replace(run, program=replace(run.program, streams=streams))
     for index, view in enumerate(views):
         for body in _simpler(view.body):
@@ -431,7 +433,7 @@ def _is_sound(program: mmpl.Program) -> bool:
     return True
 
 
-def report(run: Run, found: list[str], seed: int) -> str:
+def report(run: Run, problems: list[str], seed: int) -> str:
     repeat = f"SMILE_SEEDS={seed} .venv/bin/python -m pytest tests/engine/test_random_programs.py"
     lines = [str(line) for line in run.lines]
-    return "\n".join(["", *found, "", print_program(run.program), *lines, "", f"to repeat it: {repeat}"])
+    return "\n".join(["", *problems, "", print_program(run.program), *lines, "", f"to repeat it: {repeat}"])

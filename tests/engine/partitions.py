@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from smile.engine.exchange import ExchangeMessage, ExchangeMessageBuilder, merge_deltas
-from smile.engine.local import BatchResult, events_delta
+from smile.engine.local import BatchResult, input_delta
 from smile.engine.plan import ExchangeRoute, ExecutableStage, Plan, StageResult, TransformStates
 from smile.horizons import HORIZON_MIN
 from smile.kernels.delta import Delta
@@ -35,20 +35,22 @@ class Partitions:
     def advance(self, frame: InputBatch) -> BatchResult:
         before = self.horizons
         moved = HorizonAdvance(before, {s: max(h, frame.horizons.get(s, h)) for s, h in before.items()})
-        heard = {name: events_delta(events, before[name]) for name, events in frame.events.items()}
+        heard = {
+            name: input_delta(self.plan.kernels, name, events, before[name]) for name, events in frame.events.items()
+        }
         messages: dict[tuple[int, int], list[bytes]] = {}
-        told: list[tuple[Any, Delta]] = []
+        view_deltas: list[tuple[Any, Delta]] = []
         for work in self.plan.stages:
             for partition in self.random.sample(range(self.plan.partitions), self.plan.partitions):
                 arrived = self._arrived(messages.get((work.number, partition), []))
                 made = self._task(work, partition, heard if work.number == 1 else {}, arrived, moved)
                 for later in work.routes:
                     self._send(work, partition, made, later, messages)
-                told += [((view,), changes) for view, changes in work.view_deltas(partition, made)]
+                view_deltas += [((view,), changes) for view, changes in work.view_deltas(partition, made)]
                 self.states[work.number, partition] = made.states
         self.version, self.horizons = self.version + 1, dict(moved.after)
-        changes = merge_deltas(self.layouts, told)
-        return BatchResult({name[0]: found for name, found in changes.items()}, moved.after)
+        changes = merge_deltas(self.layouts, view_deltas)
+        return BatchResult({name[0]: delta for name, delta in changes.items()}, moved.after)
 
     def _task(
         self,
@@ -78,9 +80,9 @@ class Partitions:
             messages.setdefault((to, target), []).append(message.finish({}))
 
     def _arrived(self, messages: list[bytes]) -> dict[ExchangeRoute, Delta]:
-        found = [
+        arrived = [
             ((name[0], None if name[1] is None else tuple(name[1])), changes)
             for message in messages
             for name, changes in ExchangeMessage(message).deltas(self.layouts)
         ]
-        return merge_deltas(self.layouts, found)
+        return merge_deltas(self.layouts, arrived)

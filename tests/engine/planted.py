@@ -11,18 +11,32 @@ from typing import Any
 import numpy as np
 import pytest
 
+from smile.algebra.types import INT_MAX, INT_MIN
 from smile.columns import masks
+from smile.columns.timed_values import TimedValues
 from smile.columns.values import ValueColumn, concat
 from smile.encoding import json_changes
 from smile.engine import exchange, local, plan
 from smile.horizons import END, HORIZON_MIN
-from smile.kernels import last, materialized_view, ordering, row_wise, seals, silence
-from smile.kernels.aggregates import contributions, count_distinct, counts, exact_sums, group_extremes, latest, sums
+from smile.kernels import best, last, materialized_view, ordering, row_wise, seals, silence
+from smile.kernels.aggregates import (
+    contributions,
+    count_distinct,
+    counts,
+    exact_sums,
+    group_extremes,
+    latest,
+    sums,
+    value_seals as value_seal_index,
+)
 from smile.kernels.delta import RowGroups
-from smile.kernels.expressions import choices, logic
+from smile.kernels.expressions import choices, compile as expression_compiler, logic, operands
 from smile.kernels.expressions.column_functions import is_less
 from smile.kernels.joins import asof_join, inner_join, join_sides, kleene
 from smile.kernels.over import windows as over_windows
+from smile.knowledge import aggregate_types, implied_values, value_seals
+from smile.knowledge.values import nested
+from smile.knowledge.values.latest import LatestValue
 from smile.state import run, store, table, visibility
 from tests.engine import intake
 
@@ -44,7 +58,7 @@ class Canary:
 CANARIES: list[Canary] = []
 
 
-def canary(promise: str = "beside") -> Callable[[Plant], Plant]:
+def canary(promise: str = "same_as_reference") -> Callable[[Plant], Plant]:
     def note(plant: Plant) -> Plant:
         CANARIES.append(Canary(plant, promise))
         return plant
@@ -81,6 +95,35 @@ def latest_is_what_came_last(patch: Patch) -> None:
 
 
 @canary()
+def latest_does_not_say_of_which_source_it_is(patch: Patch) -> None:
+    """Neither the engine nor the reference does: only what is said of two events at one tick shows it."""
+
+    def cell(bounds: Any, value: Any, tick: Any, _source: int) -> Any:
+        return real_cell(bounds, value, tick, 0)
+
+    def wire(self: LatestValue) -> Any:
+        return {word: value for word, value in real_wire(self).items() if word != "source"}
+
+    real_cell, real_wire = json_changes._latest_cell_json, LatestValue.wire
+    patch.setattr(json_changes, "_latest_cell_json", cell)
+    patch.setattr(LatestValue, "wire", wire)
+
+
+@canary()
+def latest_of_two_at_one_tick_is_what_came_last(patch: Patch) -> None:
+    def is_later(a: TimedValues, b: TimedValues) -> Any:
+        return a.tick.is_valid() & ((a.tick.data >= b.tick.data) | b.tick.is_null())
+
+    patch.setattr(latest, "is_later", is_later)
+
+
+@canary()
+def row_of_a_nested_relation_is_always_final(patch: Patch) -> None:
+    """Engine and reference encode it alike: only what is said later of the rows shows it."""
+    patch.setattr(nested, "_row_state", lambda _row: "final")
+
+
+@canary()
 def distinct_value_counts_again_in_each_frame(patch: Patch) -> None:
     def absorb(self: count_distinct.AppendOnlyCountDistinct, rows: Any, batch: Any, place: Any) -> Any:
         return real(
@@ -94,10 +137,10 @@ def distinct_value_counts_again_in_each_frame(patch: Patch) -> None:
 @canary()
 def netting_keeps_one_half(patch: Patch) -> None:
     def netted(self: Any) -> Any:
-        found = real(self)
-        if found is None:
+        delta = real(self)
+        if delta is None:
             return None
-        who, value, _ = found
+        who, value, _ = delta
         every = np.concatenate(self.groups)
         first = RowGroups([ValueColumn(every), concat(self.values)], len(every)).first
         return who, value, [np.concatenate(c)[first] for c in zip(*self.changes, strict=True)]
@@ -136,16 +179,54 @@ def row_is_sealed_from_the_beginning(patch: Patch) -> None:
     patch.setattr(seals.Seals, "is_sealed", lambda _self, _horizons, _columns, count: np.ones(count, bool))
 
 
+@canary("safe")
+def least_time_is_final_one_tick_early(patch: Patch) -> None:
+    """Neither the engine nor the reference is right: only what happens later shows it."""
+
+    def early(expr: Any, source: Any) -> Any:
+        return {s: seal.delay(-1) for s, seal in real(expr, source).items()}
+
+    real = value_seals.value_seals
+    patch.setattr(value_seals, "value_seals", early)
+
+
+@canary("safe")
+def group_is_closed_by_what_its_key_determines_one_tick_early(patch: Patch) -> None:
+    """Neither the engine nor the reference is right: only what happens later shows it."""
+
+    def early(seal: Any, source: Any, per: Any, columns: Any) -> Any:
+        by_group = source.constraints.express_seal(seal, per)
+        return real(seal, source, per, columns).delay(-1 if by_group.is_never else 0)
+
+    real = aggregate_types._earliest_seal
+    patch.setattr(aggregate_types, "_earliest_seal", early)
+
+
+@canary()
+def least_time_is_final_only_when_its_group_changes(patch: Patch) -> None:
+    patch.setattr(value_seal_index.ValueSealIndex, "find_sealed_rows", lambda _self, table, _advance: table.no_rows())
+
+
+@canary()
+def group_of_first_rows_is_forgotten_when_they_are_final(patch: Patch) -> None:
+    def forget(self: best.BestTransform, *args: Any) -> None:
+        real(self, *args)
+        self.closing_index = self.seal_index
+
+    real = best.BestTransform.__init__
+    patch.setattr(best.BestTransform, "__init__", forget)
+
+
 @canary()
 def window_has_its_end_and_not_its_start(patch: Patch) -> None:
     def apply(self: row_wise.HopTransform, changes: Any) -> Any:
-        found = real(self, changes)
-        if self.on not in found.fixed:
-            return found
-        start = found.fixed["window_start"].data
-        back = np.where(found.fixed[self.on].data == start, self.slide, 0)
-        moved = {c: ValueColumn(found.fixed[c].data - back) for c in ("window_start", "window_end")}
-        return replace(found, fixed={**found.fixed, **moved})
+        delta = real(self, changes)
+        if self.on not in delta.fixed:
+            return delta
+        start = delta.fixed["window_start"].data
+        back = np.where(delta.fixed[self.on].data == start, self.slide, 0)
+        moved = {c: ValueColumn(delta.fixed[c].data - back) for c in ("window_start", "window_end")}
+        return replace(delta, fixed={**delta.fixed, **moved})
 
     real = row_wise.HopTransform.apply
     patch.setattr(row_wise.HopTransform, "apply", apply)
@@ -205,7 +286,7 @@ def either_side_must_stay_for_both(patch: Patch) -> None:
 
 @canary()
 def row_is_final_while_its_columns_evolve(patch: Patch) -> None:
-    patch.setattr(json_changes, "finals", lambda _layout, changes: changes.new.mask == masks.T)
+    patch.setattr(json_changes, "is_row_final", lambda _layout, changes: changes.new.mask == masks.T)
 
 
 @canary()
@@ -217,17 +298,33 @@ def sum_is_thought_to_rise_only(patch: Patch) -> None:
 @canary()
 def case_is_within_its_present_branch(patch: Patch) -> None:
     class Branches(choices._Branches):
-        def __init__(self, conditions: Any, count: int) -> None:
-            super().__init__(conditions, count)
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
             self.possible = self.current
 
     patch.setattr(choices, "_Branches", Branches)
 
 
 @canary()
+def member_that_may_leave_is_within_its_cell_only(patch: Patch) -> None:
+    patch.setattr(contributions.Contributions, "within", lambda self, _domain, _data: self)
+
+
+@canary("safe")
+def condition_that_fails_is_thought_to_exclude_its_bound(patch: Patch) -> None:
+    patch.setitem(implied_values._NEGATED_COMPARISONS, "<", ">")
+    patch.setitem(implied_values._NEGATED_COMPARISONS, ">", "<")
+
+
+@canary("safe")
+def either_condition_is_thought_to_hold_as_both(patch: Patch) -> None:
+    patch.setattr(implied_values._Implication, "_any_of", lambda _, parts: implied_values._all_of(parts))
+
+
+@canary()
 def no_match_is_decided_while_one_may_come(patch: Patch) -> None:
     real = kleene.has_match
-    patch.setattr(kleene, "has_match", lambda found, more: real(found, np.zeros(len(more), bool)))
+    patch.setattr(kleene, "has_match", lambda matches, more: real(matches, np.zeros(len(more), bool)))
 
 
 @canary()
@@ -239,6 +336,40 @@ def row_hidden_for_now_is_forgotten(patch: Patch) -> None:
 def tie_goes_to_the_greater_key(patch: Patch) -> None:
     real = ordering._unique_ranks
     patch.setattr(ordering, "_unique_ranks", lambda columns, keys, count: real(columns, [-k for k in keys], count))
+
+
+# ── overflow ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@canary("safe")
+def what_has_no_bound_does_not_overflow(patch: Patch) -> None:
+    real = operands.operand_limits
+    patch.setattr(expression_compiler, "operand_limits", lambda limits, types, _: real(limits, types, False))
+
+
+@canary("safe")
+def sum_is_thought_to_fit(patch: Patch) -> None:
+    for accumulator in (sums.AppendOnlySum, sums.RetractableSum):
+        _assume_that_sums_fit(patch, accumulator)
+
+
+def _assume_that_sums_fit(patch: Patch, accumulator: Any) -> None:
+    real = accumulator.__init__
+    patch.setattr(
+        accumulator,
+        "__init__",
+        lambda self, prefix, argument, **_: real(self, prefix, argument, can_overflow=False),
+    )
+
+
+@canary()
+def sum_has_more_digits_than_its_type(patch: Patch) -> None:
+    patch.setattr(exact_sums.IntegerSum, "value", lambda self, rows: ValueColumn(rows[self.column].data))
+
+
+@canary()
+def window_reaches_beyond_the_year_9999(patch: Patch) -> None:
+    patch.setattr(row_wise, "INTEGER_RANGES", dict.fromkeys(("time", "timestamp"), (INT_MIN, INT_MAX)))
 
 
 # ── joins ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,15 +400,15 @@ def null_joins_null(patch: Patch) -> None:
         every, count = self.scan(), len(asked[0])
         who, at = np.repeat(np.arange(count), every.row_count), np.tile(np.arange(every.row_count), count)
         alike = [every[name].take(at).same(column.take(who)) for name, column in zip(on, asked, strict=True)]
-        found = np.flatnonzero(np.logical_and.reduce(alike))
-        return who[found], every.take(at[found])
+        row_numbers = np.flatnonzero(np.logical_and.reduce(alike))
+        return who[row_numbers], every.take(at[row_numbers])
 
     patch.setattr(table.StateTable, "match", match)
     patch.setattr(inner_join, "_rows_without_null", lambda _: None)
     patch.setattr(
         inner_join,
         "needs_no_storage",
-        lambda side, told, moved: told and side.has_final_matches(told.fixed, len(told), moved.after),
+        lambda side, delta, moved: delta and side.has_final_matches(delta.fixed, len(delta), moved.after),
     )
 
 
@@ -298,7 +429,7 @@ def index_finds_older_versions_too(patch: Patch) -> None:
     patch.setattr(visibility.RowVisibility, "is_hidden", lambda *_: None)
 
 
-@canary("same_however_cut")
+@canary("same_in_any_batches")
 def version_that_branches_hides_in_the_other(patch: Patch) -> None:
     def after(self: visibility.RowVisibility, version: int, places: Any) -> visibility.RowVisibility:
         self.latest = version
@@ -327,9 +458,9 @@ def compaction_forgets_what_is_gone(patch: Patch) -> None:
 @canary("same_after_a_crash")
 def state_is_read_with_its_oldest_run_first(patch: Patch) -> None:
     def read(self: store.StateStore, *rest: Any) -> store.StoredVersion:
-        found = real(self, *rest)
-        turned = {name: table.StateTable(t.schema, t.runs[::-1]) for name, t in found.tables.items()}
-        return replace(found, tables=turned)
+        lookup = real(self, *rest)
+        turned = {name: table.StateTable(t.schema, t.runs[::-1]) for name, t in lookup.tables.items()}
+        return replace(lookup, tables=turned)
 
     real = store.StateStore.read
     patch.setattr(store.StateStore, "read", read)
@@ -344,7 +475,7 @@ def state_says_it_has_heard_a_tick_more(patch: Patch) -> None:
     patch.setattr(store.StateStore, "save", save)
 
 
-@canary("same_however_cut")
+@canary("same_in_any_batches")
 def row_that_is_hidden_is_still_shown(patch: Patch) -> None:
     def step(self: materialized_view.MaterializedView, state: Any, inputs: Sequence[Any], moved: Any) -> Any:
         (changes,) = inputs
@@ -355,11 +486,11 @@ def row_that_is_hidden_is_still_shown(patch: Patch) -> None:
     patch.setattr(materialized_view.MaterializedView, "step", step)
 
 
-@canary("same_however_told")
+@canary("same_in_any_order")
 def frame_ends_a_tick_too_late(patch: Patch) -> None:
     def frame(self: intake.Intake) -> Any:
-        found = real(self)
-        return None if found is None else replace(found, horizons=earlier(found.horizons))
+        frame_bounds = real(self)
+        return None if frame_bounds is None else replace(frame_bounds, horizons=earlier(frame_bounds.horizons))
 
     real = intake.Intake.next_batch
     patch.setattr(intake.Intake, "next_batch", frame)

@@ -43,7 +43,8 @@ CREATE STREAM R (u: time -> k: int, w: int NOT NULL, d: few NOT NULL, ref: time)
 
 
 class Load:
-    """Steady: the same number of events in every frame of every stream, and every event is like those before."""
+    """A steady load: every batch has the same number of events of each stream, and the events resemble the earlier
+    ones."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
         self.streams = {s.name: stream_schema(s) for s in compiled.original.streams}
@@ -93,14 +94,14 @@ def sizes(compiled: CompiledProgram) -> list[int]:
     """Rows of all tables, after few frames and after many."""
     engine = LocalEngine(compile_graph(compiled.graph, compiled.rewritten.streams))
     load = Load(compiled)
-    found = []
+    row_counts = []
     done = 0
     for upto in FRAMES:
         for frame in load.frames(upto - done):
             engine.advance(frame)
         done = upto
-        found.append(sum(t.row_count for t in engine.tables.values()))
-    return found
+        row_counts.append(sum(t.row_count for t in engine.tables.values()))
+    return row_counts
 
 
 def program(view: str) -> CompiledProgram:

@@ -11,7 +11,7 @@ from smile.graph.build import build_graph
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
 from smile.reference.history import History
-from tests.kernels.harness import frame_of
+from tests.kernels.harness import input_batch_between
 from tests.programs.cells import Json
 from tests.programs.compare import assert_changes, assert_rows
 from tests.programs.reader import Case, cases
@@ -30,28 +30,28 @@ def kernels(program: mmpl.Program) -> Kernels:
 def advance(engine: LocalEngine, program: mmpl.Program, case: Case, ends: list[int], end: bool = False) -> list[Json]:
     """Frames that end after these numbers of lines; what the last one changed."""
     before = History.from_lines(program)
-    told: list[Json] = []
+    messages: list[Json] = []
     for stop in [0, *ends, *([len(case.events)] if end else [])]:
         after = History.from_lines(program, case.events[:stop])
         if end and stop == len(case.events) and before.events == after.events:
             after = after.with_finished_streams()
-        batch = engine.advance(frame_of(program, before, after))
-        before, told = after, []
+        batch = engine.advance(input_batch_between(program, before, after))
+        before, messages = after, []
         for view in program.subscriptions:
             source = engine.kernels.inputs[view]
             if view in batch.deltas:
-                told += json_changes(source, batch.deltas[view], batch.horizons)
-    return told
+                messages += json_changes(source, batch.deltas[view], batch.horizons)
+    return messages
 
 
 def rows(engine: LocalEngine, program: mmpl.Program) -> list[Json]:
-    found: list[Json] = []
+    messages: list[Json] = []
     for view in program.subscriptions:
         kept, source = engine.kernels.transforms[materialized_name(view)], engine.kernels.inputs[view]
         assert isinstance(kept, MaterializedView)
         state = engine.state.states[materialized_name(view)]
-        found += json_changes(source, kept.read_rows(state), engine.state.horizons)
-    return found
+        messages += json_changes(source, kept.read_rows(state), engine.state.horizons)
+    return messages
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_rows(name: str, cut: int | None, one_by_one: bool) -> None:
 def test_changes(name: str, line: int) -> None:
     case = CASES[name]
     program = case.rewritten
-    told = advance(LocalEngine(kernels(program)), program, case, list(range(1, line + 1)))
-    assert_changes(case, line, told)
+    messages = advance(LocalEngine(kernels(program)), program, case, list(range(1, line + 1)))
+    assert_changes(case, line, messages)

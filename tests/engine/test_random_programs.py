@@ -12,9 +12,9 @@ pytestmark = pytest.mark.slow
 def test_promises_hold(seed: int) -> None:
     run = draw(seed)
     try:
-        found = problems(run, seed)
+        problems_found = problems(run, seed)
     except NotImplementedError:
         return  # an outer join whose rows would share a key: refused, and said so
-    if found:
+    if problems_found:
         small = shrunk(run, lambda r: bool(problems(r, seed)))
         pytest.fail(report(small, problems(small, seed), seed))

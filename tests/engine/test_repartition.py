@@ -1,4 +1,4 @@
-"""A run that is cut into another number of partitions on its way goes on as if it had been so from the first."""
+"""A run whose number of partitions changes continues as if it had always had the new number."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,9 +24,9 @@ from smile.program import compile_program, read_source
 from smile.reference.history import History, RecordedLine, read_events
 from smile.source import Source
 from smile.state.table import StateTable
-from tests.engine.invariants import Run, draw, shrunk, small, told_of
+from tests.engine.invariants import Run, draw, shrunk, small, view_messages
 from tests.engine.partitions import Partitions
-from tests.kernels.harness import cuts, frame_of
+from tests.kernels.harness import cuts, input_batch_between
 from tests.random_programs import SEED_ID, seeds
 
 COUNTS = (1, 2, 3, 7)
@@ -51,43 +51,44 @@ def frames(program: mmpl.Program, lines: list[RecordedLine], ends: list[int]) ->
     before = History.from_lines(program)
     for stop in [0, *ends]:
         after = History.from_lines(program, lines[:stop])
-        yield frame_of(program, before, after)
+        yield input_batch_between(program, before, after)
         before = after
-    yield frame_of(program, before, before.with_finished_streams())
+    yield input_batch_between(program, before, before.with_finished_streams())
 
 
 def kept(program: mmpl.Program, plan: Plan, states: StatesByPartition, horizons: Mapping[str, int]) -> list[str]:
     """All rows that views show, from all partitions."""
-    found: list[str] = []
+    messages: list[str] = []
     for view in program.subscriptions:
         transform, number = plan.kernels.transforms[materialized_name(view)], plan.materializing_stage(view).number
         assert isinstance(transform, MaterializedView)
         for p in range(plan.partitions):
             rows = transform.read_rows(states[number, p][materialized_name(view)])
-            found += messages_of(program, plan, BatchResult({view: rows}, horizons))
-    return sorted(found)
+            messages += messages_of(program, plan, BatchResult({view: rows}, horizons))
+    return sorted(messages)
 
 
 def messages_of(program: mmpl.Program, plan: Plan, batch: BatchResult) -> list[str]:
-    return sorted(str(message) for message in told_of(batch, plan.kernels, program))
+    return sorted(str(message) for message in view_messages(batch, plan.kernels, program))
 
 
 def differences(program: mmpl.Program, lines: list[RecordedLine], random: Random) -> list[str]:
-    """What a run tells and keeps that is cut anew before some frames, beside the in-process engine."""
+    """How the messages and the stored rows of a run that is repartitioned before some batches differ from those of the
+    local engine."""
     plans = {count: planned(program, count) for count in COUNTS}
     engine, several = LocalEngine(plans[1].kernels), Partitions(plans[random.choice(COUNTS)], random)
-    found: list[str] = []
+    problems: list[str] = []
     for number, frame in enumerate(frames(program, lines, cuts(random, len(lines)))):
         if random.random() < 0.4:
             several = cut_anew(several, plans[random.choice(COUNTS)])
-        wanted, told = (messages_of(program, plans[1], run.advance(frame)) for run in (engine, several))
-        if told != wanted:
-            found.append(f"frame {number}: told is {told}\n    instead of {wanted}")
+        wanted, actual = (messages_of(program, plans[1], run.advance(frame)) for run in (engine, several))
+        if actual != wanted:
+            problems.append(f"frame {number}: told is {actual}\n    instead of {wanted}")
         rows = kept(program, several.plan, several.states, several.horizons)
         alone = kept(program, plans[1], {(1, 0): engine.state.states}, engine.state.horizons)
         if rows != alone:
-            found.append(f"frame {number}: kept are {rows}\n    instead of {alone}")
-    return found
+            problems.append(f"frame {number}: kept are {rows}\n    instead of {alone}")
+    return problems
 
 
 # ── random programs ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,10 +109,10 @@ def of_random(run: Run, seed: int) -> list[str]:
 def test_random_programs_go_on(seed: int) -> None:
     run = draw(seed)
     try:
-        found = of_random(run, seed)
+        problems = of_random(run, seed)
     except NotImplementedError:
         return  # an outer join whose rows would share a key: refused, and said so
-    if found:
+    if problems:
         least = shrunk(run, lambda r: bool(of_random(r, seed)))
         lines = [str(line) for line in least.lines]
         repeat = f"to repeat it: SMILE_SEEDS={seed} .venv/bin/python -m pytest tests/engine/test_repartition.py"
@@ -151,8 +152,8 @@ def tables(run: Partitions, transform: str, table: str) -> list[StateTable]:
     return [run.states[work.number, p][transform][table] for p in range(run.plan.partitions)]
 
 
-def keys(found: list[StateTable]) -> set[tuple[object, ...]]:
-    rows = [(table.scan(), table.schema.key) for table in found]
+def keys(state_tables: list[StateTable]) -> set[tuple[object, ...]]:
+    rows = [(table.scan(), table.schema.key) for table in state_tables]
     listed = [k for row, key in rows for k in zip(*(row[c].data.tolist() for c in key), strict=True)]
     assert len(set(listed)) == len(listed)
     return set(listed)
@@ -161,15 +162,19 @@ def keys(found: list[StateTable]) -> set[tuple[object, ...]]:
 @pytest.mark.parametrize(("old", "new"), [(1, 3), (3, 1), (2, 7), (7, 3), (3, 3)])
 def test_rows_lie_where_they_are_read(tradefloor: mmpl.Program, events: list[RecordedLine], old: int, new: int) -> None:
     before = Partitions(planned(tradefloor, old), Random(0))
-    before.advance(frame_of(tradefloor, History.from_lines(tradefloor), History.from_lines(tradefloor, events[:30])))
+    before.advance(
+        input_batch_between(tradefloor, History.from_lines(tradefloor), History.from_lines(tradefloor, events[:30]))
+    )
     after = cut_anew(before, planned(tradefloor, new))
     waiting = keys(tables(before, SPENT, PENDING_KEYS))
     assert waiting and not keys(tables(after, SPENT, PENDING_KEYS))
     for (transform, table), by in ROUTED.items():
-        found = tables(after, transform, table)
+        state_tables = tables(after, transform, table)
         had = keys(tables(before, transform, table))
-        assert had and keys(found) == had - (waiting if transform in ("BuySatisfied", "RemainingBuy.1") else set())
-        for p, each in enumerate(found):
+        assert had and keys(state_tables) == had - (
+            waiting if transform in ("BuySatisfied", "RemainingBuy.1") else set()
+        )
+        for p, each in enumerate(state_tables):
             rows = each.scan()
             assert (partition_of([rows[c] for c in by], rows.row_count, new) == p).all()
 
@@ -207,12 +212,12 @@ def test_views_go_on(view: str) -> None:
 
 
 def lines(random: Random) -> list[RecordedLine]:
-    found: list[RecordedLine] = []
+    recorded: list[RecordedLine] = []
     for t in sorted(random.sample(range(100), 40)):
         event = {"k": random.choice("xyz"), "a": t, "b": t}
-        found.append(
+        recorded.append(
             random.choice(
                 ({"stream": "S", "at": t, "event": event}, {"stream": "R", "at": t, "event": event}, {"silence_to": t})
             )
         )
-    return found
+    return recorded

@@ -1,4 +1,4 @@
-"""A small frame touches as many rows over a large state as over a small one, and no more than its changes warrant."""
+"""A small batch touches as many rows of a large state as of a small one, and not more than its changes justify."""
 
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -286,11 +286,11 @@ def counted() -> Iterator[Work]:
 
 @dataclass
 class Measured:
-    """Of a small frame with events and one without, the median: rows touched, rows told of, and the most bytes held at
-    once, which shows what is read without being asked for by rows."""
+    """The medians of a small batch with events and one without: rows touched, rows changed, and the greatest number of
+    bytes in memory, which shows reads that do not count as rows."""
 
     rows: float
-    told: float
+    changed_rows: float
     bytes: float
 
 
@@ -345,35 +345,35 @@ class Run:
 def measured(case: Case, events: int) -> Measured:
     run = Run(case, events)
     frames = run.small()
-    found = []
+    measurements = []
     for number in range(FRAMES):
         frame = next(frames)
         with counted() as work:
             if not case.whole:
                 tracemalloc.start()
             batch = run.engine.advance(frame)
-            told = sum(len(changes) for changes in batch.deltas.values())
+            changed_rows = sum(len(changes) for changes in batch.deltas.values())
             if "V" in batch.deltas:
                 arrow_changes(run.engine.kernels.inputs["V"], batch.deltas["V"], batch.horizons)
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         # What a run needs to be looked at at all is made the first time.
         if number >= FRAMES // 3:
-            found.append((work.rows, told, peak))
-    pairs = [np.add(a, b) for a, b in zip(found[::2], found[1::2], strict=True)]
-    rows, told, peak = np.median(pairs, axis=0)
-    return Measured(float(rows), float(told), float(peak))
+            measurements.append((work.rows, changed_rows, peak))
+    pairs = [np.add(a, b) for a, b in zip(measurements[::2], measurements[1::2], strict=True)]
+    rows, changed_rows, peak = np.median(pairs, axis=0)
+    return Measured(float(rows), float(changed_rows), float(peak))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_a_small_frame_costs_what_it_changes(case: Case) -> None:
     few, many = measured(case, case.events), measured(case, case.events * TIMES)
-    assert few.told and many.told, "nothing happens in a small frame"
-    warranted = GROWTH_MAX * many.told / few.told
+    assert few.changed_rows and many.changed_rows, "nothing happens in a small frame"
+    warranted = GROWTH_MAX * many.changed_rows / few.changed_rows
     assert many.rows <= warranted * few.rows + 2 * EVENTS, (few, many)
     assert many.bytes <= warranted * few.bytes, (few, many)
-    for found, events in ((few, case.events), (many, case.events * TIMES)):
-        assert found.rows <= found.told * log2(events), found
+    for measurement, events in ((few, case.events), (many, case.events * TIMES)):
+        assert measurement.rows <= measurement.changed_rows * log2(events), measurement
 
 
 @pytest.mark.parametrize("case", WHOLE, ids=lambda c: c.name)

@@ -140,11 +140,11 @@ def test_it_sees_what_another_process_does(path: Path) -> None:
         "import sys; from pathlib import Path; from smile.gateway.access import *; a = AccessDatabase(Path(sys.argv[1]));"
         "a.grant(Grant('SUBSCRIBE', 'Matchable', 'alice')); print(a.add_token('alice'))"
     )
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=WAIT_S, check=True
     )
     clock.now = 0.5
-    assert access.principal(told.stdout.strip()) == "alice"
+    assert access.principal(process.stdout.strip()) == "alice"
     assert access.is_allowed("alice", "SUBSCRIBE", "Matchable")
     access.close()
 

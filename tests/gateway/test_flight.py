@@ -1,5 +1,5 @@
-"""Arrow Flight over real sockets: what is acknowledged is published, what is told is what the view shows, nobody does what
-it may not, and clients that stall or vanish cost nobody else anything."""
+"""Arrow Flight over real sockets: what is acknowledged is published, subscribers receive what the view shows, nobody
+exceeds their rights, and clients that stall or vanish do not disturb others."""
 
 import json
 import os
@@ -22,6 +22,7 @@ from smile.broker.broker import Broker
 from smile.broker.views.view import View
 from smile.errors import SmileError, error
 from smile.gateway.access import ACCESS_FILE, Access, AccessDatabase, Grant
+from smile.gateway.connection_counts import ConnectionCounts
 from smile.gateway.flight.server import FlightServer
 from smile.gateway.frames import frame_batch
 from smile.gateway.rate_limiter import RateLimiter
@@ -62,16 +63,16 @@ class Floor:
 
     def publish(self, *batches: pa.RecordBatch, token: str | None = None, about: Any = None) -> list[Json]:
         writer, reader = self.client.do_put(STREAM, batches[0].schema, self.options(token))
-        told = []
+        answers = []
         with writer:
             for batch in batches:
                 if about is None:
                     writer.write_batch(batch)
                 else:
                     writer.write_with_metadata(batch, json.dumps(about).encode())
-                told.append(json.loads(reader.read().to_pybytes()))
+                answers.append(json.loads(reader.read().to_pybytes()))
             writer.done_writing()
-        return told
+        return answers
 
     def get(self, token: str | None = None, seconds: float = WAIT_S, **asked: Any) -> flight.FlightStreamReader:
         return self.client.do_get(flight.Ticket(json.dumps(asked).encode()), self.options(token, seconds))
@@ -126,7 +127,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 class Subscriber:
-    """Keeps what it is told."""
+    """Stores what it receives."""
 
     def __init__(self, key: tuple[str, ...]) -> None:
         self.key = key
@@ -151,10 +152,10 @@ class Subscriber:
 
 
 def rows_of(reader: flight.FlightStreamReader, key: tuple[str, ...] = ("issue",)) -> list[Json]:
-    found = Subscriber(key)
+    subscriber = Subscriber(key)
     for chunk in reader:
-        found.take(chunk)
-    return sorted(found.rows.values(), key=lambda row: str(row[key[0]]))
+        subscriber.take(chunk)
+    return sorted(subscriber.rows.values(), key=lambda row: str(row[key[0]]))
 
 
 def shown(view: View) -> list[Json]:
@@ -167,16 +168,16 @@ def shown(view: View) -> list[Json]:
 
 def test_batches_are_published_and_views_told(here: Floor) -> None:
     first, second = here.publish(bids(("IBM", 3), ("HAL", 5)), bids(("IBM", 700)))
-    ticks = [int(tick) for told in (first, second) for tick in told["ticks"]]
+    ticks = [int(tick) for answer in (first, second) for tick in answer["ticks"]]
     assert ticks == sorted(set(ticks))
     assert len(ticks) == 3
     after = {"Bids": ticks[-1]}
-    found = here.snapshot("Counts", after=after)
-    assert [(row["issue"], row["n"], row["top"], row["n.at_least"], row["final"]) for row in found] == [
+    snapshot = here.snapshot("Counts", after=after)
+    assert [(row["issue"], row["n"], row["top"], row["n.at_least"], row["final"]) for row in snapshot] == [
         ("HAL", 1, 5, 1, False),
         ("IBM", 2, 700, 2, False),
     ]
-    assert found == shown(here.broker.view("Counts"))
+    assert snapshot == shown(here.broker.view("Counts"))
     assert [row["issue"] for row in here.snapshot("Counts", after=after, where={"issue": "IBM"})] == ["IBM"]
     (dear,) = rows_of(here.get(view="Dear", after=after), ("t",))
     assert (dear["t"], dear["issue"], dear["price"], dear["final"]) == (ticks[-1], "IBM", 700, True)
@@ -201,8 +202,8 @@ def test_a_batch_that_comes_again_is_not_doubled(here: Floor) -> None:
 
 def test_changes_follow_and_are_resumed(here: Floor) -> None:
     one = Subscriber(("issue",))
-    (told,) = here.publish(bids(("IBM", 3), ("HAL", 5)))
-    reader = here.get(view="Counts", follow=True, after={"Bids": int(told["ticks"][-1])})
+    (answer,) = here.publish(bids(("IBM", 3), ("HAL", 5)))
+    reader = here.get(view="Counts", follow=True, after={"Bids": int(answer["ticks"][-1])})
     one.take(reader.read_chunk())
     assert {key: row["n"] for key, row in one.rows.items()} == {("HAL",): 1, ("IBM",): 1}
     here.publish(bids(("IBM", 4)))
@@ -211,8 +212,8 @@ def test_changes_follow_and_are_resumed(here: Floor) -> None:
     while one.resume is None or one.resets != 1:
         one.take(reader.read_chunk())
     reader.cancel()
-    (told,) = here.publish(bids(("IBM", 5), ("DEC", 1)))
-    reader = here.get(view="Counts", follow=True, resume=one.resume, after={"Bids": int(told["ticks"][-1])})
+    (answer,) = here.publish(bids(("IBM", 5), ("DEC", 1)))
+    reader = here.get(view="Counts", follow=True, resume=one.resume, after={"Bids": int(answer["ticks"][-1])})
     chunk = reader.read_chunk()
     assert sorted(chunk.data.column("issue").to_pylist()) == ["DEC", "IBM"]
     one.take(chunk)
@@ -229,14 +230,14 @@ def test_everybody_ends_with_what_the_view_shows(seed: int, here: Floor, monkeyp
     monkeypatch.setattr(limits, "flight_batch_bytes", random.choice([200, 2**22]))
     ends, counts = list[int](), list[int]()
     done = threading.Event()
-    found: list[list[Json]] = []
+    tables: list[list[Json]] = []
 
     def publish(number: int) -> None:
         mine = Random(f"{seed} {number}")
         for _ in range(8):
             some = [(f"I{mine.randrange(40)}", mine.randrange(200)) for _ in range(mine.randrange(1, 60))]
-            (told,) = here.publish(bids(*some))
-            ends.append(int(told["ticks"][-1]))
+            (answer,) = here.publish(bids(*some))
+            ends.append(int(answer["ticks"][-1]))
             counts.append(len(some))
 
     def subscribe(number: int) -> None:
@@ -250,7 +251,7 @@ def test_everybody_ends_with_what_the_view_shows(seed: int, here: Floor, monkeyp
             if one.resume is None:
                 one.rows.clear()
             reader.cancel()
-        found.append(sorted(one.rows.values(), key=lambda row: str(row["issue"])))
+        tables.append(sorted(one.rows.values(), key=lambda row: str(row["issue"])))
 
     publishers = [threading.Thread(target=publish, args=(n,)) for n in range(2)]
     subscribers = [threading.Thread(target=subscribe, args=(n,)) for n in range(3)]
@@ -263,7 +264,7 @@ def test_everybody_ends_with_what_the_view_shows(seed: int, here: Floor, monkeyp
         thread.join(WAIT_S)
     now = shown(here.broker.view("Counts"))
     assert sum(row["n"] for row in now) == sum(counts)
-    assert found == [now] * 3
+    assert tables == [now] * 3
     until(lambda: here.server.calls.count == 0)
 
 
@@ -272,11 +273,11 @@ def view_path(name: str) -> flight.FlightDescriptor:
 
 
 def test_what_there_is_is_listed(here: Floor) -> None:
-    found = {tuple(info.descriptor.path): info for info in here.client.list_flights(options=here.options())}
-    assert set(found) == {(b"streams", b"Bids"), (b"views", b"Counts"), (b"views", b"Dear")}
-    assert found[b"streams", b"Bids"].schema.names == ["issue", "price"]
+    flights = {tuple(info.descriptor.path): info for info in here.client.list_flights(options=here.options())}
+    assert set(flights) == {(b"streams", b"Bids"), (b"views", b"Counts"), (b"views", b"Dear")}
+    assert flights[b"streams", b"Bids"].schema.names == ["issue", "price"]
     info = here.client.get_flight_info(view_path("Dear"), here.options())
-    assert info.schema.equals(found[b"views", b"Dear"].schema)
+    assert info.schema.equals(flights[b"views", b"Dear"].schema)
     here.publish(bids(("IBM", 500)))
     (endpoint,) = info.endpoints
     until(lambda: here.client.do_get(endpoint.ticket, here.options()).read_all().num_rows == 1)
@@ -289,14 +290,14 @@ def test_what_is_wrong_with_a_batch_is_said_and_what_came_before_stays(here: Flo
     wrong = pa.RecordBatch.from_arrays([pa.array(["IBM"]), pa.array([-1])], names=["issue", "price"])
     writer, reader = here.client.do_put(STREAM, wrong.schema, here.options())
     writer.write_batch(bids(("IBM", 3)))
-    told = json.loads(reader.read().to_pybytes())
+    answer = json.loads(reader.read().to_pybytes())
     writer.write_batch(wrong)
     with refused("E080", "batch 2: "):
         reader.read()
         writer.close()
     with suppress(flight.FlightError):
         writer.close()
-    (row,) = here.snapshot("Counts", after={"Bids": int(told["ticks"][0])})
+    (row,) = here.snapshot("Counts", after={"Bids": int(answer["ticks"][0])})
     assert row["n"] == 1
     for columns, expected in (
         ({"issue": ["IBM"], "prize": [1]}, "E077"),
@@ -389,9 +390,9 @@ def test_nothing_of_the_broker_is_told_when_it_fails(
     def broken(*_: Any) -> None:
         raise KeyError("a secret of the broker")
 
-    monkeypatch.setattr(here.server, "_view_info", broken)
-    monkeypatch.setattr(here.server, "_open_subscription", broken)
-    monkeypatch.setattr(here.server, "_publish_batch", broken)
+    monkeypatch.setattr(here.server.service, "_view_info", broken)
+    monkeypatch.setattr(here.server.service, "_subscribe", broken)
+    monkeypatch.setattr(here.server.service, "_publish_batch", broken)
     for call in (
         lambda: here.client.get_flight_info(view_path("Dear"), here.options()),
         lambda: here.get(view="Dear").read_all(),
@@ -456,8 +457,8 @@ def test_nothing_that_is_sent_makes_it_fail(seed: int, shared: Floor) -> None:
             assert "Traceback" not in str(refusal)
         else:
             assert code(refusal) in ("E021", "E074", "E076", "E077", "E078", "E087", "E093", "E096", "E099")
-    (told,) = shared.publish(bids(("IBM", 1)))
-    assert shared.snapshot("Counts", after={"Bids": int(told["ticks"][0])})
+    (answer,) = shared.publish(bids(("IBM", 1)))
+    assert shared.snapshot("Counts", after={"Bids": int(answer["ticks"][0])})
     until(lambda: shared.server.calls.count == 0)
 
 
@@ -497,8 +498,9 @@ def test_nobody_does_what_it_may_not(tmp_path: Path) -> None:
                 list(here.client.do_action(flight.Action("silence", b'{"stream":"Bids","to":5}'), here.options(token)))
             with refused("E090"):
                 here.client.get_flight_info(view_path("Dear"), here.options(token))
-        with refused("E090"):
-            list(here.client.do_action(flight.Action("log/newest", b"{}"), here.options(bert)))
+        with refused("E090", "bert may not read the events of Bids"):
+            newest = flight.Action("log/newest", b'{"streams":["Bids"],"digest":""}')
+            list(here.client.do_action(newest, here.options(bert)))
         for token, names in ((anna, [b"Bids"]), (bert, [b"Counts"]), (here.server.calls.log_token, [])):
             listed = [info.descriptor.path[1] for info in here.client.list_flights(options=here.options(token))]
             assert listed == names
@@ -516,9 +518,9 @@ def test_what_was_revoked_ends(tmp_path: Path, by: str) -> None:
         here.access._refreshed_at = -limits.access_age_s_max
         reader = here.get(token, view="Counts", follow=True)
         reader.read_chunk()
-        writer, told = here.client.do_put(STREAM, bids(("IBM", 1)).schema, here.options(token))
+        writer, answers = here.client.do_put(STREAM, bids(("IBM", 1)).schema, here.options(token))
         writer.write_batch(bids(("IBM", 1)))
-        told.read()
+        answers.read()
         if by == "token":
             accounts.revoke_tokens("anna")
         else:
@@ -529,7 +531,7 @@ def test_what_was_revoked_ends(tmp_path: Path, by: str) -> None:
                 pass
         with refused("E091" if by == "token" else "E090"):
             writer.write_batch(bids(("IBM", 1)))
-            told.read()
+            answers.read()
             writer.close()
         with suppress(flight.FlightError):
             writer.close()
@@ -547,8 +549,8 @@ def test_tls(tmp_path: Path, certificate: tuple[str, str]) -> None:
     cert, key = certificate
     with floor(tmp_path, tls_cert=cert, tls_key=key) as here:
         assert here.server.location.startswith("grpc+tls://")
-        (told,) = here.publish(bids(("IBM", 1)))
-        assert here.snapshot("Counts", after={"Bids": int(told["ticks"][0])})
+        (answer,) = here.publish(bids(("IBM", 1)))
+        assert here.snapshot("Counts", after={"Bids": int(answer["ticks"][0])})
         for location, authority in ((here.server.location, None), (f"grpc://127.0.0.1:{here.server.proxy.port}", None)):
             with (
                 flight.FlightClient(location, tls_root_certs=authority) as other,
@@ -562,11 +564,25 @@ def test_tls(tmp_path: Path, certificate: tuple[str, str]) -> None:
 def test_where_it_cannot_listen_is_said(here: Floor, tmp_path: Path) -> None:
     taken = Settings(flight=f"127.0.0.1:{here.server.proxy.port}")
     with pytest.raises(SmileError, match="cannot listen on") as failure:
-        FlightServer(here.broker, taken, here.access, RateLimiter(0, "requests"), RateLimiter(0, "events"))
+        FlightServer(
+            here.broker,
+            taken,
+            here.access,
+            RateLimiter(0, "requests"),
+            RateLimiter(0, "events"),
+            ConnectionCounts(9, 9),
+        )
     assert failure.value.diagnostics[0].code == "E106"
     absent = Settings(flight="127.0.0.1:0", tls_cert=str(tmp_path / "none"), tls_key=str(tmp_path / "none"))
     with pytest.raises(SmileError, match="tls_key cannot be used: No such file") as failure:
-        FlightServer(here.broker, absent, here.access, RateLimiter(0, "requests"), RateLimiter(0, "events"))
+        FlightServer(
+            here.broker,
+            absent,
+            here.access,
+            RateLimiter(0, "requests"),
+            RateLimiter(0, "events"),
+            ConnectionCounts(9, 9),
+        )
     assert failure.value.diagnostics[0].code == "E100"
 
 
@@ -631,13 +647,13 @@ def test_who_does_not_listen_holds_a_thread_and_nothing_more(tmp_path: Path) -> 
         view = here.broker.view("Counts")
         until(lambda: view.subscriber_count == 2)
         live = here.get(view="Counts", follow=True)
-        held, sizes, told = list[int](), list[int](), 0
+        held, sizes, horizon = list[int](), list[int](), 0
         for _ in range(60):
             (answer,) = here.publish(wide(random))
             end = int(answer["ticks"][-1])
-            while told < end:
+            while horizon < end:
                 said = json.loads(live.read_chunk().app_metadata.to_pybytes())
-                told = int(said.get("progress", {"Bids": told})["Bids"])
+                horizon = int(said.get("progress", {"Bids": horizon})["Bids"])
             held.append(pa.total_allocated_bytes())
             sizes.append(memory())
         live.cancel()

@@ -23,8 +23,8 @@ SMALL = 2_000
 
 @pytest.fixture
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
-    with InProcessBroker(tmp_path_factory.mktemp("frames"), PROGRAM) as found:
-        yield found
+    with InProcessBroker(tmp_path_factory.mktemp("frames"), PROGRAM) as broker:
+        yield broker
 
 
 def published(served: InProcessBroker, events: list[dict[str, Any]]) -> str:
@@ -60,7 +60,7 @@ def test_frames_of_any_rows_come_to_what_the_view_shows(
     random_ = random.Random(seed)
     published(served, notes(random_, 60))
     view = served.broker.view("Last")
-    kept = FrameEncoder(lambda told, rows: encode_websocket(told, rows) if bounded(list(rows)) else b"too large")
+    kept = FrameEncoder(lambda message, rows: encode_websocket(message, rows) if bounded(list(rows)) else b"too large")
     subscriptions = [view.subscribe(view.condition({}), lambda: None) for _ in range(3)]
     tables: list[dict[str, Any]] = [{} for _ in subscriptions]
     resets, resumes = [0] * 3, [""] * 3
@@ -73,19 +73,19 @@ def test_frames_of_any_rows_come_to_what_the_view_shows(
         if frame is None:
             continue
         assert frame.is_complete or subscriptions[i].progress is before
-        told = json.loads(b"{" + frame.body)
-        assert len(told["rows"]) == frame.row_count
-        assert ("progress" in told) == ("resume" in told) == frame.is_complete
-        resets[i] += told.get("reset", False)
-        resumes[i] = told.get("resume", resumes[i])
-        apply_frame(tables[i], told)
+        message = json.loads(b"{" + frame.body)
+        assert len(message["rows"]) == frame.row_count
+        assert ("progress" in message) == ("resume" in message) == frame.is_complete
+        resets[i] += message.get("reset", False)
+        resumes[i] = message.get("resume", resumes[i])
+        apply_frame(tables[i], message)
     assert resets == [1, 1, 1]
     assert tables == [shown(served, "Last")] * 3
     again = view.subscribe(view.condition({}), lambda: None, resumes[0])
     published(served, [{"name": 7, "body": "d"}])
-    told = json.loads(b"{" + getattr(kept.encode_next(again), "body", b"}"))
-    assert "reset" not in told
-    assert [row["key"] for row in told["rows"]] == [{"name": 7}]
+    message = json.loads(b"{" + getattr(kept.encode_next(again), "body", b"}"))
+    assert "reset" not in message
+    assert [row["key"] for row in message["rows"]] == [{"name": 7}]
 
 
 def test_a_row_that_changes_between_two_frames_is_told_as_it_is(
@@ -94,13 +94,13 @@ def test_a_row_that_changes_between_two_frames_is_told_as_it_is(
     """What has not gone out waits in the view, and nowhere else."""
     monkeypatch.setattr(limits, "frame_rows_bytes_max", SMALL)
     published(served, [{"name": name, "body": "a" * 1_500} for name in range(3)])
-    with served.websocket() as talk:
-        talk.ask({"subscribe": "Last", "id": 1, "window": 1})
-        first = talk.receive()
+    with served.websocket() as connection:
+        connection.ask({"subscribe": "Last", "id": 1, "window": 1})
+        first = connection.receive()
         assert (len(first["rows"]), first["reset"], "progress" in first) == (1, True, False)
         published(served, [{"name": name, "body": "b"} for name in range(3)])
-        talk.send({"ack": 1, "n": 1})
-        second = talk.receive()
+        connection.send({"ack": 1, "n": 1})
+        second = connection.receive()
         assert ([row["row"]["body"] for row in second["rows"]], "progress" in second) == (["b"] * 3, True)
 
 
@@ -108,11 +108,11 @@ def test_large_rows_go_over_in_many_frames(served: InProcessBroker) -> None:
     body = "x" * 300_000
     for begin in range(0, 12, 3):
         published(served, [{"name": name, "body": body} for name in range(begin, begin + 3)])
-    with served.websocket(max_size=limits.frame_rows_bytes_max + 1_000) as talk:
-        talk.ask({"subscribe": "Shown", "id": 1})
-        frames = [talk.receive()]
+    with served.websocket(max_size=limits.frame_rows_bytes_max + 1_000) as connection:
+        connection.ask({"subscribe": "Shown", "id": 1})
+        frames = [connection.receive()]
         while "progress" not in frames[-1]:
-            frames.append(talk.receive())
+            frames.append(connection.receive())
     assert [len(frame["rows"]) for frame in frames] == [3] * 4
     assert ["reset" in frame for frame in frames] == [True, False, False, False]
 
@@ -137,7 +137,7 @@ def test_large_rows_as_server_sent_events(served: InProcessBroker, monkeypatch: 
 
 
 def test_what_was_told_is_not_kept(served: InProcessBroker) -> None:
-    """However many come and go, and though each is told of other horizons."""
+    """Subscribers come and go in any number, and each receives other horizons."""
     for begin in range(0, 40, 8):
         published(served, [{"name": name, "body": "x" * 100_000} for name in range(begin, begin + 8)])
     view = served.broker.view("Shown")
@@ -170,9 +170,9 @@ def test_those_who_are_told_the_same_share_a_frame(served: InProcessBroker) -> N
     view = served.broker.view("Shown")
     made: list[int] = []
 
-    def make(told: Any, rows: Any) -> bytes:
+    def make(frame: Any, rows: Any) -> bytes:
         made.append(len(rows))
-        return encode_websocket(told, rows)
+        return encode_websocket(frame, rows)
 
     kept = FrameEncoder(make)
     horizons = view.horizons

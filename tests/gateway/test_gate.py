@@ -31,7 +31,7 @@ def checked(settings: Settings, host: str, origin: str | None = None) -> str | b
 
 
 @pytest.mark.parametrize(
-    ("settings", "host", "origin", "told"),
+    ("settings", "host", "origin", "expected"),
     [
         ({}, "127.0.0.1:7400", None, None),
         ({}, "localhost:7400", None, None),
@@ -55,28 +55,30 @@ def checked(settings: Settings, host: str, origin: str | None = None) -> str | b
         ({"origins": (PAGE,)}, "localhost:7400", PAGE + ".evil", "E104"),
     ],
 )
-def test_hosts_and_origins(settings: dict[str, Any], host: str, origin: str | None, told: object) -> None:
-    assert checked(Settings(**settings), host, origin) == told
+def test_hosts_and_origins(settings: dict[str, Any], host: str, origin: str | None, expected: object) -> None:
+    assert checked(Settings(**settings), host, origin) == expected
 
 
 def test_origins_are_checked_on_every_entry(tmp_path: Path) -> None:
     with InProcessBroker(tmp_path, origins=(PAGE,)) as served, served.http() as http:
         for path in ("/health", "/views/Totals", "/nowhere", "/openapi.json"):
-            told = http.get(path, headers={"origin": "https://evil.example.org"})
-            assert (told.status_code, told.json()["error"]["code"]) == (403, "E104")
-            told = http.get(path, headers={"host": "evil.example.org"})
-            assert (told.status_code, told.json()["error"]["code"]) == (403, "E104")
-        told = http.get("/views/Totals", headers={"origin": PAGE})
-        assert told.headers["access-control-allow-origin"] == PAGE
-        told = http.options("/streams/Bids/events", headers={"origin": PAGE, "access-control-request-method": "POST"})
-        assert told.status_code == 204
-        assert "authorization" in told.headers["access-control-allow-headers"]
+            response = http.get(path, headers={"origin": "https://evil.example.org"})
+            assert (response.status_code, response.json()["error"]["code"]) == (403, "E104")
+            response = http.get(path, headers={"host": "evil.example.org"})
+            assert (response.status_code, response.json()["error"]["code"]) == (403, "E104")
+        response = http.get("/views/Totals", headers={"origin": PAGE})
+        assert response.headers["access-control-allow-origin"] == PAGE
+        response = http.options(
+            "/streams/Bids/events", headers={"origin": PAGE, "access-control-request-method": "POST"}
+        )
+        assert response.status_code == 204
+        assert "authorization" in response.headers["access-control-allow-headers"]
         assert "access-control-allow-origin" not in http.get("/health").headers
         with pytest.raises(InvalidStatus) as refused, served.websocket(origin="https://evil.example.org"):
             pass
         assert refused.value.response.status_code == 403
-        with served.websocket(origin=PAGE) as talk:
-            assert talk.ask({"ping": 1}) == {"pong": 1}
+        with served.websocket(origin=PAGE) as connection:
+            assert connection.ask({"ping": 1}) == {"pong": 1}
 
 
 def test_every_entry_asks_for_a_token_and_a_right(tmp_path: Path) -> None:
@@ -101,10 +103,10 @@ def test_every_entry_asks_for_a_token_and_a_right(tmp_path: Path) -> None:
             for method, path, right in entries:
                 body = b'{"to":5}' if path.endswith("silence") else b"{}"
                 for client, status, code in ((nobody, 401, "E091"), (wrong, 401, "E091"), (ann, 403, "E090")):
-                    told = client.request(method, path, content=body)
-                    assert (told.status_code, told.json()["error"]["code"]) == (status, code), (method, path)
-                    assert "www-authenticate" in told.headers or status != 401
-                assert right in told.json()["error"]["hint"]
+                    response = client.request(method, path, content=body)
+                    assert (response.status_code, response.json()["error"]["code"]) == (status, code), (method, path)
+                    assert "www-authenticate" in response.headers or status != 401
+                assert right in response.json()["error"]["hint"]
             for path in ("/health", "/openapi.json"):
                 assert nobody.get(path).status_code == 200
             for headers in ({"authorization": "Basic x"}, {"authorization": "Bearer"}, {"authorization": ""}):
@@ -112,10 +114,10 @@ def test_every_entry_asks_for_a_token_and_a_right(tmp_path: Path) -> None:
         with pytest.raises(InvalidStatus) as refused, served.websocket():
             pass
         assert refused.value.response.status_code == 401
-        with served.websocket(subprotocols=[f"smile.token.{token}"]) as talk:
-            assert talk.ask({"publish": "Bids", "events": {}, "id": 1})["error"]["code"] == "E090"
-            assert talk.ask({"silence": "Bids", "to": 1})["error"]["code"] == "E090"
-            assert talk.ask({"subscribe": "Totals", "id": 1})["error"]["code"] == "E090"
+        with served.websocket(subprotocols=[f"smile.token.{token}"]) as connection:
+            assert connection.ask({"publish": "Bids", "events": {}, "id": 1})["error"]["code"] == "E090"
+            assert connection.ask({"silence": "Bids", "to": 1})["error"]["code"] == "E090"
+            assert connection.ask({"subscribe": "Totals", "id": 1})["error"]["code"] == "E090"
         accounts.close()
 
 
@@ -127,23 +129,37 @@ def test_what_is_revoked_ends(tmp_path: Path) -> None:
         grants = [Grant("SUBSCRIBE", "*", "ann"), Grant("PUBLISH", "Bids", "ann"), Grant("SUBSCRIBE", "Dear", "ann")]
         for grant in grants:
             accounts.grant(grant)
-        with served.http(token) as http, served.websocket(token) as talk:
+        with served.http(token) as http, served.websocket(token) as connection:
             wait_until(lambda: http.get("/views/Totals").status_code == 200, "the grant is not seen")
-            talk.ask({"subscribe": "Totals", "id": 1})
-            talk.ask({"subscribe": "Dear", "id": 2})
+            connection.ask({"subscribe": "Totals", "id": 1})
+            connection.ask({"subscribe": "Dear", "id": 2})
             with http.stream("GET", "/views/Totals/changes") as events:
                 accounts.revoke(grants[0])
-                ended = talk.receive_until(lambda m: "ended" in m)
+                ended = connection.receive_until(lambda m: "ended" in m)
                 assert (ended["id"], ended["ended"]["code"]) == (1, "E090")
                 lines = "\n".join(events.iter_lines())
                 assert lines.rstrip().splitlines()[-2] == "event: end"
                 assert "E090" in lines.rstrip().splitlines()[-1]
-            assert "published" in talk.ask({"publish": "Bids", "events": bid(), "id": 3})
+            assert "published" in connection.ask({"publish": "Bids", "events": bid(), "id": 3})
             accounts.revoke_tokens("ann")
-            ended = talk.receive_until(lambda m: "ended" in m)
+            ended = connection.receive_until(lambda m: "ended" in m)
             assert (ended["id"], ended["ended"]["code"]) == (2, "E091")
-            assert closed_with(talk) == 1008
+            assert closed_with(connection) == 1008
             assert http.get("/views/Dear").status_code == 401
+        accounts.close()
+
+
+def test_an_idle_connection_ends_with_its_token(tmp_path: Path) -> None:
+    with InProcessBroker(tmp_path, auth=True) as served:
+        accounts = served.accounts()
+        tokens = [accounts.add_token(name) for name in ("ann", "bob")]
+        served.access._refreshed_at = float("-inf")
+        with served.websocket(tokens[0]) as ann, served.websocket(tokens[1]) as bob:
+            assert ann.ask({"ping": 1}) == {"pong": 1}
+            accounts.revoke_tokens("ann")
+            assert ann.receive()["error"]["code"] == "E091"
+            assert closed_with(ann) == 1008
+            assert bob.ask({"ping": 1}) == {"pong": 1}
         accounts.close()
 
 
@@ -153,25 +169,25 @@ def test_a_message_after_the_token_was_revoked(tmp_path: Path) -> None:
         accounts = served.accounts()
         token = accounts.add_token("ann")
         accounts.grant(Grant("PUBLISH", "Bids", "ann"))
-        with served.websocket(token) as talk:
+        with served.websocket(token) as connection:
 
             def refusal() -> dict[str, Any] | None:
-                answer = talk.ask({"publish": "Bids", "events": bid(), "id": 3})
+                answer = connection.ask({"publish": "Bids", "events": bid(), "id": 3})
                 return answer if "error" in answer else None
 
             assert refusal() is None
             accounts.revoke_tokens("ann")
             # A broker looks at the file twice a second; until then the token is good.
-            told = wait_until(refusal, "the token can still be used")
-            assert told is not None
-            assert (told["id"], told["error"]["code"]) == (3, "E091")
-            assert closed_with(talk) == 1008
+            refused = wait_until(refusal, "the token can still be used")
+            assert refused is not None
+            assert (refused["id"], refused["error"]["code"]) == (3, "E091")
+            assert closed_with(connection) == 1008
         accounts.close()
 
 
-def closed_with(talk: WebSocketClient) -> int:
+def closed_with(connection: WebSocketClient) -> int:
     with pytest.raises(ConnectionClosed) as closed:
-        talk.receive()
+        connection.receive()
     assert closed.value.rcvd is not None
     return int(closed.value.rcvd.code)
 
@@ -199,13 +215,13 @@ def test_rates_are_of_each_principal(tmp_path: Path) -> None:
     with (
         InProcessBroker(tmp_path, events_per_second_max=10) as served,
         served.http() as http,
-        served.websocket() as talk,
+        served.websocket() as connection,
     ):
         assert http.post("/streams/Bids/events", json=[bid()] * 5_000).status_code == 200
-        told = http.post("/streams/Bids/events", json=bid())
-        assert (told.status_code, told.json()["error"]["code"]) == (429, "E092")
-        assert "retry-after" in told.headers
-        assert talk.ask({"publish": "Bids", "events": bid()})["error"]["code"] == "E092"
+        response = http.post("/streams/Bids/events", json=bid())
+        assert (response.status_code, response.json()["error"]["code"]) == (429, "E092")
+        assert "retry-after" in response.headers
+        assert connection.ask({"publish": "Bids", "events": bid()})["error"]["code"] == "E092"
         assert http.get("/views/Totals").status_code == 200
 
 
@@ -228,7 +244,7 @@ def test_numbers_are_bounded(tmp_path: Path) -> None:
 
 
 def _all(raw: socket.socket) -> bytes:
-    found = b""
+    data = b""
     while part := raw.recv(65_536):
-        found += part
-    return found
+        data += part
+    return data

@@ -20,9 +20,9 @@ BOUNDED = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
-    with InProcessBroker(tmp_path_factory.mktemp("hostile"), message_bytes_max=50_000) as found:
-        yield found
-        with found.http() as http:
+    with InProcessBroker(tmp_path_factory.mktemp("hostile"), message_bytes_max=50_000) as broker:
+        yield broker
+        with broker.http() as http:
             tick = http.post("/streams/Bids/events", json=bid("last", 5)).json()["ticks"][0]
             rows = http.get("/views/Totals", params={"after.Bids": tick, "where.issue": "last"}).json()["rows"]
             assert rows[0]["row"] == {"total": 5, "bids": 1}
@@ -30,22 +30,22 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
 
 def answers(raw: socket.socket) -> list[tuple[int, bytes]]:
     """What comes back, to the end: status and body of each answer."""
-    told = b""
+    data = b""
     try:
         while part := raw.recv(65_536):
-            told += part
+            data += part
     except ConnectionResetError:
         pass
-    found = []
-    while told:
-        head, _, rest = told.partition(b"\r\n\r\n")
+    responses = []
+    while data:
+        head, _, rest = data.partition(b"\r\n\r\n")
         lines = head.split(b"\r\n")
-        assert lines[0].startswith(b"HTTP/1.1 "), told[:200]
+        assert lines[0].startswith(b"HTTP/1.1 "), data[:200]
         headers = dict(line.lower().split(b": ", 1) for line in lines[1:])
         size = int(headers.get(b"content-length", b"0"))
-        found.append((int(lines[0].split()[1]), rest[:size]))
-        told = rest[size:]
-    return found
+        responses.append((int(lines[0].split()[1]), rest[:size]))
+        data = rest[size:]
+    return responses
 
 
 def check(status: int, body: bytes) -> None:
@@ -117,10 +117,10 @@ def test_requests_of_any_kind(
         given_ = [(k, v) for k, v in given_ if k in ("Content-Type", "Accept", "Smile-Producer", "Smile-Sequence")]
         lines.append(f"Content-Length: {len(body)}")
     lines += [f"{name}: {value}" for name, value in given_]
-    told = sent(served, "\r\n".join([*lines, "", ""]).encode("latin-1") + body)
-    for status, answer in told:
+    responses = sent(served, "\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+    for status, answer in responses:
         check(status, b"" if method == "HEAD" else answer)
-    assert told or not fits
+    assert responses or not fits
 
 
 ids = st.integers(0, 3) | st.integers() | st.none() | st.text(max_size=3)
@@ -153,14 +153,14 @@ messages = (fields | likely | anything).map(json.dumps) | st.text(max_size=100) 
 @BOUNDED
 @given(st.lists(messages, max_size=15))
 def test_messages_of_any_shape_in_any_order(served: InProcessBroker, given_: list[str | bytes]) -> None:
-    with served.websocket() as talk:
+    with served.websocket() as connection:
         for message in given_:
-            talk.send(message.encode(errors="replace").decode() if isinstance(message, str) else message)
-        talk.send({"ping": "the last"})
-        while (told := talk.receive()) != {"pong": "the last"}:
-            assert told.keys() & {"error", "published", "silent", "subscribed", "unsubscribed", "n", "pong", "ended"}
-            if "error" in told:
-                assert told["error"]["code"] in CATALOGUE
+            connection.send(message.encode(errors="replace").decode() if isinstance(message, str) else message)
+        connection.send({"ping": "the last"})
+        while (answer := connection.receive()) != {"pong": "the last"}:
+            assert answer.keys() & {"error", "published", "silent", "subscribed", "unsubscribed", "n", "pong", "ended"}
+            if "error" in answer:
+                assert answer["error"]["code"] in CATALOGUE
 
 
 UPGRADE = (
@@ -248,8 +248,10 @@ def test_requests_that_follow_each_other_are_answered_in_order(served: InProcess
     ["Host: evil", "Authorization: Bearer a\r\nAuthorization: Bearer b", "Origin: null\r\nOrigin: http://localhost"],
 )
 def test_a_header_that_is_there_twice(served: InProcessBroker, twice: str) -> None:
-    told = sent(served, f"GET /program HTTP/1.1\r\nHost: localhost\r\n{twice}\r\nConnection: close\r\n\r\n".encode())
-    assert [status for status, _ in told] == [400]
+    responses = sent(
+        served, f"GET /program HTTP/1.1\r\nHost: localhost\r\n{twice}\r\nConnection: close\r\n\r\n".encode()
+    )
+    assert [status for status, _ in responses] == [400]
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream"])
@@ -259,8 +261,8 @@ def test_bodies_that_are_something_else(served: InProcessBroker, kind: str) -> N
         @BOUNDED
         @given(st.binary(max_size=400) | bodies)
         def one(body: bytes) -> None:
-            told = http.post("/streams/Bids/events", content=body, headers={"content-type": kind})
-            check(told.status_code, told.content)
+            response = http.post("/streams/Bids/events", content=body, headers={"content-type": kind})
+            check(response.status_code, response.content)
 
         one()
 

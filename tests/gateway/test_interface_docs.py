@@ -16,7 +16,7 @@ def test_the_page_is_true(tmp_path: Path) -> None:
     program = (ROOT / "programs" / "tradefloor.smile").read_text()
     with InProcessBroker(tmp_path, program) as broker:
         commands = COMMANDS.replace("localhost:7400", broker.url.removeprefix("http://"))
-        told = subprocess.run(
+        process = subprocess.run(
             ["bash", "-euc", commands],
             env=clean_environment(),
             check=True,
@@ -24,7 +24,7 @@ def test_the_page_is_true(tmp_path: Path) -> None:
             text=True,
             timeout=WAIT_S,
         ).stdout
-        head, row = told.splitlines()
+        head, row = process.splitlines()
         assert head == '"buyid","issue","price","buyremaining"'
         assert row.endswith(',"IBM",10000,300')
         with broker.http() as http:

@@ -32,8 +32,8 @@ def lines(written: io.StringIO) -> list[dict[str, object]]:
 
 def test_json(written: io.StringIO) -> None:
     set_up_logging("json", "info", written)
-    told = {"views": 3, "tick": 2**60, "share": 0.5, "on": True, "none": None, "names": ("a", "b"), "of": {"x": [1]}}
-    logging.getLogger("smile.broker").info("ready in %d ms", 17, extra=told)
+    fields = {"views": 3, "tick": 2**60, "share": 0.5, "on": True, "none": None, "names": ("a", "b"), "of": {"x": [1]}}
+    logging.getLogger("smile.broker").info("ready in %d ms", 17, extra=fields)
     (line,) = lines(written)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(line.pop("at")))
     assert line == {
@@ -85,8 +85,8 @@ def test_only_what_is_asked_for_is_written(written: io.StringIO, level: str, mon
             getattr(logging.getLogger(name), number)("said")
     got = [(line["logger"], line["level"]) for line in lines(written)]
     wanted = levels[levels.index(level) :]
-    assert [found for name, found in got if name == "smile.broker"] == wanted
-    assert [found for name, found in got if name != "smile.broker"] == [
+    assert [severity for name, severity in got if name == "smile.broker"] == wanted
+    assert [severity for name, severity in got if name != "smile.broker"] == [
         n for n in wanted if n in ("warning", "error")
     ] * 2
 

@@ -18,7 +18,7 @@ from smile.gateway.http.operations import document
 from tests.brokers import InProcessBroker, bid
 from tests.processes import WAIT_S
 
-UNCONDITIONAL = ("/program", "/status", "/metrics", "/health", "/openapi.json")
+UNCONDITIONAL = ("/program", "/status", "/metrics", "/live", "/ready", "/health", "/openapi.json")
 """What is right elsewhere depends on the program: its streams, its columns, what can be added to it."""
 
 ENDLESS = "/views/{view}/changes"
@@ -27,9 +27,9 @@ ENDLESS = "/views/{view}/changes"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
-    with InProcessBroker(tmp_path_factory.mktemp("openapi")) as found, found.http() as http:
+    with InProcessBroker(tmp_path_factory.mktemp("openapi")) as broker, broker.http() as http:
         http.post("/streams/Bids/events", json=[bid("a"), bid("b")])
-        yield found
+        yield broker
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from tests.brokers import PROGRAM, InProcessBroker, bid
 
 @pytest.fixture
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
-    with InProcessBroker(tmp_path_factory.mktemp("program")) as found:
-        yield found
+    with InProcessBroker(tmp_path_factory.mktemp("program")) as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -26,17 +26,17 @@ def http(served: InProcessBroker) -> Iterator[httpx.Client]:
 
 def test_shown(http: httpx.Client) -> None:
     assert http.get("/program").text == PROGRAM
-    told = http.get("/program?format=json").json()
-    assert told["program"] == PROGRAM
-    assert told["streams"]["Bids"] == {
+    description = http.get("/program?format=json").json()
+    assert description["program"] == PROGRAM
+    assert description["streams"]["Bids"] == {
         "tick": "bidid",
         "columns": {"issue": "string", "price": "int", "big": "bool", "weight": "float"},
         "publisher_timed": False,
     }
-    assert told["views"]["Totals"]["key"] == ["issue"]
-    assert told["views"]["Totals"]["subscribed"]
-    assert told["views"]["Totals"]["columns"]["bids"]["domain"] == "range"
-    assert not told["views"]["Inner1"]["subscribed"]
+    assert description["views"]["Totals"]["key"] == ["issue"]
+    assert description["views"]["Totals"]["subscribed"]
+    assert description["views"]["Totals"]["columns"]["bids"]["domain"] == "range"
+    assert not description["views"]["Inner1"]["subscribed"]
     assert http.get("/program?format=xml").json()["error"]["code"] == "E093"
 
 
@@ -47,22 +47,22 @@ def test_a_change_goes_beside_what_is_unchanged(served: InProcessBroker, http: h
         + "CREATE VIEW Most AS SELECT issue, MAX(price) AS top FROM Bids GROUP BY issue; SUBSCRIBE Most;"
     )
     expected = {"added": ["Most"], "changed": ["Dear"], "dropped": [], "unchanged": ["Totals"]}
-    told = http.put("/program?dry_run=true", content=other)
-    assert expected.items() <= told.json().items()
+    response = http.put("/program?dry_run=true", content=other)
+    assert expected.items() <= response.json().items()
     assert http.get("/program").text == PROGRAM
-    with served.websocket() as talk:
-        talk.ask({"subscribe": "Totals", "id": 1, "after": {"Bids": tick}})
-        talk.receive()
-        talk.ask({"subscribe": "Dear", "id": 2, "after": {"Bids": tick}})
-        talk.receive_until(lambda m: m.get("id") == 2)
-        told = http.put("/program", content=other)
-        assert expected.items() <= told.json().items(), told.text
-        ended = talk.receive_until(lambda m: "ended" in m)
+    with served.websocket() as connection:
+        connection.ask({"subscribe": "Totals", "id": 1, "after": {"Bids": tick}})
+        connection.receive()
+        connection.ask({"subscribe": "Dear", "id": 2, "after": {"Bids": tick}})
+        connection.receive_until(lambda m: m.get("id") == 2)
+        response = http.put("/program", content=other)
+        assert expected.items() <= response.json().items(), response.text
+        ended = connection.receive_until(lambda m: "ended" in m)
         assert (ended["id"], ended["ended"]["code"]) == (2, "E095")
-        talk.send({"publish": "Bids", "events": bid("a", 6)})
-        frame = talk.receive_until(lambda m: m.get("id") == 1 and bool(m.get("rows")))
+        connection.send({"publish": "Bids", "events": bid("a", 6)})
+        frame = connection.receive_until(lambda m: m.get("id") == 1 and bool(m.get("rows")))
         assert frame["rows"][0]["row"] == {"total": 11, "bids": 2}
-        talk.ask({"subscribe": "Dear", "id": 2})
+        connection.ask({"subscribe": "Dear", "id": 2})
     rows = http.get("/views/Most", params={"after.Bids": tick, "where.issue": "b"}).json()["rows"]
     assert [row["row"] for row in rows] == [{"top": 500}]
     assert http.get("/program").text == other
@@ -70,21 +70,21 @@ def test_a_change_goes_beside_what_is_unchanged(served: InProcessBroker, http: h
 
 def test_a_view_is_added_and_dropped(http: httpx.Client) -> None:
     tick = http.post("/streams/Bids/events", json=bid("a", 5)).json()["ticks"][-1]
-    told = http.post("/views", content="create view Cheap as select bidid, price from Bids where price < 10")
-    assert (told.status_code, told.json()["added"]) == (201, ["Cheap"])
+    response = http.post("/views", content="create view Cheap as select bidid, price from Bids where price < 10")
+    assert (response.status_code, response.json()["added"]) == (201, ["Cheap"])
     assert len(http.get("/views/Cheap", params={"after.Bids": tick}).json()["rows"]) == 1
-    told = http.delete("/views/Cheap")
-    assert (told.status_code, told.json()["dropped"]) == (200, ["Cheap"])
+    response = http.delete("/views/Cheap")
+    assert (response.status_code, response.json()["dropped"]) == (200, ["Cheap"])
     assert http.get("/views/Cheap").status_code == 404
     assert http.delete("/views/Cheap").status_code == 404
     assert PROGRAM.strip() in http.get("/program").text
 
 
 def test_what_is_refused(http: httpx.Client) -> None:
-    told = http.put("/program", content="CREATE VIEW V AS SELECT nope FROM Nowhere;")
-    assert told.status_code == 400
-    assert {"line": 1, "col": 35}.items() <= told.json()["errors"][0].items()
-    assert told.json()["error"]["code"] == "E021"
+    response = http.put("/program", content="CREATE VIEW V AS SELECT nope FROM Nowhere;")
+    assert response.status_code == 400
+    assert {"line": 1, "col": 35}.items() <= response.json()["errors"][0].items()
+    assert response.json()["error"]["code"] == "E021"
     for text, code in [
         ("", "E004"),
         ("SELECT", "E010 E013"),
@@ -92,15 +92,15 @@ def test_what_is_refused(http: httpx.Client) -> None:
         ("CREATE VIEW Totals AS SELECT issue FROM Bids;", "E020 E040"),
         ("CREATE VIEW X AS\n SELECT prise, bidid FROM Bids;", "E022"),
     ]:
-        told = http.post("/views", content=text)
-        assert (told.status_code, told.json()["error"]["code"] in code) == (400, True), told.text
-    assert {"line": 2, "col": 9}.items() <= told.json()["error"].items()
-    told = http.put("/program", content=PROGRAM.replace("weight: float", "weight: int"))
-    assert (told.status_code, told.json()["error"]["code"]) == (409, "E102")
-    told = http.put("/program", content=b"\xff")
-    assert (told.status_code, told.json()["error"]["code"]) == (400, "E002")
-    told = http.put("/program", content=b" " * (limits.program_bytes_max + 1))
-    assert (told.status_code, told.json()["error"]["code"]) == (413, "E003")
+        response = http.post("/views", content=text)
+        assert (response.status_code, response.json()["error"]["code"] in code) == (400, True), response.text
+    assert {"line": 2, "col": 9}.items() <= response.json()["error"].items()
+    response = http.put("/program", content=PROGRAM.replace("weight: float", "weight: int"))
+    assert (response.status_code, response.json()["error"]["code"]) == (409, "E102")
+    response = http.put("/program", content=b"\xff")
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "E002")
+    response = http.put("/program", content=b" " * (limits.program_bytes_max + 1))
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "E003")
     assert http.put("/program?dry_run=maybe", content=PROGRAM).json()["error"]["code"] == "E093"
     assert http.get("/program").text == PROGRAM
 

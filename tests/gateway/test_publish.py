@@ -9,6 +9,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from smile import limits
+from smile.gateway.access import Grant
 from smile.horizons import END
 from tests.brokers import InProcessBroker, bid
 
@@ -20,8 +22,8 @@ CREATE VIEW Sums AS SELECT n, COUNT(*) AS seen FROM Clock GROUP BY n;
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
-    with InProcessBroker(tmp_path_factory.mktemp("publish")) as found:
-        yield found
+    with InProcessBroker(tmp_path_factory.mktemp("publish")) as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -34,8 +36,8 @@ def rows(client: httpx.Client, view: str, after: dict[str, str | int], **where: 
     query = {f"after.{stream}": str(tick) for stream, tick in after.items()}
     answer = client.get(f"/views/{view}", params={**query, **where})
     assert answer.status_code == 200, answer.text
-    found: list[dict[str, object]] = answer.json()["rows"]
-    return found
+    rows_now: list[dict[str, object]] = answer.json()["rows"]
+    return rows_now
 
 
 def test_one_event_and_many(http: httpx.Client) -> None:
@@ -46,22 +48,22 @@ def test_one_event_and_many(http: httpx.Client) -> None:
     ticks = [*one.json()["ticks"], *many.json()["ticks"]]
     assert [int(t) for t in ticks] == sorted({int(t) for t in ticks})
     assert len(ticks) == 3
-    found = rows(http, "Dear", {"Bids": ticks[-1]}, **{"where.issue": "many"})
-    assert [row["key"] for row in found] == [{"bidid": t} for t in ticks[1:]]
+    shown = rows(http, "Dear", {"Bids": ticks[-1]}, **{"where.issue": "many"})
+    assert [row["key"] for row in shown] == [{"bidid": t} for t in ticks[1:]]
 
 
 def test_lines_and_arrow(http: httpx.Client) -> None:
     lines = b'{"issue":"lines","price":300}\n\n{"price":301,"issue":"lines"}\n'
-    told = http.post("/streams/Bids/events", content=lines, headers={"content-type": "application/x-ndjson"})
-    assert told.status_code == 200, told.text
+    response = http.post("/streams/Bids/events", content=lines, headers={"content-type": "application/x-ndjson"})
+    assert response.status_code == 200, response.text
     batch = pa.record_batch({"price": [400, 401], "issue": ["arrow", "arrow"], "big": [True, None], "weight": [1.5, 2]})
     out = io.BytesIO()
     with pa.ipc.new_stream(out, batch.schema) as writer:
         writer.write_batch(batch)
     kind = {"content-type": "application/vnd.apache.arrow.stream"}
-    told = http.post("/streams/Bids/events", content=out.getvalue(), headers=kind)
-    assert told.status_code == 200, told.text
-    after = {"Bids": told.json()["ticks"][-1]}
+    response = http.post("/streams/Bids/events", content=out.getvalue(), headers=kind)
+    assert response.status_code == 200, response.text
+    after = {"Bids": response.json()["ticks"][-1]}
     assert len(rows(http, "Dear", after, **{"where.issue": "lines"})) == 2
     assert len(rows(http, "Dear", after, **{"where.issue": "arrow"})) == 2
     assert len(rows(http, "Dear", after, **{"where.big": "true"})) == 1
@@ -105,25 +107,25 @@ def test_what_is_refused(
     http: httpx.Client, served: InProcessBroker, body: bytes, headers: dict[str, str], status: int, code: str
 ) -> None:
     before = served.broker.status()["publisher"]["events"]
-    told = http.post("/streams/Bids/events", content=body, headers={"content-type": "application/json", **headers})
-    assert (told.status_code, told.json()["error"]["code"]) == (status, code)
+    response = http.post("/streams/Bids/events", content=body, headers={"content-type": "application/json", **headers})
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
     assert served.broker.status()["publisher"]["events"] == before
 
 
 def test_an_unknown_stream(http: httpx.Client) -> None:
-    told = http.post("/streams/Bidz/events", json=bid())
-    assert told.status_code == 404
-    assert told.json()["error"]["code"] == "E076"
-    assert "Bids" in told.json()["error"]["hint"]
+    response = http.post("/streams/Bidz/events", json=bid())
+    assert response.status_code == 404
+    assert response.json()["error"]["code"] == "E076"
+    assert "Bids" in response.json()["error"]["hint"]
 
 
 def test_a_body_beyond_the_limit_is_not_read(served: InProcessBroker, http: httpx.Client) -> None:
     most = served.settings.message_bytes_max
-    told = http.post("/streams/Bids/events", content=b" " * (most + 1))
-    assert (told.status_code, told.json()["error"]["code"]) == (413, "E092")
+    response = http.post("/streams/Bids/events", content=b" " * (most + 1))
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "E092")
     pieces = (b" " * 65_536 for _ in range(most // 65_536 + 1))
-    told = http.post("/streams/Bids/events", content=pieces)
-    assert (told.status_code, told.json()["error"]["code"]) == (413, "E092")
+    response = http.post("/streams/Bids/events", content=pieces)
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "E092")
     assert http.post("/streams/Bids/events", json=bid()).status_code == 200
 
 
@@ -133,25 +135,50 @@ def test_silence_where_publishers_supply_the_ticks(
     with InProcessBroker(tmp_path_factory.mktemp("timed"), TIMED) as timed, timed.http() as http:
         assert http.post("/streams/Clock/events", json={"at": 5, "n": 1}).json()["ticks"] == [5]
         assert http.post("/streams/Clock/silence", json={"to": 9}).json() == {"silent": 9}
-        told = http.get("/views/Sums", params={"after.Clock": 9})
-        assert told.json()["progress"] == {"Clock": 9}
+        response = http.get("/views/Sums", params={"after.Clock": 9})
+        assert response.json()["progress"] == {"Clock": 9}
         late = http.post("/streams/Clock/events", json={"at": 7, "n": 1})
         assert (late.status_code, late.json()["error"]["code"]) == (409, "E081")
         wrong: Any
         for wrong in ({"to": -1}, {"to": "x"}, {}, {"to": 5, "more": 1}, {"to": True}, []):
-            told = http.post("/streams/Clock/silence", json=wrong)
-            assert (told.status_code, told.json()["error"]["code"]) == (400, "E093")
+            response = http.post("/streams/Clock/silence", json=wrong)
+            assert (response.status_code, response.json()["error"]["code"]) == (400, "E093")
     with served.http() as http:
-        told = http.post("/streams/Bids/silence", json={"to": 9})
-        assert (told.status_code, told.json()["error"]["code"]) == (400, "E079")
+        response = http.post("/streams/Bids/silence", json={"to": 9})
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "E079")
 
 
 def test_silence_to_the_end(tmp_path: Path) -> None:
-    with InProcessBroker(tmp_path, TIMED) as timed, timed.http() as http, timed.websocket() as talk:
-        told = http.post("/streams/Clock/silence", json={"to": END - 1})
-        assert told.json() == {"silent": str(END - 1)}
-        assert talk.ask({"silence": "Clock", "to": str(END), "id": 1}) == {"id": 1, "silent": str(END)}
+    with InProcessBroker(tmp_path, TIMED) as timed, timed.http() as http, timed.websocket() as connection:
+        response = http.post("/streams/Clock/silence", json={"to": END - 1})
+        assert response.json() == {"silent": str(END - 1)}
+        assert connection.ask({"silence": "Clock", "to": str(END), "id": 1}) == {"id": 1, "silent": str(END)}
         assert http.post("/streams/Clock/silence", json={"to": END}).json() == {"silent": str(END)}
         assert http.post("/streams/Clock/silence", json={"to": END + 1}).json()["error"]["code"] == "E093"
-        told = http.get("/views/Sums", params={"after.Clock": str(END)})
-        assert told.json()["progress"] == {"Clock": str(END)}
+        response = http.get("/views/Sums", params={"after.Clock": str(END)})
+        assert response.json()["progress"] == {"Clock": str(END)}
+
+
+def test_each_principal_has_producers_of_its_own(tmp_path: Path) -> None:
+    """One principal cannot use up the numbers of another, on any interface."""
+    with InProcessBroker(tmp_path, auth=True) as served:
+        accounts = served.accounts()
+        tokens = []
+        for name in ("anna", "bert"):
+            accounts.grant(Grant("PUBLISH", "Bids", name))
+            tokens.append(accounts.add_token(name))
+        accounts.close()
+        served.access._refreshed_at = -limits.access_age_s_max
+        anna, bert = tokens
+        with served.http(anna) as client:
+            numbered = {"smile-producer": "p", "smile-sequence": str(2**62)}
+            first = client.post("/streams/Bids/events", json=bid("anna"), headers=numbered).json()
+            again = client.post("/streams/Bids/events", json=bid("anna"), headers=numbered).json()
+            assert again == {**first, "repeated": 1}
+        with served.http(bert) as client:
+            numbered = {"smile-producer": "p", "smile-sequence": "1"}
+            assert client.post("/streams/Bids/events", json=bid("bert"), headers=numbered).json()["repeated"] == 0
+        with served.websocket(bert) as connection:
+            message = {"publish": "Bids", "events": bid("bert"), "producer": "p", "seq": 1}
+            assert connection.ask(message)["repeated"] == 1
+            assert connection.ask({**message, "events": bid("another")})["error"]["code"] == "E096"

@@ -1,4 +1,4 @@
-"""What publications come to is told to everybody who waits."""
+"""Everybody who waits receives the result of their publication."""
 
 import asyncio
 from concurrent.futures import Future
@@ -11,7 +11,7 @@ from tests.processes import WAIT_S
 
 
 def test_one_who_fails_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[int] = []
+    delivered: list[int] = []
 
     def failing(_: Future[PublishResult]) -> None:
         raise ZeroDivisionError
@@ -20,7 +20,7 @@ def test_one_who_fails_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
         returns = PendingPublications(asyncio.get_running_loop())
         futures = [Future[PublishResult]() for _ in range(4)]
         for number, future in enumerate(futures):
-            returns.add_callback(future, failing if number % 2 == 0 else lambda _, n=number: told.append(n))  # type: ignore[misc]
+            returns.add_callback(future, failing if number % 2 == 0 else lambda _, n=number: delivered.append(n))  # type: ignore[misc]
         waits = asyncio.create_task(returns.wait(futures[3]))
         await asyncio.sleep(0)
         for future in futures:
@@ -29,5 +29,5 @@ def test_one_who_fails_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
         assert returns.count == 0
 
     asyncio.run(run())
-    assert told == [1, 3]
+    assert delivered == [1, 3]
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError] * 2

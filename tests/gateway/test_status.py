@@ -15,16 +15,16 @@ from tests.brokers import InProcessBroker, bid
 
 
 def test_status_health_and_metrics(tmp_path: Path) -> None:
-    with InProcessBroker(tmp_path) as served, served.http() as http, served.websocket() as talk:
-        assert http.get("/health").json() == {"health": "ok"}
+    with InProcessBroker(tmp_path) as served, served.http() as http, served.websocket() as connection:
+        assert http.get("/ready").json() == {"health": "ok", "troubles": []}
         tick = http.post("/streams/Bids/events", json=[bid("a"), bid("b")]).json()["ticks"][-1]
-        talk.ask({"subscribe": "Totals", "id": 1, "after": {"Bids": tick}})
-        talk.receive()
-        told = http.get("/status").json()
-        assert told["views"]["Totals"]["rows"] == 2
-        assert told["gateway"]["events"] == 2
-        assert told["gateway"]["subscriptions"] == 1
-        assert told["gateway"]["connections"] == 2
+        connection.ask({"subscribe": "Totals", "id": 1, "after": {"Bids": tick}})
+        connection.receive()
+        status = http.get("/status").json()
+        assert status["views"]["Totals"]["rows"] == 2
+        assert status["gateway"]["events"] == 2
+        assert status["gateway"]["subscriptions"] == 1
+        assert status["gateway"]["connections"] == 2
         http.get("/views/Nope")
         metrics = http.get("/metrics")
         assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -61,6 +61,8 @@ def test_every_number_of_the_status_is_one_metric(tmp_path: Path) -> None:
     families = list(
         text_string_to_metric_families(generate_latest(StatusCollector(BROKER_METRICS, lambda: status)).decode())
     )
+    *families, troubles = families
+    assert (troubles.name, troubles.samples) == ("smile_trouble_since", [])
     assert [(f.name, f.type, f.documentation) for f in families] == [
         (m.name, m.family("x", "").type, m.help) for m in BROKER_METRICS
     ]

@@ -56,9 +56,13 @@ def program_around(random: Random, operator: Draw, below: Sequence[Draw] = BELOW
 
 
 def random_differences(seed: int, operator: Draw, below: Sequence[Draw] = BELOW) -> tuple[mmpl.Program, list[str]]:
-    """The random program of this seed, and the first differences between the engine's and the reference's output."""
+    """The random program of this seed, and the first differences between the engine's and the reference's output. A
+    program that is refused while it runs, since rows would share a key, has none."""
     random = Random(seed)
     program = program_around(random, operator, below)
     histories = Histories(program, random)
     lines = [histories.line() for _ in range(random.randint(3, 14))]
-    return program, differences(program, lines, cuts(random, len(lines)))
+    try:
+        return program, differences(program, lines, cuts(random, len(lines)))
+    except NotImplementedError:
+        return program, []

@@ -22,7 +22,7 @@ from smile.reference.relation import Key, Relation
 from smile.reference.wire import change_messages as reference_changes, snapshot_messages
 
 
-def frame_of(program: mmpl.Program, before: History, after: History) -> InputBatch:
+def input_batch_between(program: mmpl.Program, before: History, after: History) -> InputBatch:
     """The batch of what the second history has beyond the first."""
     events = {}
     for stream in program.streams:
@@ -57,7 +57,7 @@ class EngineAndReference:
     def __post_init__(self) -> None:
         self.analysis = TypeAnalysis(self.program)
         graph = build_graph(self.program, self.analysis)
-        self.engine = LocalEngine(compile_graph(graph, self.program.streams))
+        self.engine = LocalEngine(compile_graph(graph, self.program.log_streams))
         self.history = History.from_lines(self.program)
         self.shown = {name: {} for name in self.program.subscriptions}
 
@@ -76,7 +76,7 @@ class EngineAndReference:
         if end:
             after = after.with_finished_streams()
         self.history = after
-        self.batch = frame_of(self.program, before, after)
+        self.batch = input_batch_between(self.program, before, after)
         result = self.engine.advance(self.batch)
         self.messages = []
         relations = self.reference()
@@ -91,13 +91,13 @@ class EngineAndReference:
             shown = self.shown[name]
             expected = reference_changes(name, type_, shown, relations[name], after.horizons)
             self.shown[name] = snapshot_messages(name, type_, relations[name])
-            problems += _differences(name, messages, expected, _by_key(shown.values()))
+            problems += differences_of_messages(name, messages, expected, messages_by_key(shown.values()))
         return problems
 
 
-def _differences(view: str, messages: list[Json], expected: list[Json], shown: dict[str, Json]) -> list[str]:
+def differences_of_messages(view: str, messages: list[Json], expected: list[Json], shown: dict[str, Json]) -> list[str]:
     """Changes that only one side has. A change of only the steps of a row may be sent or not."""
-    by_engine, by_reference = _by_key(messages), _by_key(expected)
+    by_engine, by_reference = messages_by_key(messages), messages_by_key(expected)
     problems = []
     if len(by_engine) < len(messages):
         problems.append(f"{view}: a key has two changes: {messages}")
@@ -118,7 +118,7 @@ def _without_steps(message: Json) -> Json:
     return {k: v for k, v in message.items() if k != "steps"}
 
 
-def _by_key(messages: Iterable[Json]) -> dict[str, Json]:
+def messages_by_key(messages: Iterable[Json]) -> dict[str, Json]:
     return {str(sorted(message["key"].items())): message for message in messages}
 
 

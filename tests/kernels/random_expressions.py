@@ -1,14 +1,14 @@
 """Random expressions with every scalar function, over random columns of every kind, which include extreme values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from random import Random
 from typing import Any
 
 from smile.algebra import mmpl
-from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN, can_cast
-from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, resolve_signature
+from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN, can_cast, type_ends
+from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, Signature, resolve_signature
 from smile.algebra.types import (
     BOOL,
     BYTES,
@@ -29,10 +29,10 @@ from smile.columns import knowledge as k, values as v
 from smile.columns.knowledge import ColumnKind, KnowledgeColumn, RangeColumn
 from smile.columns.values import ValueColumn
 from smile.kernels.layout import EvolvingColumnLayout, Layout
-from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.latest import LatestValue
 from smile.knowledge.values.mask import Mask
 from smile.knowledge.values.range import MAYBE, NEVER, Range
+from smile.knowledge.values.transfer import ColumnLimits
 
 TYPES = (
     INT, INT, FLOAT, BOOL, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES,
@@ -101,19 +101,28 @@ def mask(random: Random) -> Mask:
 
 
 def latest(random: Random, data: DataType, sealed: float) -> LatestValue:
+    if random.random() < sealed:
+        return LatestValue.exactly(nullable(random, data))
     occurred_at = None if random.random() < 0.2 else (random.randint(0, 9), 0)
-    return LatestValue(nullable(random, data), occurred_at, random.random() < sealed, nullable(random, data))
+    return LatestValue(nullable(random, data), occurred_at, point(random, data, (0.5, 0.5), 0.5))
 
 
 @dataclass
 class Table:
-    """Columns of `count` rows, with their layout and domains."""
+    """Columns of `count` rows, with their layout and limits."""
 
     layout: Layout
-    bottoms: Mapping[str, CellKnowledge]
     fixed: Mapping[str, ValueColumn]
     columns: Mapping[str, KnowledgeColumn]
     count: int
+    limits: ColumnLimits = field(default_factory=dict)
+
+
+def _limits(data: DataType, *values: ValueColumn | None) -> Range | None:
+    """The narrowest limits that contain all these values; None for types without limits, or without values."""
+    found = [c.value_at(i, data) for c in values if c is not None for i in range(len(c))]
+    present: list[Any] = [x for x in found if x is not None]
+    return Range(min(present), max(present)) if present and type_ends(data) is not None else None
 
 
 def _ranges(random: Random, data: DataType, count: int) -> RangeColumn:
@@ -141,22 +150,21 @@ def table(random: Random, types: list[DataType], count: int) -> Table:
     fixed_types: dict[str, DataType] = {}
     columns: dict[str, KnowledgeColumn] = {}
     evolving: dict[str, EvolvingColumnLayout] = {}
-    bottoms: dict[str, CellKnowledge] = {}
+    limits: dict[str, Range | None] = {}
     for n, data in enumerate(types):
         nulls = random.choice((0.0, 0.2))
         fixed_types[f"x{n}"] = data
         fixed[f"x{n}"] = v.from_python([nullable(random, data, nulls) for _ in range(count)], data)
-        kinds: tuple[ColumnKind, ...] = ("mask", "object") if data == BOOL else ("range", "range", "latest", "object")
+        limits[f"x{n}"] = _limits(data, fixed[f"x{n}"])
+        kinds: tuple[ColumnKind, ...] = ("mask", "latest") if data == BOOL else ("range", "range", "latest")
         for kind in kinds:
             name = f"{kind[0]}{len(columns)}"
             evolving[name] = EvolvingColumnLayout(kind, data)
-            columns[name] = _column(random, kind, data, count)
-            bottoms[name] = Mask.bottom()
-            if data != BOOL:
-                domain = point(random, data, (0.5, 0.5), 0)
-                bottoms[name] = Range.bottom(domain.lo, domain.hi)
-        bottoms[f"x{n}"] = Mask.bottom() if data == BOOL else Range.bottom()
-    return Table(Layout((), fixed_types, evolving), bottoms, fixed, columns, count)
+            column = columns[name] = _column(random, kind, data, count)
+            if isinstance(column, RangeColumn):
+                limits[name] = _limits(data, column.now, column.lo, column.hi)
+    chosen = {n: r for n, r in limits.items() if r is not None and random.random() < 0.5}
+    return Table(Layout((), fixed_types, evolving), fixed, columns, count, chosen)
 
 
 def _column(random: Random, kind: ColumnKind, data: DataType, count: int) -> KnowledgeColumn:
@@ -164,13 +172,12 @@ def _column(random: Random, kind: ColumnKind, data: DataType, count: int) -> Kno
         return _ranges(random, data, count)
     if kind == "mask":
         return k.from_points([mask(random) for _ in range(count)], kind, data)
-    sealed = random.choice((0.0, 0.5, 1.0))
-    if kind == "latest":
-        return k.from_points([latest(random, data, sealed) for _ in range(count)], kind, data)
+    # A column of latest values can hold ranges and masks too.
+    sealed, mixed = random.choice((0.0, 0.5, 1.0)), random.choice((0.0, 0.0, 0.5))
     return k.from_points(
         [
-            mask(random) if data == BOOL
-            else latest(random, data, sealed) if random.random() < 0.5
+            latest(random, data, sealed) if random.random() >= mixed
+            else mask(random) if data == BOOL
             else point(random, data, (0.7, 0.7), 0.3)
             for _ in range(count)
         ],
@@ -217,7 +224,7 @@ class Expressions:
         return mmpl.Constant(nullable(self.random, data), data)
 
     def call(self, name: str, depth: int) -> tuple[mmpl.Expr, DataType] | None:
-        """A call of the function; None if no types fit."""
+        """A call of the function with arguments of drawn types; None if none of them fit."""
         least, greatest = SCALAR_FUNCTIONS[name].arity
         count = self.random.randint(least, min(least + 1, greatest or least + 1))
         if greatest is None and self.random.random() < 0.03:
@@ -241,6 +248,10 @@ class Expressions:
                     args.append(self._of_type(wanted, depth - 1))
             return mmpl.Call(name, tuple(args)), signature.result
         return None
+
+    def call_with(self, name: str, signature: Signature) -> mmpl.Expr:
+        """A call of the function with columns, casts of columns and constants of these types."""
+        return mmpl.Call(name, tuple(self._of_type(wanted, 0) for wanted in signature.args))
 
     def _cast(self, depth: int) -> tuple[mmpl.Expr, DataType]:
         expr, data = self.draw(depth - 1)

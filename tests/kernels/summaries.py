@@ -8,7 +8,7 @@ from smile.algebra import mmpl
 from smile.algebra.heading import Heading
 from smile.algebra.types import BOOL, FLOAT, INT, INTERVAL, STRING, SUM_OF_INTS, TIME, DataType, decimal_type
 from smile.errors import SmileError
-from tests.random_programs import Programs
+from tests.random_programs import Programs, argument_types
 
 CENTS = decimal_type(10, 2)
 _COLUMNS = (
@@ -36,11 +36,7 @@ STREAMS = (
     mmpl.StreamDef("A", "t", _COLUMNS, (*_CHECKS, _at_least("x", 0.0, FLOAT))),
     mmpl.StreamDef("B", "t", _COLUMNS, (mmpl.Call("is not null", (mmpl.ColumnRef("v"),)),)),
 )
-_AGGREGATED: dict[str, tuple[DataType, ...]] = {
-    "sum": (INT, SUM_OF_INTS, FLOAT, CENTS, INTERVAL),
-    "avg": (INT, SUM_OF_INTS, FLOAT, CENTS, INTERVAL),
-}
-_ANY = (INT, SUM_OF_INTS, FLOAT, CENTS, STRING, TIME, BOOL, INTERVAL)
+_COLUMN_TYPES = (INT, SUM_OF_INTS, FLOAT, CENTS, STRING, TIME, BOOL, INTERVAL)
 
 
 class Summaries(Programs):
@@ -81,7 +77,7 @@ class Summaries(Programs):
             return mmpl.Aggregate("group", columns=scalar_columns[:2])
         if function == "count" and self.random.random() < 0.5:
             return mmpl.Aggregate("count")
-        name = self._column(heading, *_AGGREGATED.get(function, _ANY))
+        name = self._column(heading, *argument_types(function, _COLUMN_TYPES))
         arg: mmpl.Expr = mmpl.ColumnRef(name)
         if heading.columns[name] == INT and self.random.random() < 0.3:
             arg = mmpl.Call(self.random.choice(("+", "-", "*")), (arg, self._constant(INT)))

@@ -11,6 +11,7 @@ from smile.kernels.joins.column_hulls import Alternatives, hull_column
 from smile.knowledge.values.cells import cell_hull
 from smile.knowledge.values.mask import Mask
 from smile.knowledge.values.range import MAYBE, NEVER, ONLY, Range
+from smile.knowledge.values.transfer import to_operand
 from tests.random_programs import SEED_ID, seeds
 
 
@@ -26,7 +27,9 @@ def random_mask(random: Random) -> Mask:
     return Mask.from_truths(truths, truths[0])
 
 
-@pytest.mark.parametrize(("data", "kind"), [(INT, "range"), (STRING, "range"), (BOOL, "mask"), (INT, "object")])
+@pytest.mark.parametrize(
+    ("data", "kind"), [(INT, "range"), (STRING, "range"), (BOOL, "mask"), (INT, "latest"), (BOOL, "latest")]
+)
 @pytest.mark.parametrize("seed", seeds(5), ids=SEED_ID)
 def test_hulls(seed: int, data: DataType, kind: k.ColumnKind) -> None:
     random = Random(seed)
@@ -37,9 +40,8 @@ def test_hulls(seed: int, data: DataType, kind: k.ColumnKind) -> None:
     pairs = [(row, alternative) for row, alternatives in enumerate(rows) for alternative in alternatives]
     random.shuffle(pairs)
     row_numbers, alternatives = (np.array(numbers) for numbers in zip(*pairs, strict=True))
-    bottom = Mask.bottom() if data == BOOL else Range()
-    hulls = hull_column(column, Alternatives(row_numbers, alternatives, np.array(current), len(rows)), bottom, data)
+    hulls = hull_column(column, Alternatives(row_numbers, alternatives, np.array(current), len(rows)), data)
     for number, (row, shown) in enumerate(zip(rows, current, strict=True)):
-        expected = cell_hull([cells[i] for i in row], None if shown < 0 else cells[shown].now, bottom, data)
-        hull = k.knowledge_at(hulls, number, data)
+        expected = cell_hull([cells[i] for i in row], None if shown < 0 else cells[shown].now, data)
+        hull = to_operand(k.knowledge_at(hulls, number, data), data)
         assert (hull, hull.now) == (expected, expected.now), row

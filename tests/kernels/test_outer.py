@@ -8,7 +8,7 @@ import pytest
 from smile.algebra.printer import print_program
 from smile.encoding.json_changes import json_changes
 from smile.reference.history import History
-from tests.kernels.harness import EngineAndReference, differences, frame_of
+from tests.kernels.harness import EngineAndReference, differences, input_batch_between
 from tests.kernels.joined import DoublyEquatedJoins, RandomJoins, compile_text, join_differences
 from tests.programs.reader import Case, cases
 from tests.random_programs import SEED_ID, seeds
@@ -76,7 +76,7 @@ def test_a_pair_with_a_null_key_takes_the_place_of_the_row_without_a_match() -> 
     ]:
         before = deepcopy(history)
         history.add(line)
-        batch = both.engine.advance(frame_of(program, before, history))
+        batch = both.engine.advance(input_batch_between(program, before, history))
         source = both.engine.kernels.inputs["V"]
         messages = json_changes(source, batch.deltas["V"], batch.horizons) if "V" in batch.deltas else []
         changes.append([(m["key"]["s"], m["row"]["n"]) for m in messages])

@@ -36,7 +36,7 @@ POINTS: list[CellKnowledge] = [
     Range.bottom(now=[]),  # type: ignore[arg-type]
     Mask.from_truths((True, None), True),
     Mask.exactly(None),
-    LatestValue("x", (2**60, 3), False, "y"),
+    LatestValue("x", (2**60, 3), Range.bottom("a", None, "y")),
     LatestValue(),
     OnceValue.bottom(1, 2),
     OnceValue.silence(),

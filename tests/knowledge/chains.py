@@ -1,6 +1,7 @@
 """Random knowledge for property tests: a point, a later point that it evolves to, and a value that is possible in
 both."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
@@ -51,12 +52,15 @@ def signatures_of(name: str) -> list[Signature]:
     """Every way to call the function with arguments that need no coercion."""
     least, greatest = SCALAR_FUNCTIONS[name].arity
     signatures = []
-    for count in range(least, min(greatest or 3, 3) + 1):
+    for count in range(least, max(least, min(greatest or 3, 3)) + 1):
         for types in product(POOL, repeat=count):
             signature = resolve_signature(name, types)
             if signature is not None and signature.args == types:
                 signatures.append(signature)
     return signatures
+
+
+Draw = Callable[[Random, DataType], Any]
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def ordinary(random: Random, type: DataType) -> Any:
 
 
 def extreme(random: Random, type: DataType) -> Any:
-    """Values where arithmetic overflows."""
+    """Values at which arithmetic overflows, and the sentinels that people use for "no end"."""
     match type.name:
         case "float":
             edge = random.choice([5e-324, 1e-200, 1.0, 1e155, 1.7976931348623157e308])
@@ -102,11 +106,10 @@ def extreme(random: Random, type: DataType) -> Any:
     return random.choice([least, least + 1, -1, 0, 1, greatest - 1, greatest, random.randint(least, greatest)])
 
 
-def chain(random: Random, type: DataType, unbounded: bool = True) -> Chain:
-    """With `unbounded`, ordinary values in ranges that may have no end; else extreme values in bounded ranges."""
+def chain(random: Random, type: DataType, unbounded: bool = True, draw: Draw = ordinary) -> Chain:
+    """With `unbounded`, the ranges may have no end."""
     if type == BOOL:
         return mask_chain(random)
-    draw = ordinary if unbounded else extreme
     a, b, value, c, d = sorted(draw(random, type) for _ in range(5))
     if random.random() < 0.5:
         b = c = value
@@ -131,8 +134,8 @@ def chain(random: Random, type: DataType, unbounded: bool = True) -> Chain:
 def _other_domain(random: Random, value: Value) -> tuple[CellKnowledge, CellKnowledge]:
     pairs: list[tuple[CellKnowledge, CellKnowledge]] = [
         (OnceValue.bottom(), OnceValue.exactly(value)),
-        (LatestValue(value, (3, 1)), LatestValue.exactly(value, (3, 1))),
-        (LatestValue(value, (2, 1)), LatestValue.exactly(value, (3, 1))),
+        (LatestValue.at(value, 3, 1), LatestValue.exactly(value)),
+        (LatestValue.at(None, 2), LatestValue.at(value, 3)),
     ]
     return random.choice(pairs)
 
@@ -151,6 +154,6 @@ def contains(cell: CellKnowledge, value: Value) -> bool:
     if isinstance(cell, Mask):
         return value in cell.possible
     if isinstance(cell, LatestValue):
-        return not cell.sealed or cell.value == value
+        return cell.bounds.contains(value)
     assert isinstance(cell, Range | OnceValue)
     return (cell if isinstance(cell, Range) else cell.to_range()).contains(value)

@@ -1,5 +1,6 @@
 """Aggregates: as members evolve, are decided and appear, and as the group is sealed, the result evolves."""
 
+import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -9,15 +10,16 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 
+from smile.algebra.coercions import EXACT_CONTEXT
 from smile.algebra.mmpl import AggregateName
-from smile.algebra.types import BOOL, FLOAT, INT, INTERVAL, STRING, DataType, Value
+from smile.algebra.types import BOOL, FLOAT, INT, INT_MAX, INT_MIN, INTERVAL, STRING, DataType, Value
 from smile.knowledge.values.aggregates import Member, aggregate
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.latest import LatestValue
 from smile.knowledge.values.mask import F, Mask, T
 from smile.knowledge.values.nested import NestedRelation, NestedRow
 from smile.knowledge.values.range import Range
-from tests.knowledge.chains import MONEY, RANDOMS, Chain, chain, contains, mask_chain, repeatable
+from tests.knowledge.chains import MONEY, RANDOMS, WIDEST, Chain, chain, contains, extreme, mask_chain, repeatable
 
 FUNCTIONS: tuple[AggregateName, ...] = get_args(AggregateName)
 TYPES = {name: [INT, FLOAT, MONEY] for name in FUNCTIONS} | {
@@ -26,6 +28,7 @@ TYPES = {name: [INT, FLOAT, MONEY] for name in FUNCTIONS} | {
     "max": [INT, FLOAT, MONEY, STRING, BOOL],
     "count_distinct": [INT, STRING],
     "latest": [INT, STRING],
+    "earliest": [INT, STRING],
 }
 
 
@@ -40,7 +43,7 @@ class GroupHistory:
     hi: Any
 
 
-def random_history(random: Random, type: DataType, rows: bool) -> GroupHistory:
+def random_history(random: Random, type: DataType, rows: bool, overflows: bool = False) -> GroupHistory:
     domains: list[tuple[Any, Any]] = [(None, None), (0, None), (None, 0), (-15, 15), (0, 0)]
     lo, hi = random.choice(domains) if type not in (STRING, BOOL) else (None, None)
     sealed_after = random.random() < 0.5
@@ -48,7 +51,7 @@ def random_history(random: Random, type: DataType, rows: bool) -> GroupHistory:
     before, after, end = [], [], []
     for key in range(random.randint(0, 4)):
         mask, tick = mask_chain(random), (random.randint(0, 3) * 10 + key, 1)
-        cell = chain(random, type)
+        cell = chain(random, type, draw=extreme) if overflows else chain(random, type)
         if not _within(cell.before, lo, hi):
             value: Any = next(v for v in (lo, hi) if v is not None) * (1.0 if type == FLOAT else 1)
             cell = Chain(Range.bottom(lo, hi), Range.exactly(value), value)
@@ -77,6 +80,17 @@ def _within(cell: CellKnowledge, lo: Any, hi: Any) -> bool:
     )
 
 
+def plain_sum(total: Fraction, type: DataType) -> Value:
+    """NULL if it is not a value of its type."""
+    if type == FLOAT:
+        greatest = Fraction(sys.float_info.max)
+        return float(total) if -greatest <= total <= greatest else None
+    if type == INTERVAL:
+        return int(total) if INT_MIN <= total <= INT_MAX else None
+    scale = 10 ** (type.scale or 0)
+    return EXACT_CONTEXT.divide(Decimal(int(total * scale)), Decimal(scale)) if abs(total * scale) < 10**38 else None
+
+
 def plain(function: str, end: list[tuple[bool, Value, tuple[int, int]]], type: DataType) -> Value:
     """The result of plain SQL over the final members."""
     shown = sorted(((tick, v) for is_shown, v, tick in end if is_shown), key=lambda pair: pair[0])
@@ -90,23 +104,27 @@ def plain(function: str, end: list[tuple[bool, Value, tuple[int, int]]], type: D
             return {"min": min, "max": max}[function](values, default=None)
         case "latest":
             return shown[-1][1] if shown else None
+        case "earliest":
+            return shown[0][1] if shown else None
         case "sum":
-            total = sum(map(Fraction, values), Fraction(0))
-            return float(total) if type == FLOAT else Decimal(total.numerator) / Decimal(total.denominator)
+            return plain_sum(sum(map(Fraction, values), Fraction(0)), type)
         case "avg":
             return float(sum(map(Fraction, values), Fraction(0)) / len(values)) if values else None
-    raise AssertionError(function)
+    raise AssertionError(f"write here what {function} is in plain SQL, and in TYPES what it can be applied to")
 
 
+@pytest.mark.parametrize("overflows", [False, True], ids=["ordinary", "extreme"])
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_aggregate(function: AggregateName) -> None:
+def test_aggregate(function: AggregateName, overflows: bool) -> None:
+    """A sum of extreme values may overflow."""
+
     @repeatable(400)
     @given(RANDOMS)
     def holds(random: Random) -> None:
-        type = random.choice(TYPES[function])
-        history = random_history(random, type, rows=function == "group")
-        before = aggregate(function, *history.before, history.lo, history.hi, type)
-        after = aggregate(function, *history.after, history.lo, history.hi, type)
+        type = random.choice([*TYPES[function], *([WIDEST] if overflows and function in ("sum", "avg") else [])])
+        history = random_history(random, type, function == "group", overflows)
+        before = aggregate(function, *history.before, history.lo, history.hi, type, can_overflow=overflows)
+        after = aggregate(function, *history.after, history.lo, history.hi, type, can_overflow=overflows)
         assert before.evolves_to(after), (before, after)
         if function == "group":
             assert isinstance(after, NestedRelation)
@@ -166,7 +184,7 @@ def exact(*values: int, mask: Mask = T) -> list[Member]:
         ("avg", exact(1, 2), True, (None, None), "=1.5", 1.5),
         ("avg", exact(1, 2), False, (0, 10), "[0.0..10.0]", 1.5),
         ("avg", exact(1, 2) + exact(9, mask=MAYBE_HIDDEN), True, (0, 10), "[1.0..9.0]", 1.5),
-        ("latest", exact(80, 85), False, (None, None), "85@1", 85),
+        ("latest", exact(80, 85), False, (None, None), "85@1/1", 85),
         ("latest", exact(80, 85), True, (None, None), "=85", 85),
         ("latest", [], True, (None, None), "=NULL", None),
     ],
@@ -199,14 +217,15 @@ def test_sums_of_floats_do_not_depend_on_order(random: Random) -> None:
 
 def test_a_sum_beyond_all_floats_is_null() -> None:
     huge = [Member(T, Range.exactly(1.7e308))] * 2
-    assert aggregate("sum", huge, True, None, None, FLOAT) == Range.exactly(None)
+    assert aggregate("sum", huge, True, None, None, FLOAT, can_overflow=True) == Range.exactly(None)
+    assert aggregate("sum", huge[:1], False, 0.0, None, FLOAT, can_overflow=True) == Range.bottom()
     assert aggregate("avg", huge, True, None, None, FLOAT) == Range.exactly(1.7e308)
 
 
 def test_latest_is_bounded_by_what_stays() -> None:
     may_leave = Member(MAYBE_SHOWN, Range.exactly(90), (7, 1))
     result = aggregate("latest", [Member(T, Range.exactly(80), (5, 1)), may_leave], False, None, None, INT)
-    assert result == LatestValue(80, (5, 1))
+    assert result == LatestValue.at(80, 5, 1)
     assert result.now == 90
     with pytest.raises(ValueError, match="tick"):
         aggregate("latest", [Member(T, Range.exactly(1))], False, None, None, INT)

@@ -53,8 +53,12 @@ DOMAINS: dict[str, tuple[Any, list[Any]]] = {
     ),
     "latest": (
         LatestValue.bottom(),
-        [LatestValue.bottom(), LatestValue.exactly(None)]
-        + [LatestValue(v, tick, is_sealed) for (v, tick), is_sealed in product(EVENTS, (False, True))],
+        [*map(LatestValue.exactly, (None, 0, 1, 2))]
+        + [
+            LatestValue(v, time, bounds)
+            for (v, time), bounds in product(((None, None), *EVENTS), (Range.bottom(), Range.bottom(0, 2), Range(0, 2)))
+            if v is None or bounds.contains(v)
+        ],
     ),
     "mask": (Mask.bottom(), MASKS),
     "masked": (MaskedValue.bottom(Range.bottom()), MASKED),
@@ -129,8 +133,9 @@ def test_merge_keeps_the_current_value_until_it_is_exact() -> None:
     assert Range.at_least(3, 5).merge(Range.at_most(9, 7)).now == 5
     assert Range.at_least(3, 5).merge(Range.at_most(3, 7)).now == 3
     assert Mask.from_truths((True, False), True).merge(Mask.bottom()).now is True
-    assert LatestValue(1, (1, 1), now=7).merge(LatestValue(2, (2, 1))).now == 7
-    assert LatestValue(1, (1, 1), now=7).merge(LatestValue.exactly(2, (2, 1))).now == 2
+    leaving = LatestValue(1, (1, 1), Range.bottom(now=7))
+    assert leaving.merge(LatestValue.at(2, 2, 1)).now == 7
+    assert leaving.merge(LatestValue.exactly(2)).now == 2
 
 
 def test_contradictions_have_a_code() -> None:
@@ -139,7 +144,7 @@ def test_contradictions_have_a_code() -> None:
             a.merge(b)  # type: ignore[arg-type]
         assert caught.value.diagnostics[0].code == "E050"
     with pytest.raises(Contradiction):
-        LatestValue(0, (1, 1)).merge(LatestValue(1, (1, 1)))
+        LatestValue.at(0, 1, 1).merge(LatestValue.at(1, 1, 1))
     with pytest.raises(Contradiction):
         Range(3, 2)
     with pytest.raises(Contradiction):
@@ -162,8 +167,11 @@ def test_contradictions_have_a_code() -> None:
         (OnceValue.exactly("IBM"), "IBM", {"exactly": "IBM"}),
         (OnceValue.silence(), "S", {"exactly": None}),
         (LatestValue.bottom(), "?", {"unknown": True}),
-        (LatestValue(80, (17, 1)), "80@17", {"latest": 80, "at": 17}),
-        (LatestValue.exactly(80, (17, 1)), "=80", {"exactly": 80}),
+        (LatestValue.at(80, 17), "80@17", {"latest": 80, "at": 17}),
+        (LatestValue.at(80, 17, 2), "80@17/2", {"latest": 80, "at": 17, "source": 2}),
+        (LatestValue.exactly(80), "=80", {"exactly": 80}),
+        (LatestValue(bounds=Range.at_least(3)), "≥3", {"at_least": 3}),
+        (LatestValue(bounds=Range(False, True)), "[false..true]", {"unknown": True}),
         (Mask.from_truths((True, False), True), "t", {"unknown": True}),
         (Mask.from_truths((True, None), None), "f", {"unknown": True}),
         (Mask.from_truths((False, None), None), "F", {"unknown": True}),
@@ -176,7 +184,7 @@ def test_contradictions_have_a_code() -> None:
             "={(1,): {a: =2}}",
             {"exactly": [((1,), {"a": 2})]},
         ),
-        (NestedRelation.bottom(), "≥{}", {"unknown": True}),
+        (NestedRelation.bottom(), "≥{}", {"rows": [], "open": True}),
     ],
 )
 def test_show_and_wire(cell: Any, shown: str, wire: dict[str, Any]) -> None:

@@ -10,7 +10,18 @@ from hypothesis import given
 from smile.algebra.coercions import can_cast
 from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, evaluate_expr, type_of
 from smile.algebra.mmpl import Call, Case, Cast, ColumnRef, Constant, Expr
-from smile.algebra.types import BOOL, INT, STRING, TIMESTAMP, DataType
+from smile.algebra.types import (
+    BOOL,
+    FLOAT,
+    INT,
+    INTERVAL,
+    STRING,
+    TICK_MAX,
+    TICKS_PER_MICROSECOND,
+    TIME,
+    TIMESTAMP,
+    DataType,
+)
 from smile.errors import SmileError
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.latest import LatestValue
@@ -19,10 +30,23 @@ from smile.knowledge.values.masked import MaskedValue
 from smile.knowledge.values.nested import NestedRelation
 from smile.knowledge.values.range import MAYBE, NEVER, Range
 from smile.knowledge.values.transfer import expression_knowledge
-from tests.knowledge.chains import POOL, RANDOMS, Chain, chain, contains, repeatable, signatures_of
+from tests.knowledge.chains import (
+    MONEY,
+    POOL,
+    RANDOMS,
+    Chain,
+    Draw,
+    chain,
+    contains,
+    extreme,
+    ordinary,
+    repeatable,
+    signatures_of,
+)
 
 X, Y = ColumnRef("x"), ColumnRef("y")
 INTS = {"x": INT, "y": INT}
+DAY = Constant(86_400_000_000 * TICKS_PER_MICROSECOND, INTERVAL)
 
 
 def check(expr: Expr, types: dict[str, DataType], row: dict[str, Chain]) -> None:
@@ -35,9 +59,13 @@ def check(expr: Expr, types: dict[str, DataType], row: dict[str, Chain]) -> None
     assert before.now == evaluate_expr(expr, {n: c.before.now for n, c in row.items()}, types)
 
 
-@pytest.mark.parametrize("unbounded", [True, False], ids=["ordinary", "extreme"])
+@pytest.mark.parametrize(
+    ("unbounded", "draw"),
+    [(True, ordinary), (False, extreme), (True, extreme)],
+    ids=["ordinary", "extreme", "extreme without bounds"],
+)
 @pytest.mark.parametrize("name", SCALAR_FUNCTIONS)
-def test_operator(name: str, unbounded: bool) -> None:
+def test_operator(name: str, unbounded: bool, draw: Draw) -> None:
     signatures = signatures_of(name)
     assert signatures
 
@@ -47,7 +75,7 @@ def test_operator(name: str, unbounded: bool) -> None:
         signature = random.choice(signatures)
         names = [f"x{i}" for i in range(len(signature.args))]
         types = dict(zip(names, signature.args, strict=True))
-        row = {n: chain(random, t, unbounded) for n, t in types.items()}
+        row = {n: chain(random, t, unbounded, draw) for n, t in types.items()}
         check(Call(name, tuple(map(ColumnRef, names))), types, row)
 
     holds()
@@ -60,7 +88,8 @@ CASTS = [(a, b) for a in POOL for b in POOL if can_cast(a, b)]
 @given(RANDOMS)
 def test_cast(random: Random) -> None:
     source, target = random.choice(CASTS)
-    check(Cast(X, target), {"x": source}, {"x": chain(random, source, random.random() < 0.5)})
+    unbounded, draw = random.random() < 0.6, random.choice((ordinary, extreme))
+    check(Cast(X, target), {"x": source}, {"x": chain(random, source, unbounded, draw)})
 
 
 @repeatable(500)
@@ -85,12 +114,15 @@ def test_expressions_in_expressions(random: Random) -> None:
     expr = tree(random, 3)
     if random.random() < 0.5:
         expr = Call(random.choice(["<", "=", ">=", "<>"]), (expr, tree(random, 2)))
-    types = {"x": INT, "y": INT, "z": INT}
-    check(expr, types, {n: chain(random, INT) for n in types})
+    types, draw = {"x": INT, "y": INT, "z": INT}, random.choice((ordinary, extreme))
+    check(expr, types, {n: chain(random, INT, draw=draw) for n in types})
 
 
-def shown(expr: Expr, types: dict[str, DataType] | None = None, **row: CellKnowledge) -> str:
-    return expression_knowledge(expr, row, types or INTS).show()
+LIMITS = {"x": Range(-(10**6), 10**6), "y": Range(-(10**6), 10**6)}
+
+
+def shown(expr: Expr, **row: CellKnowledge) -> str:
+    return expression_knowledge(expr, row, INTS, LIMITS).show()
 
 
 def call(name: str, *args: Any) -> Call:
@@ -118,8 +150,8 @@ def call(name: str, *args: Any) -> Call:
         (call("nullif", X, Y), Range.between(1, 3), Range.exactly(9), "[1..3]"),
         (call("sign", X), Range.at_least(1), Range.exactly(0), "=1"),
         (call("+", X, Y), Range.between(0, 2**63 - 1), Range.exactly(1), "?"),
-        (call("+", X, Y), LatestValue(80, (5, 1)), Range.exactly(1), "?"),
-        (call("+", X, Y), LatestValue.exactly(80, (5, 1)), Range.exactly(1), "=81"),
+        (call("+", X, Y), LatestValue.at(80, 5), Range.exactly(1), "?"),
+        (call("+", X, Y), LatestValue.exactly(80), Range.exactly(1), "=81"),
         (call(">", X, 0), Range.at_most(5, 5), Range.exactly(0), "t"),
         (call(">", X, 0), Range.at_most(0, 0), Range.exactly(0), "F"),
         (call(">=", X, 3), Range.at_least(3), Range.exactly(0), "T"),
@@ -195,7 +227,7 @@ def test_many_truths_are_not_multiplied_out() -> None:
 
 def test_masked_columns_mask_the_result() -> None:
     hidden = MaskedValue(Mask.from_truths((True, False), False), Range.at_least(3))
-    result = expression_knowledge(call("+", X, 1), {"x": hidden}, INTS)
+    result = expression_knowledge(call("+", X, 1), {"x": hidden}, INTS, LIMITS)
     assert isinstance(result, MaskedValue)
     assert (result.show(), result.value.show()) == ("?", "≥4")
     assert (
@@ -210,13 +242,44 @@ def test_a_relation_is_not_null() -> None:
     assert expression_knowledge(Call("is null", (X,)), {"x": NestedRelation.bottom()}, {"x": DataType("relation")}) == F
 
 
-def test_an_absent_end_does_not_overflow_but_a_finite_one_does() -> None:
-    open_end = expression_knowledge(call("+", X, 1), {"x": Range.at_least(3)}, INTS)
-    assert isinstance(open_end, Range)
-    assert open_end.nulls is NEVER
-    edge = expression_knowledge(call("+", X, 1), {"x": Range.between(3, 2**63 - 1)}, INTS)
-    assert isinstance(edge, Range)
-    assert edge.nulls is MAYBE
+@pytest.mark.parametrize(
+    ("expr", "type", "cell", "limits", "expected"),
+    [
+        (call("+", X, 1), INT, Range.at_least(3), None, "?"),
+        (call("+", X, 1), INT, Range.at_least(3), Range(0, 2**63 - 1), "?"),
+        (call("+", X, 1), INT, Range.at_least(3), Range(0, 2**63 - 2), "≥4"),
+        (call("+", X, 1), INT, Range.between(3, 2**63 - 1), None, "?"),
+        (call("+", X, 1), INT, Range.between(3, 2**63 - 2), None, f"[4..{2**63 - 1}]"),
+        (call("*", X, 2), INT, Range.at_least(3), Range(0, 2**53), "≥6"),
+        (call("*", X, 2**62), INT, Range.at_least(1), Range(0, 2**53), "?"),
+        (call("/", X, 2), INT, Range.at_least(6), None, "≥3"),
+        (call("/", X, -1), INT, Range.at_most(6), None, "?"),
+        (call("/", X, -1), INT, Range.at_least(6), None, "≤-6"),
+        (call("neg", X), INT, Range.at_most(6), None, "?"),
+        (call("abs", X), INT, Range.at_most(6), Range(-5, 9), "≥0"),
+        (call("-", 10, X), INT, Range.at_least(3), None, "≤7"),
+        (call("-", -2, X), INT, Range.at_least(3), None, "?"),
+        (Cast(X, MONEY), INT, Range.at_least(3), None, "?"),
+        (Cast(X, MONEY), INT, Range.at_least(3), Range(0, 9999), "≥3.00"),
+        (Cast(X, INT), FLOAT, Range.at_least(3.0), None, "?"),
+        (Cast(X, INT), FLOAT, Range.at_least(3.0), Range(0.0, 1e6), "≥3"),
+        (Call("+", (X, X)), FLOAT, Range.at_least(3.0), None, "?"),
+        (Call("+", (X, X)), FLOAT, Range.at_least(3.0), Range(0.0, 1e6), "≥6.0"),
+        (Call("exp", (X,)), FLOAT, Range.at_most(0.0), None, "[0.0..1.0]"),
+        (Call("exp", (X,)), FLOAT, Range.at_least(0.0), None, "?"),
+        (Call("exp", (X,)), FLOAT, Range.at_least(0.0), Range(0.0, 9.0), "≥1.0"),
+        (Call("+", (X, DAY)), TIMESTAMP, Range.at_least(0), None, "?"),
+        (Call("+", (X, DAY)), TIMESTAMP, Range.at_least(0), Range(0, 10**15), "≥86400000000"),
+        (Call("+", (X, DAY)), TIME, Range.at_least(0), Range(0, TICK_MAX), "≥88473600000000"),
+    ],
+)
+def test_limits_decide_whether_an_absent_end_overflows(
+    expr: Expr, type: DataType, cell: CellKnowledge, limits: Range | None, expected: str
+) -> None:
+    result = expression_knowledge(expr, {"x": cell}, {"x": type}, {} if limits is None else {"x": limits})
+    assert result.show() == expected
+    assert isinstance(result, Range)
+    assert result.nulls is (MAYBE if expected == "?" else NEVER)
 
 
 def test_type_errors_are_refused() -> None:

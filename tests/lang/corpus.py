@@ -83,6 +83,9 @@ STATEMENTS = [
         "create domain shares as int check (value between 0 and 1000000) not null",
         "CREATE DOMAIN shares AS int NOT NULL CHECK (value BETWEEN 0 AND 1000000)",
     ),
+    ("import V from b", "IMPORT V FROM b"),
+    ('IMPORT "a b" FROM b where (x = 1 or y in (2, 3)) as W', 'IMPORT "a b" FROM b WHERE (x = 1 OR y IN (2, 3)) AS W'),
+    ("IMPORT V FROM b WHERE CAST(x AS int) > 1", "IMPORT V FROM b WHERE CAST(x AS int) > 1"),
     ("CREATE DOMAIN d AS decimal(10 , 2)", "CREATE DOMAIN d AS decimal(10, 2)"),
     (
         "CREATE STREAM s (t: time -> a: string, b: shares NOT NULL, CHECK (b > 0)) WITH (TICKS = PUBLISHER)",

@@ -150,7 +150,12 @@ ERRORS = [
     (V + "SELECT e'a' FROM s", "E013", 25, "e'…' is not supported"),
     (V + "SELECT x'0' FROM s", "E033", 25, "not a valid byte string"),
     # statements
-    ("hello world", "E010", 1, "expected CREATE STREAM, CREATE DOMAIN, CREATE VIEW or SUBSCRIBE but found hello"),
+    (
+        "hello world",
+        "E010",
+        1,
+        "expected CREATE STREAM, CREATE DOMAIN, CREATE VIEW, IMPORT or SUBSCRIBE but found hello",
+    ),
     ("CREATE VEIW v AS SELECT a FROM s", "E010", 8, "expected STREAM, DOMAIN or VIEW but found VEIW"),
     ("CREATE", "E010", 7, "expected STREAM, DOMAIN or VIEW but found the end"),
     ("CREATE;", "E010", 7, "expected STREAM, DOMAIN or VIEW but found ;"),

@@ -2,7 +2,16 @@
 
 import pytest
 
-from smile.lang import CreateDomain, CreateStream, CreateView, Statement, Subscribe, parse, print_statements
+from smile.lang import (
+    CreateDomain,
+    CreateStream,
+    CreateView,
+    ImportRelation,
+    Statement,
+    Subscribe,
+    parse,
+    print_statements,
+)
 from smile.source import Source
 from tests.lang.corpus import EXAMPLES, QUERIES, SPELLINGS, STATEMENTS
 
@@ -26,6 +35,9 @@ def content_of(statement: Statement) -> list[object]:
             return [statement.name.text, columns, statement.checks, statement.publisher_timed]
         case CreateView():
             return [statement.name.text, [c.text for c in statement.columns], statement.query]
+        case ImportRelation():
+            names = (statement.relation, statement.broker, statement.name)
+            return [[(n.text, n.quoted) for n in names], statement.condition]
         case Subscribe():
             return [[(n.text, n.quoted) for n in statement.names]]
 

@@ -3,6 +3,7 @@
 import pytest
 
 from smile import limits
+from smile.algebra.types import TICK_MAX
 from smile.decoding.event_decoder import EventDecoder
 from smile.errors import CATALOGUE, SmileError
 from smile.log.recorded_events import EventError, EventReader
@@ -91,11 +92,14 @@ BAD: list[tuple[str, str, str, str | None]] = [
     (kinds('{"m":"3 months"}'), "E078", '"3 months" is not an interval', None),
     (kinds('{"ts":"yesterday"}'), "E078", '"yesterday" is not a timestamp', None),
     (kinds('{"ts":9223372036854775807}'), "E078", "is out of range for timestamp", None),
+    (kinds('{"p":-1}'), "E078", "-1 is out of range for time", f"from 0 to {TICK_MAX}"),
+    (kinds(f'{{"p":"{TICK_MAX + 1}"}}'), "E078", "is out of range for time", None),
+    (kinds('{"p":"2999-01-01 00:00:00"}'), "E078", '"2999-01-01 00:00:00" is out of range for time', None),
     (kinds('{"day":"2024-13-01"}'), "E078", '"2024-13-01" is not a date', None),
     (kinds('{"day":1.5}'), "E078", "1.5 is not a date", None),
     (kinds('{"day":99999999}'), "E078", "is out of range for date", None),
     # ticks
-    ('{"stream":"Kinds","at":-1,"event":{}}', "E079", "at is -1, which is not a tick", "from 0 to 2^63 - 2"),
+    ('{"stream":"Kinds","at":-1,"event":{}}', "E079", "at is -1, which is not a tick", f"from 0 to {TICK_MAX}"),
     ('{"stream":"Kinds","at":1.5,"event":{}}', "E079", "at is 1.5", None),
     ('{"stream":"Kinds","at":null,"event":{}}', "E079", "at is null", None),
     ('{"stream":"Kinds","at":true,"event":{}}', "E079", "at is true", None),
@@ -144,7 +148,7 @@ def test_a_bad_line_is_skipped(line: str, code: str, message: str, hint: str | N
 
 
 def test_every_code_has_a_line() -> None:
-    """E070 is about files, E071 and E072 have tests of their own, and E083 belongs to the inbox."""
+    """E070 is about files, E071 and E072 have tests of their own, and E083 is about several origins."""
     codes = {code for code in CATALOGUE if "E070" <= code <= "E083"}
     assert {code for _, code, _, _ in BAD} == codes - {"E070", "E071", "E072", "E083"}
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from smile.decoding.stream_schema import TICK_MAX
+from smile.algebra.types import TICK_MAX
 from smile.errors import SmileError
 from smile.horizons import HORIZON_MIN
 from smile.log.clock import ORIGIN_MAX, TickGenerator, wall_clock
@@ -60,8 +60,9 @@ def test_before_1970_there_is_nothing() -> None:
 
 
 def test_after_the_greatest_tick_no_tick_is_left() -> None:
-    ticks = tick_generator([2**53 - 2])
-    assert list(ticks.take(1)) == [(2**53 - 2) * 1024 + 3]
+    last_us = TICK_MAX // 1024
+    ticks = tick_generator([last_us - 1])
+    assert list(ticks.take(1)) == [(last_us - 1) * 1024 + 3]
     with pytest.raises(SmileError, match="no tick is left"):
         ticks.take(2)
     assert len(ticks.take(1)) == 1

@@ -263,8 +263,8 @@ def execute(path: str, statement: str) -> None:
     [
         ("SELECT 1", [*STREAMS, mmpl.StreamDef("Q", "t", ())], "it has no stream Q", "E087"),
         ("SELECT 1", [STREAMS[0], mmpl.StreamDef("S", "t", (("v", STRING), ("w", STRING)))], "its S is defined otherwise", "E087"),
-        ("PRAGMA user_version = 3", STREAMS, "newer SMILE .format 3, not 2.", "E086"),
-        ("PRAGMA user_version = 1", STREAMS, "another SMILE .format 1, not 2.", "E086"),
+        ("PRAGMA user_version = 4", STREAMS, "newer SMILE .format 4, not 3.", "E086"),
+        ("PRAGMA user_version = 2", STREAMS, "an earlier SMILE .format 2, not 3.", "E086"),
         ("UPDATE streams SET definition = 'STREAM R (t: time -> v: int)'", STREAMS, "the definition of R", "E085"),
         ("PRAGMA application_id = 5", STREAMS, "is not a log", "E070"),
         ("DELETE FROM commits WHERE seq = 2", STREAMS, "newest commits are missing", "E085"),

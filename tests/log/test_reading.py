@@ -87,7 +87,7 @@ def some_limit(random: Random) -> BatchLimit:
 
 
 def largest_batch_end(log: Log, start: Position, limit: BatchLimit) -> Position:
-    """The end of the largest batch within the limit, found commit by commit."""
+    """The end of the largest batch of whole commits within the limit, found commit by commit; at least one."""
     rows, size = log.backlog(start)
     end, count = log.after(start, BatchLimit(commits=1)), 1
     while (next_end := log.after(end, BatchLimit(commits=1))) != end:
@@ -99,10 +99,24 @@ def largest_batch_end(log: Log, start: Position, limit: BatchLimit) -> Position:
     return end
 
 
+def check_part(log: Log, start: Position, end: Position, whole_end: Position, limit: BatchLimit) -> None:
+    """Only if one commit exceeds the limit, a batch has a part of it, which is as large as the limit allows."""
+    (rows, size), (rows_after_part, _), (rows_after, size_after) = map(log.backlog, (start, end, whole_end))
+    pieces_max = len(NAMES) * len(ORIGINS)
+    assert log.after(start, BatchLimit(commits=1)) == whole_end
+    assert not limit.allows(rows - rows_after, size - size_after, 1)
+    assert end.commit < whole_end.commit
+    whole_rows = rows - rows_after
+    allowed = whole_rows * limit.share_of(whole_rows, size - size_after)
+    assert 0 < rows - rows_after_part < whole_rows
+    assert allowed - pieces_max <= rows - rows_after_part <= allowed + pieces_max
+
+
 def check_batch(log: Log, history: History, start: Position, limit: BatchLimit) -> Position:
-    end = log.after(start, limit)
-    assert end == largest_batch_end(log, start, limit)
+    end, whole_end = log.after(start, limit), largest_batch_end(log, start, limit)
     backlog = log.backlog(start)
+    if end != whole_end:
+        check_part(log, start, end, whole_end, limit)
     assert backlog == PieceLog.backlog(log, start)  # type: ignore[arg-type]  # both logs are PieceLogs
     assert end != start or backlog == (0, 0)
     for stream in log.streams:

@@ -17,6 +17,7 @@ from smile.algebra import mmpl
 from smile.algebra.types import INT
 from smile.errors import SmileError, error
 from smile.gateway.access import Access, AccessDatabase, Grant
+from smile.gateway.connection_counts import ConnectionCounts
 from smile.gateway.flight.server import FlightServer
 from smile.gateway.rate_limiter import RateLimiter
 from smile.horizons import END, HORIZON_MIN
@@ -42,7 +43,8 @@ class FakeBroker:
 
 def start_server(log: DurableLog, access: Access, port: int = 0) -> FlightServer:
     settings = Settings(flight=f"127.0.0.1:{port}")
-    return FlightServer(FakeBroker(log), settings, access, RateLimiter(0, "requests"), RateLimiter(0, "events"))  # type: ignore[arg-type]
+    limiters = RateLimiter(0, "requests"), RateLimiter(0, "events")
+    return FlightServer(FakeBroker(log), settings, access, *limiters, ConnectionCounts(999, 999))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -233,15 +235,23 @@ def test_a_log_of_other_streams_is_refused(server: FlightServer) -> None:
         assert code(failure) == "E087"
 
 
-def test_a_token_is_needed_and_admin_may_read(server: FlightServer, log: DurableLog, tmp_path: Path) -> None:
+def test_events_are_read_with_a_right_of_its_own(server: FlightServer, log: DurableLog, tmp_path: Path) -> None:
+    """Neither ADMIN nor PUBLISH nor SUBSCRIBE is enough, nor READ on some of the streams."""
     accounts = AccessDatabase(tmp_path / "access.db")
-    tokens = {name: accounts.add_token(name) for name in ("anna", "bert")}
-    accounts.grant(Grant("ADMIN", "program", "anna"))
-    accounts.grant(Grant("SUBSCRIBE", "*", "bert"))
+    tokens = {name: accounts.add_token(name) for name in ("anna", "bert", "carl", "dora")}
+    for stream in STREAMS:
+        accounts.grant(Grant("READ", stream.name, "anna"))
+    accounts.grant(Grant("ADMIN", "program", "bert"))
+    accounts.grant(Grant("SUBSCRIBE", "*", "carl"))
+    accounts.grant(Grant("PUBLISH", "*", "carl"))
+    accounts.grant(Grant("READ", STREAMS[0].name, "dora"))
     accounts.close()
     server.calls.access._refreshed_at = -limits.access_age_s_max
     assert RemoteLog(server.location, STREAMS, tokens["anna"]).newest() == log.newest()
-    for token, expected in ((tokens["bert"], "E090"), ("", "E091"), ("smile_wrong", "E091")):
+    with pytest.raises(SmileError, match="names no streams"):
+        RemoteLog(server.location, [], tokens["anna"]).newest()
+    unauthorized = [(tokens[name], "E090") for name in ("bert", "carl", "dora")]
+    for token, expected in (*unauthorized, ("", "E091"), ("smile_wrong", "E091")):
         for call in (RemoteLog.newest, lambda remote_log: remote_log.read("R", log.start(), log.newest())):
             with pytest.raises(SmileError) as failure:
                 call(RemoteLog(server.location, STREAMS, token))
@@ -340,7 +350,7 @@ def test_a_call_to_an_overloaded_broker_is_repeated(
 ) -> None:
     monkeypatch.setattr(limits, "remote_log_pause_s", 0.01)
     calls = 0
-    answer = server._log_reader.answer
+    answer = server.service.log_reader.answer
 
     def fail_twice(*args: Any) -> bytes:
         nonlocal calls
@@ -349,7 +359,7 @@ def test_a_call_to_an_overloaded_broker_is_repeated(
             raise error(transient_code, "not now")
         return answer(*args)
 
-    monkeypatch.setattr(server._log_reader, "answer", fail_twice)
+    monkeypatch.setattr(server.service.log_reader, "answer", fail_twice)
     assert remote_log.newest() == log.newest()
     assert calls == 3
     calls = -1000  # all tries fail

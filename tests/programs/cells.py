@@ -69,9 +69,19 @@ def _parse_evolving_relation(text: str) -> tuple[Any, Json]:
     if text.startswith("="):
         value = parse_json(text[1:])
         return value, {"exactly": value}
-    if not text.endswith("?"):
-        raise ValueError(f"{text!r} does not say what is known of a relation; write =[…] or […] ?")
-    return parse_json(text[:-1]) if text != "?" else None, {"unknown": True}
+    if text.startswith("≥"):
+        value = parse_json(text[1:])
+        return value, {"rows": ["final"] * len(value), "open": True}
+    if text.endswith("?"):
+        return parse_json(text[:-1]) if text != "?" else None, {"unknown": True}
+    match = re.fullmatch(r"(?P<rows>\[.*\])(?P<states>(?: (?:final|stays|shown))*) (?P<open>open|closed)", text)
+    if match is None:
+        hint = "write =[…], ≥[…], […] ?, or for example […] final shown open, with a state for each row"
+        raise ValueError(f"{text!r} does not say what is known of a relation; {hint}")
+    value, states = parse_json(match["rows"]), match["states"].split()
+    if len(states) != len(value):
+        raise ValueError(f"{text!r} has {len(value)} rows, and {len(states)} states")
+    return value, {"rows": states, "open": match["open"] == "open"}
 
 
 def print_cell(value: Any, knowledge: Json | None, data: DataType) -> str:
@@ -83,6 +93,11 @@ def print_cell(value: Any, knowledge: Json | None, data: DataType) -> str:
     elif "latest" in knowledge:
         source = f"/{knowledge['source']}" if "source" in knowledge else ""
         shown = f"{print_value(knowledge['latest'], data)}{print_tick(int(knowledge['at']))}{source}"
+    elif "rows" in knowledge:
+        if knowledge["open"] and set(knowledge["rows"]) <= {"final"}:
+            return "≥" + print_value(value, data)
+        states = [*knowledge["rows"], "open" if knowledge["open"] else "closed"]
+        return f"{print_value(value, data)} {' '.join(states)}"
     elif "unknown" in knowledge:
         shown = "?"
     else:

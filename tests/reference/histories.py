@@ -1,5 +1,7 @@
 """Random histories of a program: events that its checks allow, at ticks that its intervals make interesting, with
-silences in between. Every prefix of one is a history, of which the whole, finished, is one completion."""
+silences in between. Some values are the greatest and the least of their type, or close to them: sentinels such as
+9999-12-31 are values that people use. Every prefix of one is a history, of which the whole, finished, is one
+completion."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,9 +10,19 @@ from random import Random
 from typing import Any
 
 from smile.algebra import mmpl, trees
+from smile.algebra.coercions import (
+    DATE_MAX,
+    MICROSECONDS_PER_DAY,
+    TIMESTAMP_MAX,
+    TIMESTAMP_MIN,
+    fit_number,
+    type_ends,
+)
 from smile.algebra.functions.catalogue import evaluate_expr
-from smile.algebra.types import BOOL, INT_MAX, INT_MIN, TICKS_PER_MICROSECOND, DataType, Value
+from smile.algebra.functions.time import TRUNCATED_MICROSECONDS_MAX
+from smile.algebra.types import BOOL, INT_MAX, INT_MIN, TICK_MAX, TICKS_PER_MICROSECOND, DataType, Value
 from smile.analysis.type_analysis import TypeAnalysis
+from smile.decoding.checks import enforced_check
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.cells import to_range
 from smile.knowledge.values.latest import LatestValue
@@ -24,19 +36,23 @@ from smile.reference.relation import Horizons, Relation
 from tests.programs.reader import analyse
 
 TRIES_MAX = 30
+EXTREMES = 0.08
+"""How many of the values are extreme."""
 
 
 class Histories:
     """Draws the lines of random histories of one program."""
 
-    def __init__(self, program: mmpl.Program, random: Random) -> None:
-        self.random = random
+    def __init__(self, program: mmpl.Program, random: Random, extremes: float = EXTREMES) -> None:
+        self.random, self.extremes = random, extremes
         self.streams = program.streams
         names = {name for view in program.views for name in names_read(view.body)}
         self.read = [s for s in program.streams if s.name in names] or list(program.streams)
         self.horizons = {s.name: -1 for s in program.streams}
         self.ticks = [0]
-        self.seen: dict[str, list[Value]] = {}
+        self.used: set[tuple[str, tuple[str, ...], tuple[Value, ...]]] = set()
+        """The values of UNIQUE columns, by stream and columns."""
+        self.seen: dict[DataType, list[Value]] = {}
         """What columns of each type had in events."""
         constants = list(_constants(program))
         intervals = {abs(c.value) for c in constants if c.type.name == "interval" and isinstance(c.value, int)}
@@ -63,21 +79,40 @@ class Histories:
         if self.random.random() < 0.15:
             return self._silence(stream)
         tick = self._later(self.horizons[stream.name])
-        for _ in range(TRIES_MAX):
+        for _ in range(TRIES_MAX if tick <= TICK_MAX else 0):
             row = {name: self._value(data, tick) for name, data in stream.columns}
-            if _is_allowed(stream, {stream.tick: tick, **row}):
+            if _is_allowed(stream, {stream.tick: tick, **row}) and self._is_unique(stream, row):
                 self.horizons[stream.name] = tick
                 self.ticks.append(tick)
                 for name, data in stream.columns:
-                    self.seen.setdefault(data.name, []).append(row[name])
+                    self.seen.setdefault(data, []).append(row[name])
                 return {"stream": stream.name, "at": tick, "event": row}
         return self._silence(stream)
+
+    def _is_unique(self, stream: mmpl.StreamDef, row: dict[str, Value]) -> bool:
+        """Whether no earlier event has the values of UNIQUE columns. They are used from now on."""
+        used = [(stream.name, columns, tuple(row[c] for c in columns)) for columns in stream.unique]
+        used = [entry for entry in used if None not in entry[2]]
+        if self.used.intersection(used):
+            return False
+        self.used.update(used)
+        return True
+
+    def remember(self, lines: list[RecordedLine]) -> None:
+        """Continues after these lines."""
+        self.ticks = [0, *(line["at"] for line in lines if "at" in line)]
+        for line in lines:
+            if "event" in line:
+                stream = next(s for s in self.streams if s.name == line["stream"])
+                self._is_unique(stream, dict(line["event"]))
 
     def _later(self, tick: int) -> int:
         """A later tick: often the next one, or one where a window ends or an interval after an event is over, or one at
         which something happened on another stream."""
+        if self.extremes and self.random.random() < self.extremes / 8:
+            return tick + 2**53
         taken = [t for t in self.ticks if t > tick]
-        if taken and self.random.random() < 0.2:
+        if taken and self.random.random() < 0.35:
             return self.random.choice(taken)
         if self.intervals and self.random.random() < 0.4:
             interval = self.random.choice(self.intervals)
@@ -89,9 +124,9 @@ class Histories:
 
     def _silence(self, stream: mmpl.StreamDef) -> RecordedLine:
         if self.random.random() < 0.5:
-            self.horizons[stream.name] = self._later(self.horizons[stream.name])
+            self.horizons[stream.name] = min(self._later(self.horizons[stream.name]), END)
             return {"stream": stream.name, "silence_to": self.horizons[stream.name]}
-        to = self._later(self.random.choice(list(self.horizons.values())))
+        to = min(self._later(self.random.choice(list(self.horizons.values()))), END)
         self.horizons = {name: max(tick, to) for name, tick in self.horizons.items()}
         return {"silence_to": to}
 
@@ -99,18 +134,38 @@ class Histories:
         chosen = self.random.random()
         if chosen < 0.1:
             return None
-        if chosen < 0.35 and data.name in self.seen:
-            return self.random.choice(self.seen[data.name])
+        if chosen < 0.1 + self.extremes and (extremes := extreme_values(data)):
+            return self.random.choice(extremes)  # type: ignore[no-any-return]
+        if chosen < 0.35 + self.extremes and data in self.seen:
+            return self.random.choice(self.seen[data])
         if data.name in ("time", "timestamp"):
-            near = [*self.ticks[-4:], tick, tick - self.random.choice(self.distances), tick + 1]
-            found = max(0, self.random.choice(near))
-            return found if data.name == "time" else found // TICKS_PER_MICROSECOND
-        return self.random.choice(self.values[data.name])  # type: ignore[no-any-return]
+            before, after = (self.random.choice(self.distances) for _ in range(2))
+            near = [*self.ticks[-4:], tick, tick - before, tick + 1, tick + after]
+            value = min(max(0, self.random.choice(near)), TICK_MAX)
+            return value if data.name == "time" else value // TICKS_PER_MICROSECOND
+        values = self.values[data.name]
+        fitting = values if data.name != "decimal" else [v for v in values if fit_number(v, data) is not None]
+        return self.random.choice(fitting)  # type: ignore[no-any-return]
+
+
+def extreme_values(data: DataType) -> list[Any]:
+    """Values at the ends of a type, and at other ends that people meet."""
+    if data.name == "time":
+        return [0, TICK_MAX]
+    if data.name == "timestamp":
+        return [TIMESTAMP_MIN, TIMESTAMP_MAX, DATE_MAX * MICROSECONDS_PER_DAY]
+    ends: Any = type_ends(data)
+    if ends is None:
+        return []
+    least, greatest = ends
+    if data.name in ("int", "interval"):
+        return [least, greatest, greatest - 1, 2**62, -(2**62), 2**53, 2**53 + 1]
+    return [least, greatest]
 
 
 def _is_allowed(stream: mmpl.StreamDef, row: dict[str, Value]) -> bool:
     types = {stream.tick: _TIME, **dict(stream.columns)}
-    return all(evaluate_expr(check, row, types) is not False for check in stream.checks)
+    return all(evaluate_expr(enforced_check(check, types), row, types) is not False for check in stream.checks)
 
 
 _TIME = DataType("time")
@@ -123,10 +178,10 @@ def names_read(body: mmpl.Rel) -> set[str]:
 
 def _constants(program: mmpl.Program) -> Iterator[mmpl.Constant]:
     """Every constant, and every length of time that an operator has as its own."""
-    found: list[mmpl.Expr] = [check for stream in program.streams for check in stream.checks]
+    expressions: list[mmpl.Expr] = [check for stream in program.streams for check in stream.checks]
 
     def note(expr: mmpl.Expr) -> mmpl.Expr:
-        found.append(expr)
+        expressions.append(expr)
         return expr
 
     interval = DataType("interval")
@@ -136,11 +191,24 @@ def _constants(program: mmpl.Program) -> Iterator[mmpl.Constant]:
             for name in ("size", "slide", "range", "longer_than"):
                 if isinstance(length := getattr(rel, name, None), int):
                     yield mmpl.Constant(length, interval)
-    while found:
-        expr = found.pop()
-        found.extend(trees.operands_of(expr))
+    while expressions:
+        expr = expressions.pop()
+        expressions.extend(trees.operands_of(expr))
+        period = _period(expr)
+        if period is not None:
+            yield mmpl.Constant(period, interval)
         if isinstance(expr, mmpl.Constant) and expr.value is not None:
             yield expr
+
+
+def _period(expr: mmpl.Expr) -> int | None:
+    """The length of the periods that an expression divides time into, in ticks."""
+    match expr:
+        case mmpl.Cast(_, DataType("date" | "timestamp" as name)):
+            return TICKS_PER_MICROSECOND * (TRUNCATED_MICROSECONDS_MAX["day"] if name == "date" else 1)
+        case mmpl.Call("date_trunc", (mmpl.Constant(str() as unit), _)):
+            return TICKS_PER_MICROSECOND * TRUNCATED_MICROSECONDS_MAX[unit.lower()]
+    return None
 
 
 @dataclass(frozen=True)
@@ -200,20 +268,20 @@ def allows(before: CellKnowledge, after: CellKnowledge) -> bool:
 
 def broken_promises(before: Relation, after: Relation) -> list[str]:
     """What was said of rows and turned out otherwise, `after` being the same view at a later point."""
-    found = []
+    problems = []
     for key, row in before.items():
         later = after.get(key)
         if later is None:
             if row.mask.is_permanently_shown:
-                found.append(f"{key} was to stay, and is gone")
+                problems.append(f"{key} was to stay, and is gone")
             continue
         if not row.mask.evolves_to(later.mask):
-            found.append(f"{key}: mask {row.mask!r} became {later.mask!r}")
+            problems.append(f"{key}: mask {row.mask!r} became {later.mask!r}")
         if later.mask.is_permanently_hidden:
             continue
-        found += [
+        problems += [
             f"{key}.{c}: {cell!r} became {later.cells[c]!r}"
             for c, cell in row.cells.items()
             if not allows(cell, later.cells[c])
         ]
-    return found
+    return problems

@@ -1,5 +1,5 @@
-"""Queries of plain SQL that no program of the tests has: every scalar function, and what is rare in queries. All of
-them read one stream of every type and one beside it, and its events have the values at which functions turn."""
+"""Queries in plain SQL that no test program has: every scalar function, and rare parts of queries. All of them read one
+stream with every type and a second stream. The events have values at which functions change their behaviour."""
 
 from tests.programs.cells import Json
 

@@ -216,9 +216,9 @@ def read(connection: Connection, name: str, heading: Heading) -> list[tuple[Valu
     cursor = connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier("public", name_of(name))))
     types = [heading.columns[c] for c in heading.visible]
     assert cursor.description is not None
-    found = [connection.adapters.types[column.type_code].name for column in cursor.description]
-    assert len(found) == len(types), f"{name} has {len(found)} columns, not {len(types)}"
-    for column, data, own in zip(heading.visible, types, found, strict=True):
+    type_names = [connection.adapters.types[column.type_code].name for column in cursor.description]
+    assert len(type_names) == len(types), f"{name} has {len(type_names)} columns, not {len(types)}"
+    for column, data, own in zip(heading.visible, types, type_names, strict=True):
         assert data.name == "null" or own in READ_AS[data.name], f"{name}.{column} is {own}, not {data}"
     return [tuple(map(_taken, row)) for row in cursor]
 

@@ -1,5 +1,5 @@
-"""Random programs through random histories: knowledge holds, types hold, rewrites hold. The holes that people do not
-think of are found here."""
+"""Random programs with random histories: knowledge, types and rewrites are right. This finds gaps that nobody thought
+of."""
 
 import itertools
 from random import Random

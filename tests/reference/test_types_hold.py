@@ -11,13 +11,18 @@ from hypothesis import given, settings, strategies as st
 
 from smile.algebra import mmpl
 from smile.algebra.types import BOOL
+from smile.analysis.domains import Domains
 from smile.analysis.type_analysis import TypeAnalysis
-from smile.knowledge.symbolic import Bound
+from smile.knowledge.symbolic import Bound, Interval
 from smile.knowledge.types import ColumnType, Direction, MaskType, RelationType
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import to_range
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.nested import NestedRelation
 from smile.knowledge.values.range import Range
 from smile.reference.relation import Key, ReferenceRow, is_sealed
 from tests.programs.reader import analyse, programs
-from tests.reference.histories import Moment, trace
+from tests.reference.histories import Moment, allows, trace
 from tests.reference.test_safety import explain
 from tests.repeatable import scaled
 
@@ -38,7 +43,10 @@ def test_types_hold(name: str, seed: int) -> None:
 
 
 def violations(program: mmpl.Program, analysis: TypeAnalysis, moments: list[Moment]) -> Iterator[tuple[str, str]]:
+    domains = Domains(program, analysis)
     for view in program.views:
+        for problem in _of_domains(domains, view, moments):
+            yield view.name, problem
         type_ = analysis.relations[view.name]
         keys = dict.fromkeys(key for m in moments for key in m.relations[view.name])
         rows = {key: [m.relations[view.name].get(key) for m in moments] for key in keys}
@@ -47,6 +55,29 @@ def violations(program: mmpl.Program, analysis: TypeAnalysis, moments: list[Mome
             problems += [f"{key} {p}" for p in _of_row(type_, course, moments)]
         for problem in problems:
             yield view.name, problem
+
+
+def _of_domains(domains: Domains, view: mmpl.ViewDef, moments: list[Moment]) -> Iterator[str]:
+    """Every cell lies in the domain of its column, and in that of shown rows while its row is shown. What a permanently
+    hidden row holds no longer matters."""
+    every_row, shown_rows = domains.bottom_row(view.body), domains.shown_rows.bottom_row(view.body)
+    columns = domains.analysis.relations[view.name].columns
+    for moment in moments:
+        for key, row in moment.relations[view.name].items():
+            if row.mask.is_permanently_hidden:
+                continue
+            for name, cell in row.cells.items():
+                if not isinstance(cell, LatestValue) and not allows(every_row[name], cell):
+                    yield f"{key} {name}: {cell!r} is outside of its domain {every_row[name]!r}"
+                if row.is_shown and not _is_possible(shown_rows[name], cell.now):
+                    yield f"{key} {name}: {cell.now} is shown outside of its domain {shown_rows[name]!r}"
+                range_ = columns[name].range
+                if range_ is not None and cell.now is not None and not _is_in(range_, Fraction(cell.now)):
+                    yield f"{key} {name}: {cell.now} is not in {range_}, though its row may be shown"
+
+
+def _is_possible(domain: CellKnowledge, value: Any) -> bool:
+    return isinstance(domain, NestedRelation) or to_range(domain).contains(value)
 
 
 # ── one row through time ────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,10 +117,10 @@ def _of_values(column: ColumnType, seen: list[ReferenceRow], name: str) -> Itera
         value: Any = cell.now
         if value is None and not column.nullable:
             yield f"is NULL: {cell}"
-        if value is not None and column.range is not None and column.data != BOOL:
-            lo, hi = column.range.lo, column.range.hi
-            if not (_is_at_most(lo, Fraction(value)) and _is_at_most(-hi, -Fraction(value))):
-                yield f"{value} is not in {column.range}"
+        if value is not None and column.shown_range is not None and not _is_in(column.shown_range, Fraction(value)):
+            yield f"{value} is not in {column.shown_range}"
+        if value is not None and column.values is not None and value not in column.values:
+            yield f"{value} is none of {column.values}"
         if not column.evolves and not cell.is_final:
             yield f"is not known at once: {cell}"
         if isinstance(cell, Range) and not cell.is_final and value is not None:
@@ -97,6 +128,10 @@ def _of_values(column: ColumnType, seen: list[ReferenceRow], name: str) -> Itera
                 yield f"goes up, but stands at {value} of {cell.show()}"
             if column.direction is Direction.DOWN and cell.hi != value and not cell.is_unknown:
                 yield f"goes down, but stands at {value} of {cell.show()}"
+
+
+def _is_in(range_: Interval, value: Fraction) -> bool:
+    return _is_at_most(range_.lo, value) and _is_at_most(-range_.hi, -value)
 
 
 def _is_at_most(bound: Bound, value: Fraction) -> bool:

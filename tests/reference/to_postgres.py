@@ -12,11 +12,11 @@ from sqlglot import exp
 
 from smile.algebra.coercions import parse_interval
 from smile.algebra.types import INT_MIN
-from smile.lang import BestClause, CreateView, Latest, NestedGroup, SilenceCall, StreamFunction
+from smile.lang import BestClause, CreateView, Earliest, Latest, NestedGroup, SilenceCall, StreamFunction
 from smile.translate.type_names import cast_target_type
 from tests.reference.postgres import name_of, type_name
 
-NOT_PLAIN = (BestClause, Latest, NestedGroup, SilenceCall, StreamFunction)
+NOT_PLAIN = (BestClause, Earliest, Latest, NestedGroup, SilenceCall, StreamFunction)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _own(select: exp.Select, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
 def _sources(select: exp.Select, scope: Scope) -> list[Source]:
     nodes = [select.args["from_"].this] if select.args.get("from_") else []
     nodes += [join.this for join in select.args.get("joins") or []]
-    found = []
+    sources = []
     for node in nodes:
         if isinstance(node, exp.Table):
             known = scope.get(name_of(node.name))
@@ -129,8 +129,8 @@ def _sources(select: exp.Select, scope: Scope) -> list[Source]:
         else:
             columns = _outputs(node.this, scope)
             known = Known(columns, (), node.this)
-        found.append(Source(name_of(node.alias_or_name), node, _renamed(columns, node.args.get("alias")), known))
-    return found
+        sources.append(Source(name_of(node.alias_or_name), node, _renamed(columns, node.args.get("alias")), known))
+    return sources
 
 
 def _renamed(columns: tuple[str, ...], alias: exp.Expr | None) -> tuple[str, ...]:
@@ -187,8 +187,8 @@ def _find(node: Any, sources: list[Source]) -> tuple[Source, str] | None:
     if not isinstance(node, exp.Column):
         return None
     name, table = name_of(node.name), name_of(node.table)
-    found = [s for s in sources if name in s.columns and table in ("", s.name)]
-    return (found[0], name) if found else None
+    matching = [s for s in sources if name in s.columns and table in ("", s.name)]
+    return (matching[0], name) if matching else None
 
 
 def _equate(a: tuple[Source, str], b: tuple[Source, str]) -> None:
@@ -232,17 +232,17 @@ def _key_positions(select: exp.Select) -> list[int] | None:
     group = select.args.get("group")
     if group is None or any(select.args.get(c) for c in ("having", "distinct", "limit")):
         return None
-    found = []
+    positions = []
     for expression in group.expressions:
         if isinstance(expression, exp.Literal):
-            found.append(int(expression.name) - 1)
+            positions.append(int(expression.name) - 1)
             continue
         shown = [n for n, e in enumerate(select.expressions) if expression in (e, e.unalias())]
         shown += [n for n, e in enumerate(select.expressions) if name_of(e.alias) == name_of(expression.name)]
         if not shown:
             return None
-        found.append(shown[0])
-    return found
+        positions.append(shown[0])
+    return positions
 
 
 def _completed(source: Source, query: exp.Select, positions: list[int]) -> exp.Expr:

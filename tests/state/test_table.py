@@ -166,8 +166,8 @@ def test_rows_are_found_by_their_newest_tick(seed: int) -> None:
         is_found, lookup = table.find_ticks("t", np.array(asked, np.int64))
         keys_by_tick = {tick: key for key, tick in ticks.items()}
         assert is_found.tolist() == [tick in keys_by_tick for tick in asked]
-        found = [lookup["k"].value_at(i, INT) for i in range(len(asked))]
-        assert found == [keys_by_tick.get(tick) for tick in asked]
+        keys_found = [lookup["k"].value_at(i, INT) for i in range(len(asked))]
+        assert keys_found == [keys_by_tick.get(tick) for tick in asked]
 
 
 def test_indexes_are_added_and_removed() -> None:

@@ -1,4 +1,4 @@
-"""The checker can fail: each bug that is planted in a broker is found, by what it does. `make nightly` tries all."""
+"""The checker can fail: it detects each bug that is planted in a broker, by its symptom. `make nightly` tries all."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def is_found(name: str, folder: Path, seed: int) -> bool:
     planted = PLANTED[name]
     (folder / str(seed)).mkdir()
     run = Torture(folder / str(seed), seed, planted.kills, planted=name, end_s_max=10.0)
-    return any(planted.found in problem for problem in run.run())
+    return any(planted.symptom in problem for problem in run.run())
 
 
 @pytest.mark.parametrize("name", PLANTED)

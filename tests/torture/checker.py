@@ -1,8 +1,8 @@
-"""The checker: from what clients were told, and from the log that is left, which promises were broken.
+"""The checker: finds broken promises from what clients received and from the log that is left.
 
-Every acknowledged event is in the log once, with its tick, and nothing is there that nobody sent. Whatever a subscriber
-was shown evolves to what the log comes to; wherever it was told that it knows everything, it had exactly what the log
-says up to there.
+Every acknowledged event is in the log once, with its tick, and the log has nothing that nobody sent. Every row that a
+subscriber received evolves to the final row that follows from the log. Where its progress said that it knows
+everything, it had exactly the rows that follow from the log up to there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from itertools import pairwise
 from random import Random
 
 from smile.decoding.stream_schema import StreamSchema
-from tests.engine.knowledge_told import broken_by, unsafe
+from tests.engine.subscriber_knowledge import broken_by, unsafe
 from tests.torture.truth import Recorded, Tables, Truth, by_reference
 from tests.torture.witness import Horizons, Json, Name, Progress, Reset, Session, Table, Witness, key_of, name_of
 
@@ -22,22 +22,22 @@ SHOWN_MAX = 8
 
 
 def problems(witness: Witness, recorded: Recorded, random: Random) -> list[str]:
-    found = [*witness.problems, *logged(witness, recorded)]
-    found += told(witness, recorded, random)
-    return found
+    all_problems = [*witness.problems, *log_problems(witness, recorded)]
+    all_problems += delivery_problems(witness, recorded, random)
+    return all_problems
 
 
-def report(found: Sequence[str], repeat: str) -> str:
-    shown = [text[:2000] for text in found[:SHOWN_MAX]]
-    more = [f"… and {len(found) - SHOWN_MAX} more"] if len(found) > SHOWN_MAX else []
-    return "\n".join([f"{len(found)} promises broken:", *shown, *more, "repeat with", repeat])
+def report(problems_found: Sequence[str], repeat: str) -> str:
+    shown = [text[:2000] for text in problems_found[:SHOWN_MAX]]
+    more = [f"… and {len(problems_found) - SHOWN_MAX} more"] if len(problems_found) > SHOWN_MAX else []
+    return "\n".join([f"{len(problems_found)} promises broken:", *shown, *more, "repeat with", repeat])
 
 
 # ── the log ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def logged(witness: Witness, recorded: Recorded) -> list[str]:
-    found: list[str] = []
+def log_problems(witness: Witness, recorded: Recorded) -> list[str]:
+    problems: list[str] = []
     there: dict[Name, tuple[str, int]] = {}
     for stream, batch in recorded.events.items():
         shape = StreamSchema(next(s for s in recorded.compiled.rewritten.streams if s.name == stream))
@@ -45,25 +45,27 @@ def logged(witness: Witness, recorded: Recorded) -> list[str]:
         for row in batch.to_pylist():
             tick, name = row[shape.stream.tick], name_of(row)
             if tick <= last:
-                found.append(f"{stream} has tick {tick} after {last}")
+                problems.append(f"{stream} has tick {tick} after {last}")
             last = tick
             if name in there:
-                found.append(f"{name} is in the log twice: at {there[name]} and at {(stream, tick)}")
+                problems.append(f"{name} is in the log twice: at {there[name]} and at {(stream, tick)}")
             there[name] = stream, tick
             sent = witness.sent.get(name)
             if sent is None:
-                found.append(f"nobody sent {row}, which {stream} has")
+                problems.append(f"nobody sent {row}, which {stream} has")
             elif sent != (stream, _as_sent(row, shape)):
-                found.append(f"{stream} has {row}, and {sent} was sent")
+                problems.append(f"{stream} has {row}, and {sent} was sent")
         if last > recorded.horizons[stream]:
-            found.append(f"{stream} has tick {last} above its horizon {recorded.horizons[stream]}")
+            problems.append(f"{stream} has tick {last} above its horizon {recorded.horizons[stream]}")
     for name, place in witness.acknowledged.items():
         if there.get(name) != place:
-            found.append(f"{name} was acknowledged at {place}, and the log has it at {there.get(name)}")
+            problems.append(f"{name} was acknowledged at {place}, and the log has it at {there.get(name)}")
     for stream, tick in {**witness.silences, **witness.heard}.items():
         if recorded.horizons[stream] < tick:
-            found.append(f"{stream} was told to be known up to {tick}, and the log ends at {recorded.horizons[stream]}")
-    return found
+            problems.append(
+                f"{stream} was told to be known up to {tick}, and the log ends at {recorded.horizons[stream]}"
+            )
+    return problems
 
 
 def _as_sent(row: Json, shape: StreamSchema) -> Json:
@@ -73,11 +75,11 @@ def _as_sent(row: Json, shape: StreamSchema) -> Json:
 # ── what was told ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def told(witness: Witness, recorded: Recorded, random: Random) -> list[str]:
-    found = [problem for session in witness.sessions for problem in evolving(session)]
+def delivery_problems(witness: Witness, recorded: Recorded, random: Random) -> list[str]:
+    problems = [problem for session in witness.sessions for problem in evolving(session)]
     marks, problem = ordered(witness.sessions)
     if problem:
-        return [*found, problem]
+        return [*problems, problem]
     chosen = drawn(witness.sessions, marks, random)
     readers = [Reader(session) for session in witness.sessions]
     truth = Truth(recorded)
@@ -87,13 +89,13 @@ def told(witness: Witness, recorded: Recorded, random: Random) -> list[str]:
             continue  # the log does not have it: said already
         tables = truth.at(horizons)
         if recorded.count <= REFERENCE_MAX and mark == chosen[-1]:
-            found += different("the engine", tables, by_reference(recorded, horizons))
+            problems += different("the engine", tables, by_reference(recorded, horizons))
         for reader in readers:
-            found += reader.compared(mark, tables)
+            problems += reader.compared(mark, tables)
     end = truth.end()
     for session in witness.sessions:
-        found += false_rows(session, end)
-    return found
+        problems += false_rows(session, end)
+    return problems
 
 
 Mark = tuple[tuple[str, int], ...]
@@ -104,7 +106,7 @@ def mark_of(horizons: Horizons) -> Mark:
 
 
 def ordered(sessions: Sequence[Session]) -> tuple[list[Mark], str | None]:
-    """All progress that was told; of any two, one is ahead of the other in every stream."""
+    """All progress that was received. Of any two, one is ahead of the other in every stream."""
     marks = sorted({mark_of(e.horizons) for s in sessions for e in s.entries if isinstance(e, Progress)}, key=_sum)
     for one, other in pairwise(marks):
         if len(one) != len(other) or any(a[0] != b[0] or a[1] > b[1] for a, b in zip(one, other, strict=True)):
@@ -130,7 +132,7 @@ def drawn(sessions: Sequence[Session], marks: list[Mark], random: Random) -> lis
 
 
 def evolving(session: Session) -> Iterator[str]:
-    """What a subscriber was shown is never taken back, and progress never falls."""
+    """What a subscriber received is never withdrawn, and its progress never falls."""
     table, progress = Table(session.base), dict(session.progress or {})
     for entry in session.entries:
         if isinstance(entry, Progress):
@@ -155,7 +157,7 @@ def is_in(session: Session, message: Json) -> bool:
 
 
 class Reader:
-    """Goes through a session as far as some progress that it was told."""
+    """Reads a session up to some progress that it received."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -167,7 +169,7 @@ class Reader:
                 self._ends[mark_of(entry.horizons)] = i + 1
 
     def compared(self, mark: Mark, tables: Tables) -> Iterator[str]:
-        """With the truth, if it was told that it knows all of that."""
+        """Compares with the truth, if the progress said that it knows all of that."""
         session = self._session
         if (end := self._ends.get(mark)) is None:
             return
@@ -198,7 +200,7 @@ def different(who: str, tables: Tables, others: Tables) -> Iterator[str]:
 
 
 def false_rows(session: Session, end: Tables) -> Iterator[str]:
-    """What was told and is not so in the end, when all is final."""
+    """What was received and is not true in the end, when everything is final."""
     true: Mapping[str, Json] = end[session.view]
     for entry in session.entries:
         if isinstance(entry, Progress | Reset):

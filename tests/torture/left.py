@@ -29,7 +29,7 @@ SOURCE = Source("floor.smile", floor.PROGRAM)
 def publish(broker: Broker, stream: str, events: list[Event], seq: int | None = None) -> PublishResult:
     columns = list(broker.decoder.schema(stream).published_types)
     rows = [tuple(event[column] for column in columns) for event in events]
-    numbered = None if seq is None else ProducerSequence(str(events[0]["who"]), seq)
+    numbered = None if seq is None else ProducerSequence("local", str(events[0]["who"]), seq)
     return broker.publish(Publication(stream, rows, numbered)).result(WAIT_S)
 
 
@@ -65,10 +65,10 @@ class Left:
 
 def left(folder: Path, random: Random, batches: int = 30) -> Left:
     """Several checkpoints are there, and what came after the last of them."""
-    found = Left(folder / "crashed", folder / "stopped")
+    directories = Left(folder / "crashed", folder / "stopped")
     before, limits.checkpoint_s_max = limits.checkpoint_s_max, 0.0  # type: ignore[misc]
     try:
-        with opened(found.stopped) as broker:
+        with opened(directories.stopped) as broker:
             for n in range(batches):
                 if n == batches - 3:
                     limits.checkpoint_s_max = 1000.0  # type: ignore[misc]
@@ -76,16 +76,16 @@ def left(folder: Path, random: Random, batches: int = 30) -> Left:
                 ticks = publish(broker, "Bids", bids, bids[0]["n"]).ticks
                 matches = [floor.match(random, "m", n, random.choice(ticks))]
                 readings = [floor.reading(random, "r", n, n + 1)]
-                told = {"Bids": ticks, "Matches": publish(broker, "Matches", matches).ticks}
-                told["Readings"] = publish(broker, "Readings", readings).ticks
+                ticks_by_stream = {"Bids": ticks, "Matches": publish(broker, "Matches", matches).ticks}
+                ticks_by_stream["Readings"] = publish(broker, "Readings", readings).ticks
                 for stream, events in {"Bids": bids, "Matches": matches, "Readings": readings}.items():
-                    found.events.setdefault(stream, []).extend(events)
-                    found.last[stream] = told[stream][-1]
-                wait_until(lambda: has_come_to(broker, found.last), "views do not come so far")
-            shutil.copytree(found.stopped, found.crashed)
+                    directories.events.setdefault(stream, []).extend(events)
+                    directories.last[stream] = ticks_by_stream[stream][-1]
+                wait_until(lambda: has_come_to(broker, directories.last), "views do not come so far")
+            shutil.copytree(directories.stopped, directories.crashed)
     finally:
         limits.checkpoint_s_max = before  # type: ignore[misc]
-    return found
+    return directories
 
 
 Shown = dict[str, tuple[Horizons, dict[str, Json]]]
@@ -93,17 +93,17 @@ Shown = dict[str, tuple[Horizons, dict[str, Json]]]
 
 def shown(broker: Broker) -> Shown:
     """What each view shows, and at which horizons."""
-    found = {}
+    rows_by_view = {}
     for name, view in broker.views.items():
-        told = view.snapshot(view.condition({}))
-        found[name] = told.horizons, {key_of(row): row for row in map(json.loads, row_messages(told))}
-    return found
+        snapshot = view.snapshot(view.condition({}))
+        rows_by_view[name] = snapshot.horizons, {key_of(row): row for row in map(json.loads, row_messages(snapshot))}
+    return rows_by_view
 
 
-def false_views(found: Shown, recorded: Recorded) -> list[str]:
+def false_views(shown_views: Shown, recorded: Recorded) -> list[str]:
     """Views that show something else than the log says up to their horizons."""
     problems = []
-    for view, (horizons, rows) in found.items():
+    for view, (horizons, rows) in shown_views.items():
         if any(tick > recorded.horizons[stream] for stream, tick in horizons.items()):
             problems.append(f"{view} is ahead of the log")
         elif not is_same(rows, Truth(recorded).at(horizons)[view]):

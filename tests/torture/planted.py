@@ -27,10 +27,10 @@ Plant = Callable[[Patch], None]
 
 @dataclass(frozen=True)
 class Canary:
-    """`found` is what the checker must say of it, among other things."""
+    """`symptom` is what the checker must say of it, among other things."""
 
     plant: Plant
-    found: str
+    symptom: str
     kills: int
 
     @property
@@ -41,9 +41,9 @@ class Canary:
 PLANTED: dict[str, Canary] = {}
 
 
-def canary(found: str, kills: int = 0) -> Callable[[Plant], Plant]:
+def canary(symptom: str, kills: int = 0) -> Callable[[Plant], Plant]:
     def note(plant: Plant) -> Plant:
-        PLANTED[plant.__name__] = Canary(plant, found, kills)
+        PLANTED[plant.__name__] = Canary(plant, symptom, kills)
         return plant
 
     return note
@@ -171,10 +171,10 @@ def goes_on_from_tokens_as_if_nothing_had_changed(patch: Patch) -> None:
     real = view.View.subscribe
 
     def subscribe(self: view.View, condition: Any, waker: Any, resume: Any = None, after: Any = None) -> Any:
-        found = real(self, condition, waker, resume, after)
+        subscription = real(self, condition, waker, resume, after)
         if resume is not None:
-            found.last_change = self._store.last_change
-        return found
+            subscription.last_change = self._store.last_change
+        return subscription
 
     patch.setattr(view.View, "subscribe", subscribe)
 
@@ -186,9 +186,9 @@ def shows_less_than_the_token_says(patch: Patch) -> None:
     real = view.View.subscribe
 
     def subscribe(self: view.View, condition: Any, waker: Any, resume: Any = None, after: Any = None) -> Any:
-        found = real(self, condition, waker, resume, after)
-        found.required_horizons = {}
-        return found
+        subscription = real(self, condition, waker, resume, after)
+        subscription.required_horizons = {}
+        return subscription
 
     patch.setattr(view.View, "subscribe", subscribe)
 

@@ -1,7 +1,8 @@
-"""Publishers of every kind: they retry, repeat, overlap, hang up in mid-batch, and note what they sent and were told.
+"""Publishers of every kind: they retry, repeat, overlap and disconnect during a batch, and record what they sent and
+received.
 
-Each has a name, under which its events are numbered. What was sent and not answered is sent again, with its numbers, by
-those who have a producer's name; by the others never.
+Each has a name, under which its events are numbered. What was sent and not answered is sent again with its numbers by
+those who have the name of a producer, and never by the others.
 """
 
 import asyncio
@@ -104,14 +105,14 @@ class Publisher:
         self.witness.sending(batch.stream, batch.events)
 
     def answered(self, batch: Batch, ticks: list[Any], repeated: int) -> None:
-        found = [int(tick) for tick in ticks]
-        self.witness.answered(batch.stream, batch.events, found, repeated, batch.above)
+        ticks_received = [int(tick) for tick in ticks]
+        self.witness.answered(batch.stream, batch.events, ticks_received, repeated, batch.above)
         if batch.stream == "Bids":
-            self.world.open_bids += found
+            self.world.open_bids += ticks_received
         self.done = [*self.done[-5:], batch]
 
-    def refused(self, batch: Batch, told: object) -> None:
-        self.witness.wrong(f"{self.who}: number {batch.seq} was refused: {told}")
+    def refused(self, batch: Batch, answer: object) -> None:
+        self.witness.wrong(f"{self.who}: number {batch.seq} was refused: {answer}")
 
     def again(self) -> Batch | None:
         """Some of what was acknowledged, to be published once more; sometimes with what comes next behind it."""
@@ -166,14 +167,14 @@ class OverWebSocket(Publisher):
                     batch.above = None
                 await asyncio.sleep(RETRY_S)
 
-    def _take(self, pending: dict[int, Batch], told: dict[str, Any]) -> None:
-        batch = pending.pop(told["id"])
-        if "published" in told:
-            self.answered(batch, told["published"], told["repeated"])
-        elif told["error"]["code"] == "E098":
+    def _take(self, pending: dict[int, Batch], answer: dict[str, Any]) -> None:
+        batch = pending.pop(answer["id"])
+        if "published" in answer:
+            self.answered(batch, answer["published"], answer["repeated"])
+        elif answer["error"]["code"] == "E098":
             raise ConnectionError("the broker is stopping")
         else:
-            self.refused(batch, told)
+            self.refused(batch, answer)
 
     def _text(self, id_: int, batch: Batch) -> str:
         head = {"publish": batch.stream, "id": id_, "producer": self.who, "seq": batch.seq}

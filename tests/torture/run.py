@@ -49,16 +49,16 @@ class Torture:
 
     async def _run(self) -> None:
         await asyncio.to_thread(self.broker.start)
-        told = subscribers.crowd(self.world, self.random)
+        followers = subscribers.crowd(self.world, self.random)
         async with asyncio.TaskGroup() as group:
-            listening = [group.create_task(one.run()) for one in told]
+            listening = [group.create_task(one.run()) for one in followers]
             publishing = [group.create_task(one.run()) for one in publishers.crowd(self.world, self.random)]
             try:
                 await self._killed()
                 await self._worked(self.work, WAIT_S)
                 self.world.stopping.set()
                 await self._in_time(publishing, "publishers are not answered")
-                for one in told:
+                for one in followers:
                     one.wanted = self.witness.last_ticks()
                 await self._in_time(listening, "subscribers do not reach the truth")
             finally:

@@ -1,7 +1,7 @@
-"""Subscribers of every kind: quick, slow, stalled, coming and going with tokens old and new, with conditions, over
-WebSockets, as server-sent events, by snapshots and by SMILE's own client.
+"""Subscribers of every kind: quick, slow, stalled, reconnecting with old and new tokens, with conditions, over
+WebSockets, as server-sent events, by snapshots and with SMILE's own client.
 
-Each holds every message against the wire's format, and keeps what it was told.
+Each checks that every message has the format of the interface, and stores what it receives.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Token:
 
 
 class Subscriber:
-    """Has been told everything once its progress is `wanted`, and ends then."""
+    """It has received everything once its progress is `wanted`, and ends then."""
 
     def __init__(self, world: World, who: str, view: str, where: Json, seed: int) -> None:
         self.world, self.view, self.where = world, view, where
@@ -131,43 +131,43 @@ class Follower(Subscriber):
         message |= {"window": self.window} if self.window else {}
         message |= {"resume": token.text} if token else {}
         await socket.send(json.dumps(message))
-        told = json.loads(await asyncio.wait_for(socket.recv(), ANSWER_S))
-        if "subscribed" not in told:
-            raise self._refusal(told)
-        if {*told} != {"id", "subscribed", "key", "columns", "streams"} or told["subscribed"] != self.view:
-            self.wrong(f"this is no answer to a subscription: {told}")
-        self._heading = told
+        answer = json.loads(await asyncio.wait_for(socket.recv(), ANSWER_S))
+        if "subscribed" not in answer:
+            raise self._refusal(answer)
+        if {*answer} != {"id", "subscribed", "key", "columns", "streams"} or answer["subscribed"] != self.view:
+            self.wrong(f"this is no answer to a subscription: {answer}")
+        self._heading = answer
         self._resumed = token is not None
         self._n = self._acked = 0
         self.begin(token)
 
-    def _refusal(self, told: Json) -> Exception:
-        code = told.get("error", {}).get("code")
+    def _refusal(self, answer: Json) -> Exception:
+        code = answer.get("error", {}).get("code")
         if code == "E098":
             return ConnectionError("the broker is stopping")
-        self.wrong(f"refused: {told}")
-        return ConnectionError(str(told))
+        self.wrong(f"refused: {answer}")
+        return ConnectionError(str(answer))
 
     async def frame(self, socket: ClientConnection) -> None:
-        told = json.loads(await socket.recv())
-        if "error" in told or "ended" in told:
-            raise self._refusal(told)
+        message = json.loads(await socket.recv())
+        if "error" in message or "ended" in message:
+            raise self._refusal(message)
         self._n += 1
         allowed = {"id", "n", "rows", "reset", "progress", "resume"}
-        if told["id"] != 3 or told["n"] != self._n or not {"rows"} <= {*told} <= allowed:
-            self.wrong(f"this is not frame {self._n}: { {k: v for k, v in told.items() if k != 'rows'} }")
-        if self._n == 1 and not self._resumed and told.get("reset") is not True:
+        if message["id"] != 3 or message["n"] != self._n or not {"rows"} <= {*message} <= allowed:
+            self.wrong(f"this is not frame {self._n}: { {k: v for k, v in message.items() if k != 'rows'} }")
+        if self._n == 1 and not self._resumed and message.get("reset") is not True:
             self.wrong("a subscription without a token began without a snapshot")
-        if ("progress" in told) != ("resume" in told) or len(told["rows"]) > FRAME_ROWS_MAX:
-            self.wrong(f"this is no frame: {told}")
-        if self.window and told["n"] > self._acked + self.window:
-            self.wrong(f"frame {told['n']} came, and {self._acked} was acknowledged")
-        for row in told["rows"]:
+        if ("progress" in message) != ("resume" in message) or len(message["rows"]) > FRAME_ROWS_MAX:
+            self.wrong(f"this is no frame: {message}")
+        if self.window and message["n"] > self._acked + self.window:
+            self.wrong(f"frame {message['n']} came, and {self._acked} was acknowledged")
+        for row in message["rows"]:
             self.check_row(row, self._heading["columns"], self._heading["key"])
-        progress = {s: int(t) for s, t in told["progress"].items()} if "progress" in told else None
+        progress = {s: int(t) for s, t in message["progress"].items()} if "progress" in message else None
         if progress is not None and {*progress} != {*self._heading["streams"]}:
             self.wrong(f"progress of {[*progress]}, and the streams are {self._heading['streams']}")
-        self.take("reset" in told, told["rows"], progress, told.get("resume"))
+        self.take("reset" in message, message["rows"], progress, message.get("resume"))
         if (self.window and self.random.random() < 0.7) or (self.window and self._n - self._acked >= self.window):
             self._acked = self._n
             await socket.send(json.dumps({"ack": 3, "n": self._n}))
@@ -239,14 +239,14 @@ class ServerSent(Subscriber):
                 name, _, value = line.partition(": ")
                 event[name] = value
                 continue
-            told = json.loads(event["data"]) if "data" in event else {}
+            message = json.loads(event["data"]) if "data" in event else {}
             match event.get("event"):
                 case "reset":
                     self.take(True, [], None, None)
                 case "change":
-                    self.take(False, [told], None, None)
+                    self.take(False, [message], None, None)
                 case "progress":
-                    progress = {stream: int(tick) for stream, tick in told["progress"].items()}
+                    progress = {stream: int(tick) for stream, tick in message["progress"].items()}
                     self.take(False, [], progress, event["id"])
             event = {}
             if self.is_done():
@@ -268,10 +268,10 @@ class Polling(Subscriber):
                 if answer.status_code != 200:
                     self.wrong(f"refused: {answer.status_code} {answer.text}")
                     raise ConnectionError(answer.text)
-                told = answer.json()
+                body = answer.json()
                 before = Token("", dict(self.table.rows), self.progress) if self.progress else None
                 self.begin(before)
-                self.take(True, told["rows"], {s: int(t) for s, t in told["progress"].items()}, None)
+                self.take(True, body["rows"], {s: int(t) for s, t in body["progress"].items()}, None)
                 await asyncio.sleep(self.random.uniform(0.05, 0.4))
 
 
@@ -293,9 +293,11 @@ class ByClient(Subscriber):
                 self.take(False, rows, frame.progress, None)
             await table.wait_for(self.wanted or {}, ANSWER_S)
             mine = {str(row.key): row.row for row in table}
-            told = {str(change.key): change.row for change in await client.snapshot(self.view, self.where, self.wanted)}
-            if mine != told:
-                self.wrong(f"the table has {mine}, a snapshot {told}")
+            snapshot = {
+                str(change.key): change.row for change in await client.snapshot(self.view, self.where, self.wanted)
+            }
+            if mine != snapshot:
+                self.wrong(f"the table has {mine}, a snapshot {snapshot}")
         finally:
             await client.close()
 
@@ -309,9 +311,9 @@ def crowd(world: World, random: Random) -> list[Subscriber]:
     kinds = [*KINDS, *random.choices(KINDS, k=3)]
     views = [*random.sample(floor.VIEWS, len(floor.VIEWS)), *random.choices(floor.VIEWS, k=len(kinds))]
     random.shuffle(kinds)
-    found = []
+    members = []
     for i, (kind, view) in enumerate(zip(kinds, views, strict=False)):
         values = floor.HOSTS if view == "Peaks" else floor.ISSUES
         where = {floor.FILTERS[view]: random.choice(values)} if random.random() < 0.4 else {}
-        found.append(kind(world, f"s{i}", view, where, random.randrange(2**32)))
-    return found
+        members.append(kind(world, f"s{i}", view, where, random.randrange(2**32)))
+    return members

@@ -1,4 +1,4 @@
-"""Some of the planted bugs are found in every run of the tests, and some more every night; `make canaries` tries all."""
+"""Some of the planted bugs are detected in every run of the tests, and more every night; `make nightly` tries all."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The checker on small cases: nothing is found in what is so, and whatever is made false is found."""
+"""The checker on small cases: it reports nothing if everything is right, and every change that makes something false."""
 
 import json
 from collections.abc import Callable
@@ -20,10 +20,10 @@ Case = tuple[Witness, Recorded]
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    """A subscriber to each view, who is told after every publication, and resumes once."""
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """A subscriber to each view, which receives a frame after every publication, and resumes once."""
     witness, random, last = Witness(), Random(1), dict[str, int]()
-    folder = tmp_path_factory.mktemp("told")
+    folder = tmp_path_factory.mktemp("case")
     with opened(folder) as broker:
         feeds = {}
         for name, view in broker.views.items():
@@ -58,8 +58,8 @@ def rows_of(session: Session) -> list[dict[str, Any]]:
     return [entry for entry in session.entries if isinstance(entry, dict)]
 
 
-def test_nothing_is_found_in_what_is_so(told: Case) -> None:
-    witness, recorded = told
+def test_nothing_is_found_in_what_is_so(case: Case) -> None:
+    witness, recorded = case
     assert recorded.count < 150, "the reference is asked too"
     assert problems(witness, recorded, Random(1)) == []
     assert any("deleted" in row for row in rows_of(session_of(witness, "Remaining")))
@@ -68,9 +68,9 @@ def test_nothing_is_found_in_what_is_so(told: Case) -> None:
 MUTATIONS: dict[str, tuple[Callable[[Witness], None], str]] = {}
 
 
-def mutation(found: str) -> Callable[[Callable[[Witness], None]], None]:
+def mutation(symptom: str) -> Callable[[Callable[[Witness], None]], None]:
     def note(change: Callable[[Witness], None]) -> None:
-        MUTATIONS[change.__name__] = change, found
+        MUTATIONS[change.__name__] = change, symptom
 
     return note
 
@@ -165,8 +165,8 @@ def two_are_told_of_horizons_that_contradict_each_other(witness: Witness) -> Non
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_what_is_false_is_found(told: Case, name: str) -> None:
-    witness, recorded = deepcopy(told[0]), told[1]
-    change, found = MUTATIONS[name]
+def test_what_is_false_is_found(case: Case, name: str) -> None:
+    witness, recorded = deepcopy(case[0]), case[1]
+    change, symptom = MUTATIONS[name]
     change(witness)
-    assert any(found in problem for problem in problems(witness, recorded, Random(1)))
+    assert any(symptom in problem for problem in problems(witness, recorded, Random(1)))

@@ -1,5 +1,5 @@
-"""A clock that steps back, by an hour, under a running broker and across a restart: ticks rise all the same, horizons
-never fall, and subscribers are told everything."""
+"""A clock that steps back by an hour, under a running broker and across a restart: ticks still rise, horizons never
+fall, and subscribers receive everything."""
 
 from pathlib import Path
 from random import Random
@@ -59,14 +59,14 @@ class Floor:
                 self._hear(client, session)
 
     def _hear(self, client: WebSocketClient, session: Session) -> None:
-        told = client.receive()
-        session.entries += [Reset()] if told.get("reset") else []
-        session.entries += told["rows"]
-        if "progress" in told:
-            self.progress = {stream: int(tick) for stream, tick in told["progress"].items()}
+        message = client.receive()
+        session.entries += [Reset()] if message.get("reset") else []
+        session.entries += message["rows"]
+        if "progress" in message:
+            self.progress = {stream: int(tick) for stream, tick in message["progress"].items()}
             session.entries.append(Progress(self.progress))
             self.witness.hear(self.progress)
-            self.resume = told["resume"]
+            self.resume = message["resume"]
 
 
 def _table(session: Session) -> dict[str, Any]:
@@ -83,21 +83,21 @@ def test_nothing_goes_back_with_the_clock(tmp_path: Path, seed: int) -> None:
     clock.write_text("0")
     module, variables = ("tests.torture.launched", ""), {CLOCK: str(clock)}
     with BrokerProcess(tmp_path, module=module, variables=variables) as broker:
-        found = Floor(broker, clock, seed)
+        trading_floor = Floor(broker, clock, seed)
         for step in (0, -HOUR_US, -2 * HOUR_US, -HOUR_US // 2):
-            found.step(step)
-            found.publish(8)
-            found.listen()
+            trading_floor.step(step)
+            trading_floor.publish(8)
+            trading_floor.listen()
         broker.kill()
-        found.step(-3 * HOUR_US)
+        trading_floor.step(-3 * HOUR_US)
         broker.start()
-        found.listen()
-        found.publish(8)
-        found.listen()
+        trading_floor.listen()
+        trading_floor.publish(8)
+        trading_floor.listen()
         broker.stop()
-    broken = problems(found.witness, Recorded(broker.data_path / "log", floor.compiled()), Random(seed))
+    broken = problems(trading_floor.witness, Recorded(broker.data_path / "log", floor.compiled()), Random(seed))
     repeat = f"SMILE_SEEDS={seed} .venv/bin/python -m pytest tests/torture/test_clock.py"
     assert not broken, report(broken, repeat)
-    ticks = [tick for _, tick in found.witness.acknowledged.values()]
+    ticks = [tick for _, tick in trading_floor.witness.acknowledged.values()]
     assert ticks == sorted(ticks)
     assert ticks[-1] - ticks[8] < HOUR_US * 1024, "the clock has stepped back, and ticks are not its own"

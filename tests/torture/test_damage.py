@@ -1,5 +1,5 @@
-"""A bit that is flipped in any kind of file of a data directory: it is found and told of, or it is harmless. Never is
-anything shown that is not so, and never is an event acknowledged that is then not in the log."""
+"""A flipped bit in any kind of file of a data directory is reported or harmless. Nothing false is shown, and every
+acknowledged event is in the log."""
 
 import shutil
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.brokers import BrokerProcess
 from tests.processes import wait_until
 from tests.random_programs import SEED_ID, seeds
 from tests.torture import floor
-from tests.torture.flipped import flip, is_told, kinds, recorded_at, told_or_so
+from tests.torture.flipped import assert_damage_is_reported, flip, kinds, recorded_at, start_and_check
 from tests.torture.left import Left, false_views, has_come_to, left, opened, publish, shown
 from tests.torture.witness import name_of
 
@@ -31,8 +31,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Left:
 
 
 def outcome(folder: Path, left: Left, cut: bool = False) -> str:
-    """What becomes of a broker on such a directory; that nothing false comes of it is asserted. If it may be `cut`, the
-    newest commits may be gone, wholly."""
+    """What a broker does on such a directory. It asserts that nothing false is shown. If the log may be `cut`, its
+    newest commits may be missing as a whole."""
     tick = None
     try:
         with opened(folder) as broker:
@@ -41,17 +41,17 @@ def outcome(folder: Path, left: Left, cut: bool = False) -> str:
             try:
                 tick = publish(broker, "Bids", [{"who": "new", "n": 1, "issue": "A", "price": 1, "size": 1}]).ticks[0]
             except SmileError as problem:
-                is_told(problem)
+                assert_damage_is_reported(problem)
             assert tick is None or tick > left.last["Bids"]
             if broker.failure is not None:
-                assert is_told(broker.failure)
+                assert assert_damage_is_reported(broker.failure)
             elif tick is not None:
                 wait_until(lambda: broker.failure is not None or has_come_to(broker, {"Bids": tick}), "it stands still")
-            told = shown(broker)
+            shown_views = shown(broker)
             recorded = recorded_at(folder)
-            assert recorded is None or false_views(told, recorded) == []
+            assert recorded is None or false_views(shown_views, recorded) == []
     except SmileError as problem:
-        is_told(problem)
+        assert_damage_is_reported(problem)
         return "refused"
     if recorded is None:
         return "unreadable"
@@ -69,7 +69,7 @@ def outcome(folder: Path, left: Left, cut: bool = False) -> str:
 def test_a_flipped_bit_is_told_of_or_harmless(directory: Left, tmp_path: Path, how: str, seed: int, flips: int) -> None:
     random = Random(seed)
     source = directory.crashed if how == "crashed" else directory.stopped
-    found: dict[str, list[str]] = {}
+    outcomes: dict[str, list[str]] = {}
     for kind, paths in kinds(source).items():
         if how == "without state" and kind.startswith("state"):
             continue
@@ -79,10 +79,10 @@ def test_a_flipped_bit_is_told_of_or_harmless(directory: Left, tmp_path: Path, h
                 shutil.rmtree(folder / "state")
             at, bit = flip(folder / random.choice(paths).relative_to(source), random)
             with place(f"{kind}, byte {at}, bit {bit}; SMILE_SEEDS={seed} repeats it"):
-                found.setdefault(kind, []).append(outcome(folder, directory, kind == "log-wal"))
+                outcomes.setdefault(kind, []).append(outcome(folder, directory, kind == "log-wal"))
     wanted = {"broker.json", "log"} | ({"log-wal", "log-shm"} if how == "crashed" else set())
-    assert wanted <= {*found}, found
-    assert {*found["broker.json"]} == {"refused"}
+    assert wanted <= {*outcomes}, outcomes
+    assert {*outcomes["broker.json"]} == {"refused"}
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def test_a_flipped_bit_lets_nobody_in(tmp_path: Path, seed: int) -> None:
         try:
             access = Access(path, True)
         except SmileError as problem:
-            is_told(problem)
+            assert_damage_is_reported(problem)
             refused += 1
             continue
         try:
@@ -129,10 +129,11 @@ def test_a_flipped_bit_lets_nobody_in(tmp_path: Path, seed: int) -> None:
 def test_a_log_that_has_lost_its_end_has_whole_commits(
     directory: Left, tmp_path: Path, how: str, seed: int, flips: int
 ) -> None:
-    """A log whose last bytes are gone though they were flushed: either its state says so, or it goes on without."""
+    """The last bytes of a log are missing although they were flushed: either its state shows this, or the broker
+    continues without them."""
     random = Random(seed)
     size = (directory.crashed / "log-wal").stat().st_size
-    found = []
+    counts = []
     for _ in range(2 * flips):
         folder = directory.copied(directory.crashed, tmp_path / "copy")
         if how == "without state":
@@ -142,8 +143,8 @@ def test_a_log_that_has_lost_its_end_has_whole_commits(
         with (folder / "log-wal").open("r+b") as wal:
             wal.truncate(length)
         with place(f"cut to {length:,} bytes; SMILE_SEEDS={seed} repeats it"):
-            found.append(outcome(folder, directory, cut=True))
-    assert {*found} <= ({"harmless", "refused"} if how == "crashed" else {"harmless"}), found
+            counts.append(outcome(folder, directory, cut=True))
+    assert {*counts} <= ({"harmless", "refused"} if how == "crashed" else {"harmless"}), counts
 
 
 @pytest.mark.parametrize("seed", seeds(1), ids=SEED_ID)
@@ -170,10 +171,10 @@ def test_a_torn_tail_takes_nothing_with_it(directory: Left, tmp_path: Path, seed
         (folder / "log-wal").write_bytes(torn)
         with opened(folder) as broker:
             wait_until(lambda: has_come_to(broker, directory.last), "it does not go on")
-            told = shown(broker)
+            shown_views = shown(broker)
             recorded = recorded_at(folder)
             assert recorded is not None
-            assert false_views(told, recorded) == []
+            assert false_views(shown_views, recorded) == []
         rows = [name_of(row) for row in recorded.events["Bids"].to_pylist()]
         mine = [name_of(event) for event in directory.events["Bids"]]
         assert rows[: len(mine)] == mine
@@ -194,4 +195,4 @@ def test_a_process_says_what_is_damaged_or_shows_what_is_so(
     floor.write_program(tmp_path)
     paths = [path for name, of in kinds(folder).items() if name == kind or name.startswith(f"{kind}/") for path in of]
     flip(random.choice(paths), random)
-    told_or_so(BrokerProcess(tmp_path))
+    start_and_check(BrokerProcess(tmp_path))

@@ -14,7 +14,7 @@ from tests.brokers import BrokerProcess, DidNotStart
 from tests.processes import WAIT_S
 from tests.random_programs import SEED_ID, seeds
 from tests.torture import floor
-from tests.torture.checker import is_same, logged
+from tests.torture.checker import is_same, log_problems
 from tests.torture.room import Room, SmallFiles, small_disk
 from tests.torture.truth import Recorded, Truth
 from tests.torture.witness import Json, Witness, key_of
@@ -103,13 +103,13 @@ def test_goes_on_once_there_is_room(tmp_path: Path, room: Room, seed: int) -> No
         broker.start()
         assert publishing.publish(publishing.batch(5)).status_code == 200
         after = publishing.witness.last_ticks()["Bids"]
-        told = publishing.get("/views/Remaining", **{"after.Bids": str(after), "wait_ms": "60000"})
-        assert told.status_code == 200, told.text
+        response = publishing.get("/views/Remaining", **{"after.Bids": str(after), "wait_ms": "60000"})
+        assert response.status_code == 200, response.text
     finally:
         publishing.close()
         broker.kill()
     shutil.copytree(room.seen(data), tmp_path / "left")
-    check(Recorded(tmp_path / "left" / "log", floor.compiled()), publishing.witness, told.json())
+    check(Recorded(tmp_path / "left" / "log", floor.compiled()), publishing.witness, response.json())
 
 
 def again_full(room: Room, broker: BrokerProcess, publishing: Publishing) -> None:
@@ -120,10 +120,10 @@ def again_full(room: Room, broker: BrokerProcess, publishing: Publishing) -> Non
     broker.kill()
 
 
-def check(recorded: Recorded, witness: Witness, told: Json) -> None:
-    assert logged(witness, recorded) == []
-    rows = {key_of(row): row for row in told["rows"]}
-    horizons = {stream: int(tick) for stream, tick in told["progress"].items()}
+def check(recorded: Recorded, witness: Witness, snapshot: Json) -> None:
+    assert log_problems(witness, recorded) == []
+    rows = {key_of(row): row for row in snapshot["rows"]}
+    horizons = {stream: int(tick) for stream, tick in snapshot["progress"].items()}
     assert is_same(rows, Truth(recorded).at(horizons)["Remaining"])
 
 
@@ -157,4 +157,4 @@ def test_a_start_on_a_full_disk_is_refused_or_works(tmp_path: Path) -> None:
             publishing.close()
             broker.kill()
         shutil.copytree(disk.seen(data), tmp_path / "left")
-    assert logged(publishing.witness, Recorded(tmp_path / "left" / "log", floor.compiled())) == []
+    assert log_problems(publishing.witness, Recorded(tmp_path / "left" / "log", floor.compiled())) == []

@@ -14,7 +14,7 @@ import pytest
 
 from tests.random_programs import SEED_ID, seeds
 from tests.torture.checker import report
-from tests.torture.flipped import flip, kinds, told_or_so
+from tests.torture.flipped import flip, kinds, start_and_check
 from tests.torture.run import Torture
 
 ENGINE = os.environ.get("TORTURED")
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.slow
 
 
 def tortured(run: Torture, test: str) -> None:
-    found = run.run()
+    problems = run.run()
     repeat = f"SMILE_SEEDS={run.seed} .venv/bin/python -m pytest tests/torture/test_kills.py -k {test}"
-    assert not found, report(
-        found, f"{repeat}\nWhat the broker left is in {run.broker.data_path}; {run.witness.counts}"
+    assert not problems, report(
+        problems, f"{repeat}\nWhat the broker left is in {run.broker.data_path}; {run.witness.counts}"
     )
     assert run.witness.counts["acknowledged"] >= run.work
 
@@ -70,4 +70,4 @@ def test_killed_with_the_views_on_spark(tmp_path: Path, seed: int) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(left, folder)
             flip(folder / run.random.choice(paths).relative_to(left), run.random)
-            told_or_so(replace(run.broker, data="copy"))
+            start_and_check(replace(run.broker, data="copy"))

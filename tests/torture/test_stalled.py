@@ -1,6 +1,6 @@
-"""Subscribers who read nothing for long: they cost bounded memory, delay nobody, and catch up with what is so now.
+"""Subscribers that read nothing for a long time cost bounded memory, delay nobody, and then receive the present rows.
 
-Time is compressed: what counts is how much changes meanwhile, and some hundred thousand changes are many minutes' worth.
+Time is compressed: only the number of changes matters, and some hundred thousand changes stand for many minutes.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def connect_to(broker: BrokerProcess, stack: AsyncExitStack) -> ClientConn
 
 
 class Reader:
-    """The rows it has been told, and how far it knows."""
+    """The rows that it has received, and its progress."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
@@ -58,14 +58,14 @@ class Reader:
         assert "subscribed" in json.loads(await self.connection.recv())
 
     async def hear(self) -> None:
-        told: dict[str, Any] = json.loads(await asyncio.wait_for(self.connection.recv(), WAIT_S))
+        message: dict[str, Any] = json.loads(await asyncio.wait_for(self.connection.recv(), WAIT_S))
         self.frames += 1
-        for row in told["rows"]:
+        for row in message["rows"]:
             issue, n = row["key"]["issue"], row["row"]["n"]
             assert n >= self.counts.get(issue, 0)
             self.counts[issue] = n
-        if "progress" in told:
-            self.known = int(told["progress"]["Prices"])
+        if "progress" in message:
+            self.known = int(message["progress"]["Prices"])
 
     async def until(self, tick: int) -> None:
         while self.known < tick:
@@ -75,8 +75,8 @@ class Reader:
 async def publish(connection: ClientConnection, random: Random) -> int:
     events = [{"issue": f"i{random.randrange(ISSUES)}", "price": random.randrange(1000)} for _ in range(BATCH)]
     await connection.send(json.dumps({"publish": "Prices", "id": 1, "events": events}))
-    told = json.loads(await asyncio.wait_for(connection.recv(), WAIT_S))
-    return int(told["published"][-1])
+    answer = json.loads(await asyncio.wait_for(connection.recv(), WAIT_S))
+    return int(answer["published"][-1])
 
 
 async def stalled(broker: BrokerProcess, seed: int, count: int, batches: int) -> None:
@@ -99,8 +99,10 @@ async def stalled(broker: BrokerProcess, seed: int, count: int, batches: int) ->
             await one.until(tick)
             assert one.counts == reader.counts
         assert sum(reader.counts.values()) == batches * BATCH
-        told = max(one.frames for one in others)
-        assert told < reader.frames / 2, f"{told} of {reader.frames} frames were told to one who did not listen"
+        frame_count = max(one.frames for one in others)
+        assert frame_count < reader.frames / 2, (
+            f"{frame_count} of {reader.frames} frames were told to one who did not listen"
+        )
         assert memory[1] - memory[0] < GROWTH_BYTES_MAX, f"{(memory[1] - memory[0]) / 2**20:.0f} MiB more"
 
 

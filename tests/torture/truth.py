@@ -41,11 +41,11 @@ class Recorded:
         return sum(batch.num_rows for batch in self.events.values())
 
     def between(self, before: Horizons, after: Horizons) -> dict[str, pa.RecordBatch]:
-        found = {
+        events = {
             s: slice_events(batch, before.get(s, HORIZON_MIN), after.get(s, HORIZON_MIN))
             for s, batch in self.events.items()
         }
-        return {stream: batch for stream, batch in found.items() if batch.num_rows}
+        return {stream: batch for stream, batch in events.items() if batch.num_rows}
 
 
 class Truth:
@@ -70,8 +70,8 @@ class Truth:
 
     def _rows(self, view: str) -> dict[str, Json]:
         source = self._inputs[view]
-        told = json_changes(source, self._engine.snapshot(view), self._at, include_hidden=True)
-        return {key_of(message): message for message in told}
+        messages = json_changes(source, self._engine.snapshot(view), self._at, include_hidden=True)
+        return {key_of(message): message for message in messages}
 
 
 def by_reference(recorded: Recorded, horizons: Horizons) -> Tables:
@@ -83,5 +83,5 @@ def by_reference(recorded: Recorded, horizons: Horizons) -> Tables:
         history.events[stream.name] = {row[stream.tick]: row for row in batch.to_pylist()}
         history.horizons[stream.name] = horizons[stream.name]
     relations = evaluate(program, analysis, history)
-    found = {view: snapshot_messages(view, analysis.relations[view], relations[view]) for view in VIEWS}
-    return {view: {key_of(message): message for message in rows.values()} for view, rows in found.items()}
+    messages_by_view = {view: snapshot_messages(view, analysis.relations[view], relations[view]) for view in VIEWS}
+    return {view: {key_of(message): message for message in rows.values()} for view, rows in messages_by_view.items()}

@@ -1,4 +1,4 @@
-"""What clients know of a broker: what they sent, what was acknowledged, and what they were told. Nothing else counts."""
+"""What clients know of a broker: what they sent, what was acknowledged, and what they received. Nothing else counts."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -41,11 +41,11 @@ class Progress:
 
 
 class Reset:
-    """What was told before is to be forgotten."""
+    """The subscriber must forget what it received before."""
 
 
 class Table:
-    """The rows that a subscriber has, made from what it is told."""
+    """The rows that follow from what a subscriber received."""
 
     def __init__(self, rows: dict[str, Json] | None = None) -> None:
         self.rows = dict(rows or {})
@@ -69,7 +69,7 @@ class Table:
         return before, entry
 
     def vanishing(self) -> list[Json]:
-        """At progress: rows that were there before a reset, and were not told of again."""
+        """At progress: rows from before a reset that were not sent again."""
         return [row for key, row in (self._old or {}).items() if key not in self.rows]
 
 
@@ -101,8 +101,8 @@ class Witness:
             self.sent[name_of(event)] = stream, event
 
     def answered(self, stream: str, events: list[Event], ticks: list[int], repeated: int, above: int | None) -> None:
-        """An acknowledgement. `above` is what had been heard of the stream before the events were sent for the first
-        time, if they were."""
+        """An acknowledgement. `above` is the progress of the stream that had been received before the events were first
+        sent, if they were."""
         if len(ticks) != len(events):
             self.wrong(f"{len(events)} events of {stream} were acknowledged with {len(ticks)} ticks")
         self.count("acknowledged", len(ticks))
@@ -118,10 +118,10 @@ class Witness:
                 )
 
     def last_ticks(self) -> dict[str, int]:
-        found = dict(self.silences)
+        ticks = dict(self.silences)
         for stream, tick in self.acknowledged.values():
-            found[stream] = max(tick, found.get(stream, -1))
-        return found
+            ticks[stream] = max(tick, ticks.get(stream, -1))
+        return ticks
 
     # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,6 +6,7 @@ Timestamps and dates lie in the years 1 to 9999, so that each can be written as 
 
 import math
 import re
+import sys
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation, Overflow
 from fractions import Fraction
@@ -41,13 +42,24 @@ EXACT_CONTEXT: Final = Context(
     prec=100, rounding=ROUND_HALF_UP, Emin=-999999, Emax=999999, traps=[InvalidOperation, Overflow]
 )
 
-_INTEGER_RANGES: Final = {
+INTEGER_RANGES: Final = {
     "int": (INT_MIN, INT_MAX),
     "time": (INT_MIN, INT_MAX),
     "interval": (INT_MIN, INT_MAX),
     "timestamp": (TIMESTAMP_MIN, TIMESTAMP_MAX),
     "date": (DATE_MIN, DATE_MAX),
 }
+
+
+def type_ends(type: DataType) -> tuple[int | float | Decimal, int | float | Decimal] | None:
+    """The least and the greatest value of a type; None if it is not a type of numbers or times."""
+    if type.name == "float":
+        return -sys.float_info.max, sys.float_info.max
+    if type.name == "decimal":
+        digits, scale = digits_and_scale(type)
+        greatest = Decimal(10**digits - 1).scaleb(-scale, EXACT_CONTEXT)
+        return greatest.copy_negate(), greatest
+    return INTEGER_RANGES.get(type.name)
 
 
 def common_type(a: DataType, b: DataType) -> DataType | None:
@@ -164,11 +176,11 @@ def fit_number(value: int | float | Decimal | None, type: DataType) -> int | flo
     if type.name == "decimal":
         digits, scale = digits_and_scale(type)
         exact = to_decimal(value)
-        if exact.adjusted() >= digits - scale and exact:
+        if not exact.is_finite() or (exact.adjusted() >= digits - scale and exact):
             return None
         rounded = round_half_away(exact, scale)
         return rounded if rounded.adjusted() < digits - scale or not rounded else None
-    least, greatest = _INTEGER_RANGES[type.name]
+    least, greatest = INTEGER_RANGES[type.name]
     return int(value) if least <= value <= greatest else None
 
 

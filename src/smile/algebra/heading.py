@@ -39,7 +39,12 @@ class Heading:
 
 def stream_heading(stream: mmpl.StreamDef) -> Heading:
     check_unique((stream.tick, *(name for name, _ in stream.columns)), stream.span)
-    return Heading({stream.tick: TIME, **dict(stream.columns)}, (stream.tick,), tick=(stream.tick,))
+    heading = Heading({stream.tick: TIME, **dict(stream.columns)}, (stream.tick,), tick=(stream.tick,))
+    for columns in stream.unique:
+        check_unique(columns, stream.span)
+        check_columns_exist(columns, heading, stream.span)
+        check_comparable(columns, heading, stream.span)
+    return heading
 
 
 def is_key_equated(heading: Heading, joined: Iterable[str]) -> bool:

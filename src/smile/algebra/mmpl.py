@@ -5,13 +5,13 @@ in comparisons. Names are exact: they have been resolved to the declared case.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
-from functools import cache
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property
 from typing import Final, Literal as OneOf, Union as AnyOf
 
 from smile.algebra.coercions import interval_text
 from smile.algebra.names import name_text, names_text
-from smile.algebra.types import DataType, Value
+from smile.algebra.types import BYTES, DataType, Value
 from smile.source import Span
 
 
@@ -100,7 +100,7 @@ class Case(Expr):
     otherwise: Expr
 
 
-AggregateName = OneOf["sum", "count", "min", "max", "avg", "latest", "count_distinct", "group"]
+AggregateName = OneOf["sum", "count", "min", "max", "avg", "latest", "earliest", "count_distinct", "group"]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Rel(Node):
     def line(self) -> Line:
         """The line of the operator in MMPL without its first input. A relation in it is printed as an operand.
 
-        RelationRef, Merge and Union have none: they begin a relation.
+        RelationRef, Imported, Merge and Union have none: they begin a relation.
         """
         raise AssertionError(type(self))
 
@@ -159,6 +159,14 @@ class RelationRef(Rel):
     """A stream or a view, by name."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class Imported(Rel):
+    """The shown rows of a view of another broker. Only `Program.all_views` has this node: programs refer to the import
+    by its name."""
+
+    source: "ImportDef"
 
 
 @dataclass(frozen=True)
@@ -303,6 +311,11 @@ class Window(Rel):
     size: int
     slide: int | None = None
 
+    @property
+    def windows_per_row(self) -> int:
+        """The greatest number of windows that contain a row."""
+        return 1 if self.slide is None else -(-self.size // self.slide)
+
     def line(self) -> Line:
         slide = "" if self.slide is None else f" SLIDE {interval_text(self.slide)}"
         return (f"{self.kind.upper()} {name_text(self.on)}{slide} SIZE {interval_text(self.size)}",)
@@ -366,12 +379,18 @@ class Definition(Node):
 
 @dataclass(frozen=True)
 class StreamDef(Definition):
-    """A stream, keyed by `tick`. Events that make a check false are rejected; NULL passes, as in SQL."""
+    """A stream, keyed by `tick`. Events that make a check false are rejected; NULL passes, as in SQL. No two events
+    have the same values in the columns of an entry of `unique`, unless one of the values is NULL.
+
+    `whole_commits`: no batch ends within a commit that has events of it, whatever its size.
+    """
 
     tick: str
     columns: tuple[tuple[str, DataType], ...]
     checks: tuple[Expr, ...] = ()
     publisher_timed: bool = False
+    whole_commits: bool = False
+    unique: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -383,9 +402,121 @@ class ViewDef(Definition):
 
 
 @dataclass(frozen=True)
+class ImportDef(Definition):
+    """A relation of another broker, with the rows that satisfy `condition`.
+
+    `definition` is the part of the other broker's program that defines the relation; None until it is resolved with a
+    recorded type. `edition` counts the definitions and histories that the import has had at this broker.
+    """
+
+    broker: str
+    relation: str
+    condition: Expr | None = None
+    definition: "Program | None" = None
+    edition: int = 1
+
+    @property
+    def exporting_program(self) -> "Program":
+        """The program in which the relation is defined, with the condition."""
+        assert self.definition is not None, f"{self.name} is not resolved"
+        if self.condition is None or self.stream is not None:
+            return self.definition
+        selection = ViewDef(self.relation_name, Restrict(RelationRef(self.relation), self.condition))
+        return replace(self.definition, views=(*self.definition.views, selection))
+
+    @property
+    def relation_name(self) -> str:
+        """The relation in `exporting_program`."""
+        return self.relation if self.condition is None or self.stream is not None else f"{self.relation} selected"
+
+    @property
+    def stream(self) -> "StreamDef | None":
+        """The stream that is imported, as this broker's log has it; None if a view is imported. The ticks come from
+        elsewhere, as those of a publisher-timed stream do."""
+        assert self.definition is not None, f"{self.name} is not resolved"
+        for stream in self.definition.input_streams:
+            if stream.name == self.relation:
+                conditions = () if self.condition is None else (self.condition,)
+                checks = (*stream.checks, *conditions)
+                return replace(stream, name=self.input_name, checks=checks, publisher_timed=True, span=self.span)
+        return None
+
+    @property
+    def input_name(self) -> str:
+        """Begins the names of everything that the log has of this import."""
+        return self.name if self.edition == 1 else f"{self.name}@{self.edition}"
+
+    @property
+    def changes_name(self) -> str:
+        """The stream of an imported view's row changes. An event has a block of encoded rows, and its tick is the
+        number of the block."""
+        return f"{self.input_name} changes"
+
+    @property
+    def resets_name(self) -> str:
+        """A stream without events. Its horizon is the number of a block: rows that have not changed since are gone."""
+        return f"{self.input_name} resets"
+
+    def horizon_name(self, stream: str) -> str:
+        """A stream without events. Its horizon is that of `stream` at which the imported view was computed."""
+        return f"{self.input_name}/{stream}"
+
+    @property
+    def base_streams(self) -> tuple[str, ...]:
+        """The streams that an imported view is computed from, as the exporting broker names their horizons."""
+        program = self.exporting_program
+        nested = (i for i in program.imports if i.stream is None)
+        return (*(s.name for s in program.input_streams), *(i.horizon_name(s) for i in nested for s in i.base_streams))
+
+    @property
+    def log_streams(self) -> tuple[StreamDef, ...]:
+        """What the log has of this import."""
+        if self.stream is not None:
+            return (self.stream,)
+        columns = (("rows", BYTES),)
+        changes = StreamDef(self.changes_name, "block", columns, publisher_timed=True, whole_commits=True)
+        names = (self.resets_name, *map(self.horizon_name, self.base_streams))
+        return (changes, *(StreamDef(name, "tick", (), publisher_timed=True) for name in names))
+
+
+@dataclass(frozen=True)
 class Program(Node):
-    """After `check_program` or `translate`, each view refers only to views before it."""
+    """After `check_program` or `translate`, each view refers only to views before it, and all imports are resolved."""
 
     streams: tuple[StreamDef, ...]
     views: tuple[ViewDef, ...]
     subscriptions: tuple[str, ...]
+    imports: tuple[ImportDef, ...] = ()
+
+    @cached_property
+    def input_streams(self) -> tuple[StreamDef, ...]:
+        """The streams that are published here, and those that are imported."""
+        imported_streams = (i.stream for i in self.imports)
+        return (*self.streams, *(stream for stream in imported_streams if stream is not None))
+
+    @cached_property
+    def log_streams(self) -> tuple[StreamDef, ...]:
+        """All streams of the log that the program reads."""
+        return (*self.streams, *(stream for i in self.imports for stream in i.log_streams))
+
+    @cached_property
+    def imported_views(self) -> tuple[ViewDef, ...]:
+        return tuple(view for i in self.imports if (view := _imported_view(i)) is not None)
+
+    @property
+    def all_views(self) -> tuple[ViewDef, ...]:
+        """The imported views, and those that the program defines."""
+        return (*self.imported_views, *self.views)
+
+    @property
+    def definitions(self) -> tuple[Definition, ...]:
+        return (*self.imports, *self.streams, *self.views)
+
+
+def _imported_view(import_: ImportDef) -> ViewDef | None:
+    """The import as a view; None for a stream that is an input under its own name."""
+    if import_.stream is None:
+        return ViewDef(import_.name, Imported(import_, span=import_.span), span=import_.span)
+    if import_.stream.name == import_.name:
+        return None
+    return ViewDef(import_.name, RelationRef(import_.stream.name, span=import_.span), span=import_.span)

@@ -105,7 +105,22 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
             tuple(s for s in statements if isinstance(s, mmpl.StreamDef)),
             tuple(s for s in statements if isinstance(s, mmpl.ViewDef)),
             tuple(name for s in statements if isinstance(s, tuple) for name in s),
+            tuple(s for s in statements if isinstance(s, mmpl.ImportDef)),
         )
+
+    def import_(
+        self,
+        span: Span,
+        relation: str,
+        broker: str,
+        condition: mmpl.Expr | None,
+        name: str | None,
+        edition: str | None,
+        definition: mmpl.Program | None,
+    ) -> mmpl.ImportDef:
+        own_name = relation if name is None else name
+        number = 1 if edition is None else _parse_count(edition, span)
+        return mmpl.ImportDef(own_name, broker, relation, condition, definition, number, span=span)
 
     def stream(
         self,
@@ -114,11 +129,18 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
         tick: Field,
         columns: Fields | None,
         publisher_timed: tuple[()] | None,
-        *checks: mmpl.Expr,
+        whole_commits: tuple[()] | None,
+        *constraints: mmpl.Expr | tuple[str, ...],
     ) -> mmpl.StreamDef:
         if tick[1] != types.TIME:
             raise error("E031", f"the key of a stream is a time, not {tick[1]}", span, f"Write {tick[0]}: time.")
-        return mmpl.StreamDef(name, tick[0], columns or (), checks, publisher_timed is not None, span=span)
+        checks = tuple(c for c in constraints if isinstance(c, mmpl.Expr))
+        unique = tuple(c for c in constraints if isinstance(c, tuple))
+        options = (publisher_timed is not None, whole_commits is not None)
+        return mmpl.StreamDef(name, tick[0], columns or (), checks, *options, unique, span=span)
+
+    def unique(self, _span: Span, *columns: str) -> tuple[str, ...]:
+        return columns
 
     def view(self, span: Span, name: str, body: mmpl.Rel) -> mmpl.ViewDef:
         return mmpl.ViewDef(name, body, span=span)

@@ -56,7 +56,8 @@ _POSTFIX: Final = {"is null": "IS NULL", "is not null": "IS NOT NULL"}
 
 
 def print_program(program: mmpl.Program) -> str:
-    statements = [_stream(s) for s in program.streams] + [_view(v) for v in program.views]
+    statements = [_import(i) for i in program.imports]
+    statements += [_stream(s) for s in program.streams] + [_view(v) for v in program.views]
     if program.subscriptions:
         statements.append(["SUBSCRIBE ", ", ".join(map(name_text, program.subscriptions))])
     return "\n".join(_render([*statement, ";\n"]) for statement in statements)
@@ -106,11 +107,31 @@ def _fields(fields: Iterable[tuple[str, DataType]]) -> str:
 # ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _import(import_: mmpl.ImportDef) -> list[_Piece]:
+    """Its definition follows in braces. So the text is complete without recorded types."""
+    pieces = _import_source(import_)
+    if import_.name != import_.relation:
+        pieces.append(f" AS {name_text(import_.name)}")
+    if import_.edition != 1:
+        pieces.append(f" EDITION {import_.edition}")
+    if import_.definition is not None:
+        pieces += [" {\n", print_program(import_.definition), "}"]
+    return pieces
+
+
+def _import_source(import_: mmpl.ImportDef) -> list[_Piece]:
+    pieces: list[_Piece] = [f"IMPORT {name_text(import_.relation)} FROM {name_text(import_.broker)}"]
+    return pieces if import_.condition is None else [*pieces, " WHERE ", _ExpressionPiece(import_.condition)]
+
+
 def _stream(stream: mmpl.StreamDef) -> list[_Piece]:
     columns = f" -> {_fields(stream.columns)}" if stream.columns else ""
     pieces: list[_Piece] = [f"STREAM {name_text(stream.name)} ({name_text(stream.tick)}: time{columns})"]
     if stream.publisher_timed:
         pieces.append(" TICKS PUBLISHER")
+    if stream.whole_commits:
+        pieces.append(" COMMITS WHOLE")
+    pieces += [f"\n  UNIQUE {{{', '.join(map(name_text, columns))}}}" for columns in stream.unique]
     for check in stream.checks:
         pieces += ["\n  CHECK ", _ExpressionPiece(check)]
     return pieces
@@ -132,15 +153,17 @@ def _new_line(indent: int) -> str:
 
 def _pipeline(rel: mmpl.Rel, indent: int) -> list[_Piece]:
     operators: list[list[_Piece]] = []
-    while not isinstance(rel, mmpl.RelationRef | mmpl.Merge | mmpl.Union):
+    while not isinstance(rel, mmpl.RelationRef | mmpl.Imported | mmpl.Merge | mmpl.Union):
         operators.append([_new_line(indent), *_operator(rel, indent)])
         rel = trees.inputs_of(rel)[0]
     return [piece for part in (_head(rel, indent), *reversed(operators)) for piece in part]
 
 
-def _head(rel: mmpl.RelationRef | mmpl.Merge | mmpl.Union, indent: int) -> list[_Piece]:
+def _head(rel: mmpl.RelationRef | mmpl.Imported | mmpl.Merge | mmpl.Union, indent: int) -> list[_Piece]:
     if isinstance(rel, mmpl.RelationRef):
         return [name_text(rel.name)]
+    if isinstance(rel, mmpl.Imported):
+        return _import_source(rel.source)
     keyword = "MERGE" if isinstance(rel, mmpl.Merge) else "UNION"
     inputs = _separate(([_new_line(indent + 1), _RelationPiece(i, indent + 1)] for i in rel.inputs), ",")
     return [f"{keyword} {{", *inputs, _new_line(indent), "}"]

@@ -40,8 +40,18 @@ def with_inputs(rel: Rel, inputs: tuple[Rel, ...]) -> Rel:
 
 
 def rebuild_relation(rel: Rel, change: Callable[[Rel], Rel]) -> Rel:
-    """Applies `change` to every node, inputs first."""
-    return change(with_inputs(rel, tuple(rebuild_relation(i, change) for i in inputs_of(rel))))
+    """Applies `change` to every node, inputs first. It does not recurse: a chain of restrictions may be long."""
+    rebuilt: list[Rel] = []
+    stack = [(rel, False)]
+    while stack:
+        node, has_inputs = stack.pop()
+        inputs = inputs_of(node)
+        if has_inputs or not inputs:
+            first = len(rebuilt) - len(inputs)
+            rebuilt[first:] = [change(with_inputs(node, tuple(rebuilt[first:])))]
+        else:
+            stack += [(node, True), *((i, False) for i in reversed(inputs))]
+    return rebuilt[0]
 
 
 def operands_of(expr: Expr) -> tuple[Expr, ...]:

@@ -14,6 +14,9 @@ Value = bool | int | float | Decimal | str | bytes | None
 TICKS_PER_MICROSECOND: Final = 1024
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
+TICK_MAX: Final = INT_MAX - 2**61
+"""The greatest tick of an event, and the greatest value of a stream's column of type time. The distance to the greatest
+integer is more than 70 years, so that a time plus an ordinary interval does not overflow."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from smile.algebra import mmpl
 from smile.algebra.coercions import interval_text
+from smile.algebra.time_forms import START
 from smile.analysis.type_analysis import TypeAnalysis
-from smile.knowledge.seals import START
 from smile.knowledge.types import RelationType
 
 
@@ -20,8 +20,12 @@ class LogRetention:
     ticks_behind: int | None
     horizons: tuple[str, ...]
     reason: str
+    is_cache: bool = False
+    """Rows of an imported view: what is lost is imported again."""
 
     def __str__(self) -> str:
+        if self.is_cache:
+            return "a cache: rows that are lost are imported again"
         if not self.horizons:
             return "nothing: no subscribed view reads it"
         if self.ticks_behind is None:
@@ -39,7 +43,9 @@ def _format_distance(ticks: int) -> str:
 
 
 def log_retentions(program: mmpl.Program, analysis: TypeAnalysis) -> list[LogRetention]:
-    return [_stream_retention(s.name, program, analysis) for s in program.streams]
+    imported_views = (i for i in program.imports if i.stream is None)
+    caches = [LogRetention(i.name, None, (), "", is_cache=True) for i in imported_views]
+    return [*(_stream_retention(s.name, program, analysis) for s in program.input_streams), *caches]
 
 
 def _stream_retention(stream: str, program: mmpl.Program, analysis: TypeAnalysis) -> LogRetention:

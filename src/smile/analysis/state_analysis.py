@@ -1,7 +1,7 @@
 """The state of every transform of a program, as its operators describe it. A transform without an entry keeps none."""
 
 from smile.algebra import mmpl, trees
-from smile.analysis.type_analysis import TypeAnalysis
+from smile.analysis.type_analysis import TypeAnalysis, exporting_analysis
 from smile.knowledge.state_retention import StateRetention, UnboundedState, unbounded_columns
 from smile.knowledge.types import RelationType
 from smile.operators.catalogue import operator_of
@@ -10,10 +10,10 @@ from smile.operators.catalogue import operator_of
 class StateAnalysis:
     def __init__(self, program: mmpl.Program, analysis: TypeAnalysis) -> None:
         self.analysis = analysis
-        self.bodies = {v.name: v.body for v in program.views}
+        self.bodies = {v.name: v.body for v in program.all_views}
         self.subscribed = {self.bodies[n] for n in program.subscriptions if n in self.bodies}
         self.readers: dict[mmpl.Rel, list[mmpl.Rel]] = {}
-        for view in program.views:
+        for view in program.all_views:
             for node in trees.walk(view.body):
                 for source in trees.inputs_of(node):
                     self.readers.setdefault(self.resolve_ref(source), []).append(node)
@@ -51,6 +51,9 @@ class StateAnalysis:
     def _has_expiring_rows(self, rel: mmpl.Rel) -> bool:
         """Whether every row is hidden as time passes."""
         rel = self.resolve_ref(rel)
+        if isinstance(rel, mmpl.Imported):
+            exporting = StateAnalysis(rel.source.exporting_program, exporting_analysis(rel.source))
+            return exporting._has_expiring_rows(mmpl.RelationRef(rel.source.relation_name))
         return operator_of(rel).has_expiring_rows(rel, [self._has_expiring_rows(i) for i in trees.inputs_of(rel)])
 
     def hiding_condition(self, rel: mmpl.Rel, of_group: bool = False) -> str | None:

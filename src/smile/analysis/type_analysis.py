@@ -1,28 +1,34 @@
 """Type analysis: infers the monotonic type of every relation of a program. Each operator infers its own type from the
 types of its inputs."""
 
+import math
+from dataclasses import replace
+from functools import lru_cache
+
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, stream_heading
-from smile.algebra.types import BOOL
+from smile.algebra.time_forms import START, time_constraints
+from smile.algebra.types import BOOL, TICK_MAX, TIME, DataType
 from smile.analysis.headings import Headings
 from smile.knowledge.aggregate_types import value_count
-from smile.knowledge.constraints import column_range, time_constraints
-from smile.knowledge.seals import START, Seal, TimeConstraints
-from smile.knowledge.symbolic import ONE
+from smile.knowledge.column_values import narrow_columns
+from smile.knowledge.expression_types import RANGED_TYPES
+from smile.knowledge.functional_dependencies import FunctionalDependencies
+from smile.knowledge.seals import Seal, TimeConstraints
+from smile.knowledge.symbolic import MAXTIME, ONE, ZERO, Bound, Interval, end_symbol
 from smile.knowledge.types import ColumnType, MaskType, RelationType
 from smile.operators.catalogue import operator_of
 
 
 def stream_type(stream: mmpl.StreamDef) -> RelationType:
     heading = stream_heading(stream)
-    non_null = {c.args[0] for c in stream.checks if isinstance(c, mmpl.Call) and c.function == "is not null"}
     columns = {}
     for name, data in heading.columns.items():
-        nullable = name != stream.tick and mmpl.ColumnRef(name) not in non_null
         domain = "key" if name == stream.tick else "once"
-        range_ = column_range(name, data, stream.checks)
         mask = MaskType() if data == BOOL else None
-        columns[name] = ColumnType(data, domain, range_, ONE, nullable=nullable, mask=mask)
+        columns[name] = ColumnType(data, domain, _open_range(name, data), nullable=name != stream.tick, mask=mask)
+    for check in stream.checks:
+        columns = narrow_columns(columns, check, or_null=True, in_every_row=True)
     nulls = {c: c for c, t in columns.items() if t.nullable}
     constraints = TimeConstraints().with_constraints(
         (t for check in stream.checks for t in time_constraints(check, heading.columns)), nulls
@@ -33,7 +39,21 @@ def stream_type(stream: mmpl.StreamDef) -> RelationType:
         constraints = constraints.with_constraints([(stream.tick, START, tick_range.hi.number)])
     reach = constraints.extend_reach({stream.name: {stream.tick: 0}}, columns)
     seals = {stream.name: Seal.from_column(stream.tick)}
-    return RelationType(heading, columns, MaskType(), ticks, ONE, ticks, seals, constraints, reach)
+    dependencies = FunctionalDependencies().add([stream.tick], columns)
+    for unique in stream.unique:
+        dependencies = dependencies.add(unique, columns, needs_values=True)
+    return RelationType(
+        heading, columns, MaskType(), ticks, ONE, ticks, seals, constraints, reach, dependencies=dependencies
+    )
+
+
+def _open_range(column: str, data: DataType) -> Interval | None:
+    """The range of a column without checks: symbols for the ends."""
+    if data.name not in RANGED_TYPES:
+        return None
+    if data == TIME:
+        return Interval(ZERO, Bound.symbol(MAXTIME, TICK_MAX))
+    return Interval(end_symbol("MIN", column, -math.inf), end_symbol("MAX", column, math.inf))
 
 
 class TypeAnalysis:
@@ -41,10 +61,10 @@ class TypeAnalysis:
 
     def __init__(self, program: mmpl.Program) -> None:
         self.headings = Headings.from_program(program)
-        self.relations = {s.name: stream_type(s) for s in program.streams}
-        self.bodies = {v.name: v.body for v in program.views}
+        self.relations = {s.name: stream_type(s) for s in program.input_streams}
+        self.bodies = {v.name: v.body for v in program.all_views}
         self._types: dict[mmpl.Rel, RelationType] = {}
-        for view in program.views:
+        for view in program.all_views:
             self.relations[view.name] = self.relation_type(view.body)
 
     def heading_of(self, rel: mmpl.Rel) -> Heading:
@@ -59,6 +79,9 @@ class TypeAnalysis:
     def named_type(self, ref: mmpl.RelationRef) -> RelationType:
         return self.relations[ref.name]
 
+    def imported_type(self, rel: mmpl.Imported) -> RelationType:
+        return _imported_type(rel.source)
+
     def without_added_columns(self, rel: mmpl.Rel) -> mmpl.Rel:
         while True:
             if isinstance(rel, mmpl.RelationRef) and rel.name in self.bodies:
@@ -67,3 +90,22 @@ class TypeAnalysis:
                 (rel,) = trees.inputs_of(rel)
             else:
                 return rel
+
+
+@lru_cache(maxsize=1024)
+def exporting_analysis(import_: mmpl.ImportDef) -> TypeAnalysis:
+    """The types of the program that the import is defined in."""
+    return TypeAnalysis(import_.exporting_program)
+
+
+@lru_cache(maxsize=1024)
+def _imported_type(import_: mmpl.ImportDef) -> RelationType:
+    """The type at the exporting broker. The horizons have names of their own, so that they are never mixed with those
+    of the same stream that comes another way. A row that is hidden there is absent here."""
+    type_ = exporting_analysis(import_).relations[import_.relation_name]
+    return replace(
+        type_,
+        seals={import_.horizon_name(s): seal for s, seal in type_.seals.items()},
+        reach={import_.horizon_name(s): distances for s, distances in type_.reach.items()},
+        can_become_absent=type_.can_become_absent or not type_.never_leaves,
+    )

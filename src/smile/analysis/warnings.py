@@ -1,34 +1,43 @@
-"""Warnings about a program: state that can only grow, and predicates that the types alone decide."""
+"""Warnings about a program: state that can only grow, predicates that the types alone decide, and expressions that cost
+much for each event."""
 
 from collections.abc import Iterator
 
+from smile import limits
 from smile.algebra import mmpl, trees
+from smile.algebra.arrow_types import stream_types
 from smile.algebra.printer import print_expression
 from smile.analysis.state_analysis import StateAnalysis
 from smile.analysis.type_analysis import TypeAnalysis
 from smile.errors import Diagnostic
 from smile.knowledge.expression_types import ColumnTypes, expression_type
+from smile.knowledge.implied_values import narrow_sets
 
 
 def program_warnings(program: mmpl.Program, analysis: TypeAnalysis) -> tuple[Diagnostic, ...]:
     state_analysis = StateAnalysis(program, analysis)
     diagnostics: list[Diagnostic] = []
-    for stream in program.streams:
-        diagnostics += _contradictory_checks(stream, analysis.relations[stream.name].columns)
+    for stream in program.input_streams:
+        diagnostics += _contradictory_checks(stream)
     for view in program.views:
         for node in trees.walk(view.body):
             diagnostics += _unbounded_state(view, node, state_analysis)
+            diagnostics += _many_windows(view, node)
+            diagnostics += _compared_pairs(view, node, analysis)
             if isinstance(node, mmpl.Restrict):
                 diagnostics += _constant_predicates(node, analysis.relation_type(node.input).columns, view)
     return tuple(dict.fromkeys(diagnostics))
 
 
-def _contradictory_checks(stream: mmpl.StreamDef, columns: ColumnTypes) -> Iterator[Diagnostic]:
-    for name, column in columns.items():
-        lo, hi = (column.range.lo.number, column.range.hi.number) if column.range is not None else (None, None)
-        if lo is not None and hi is not None and lo > hi:
-            message = f"no value of {name} satisfies the checks of {stream.name}: at least {lo} and at most {hi}"
-            yield Diagnostic("W002", message, stream.span)
+def _contradictory_checks(stream: mmpl.StreamDef) -> Iterator[Diagnostic]:
+    if not stream.checks:
+        return
+    sets = narrow_sets({}, trees.conjunction(stream.checks), stream_types(stream), or_null=True)
+    if sets is None:
+        yield Diagnostic("W002", f"no event satisfies the checks of {stream.name}", stream.span)
+    for name, values in ({} if sets is None else sets).items():
+        if not values.has_values:
+            yield Diagnostic("W002", f"no value of {name} satisfies the checks of {stream.name}", stream.span)
 
 
 def _unbounded_state(view: mmpl.ViewDef, node: mmpl.Rel, state_analysis: StateAnalysis) -> Iterator[Diagnostic]:
@@ -42,6 +51,23 @@ def _unbounded_state(view: mmpl.ViewDef, node: mmpl.Rel, state_analysis: StateAn
                 node.span or view.span,
                 f"{unbounded.remedy}, and the state can be dropped.",
             )
+
+
+def _many_windows(view: mmpl.ViewDef, node: mmpl.Rel) -> Iterator[Diagnostic]:
+    if isinstance(node, mmpl.Window) and node.windows_per_row > limits.windows_warned:
+        message = f"every row of {view.name} is in {node.windows_per_row:,} windows, and changes as many rows"
+        hint = "Increase the slide of the HOP. For the last interval as of now, use LAST or OVER."
+        yield Diagnostic("W003", message, node.span or view.span, hint)
+
+
+def _compared_pairs(view: mmpl.ViewDef, node: mmpl.Rel, analysis: TypeAnalysis) -> Iterator[Diagnostic]:
+    """A join without an equality, unless one side has a bounded number of rows."""
+    if not isinstance(node, mmpl.Join) or node.on:
+        return
+    if all(not analysis.relation_type(side).rows.is_finite for side in (node.left, node.right)):
+        message = f"{view.name} compares every row of one side of a join with every row of the other side"
+        hint = "Add a condition such as a.issue = b.issue, or use ASOF JOIN for the row before."
+        yield Diagnostic("W004", message, node.span or view.span, hint)
 
 
 def _constant_predicates(node: mmpl.Restrict, columns: ColumnTypes, view: mmpl.ViewDef) -> Iterator[Diagnostic]:

@@ -10,33 +10,47 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from threading import Event, Lock, Thread
+from random import Random
+from threading import Event, Lock, RLock, Thread
 from typing import Any
 
+from smile import limits
 from smile.algebra import mmpl
 from smile.broker.directory import BrokerDirectory, BrokerMetadata, source_digest
+from smile.broker.health import HealthWord
+from smile.broker.health_watch import HealthWatch
+from smile.broker.imports.cache_append import CacheAppend
 from smile.broker.maintenance.executor import Executor
-from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewSnapshot
+from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewPause, ViewSnapshot
 from smile.broker.maintenance.maintainer import Maintainer
+from smile.broker.network.descriptions import FetchDescription, ImportRecords, fetch_nothing, refuse_circles
+from smile.broker.network.exported_relations import ExportedRelations
+from smile.broker.network.host import ExportedRelation, OpenAccess
+from smile.broker.network.neighbours import Neighbours
+from smile.broker.network.network import Network
 from smile.broker.program_difference import (
     GenerationRecord,
     ProgramDifference,
     compare_programs,
     plan_generations,
     refuse_changed_streams,
+    separate_views,
 )
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.publishing.publisher import Publisher
 from smile.broker.views.view import View
 from smile.decoding.event_decoder import EventDecoder
+from smile.engine.generation import Generation
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import HORIZON_MIN
+from smile.links.link import LinkIdentity
 from smile.log.clock import Clock, TickGenerator, wall_clock
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.remote import RemoteLog, ServedLog
-from smile.program import CompiledProgram, compile_program
+from smile.memory import resident_bytes
+from smile.program import CompiledProgram
 from smile.settings import TOKEN_PREFIX, Settings, parse_address
 from smile.source import Source
 
@@ -50,55 +64,95 @@ _log = logging.getLogger("smile.broker")
 class Broker:
     """Thread-safe. `views` and `decoder` are replaced when the program changes: look them up for each use."""
 
-    def __init__(self, directory: BrokerDirectory, metadata: BrokerMetadata, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: BrokerDirectory,
+        metadata: BrokerMetadata,
+        settings: Settings,
+        clock: Clock,
+        fetch_description: FetchDescription,
+    ) -> None:
         self.settings, self._directory, self._clock = settings, directory, clock
-        self.compiled = compile_program(metadata.program)
+        self._fetch_description = fetch_description
+        self.compiled, import_records = self._compile(metadata.program, metadata.imports)
         self.log_token = TOKEN_PREFIX + secrets.token_urlsafe(32)
         """Allows Spark's tasks to read the log over the network, and nothing else."""
         self.failure: SmileError | None = None
         self.warnings: list[dict[str, Any]] = []
+        self._exports: ExportedRelations | None = None
         self._started_at = time.time()
-        self._program_lock, self._stopping = Lock(), Event()
-        streams = self.compiled.rewritten.streams
-        self.log = _open_log(directory.log_path, streams, settings.flush)
+        self._program_lock, self._metadata_lock, self._stopping = Lock(), RLock(), Event()
+        has_log = Path(directory.log_path).exists()
+        log_id = metadata.log_id if has_log and metadata.log_id else secrets.token_hex(8)
+        self.log = _open_log(directory.log_path, self.compiled.rewritten.log_streams, settings.flush)
         unchanged, new_generation = plan_generations(self.compiled, metadata.generations)
         self._refuse_truncated_log(self.compiled, () if new_generation is None else tuple(new_generation.digests))
-        self._write_metadata(replace(metadata, generations=(*unchanged, *([new_generation] if new_generation else []))))
+        generations = (*unchanged, *([new_generation] if new_generation else []))
+        self._write_metadata(replace(metadata, generations=generations, imports=import_records, log_id=log_id))
         self.views: Mapping[str, View] = self._create_views(self._metadata.generations)
-        generations = [record.generation for record in self._metadata.generations]
-        self._maintainer = Maintainer(self._create_executor(), self._maintainer_log(), generations, self)
+        records = self._metadata.generations
+        self._maintainer = Maintainer(
+            self._create_executor(),
+            self._maintainer_log(),
+            [record.generation for record in records],
+            self,
+            {record.generation.name: record.pause for record in records if record.pause is not None},
+            settings.view_memory_max or None,
+        )
         ticks = TickGenerator(settings.origin, clock)
         self._publisher = Publisher(
-            self.log, ticks, settings.silence_ms, settings.idle_ms, streams, self._maintainer.wake
+            self.log, ticks, settings.silence_ms, settings.idle_ms, self.compiled.rewritten.streams, self._wake
         )
+        self._checkpoint_horizons: Horizons = {}
+        neighbours = Neighbours(directory.neighbours_path, clock)
+        identity = LinkIdentity(settings.name, secrets.token_hex(8))
+        self.network = Network(identity, self, OpenAccess(), neighbours, Random())
+        self._set_inputs()
         self._pulse_thread = Thread(target=self._run_pulse, name="pulse", daemon=True)
+        self.health_watch = HealthWatch(self._publisher, self._maintainer, directory, settings, self)
 
     @staticmethod
-    def open(data: Path, source: Source | None, settings: Settings, clock: Clock = wall_clock) -> "Broker":
+    def open(
+        data: Path,
+        source: Source | None,
+        settings: Settings,
+        clock: Clock = wall_clock,
+        fetch_description: FetchDescription = fetch_nothing,
+    ) -> "Broker":
         """Opens the directory and starts all threads. Raises errors of the program, the directory and the settings.
-        Slow work, such as starting Spark, continues in the background."""
+        Slow work, such as starting Spark, continues in the background. `fetch_description` is called only if the
+        program is new."""
         directory = BrokerDirectory(data)
         try:
-            broker = Broker(directory, _select_program(directory, source), settings, clock)
+            metadata = _select_program(directory, source, fetch_description)
+            broker = Broker(directory, metadata, settings, clock, fetch_description)
             broker._maintainer.start()
             broker._refuse_lost_log()
             broker._publisher.start()
             broker._pulse_thread.start()
+            broker.health_watch.start()
         except BaseException:
             directory.close()
             raise
         return broker
 
     def stop(self) -> None:
-        """Returns when all submitted publications are in the log."""
+        """Returns when all submitted publications are in the log. A batch that takes too long is not waited for."""
         if self._stopping.is_set():
             return
         self._stopping.set()
         self._publisher.stop()
         self._maintainer.stop()
-        self._pulse_thread.join()
-        self.log.close()
+        self._pulse_thread.join(limits.maintainer_stop_s_max)
+        self.health_watch.stop()
+        if not self.has_unfinished_work:
+            self.log.close()
         self._directory.close()
+
+    @property
+    def has_unfinished_work(self) -> bool:
+        """Whether threads of a stopped broker still run: only the end of the process ends them."""
+        return self._maintainer.is_alive or self._pulse_thread.is_alive()
 
     # ── publishing and subscribing ──────────────────────────────────────────────────────────────────────────────────
 
@@ -125,35 +179,36 @@ class Broker:
 
     def difference(self, source: Source) -> ProgramDifference:
         """Returns what `apply` would change."""
-        return self._check_difference(compile_program(source))
+        return self._check_difference(self._compile_with_imports(source)[0])
+
+    def _compile_with_imports(self, source: Source) -> tuple[CompiledProgram, ImportRecords]:
+        """Compiles a program with new descriptions of what it imports."""
+        return self._compile(source, self._metadata.imports.fetched(source, self._fetch_description))
+
+    def _compile(self, source: Source, records: ImportRecords) -> tuple[CompiledProgram, ImportRecords]:
+        compiled, new_records = records.compile(source)
+        refuse_circles(self.settings.name, compiled.original, new_records)
+        return compiled, new_records
 
     def _check_difference(self, compiled: CompiledProgram) -> ProgramDifference:
         # Dropped streams are still in the log: they may be added again only with the same definition.
         logged = {s.name: s for s in DurableLog.read_definitions(self.log.path)}
-        refuse_changed_streams(logged, compiled.rewritten.streams)
+        refuse_changed_streams(logged, compiled.rewritten.log_streams)
         return compare_programs(self.compiled, compiled)
 
     def apply(self, source: Source) -> ProgramDifference:
         """Switches to this program. Returns when new and changed views have caught up with the log."""
-        compiled = compile_program(source)
+        compiled, import_records = self._compile_with_imports(source)
         if not self._program_lock.acquire(blocking=False):
             raise error("E102", "another change of the program is in progress", hint="Try again later.")
         try:
             difference = self._check_difference(compiled)
-            unchanged, new_generation = plan_generations(compiled, self._metadata.generations)
+            _, new_generation = plan_generations(compiled, self._metadata.generations)
             if new_generation is not None:
                 new_generation.generation.plan(1)  # raises an error if the program cannot run
                 self._refuse_truncated_log(compiled, tuple(new_generation.digests))
             previous = self.compiled, self._metadata
-            self._switch_program(
-                compiled,
-                replace(
-                    self._metadata,
-                    program=source,
-                    generations=(*unchanged, *([new_generation] if new_generation else [])),
-                ),
-                new_generation,
-            )
+            self._switch_program(compiled, source, import_records, new_generation)
             return difference
         except SmileError as problem:
             if self.compiled is compiled and problem.diagnostics[0].code != "E098":
@@ -163,15 +218,23 @@ class Broker:
             self._program_lock.release()
 
     def _switch_program(
-        self, compiled: CompiledProgram, metadata: BrokerMetadata, new_generation: GenerationRecord | None
+        self,
+        compiled: CompiledProgram,
+        source: Source,
+        import_records: ImportRecords,
+        new_generation: GenerationRecord | None,
     ) -> None:
-        added_streams = [s for s in compiled.rewritten.streams if s.name not in self.log.streams]
+        added_streams = [s for s in compiled.rewritten.log_streams if s.name not in self.log.streams]
         if added_streams:
             self.log.add_streams(added_streams)
-        previous, new_digests = self._metadata, {} if new_generation is None else new_generation.digests
-        remaining_names = {view for record in metadata.generations for view in record.digests} - set(new_digests)
+        with self._metadata_lock:
+            # The maintainer's thread may have paused views since the generations were planned.
+            previous = self._metadata
+            unchanged, _ = plan_generations(compiled, previous.generations)
+            generations = (*unchanged, *([new_generation] if new_generation else []))
+            self._write_metadata(replace(previous, program=source, generations=generations, imports=import_records))
+        remaining_names = {view for record in unchanged for view in record.digests}
         stale_views = [view for view in self.views if view not in remaining_names]
-        self._write_metadata(metadata)
         if stale_views:
             try:
                 self._maintainer.drop(stale_views)
@@ -179,7 +242,7 @@ class Broker:
                 self._write_metadata(previous)
                 raise
         self.compiled = compiled
-        self._publisher.set_streams(compiled.rewritten.streams)
+        self._set_inputs()
         ended_views = [self.views[view] for view in stale_views]
         new_views = {} if new_generation is None else self._create_views([new_generation])
         self.views = {**{name: view for name, view in self.views.items() if name in remaining_names}, **new_views}
@@ -201,13 +264,19 @@ class Broker:
     def _restore_previous_program(self, compiled: CompiledProgram, metadata: BrokerMetadata) -> None:
         """Restores the previous program; its dropped views may have to be computed again. Not used while the broker is
         stopping: then the next start continues with the new program."""
-        names = {record.generation.name for record in metadata.generations}
-        unchanged, missing = plan_generations(
-            compiled, [record for record in self._metadata.generations if record.generation.name in names]
-        )
-        self._switch_program(
-            compiled, replace(metadata, generations=(*unchanged, *([missing] if missing else []))), missing
-        )
+        _, missing = plan_generations(compiled, self._metadata.generations)
+        self._switch_program(compiled, metadata.program, metadata.imports, missing)
+
+    def _set_inputs(self) -> None:
+        """Tells the publisher and the network what the program reads. The log has the streams."""
+        program, records = self.compiled.rewritten, self._metadata.imports
+        imported_from = {i.name: i.broker for i in program.imports}
+        self._publisher.set_streams(program.streams, imported_from)
+        self.network.set_imports(program.imports, {i.name: records.history(i) for i in program.imports})
+
+    def resume(self, view: str) -> None:
+        """Resumes a paused view, and those that were paused with it. Returns before they have caught up."""
+        self._maintainer.resume(self.view(view).name)
 
     def _create_views(self, records: Iterable[GenerationRecord]) -> dict[str, View]:
         views: dict[str, View] = {}
@@ -216,7 +285,9 @@ class Broker:
             for name, digest in record.digests.items():
                 # A new view has reached no horizon, so subscribers with resume tokens wait until it catches up.
                 horizons = dict.fromkeys(self.log.streams, HORIZON_MIN)
-                views[name] = View(name, inputs[name], digest, self._log_horizons, horizons=horizons)
+                views[name] = View(
+                    name, inputs[name], digest, self._log_horizons, horizons=horizons, pause=record.pause
+                )
         return views
 
     def _refuse_truncated_log(self, compiled: CompiledProgram, views: Iterable[str]) -> None:
@@ -250,6 +321,48 @@ class Broker:
         """The horizons of the log. No subscriber has seen higher ones."""
         return self._publisher.horizons
 
+    # ── the network ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def describe_export(self, relation: str) -> dict[str, Any]:
+        """What a neighbour that imports the relation records about it."""
+        description = self._exported_relations().describe(relation)
+        if description is None:
+            raise self._no_export_error(relation)
+        return description
+
+    def find_export(self, relation: str) -> ExportedRelation:
+        exported = self._exported_relations().find(relation, self.views)
+        if exported is None:
+            raise self._no_export_error(relation)
+        return exported
+
+    def append_imported(self, append: CacheAppend) -> "Future[PublishResult]":
+        return self._publisher.submit_imported(append)
+
+    def checkpoint_horizons(self) -> Horizons:
+        return self._checkpoint_horizons
+
+    def _exported_relations(self) -> ExportedRelations:
+        compiled, metadata, exports = self.compiled, self._metadata, self._exports
+        if exports is None or not exports.is_of(compiled, metadata.imports, metadata.generations):
+            name, origin = self.settings.name, str(self.settings.origin)
+            exports = self._exports = ExportedRelations(
+                name, metadata.log_id, origin, compiled, metadata.imports, metadata.generations
+            )
+        return exports
+
+    def _no_export_error(self, relation: str) -> SmileError:
+        try:
+            self.view(relation)
+        except SmileError as problem:
+            return problem
+        return error("E021", f"there is no relation {relation[:100]}")
+
+    def _wake(self) -> None:
+        """There is a new commit in the log."""
+        self._maintainer.wake()
+        self.network.log_advanced()
+
     # ── the maintainer and its listener ─────────────────────────────────────────────────────────────────────────────
 
     def _create_executor(self) -> Executor:
@@ -261,7 +374,14 @@ class Broker:
         from smile.broker.maintenance.spark_executor import SparkExecutor  # noqa: PLC0415
 
         spark_log_path = self._directory.spark_log_path
-        return SparkExecutor(state_path, settings.master, settings.partitions, spark_log_path, self.log_token)
+        return SparkExecutor(
+            state_path,
+            settings.master,
+            settings.partitions,
+            spark_log_path,
+            self.log_token,
+            settings.memory_max or None,
+        )
 
     def _maintainer_log(self) -> DurableLog:
         """The log for the maintainer. Spark's tasks on this machine read the file; tasks on other machines ask this
@@ -289,6 +409,29 @@ class Broker:
         if view is not None:
             view.restore(snapshot)
 
+    def pause_views(self, generation: str, separated: Generation, pause: ViewPause) -> None:
+        with self._metadata_lock:
+            records = separate_views(self._metadata.generations, generation, separated, pause)
+            self._write_metadata(replace(self._metadata, generations=records))
+        views = ", ".join(separated.views)
+        _log.error("views are paused", extra={"views": views, "code": pause.code, "what": pause.message})
+        self._set_pause(separated, pause)
+
+    def resume_views(self, generation: Generation) -> None:
+        with self._metadata_lock:
+            records = [
+                replace(record, pause=None) if record.generation.name == generation.name else record
+                for record in self._metadata.generations
+            ]
+            self._write_metadata(replace(self._metadata, generations=tuple(records)))
+        _log.info("views are resumed", extra={"views": ", ".join(generation.views)})
+        self._set_pause(generation, None)
+
+    def _set_pause(self, generation: Generation, pause: ViewPause | None) -> None:
+        for name in generation.views:
+            if name in self.views:
+                self.views[name].set_pause(pause)
+
     def warn(self, message: str) -> None:
         _log.warning("the broker recovers from an error", extra={"what": message})
         self.warnings = [*self.warnings[-9:], {"at": time.time(), "what": message}]
@@ -308,29 +451,45 @@ class Broker:
                 self.truncate_log()
 
     def truncate_log(self) -> None:
-        """Removes events that no view needs and that are older than the setting `keep`."""
+        """Removes events that no view and no neighbour needs and that are older than the setting `keep`. Acknowledges
+        to neighbours what will not be read again."""
         retention_us = self.settings.retention_us
-        if retention_us is None:
+        if retention_us is None and not self.network.has_imported_streams:
             return
         try:
-            needed_horizons = self._maintainer.checkpoint()
-            if needed_horizons is not None:
-                self.log.truncate(needed_horizons, before=self._clock() - retention_us)
+            # A broker without views only passes on what it imports.
+            horizons = self._maintainer.checkpoint() if self.views else self._log_horizons()
+            if horizons is None:
+                return
+            self._checkpoint_horizons = horizons
+            if retention_us is not None:
+                needed = self.network.needed_horizons(self.settings.away_us_max)
+                least = {s: min(horizons.get(s, HORIZON_MIN), tick) for s, tick in needed.items()}
+                self.log.truncate({**horizons, **least}, before=self._clock() - retention_us)
         except SmileError as problem:
             self.warn(f"the log was not truncated: {problem}")
 
     # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def health(self) -> str:
-        if self.failure is not None:
-            return f"failed: {self.failure}"
+    def health(self) -> HealthWord:
         if self._stopping.is_set():
             return "stopping"
-        return "starting" if self._maintainer.state == "starting" else "ok"
+        if self._maintainer.state == "starting":
+            return "starting"
+        report = self.health_watch.report
+        return "failing" if report.is_severe else "degraded" if report.troubles else "ok"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether all threads run. If not, a restart helps."""
+        are_running = self._publisher.is_alive and self._pulse_thread.is_alive() and self.health_watch.is_alive
+        has_maintainer = self._maintainer.is_alive or self.failure is not None
+        return self._stopping.is_set() or (are_running and has_maintainer)
 
     def status(self) -> dict[str, Any]:
-        horizons = self._log_horizons()
+        horizons, state_bytes = self._log_horizons(), self._maintainer.state_bytes_by_view()
+        report = self.health_watch.report
         return {
             "at": time.time(),
             "since": self._started_at,
@@ -338,24 +497,43 @@ class Broker:
             "engine": self.settings.engine,
             "program": self._metadata.program.name,
             "streams": {name: {"horizon": horizons.get(name)} for name in self.decoder.schemas},
+            **self.network.status(time.monotonic()),
             "views": {
                 view.name: {
                     "rows": view.row_count,
                     "changed": view.changed_row_count,
                     "subscribers": view.subscriber_count,
+                    "state_bytes": state_bytes.get(view.name, 0),
+                    "lag_s": report.lag_s.get(view.name),
                     "horizons": dict(view.horizons),
+                    "paused": None if view.pause is None else asdict(view.pause),
                 }
                 for view in self.views.values()
             },
             "publisher": self._publisher.status(),
             "keeper": dict(self._maintainer.status()),
-            "troubles": self.warnings,
+            "memory_bytes": resident_bytes(),
+            "disk_free_bytes": self._directory.free_bytes(),
+            "troubles": [asdict(trouble) for trouble in report.troubles],
+            "warnings": self.warnings,
         }
 
 
-def _select_program(directory: BrokerDirectory, source: Source | None) -> BrokerMetadata:
+def _select_program(
+    directory: BrokerDirectory, source: Source | None, fetch_description: FetchDescription
+) -> BrokerMetadata:
+    """The program to run, with the types of what it imports."""
+    stored = directory.read_metadata()
+    metadata = _stored_or_served(directory, stored, source)
+    if stored is not None and metadata.program == stored.program:
+        return metadata
+    return replace(metadata, imports=metadata.imports.fetched(metadata.program, fetch_description))
+
+
+def _stored_or_served(
+    directory: BrokerDirectory, metadata: BrokerMetadata | None, source: Source | None
+) -> BrokerMetadata:
     """The program to run: the stored one, unless another file is served now."""
-    metadata = directory.read_metadata()
     if source is None:
         if metadata is None:
             hint = "Name one: smile serve PROGRAM."

@@ -1,18 +1,21 @@
 """A broker's data directory. Only one broker uses it at a time, and its metadata is replaced atomically.
 
 It contains the `log`, the views' `state`, and `broker.json`: the current program, the digest of the file that was
-served last, and the generations of views.
+served last, the generations of views, and the types of imports.
 """
 
 import fcntl
 import hashlib
 import json
 import os
+import shutil
 import zlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
+from smile.broker.maintenance.listener import ViewPause
+from smile.broker.network.descriptions import ImportRecords
 from smile.broker.program_difference import GenerationRecord
 from smile.engine.generation import Generation
 from smile.errors import SmileError, error
@@ -20,16 +23,38 @@ from smile.source import Source
 
 FORMAT: Final = 1
 _METADATA_FILE: Final = "broker.json"
+_FILE_MODE: Final = 0o600
+_FOLDER_MODE: Final = 0o700
 
 
 @dataclass(frozen=True)
 class BrokerMetadata:
     """`served` is the digest of the file that was served last. As long as this file is unchanged, a program that was
-    applied later takes precedence over it."""
+    applied later takes precedence over it. `log_id` identifies the log."""
 
     program: Source
     served: str
     generations: tuple[GenerationRecord, ...] = ()
+    imports: ImportRecords = field(default_factory=ImportRecords)
+    log_id: str = ""
+
+
+def write_file(path: Path, text: str) -> None:
+    """Replaces a file atomically and flushes it to the disk."""
+    new_path = path.with_name(f"{path.name}.new")
+    try:
+        with new_path.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new_path.replace(path)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        raise error("E105", f"{path} cannot be written: {problem.strerror}") from None
 
 
 def source_digest(source: Source) -> str:
@@ -41,13 +66,33 @@ def _checksum(fields: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps({name: fields[name] for name in sorted(fields) if name != "crc"}).encode())
 
 
+def _encode_record(record: GenerationRecord) -> dict[str, Any]:
+    fields = {"generation": record.generation.to_json(), "digests": dict(record.digests)}
+    return fields if record.pause is None else {**fields, "pause": asdict(record.pause)}
+
+
+def _decode_record(fields: dict[str, Any]) -> GenerationRecord:
+    pause = ViewPause(**fields["pause"]) if "pause" in fields else None
+    return GenerationRecord(Generation.from_json(fields["generation"]), fields["digests"], pause)
+
+
+def _restrict_modes(path: Path) -> None:
+    """Makes all files private that are there already. `smile serve` creates the new ones so."""
+    for folder, folders, files in os.walk(path):
+        for name, mode in (*((name, _FOLDER_MODE) for name in folders), *((name, _FILE_MODE) for name in files)):
+            entry = Path(folder, name)
+            if not entry.is_symlink() and entry.stat().st_mode & 0o077:
+                entry.chmod(mode)
+
+
 class BrokerDirectory:
     def __init__(self, path: Path) -> None:
         """Creates the directory if it is missing, and locks it until `close`."""
         self.path = path
         self._lock: IO[bytes] | None = None
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            _restrict_modes(path)
             lock = (path / "lock").open("ab")
         except OSError as problem:
             raise error("E105", f"{path} cannot be used: {problem.strerror}") from None
@@ -63,6 +108,10 @@ class BrokerDirectory:
             self._lock.close()
             self._lock = None
 
+    def free_bytes(self) -> int:
+        """The free space of its file system."""
+        return shutil.disk_usage(self.path).free
+
     @property
     def log_path(self) -> str:
         return str(self.path / "log")
@@ -70,6 +119,10 @@ class BrokerDirectory:
     @property
     def state_path(self) -> Path:
         return self.path / "state"
+
+    @property
+    def neighbours_path(self) -> Path:
+        return self.path / "neighbours.json"
 
     @property
     def spark_log_path(self) -> Path:
@@ -84,11 +137,12 @@ class BrokerDirectory:
                 raise error("E062", f"{path} was written by a newer SMILE (format {fields['format']}, not {FORMAT})")
             if fields["crc"] != _checksum(fields):
                 raise ValueError("its checksum is wrong")
-            generations = tuple(
-                GenerationRecord(Generation.from_json(record["generation"]), record["digests"])
-                for record in fields["kept"]
+            generations = tuple(map(_decode_record, fields["kept"]))
+            imports = ImportRecords(
+                fields.get("types", {}), {name: tuple(ids) for name, ids in fields.get("editions", {}).items()}
             )
-            return BrokerMetadata(Source(fields["name"], fields["text"]), fields["served"], generations)
+            program = Source(fields["name"], fields["text"])
+            return BrokerMetadata(program, fields["served"], generations, imports, fields.get("log_id", ""))
         except FileNotFoundError:
             return None
         except OSError as problem:
@@ -106,22 +160,9 @@ class BrokerDirectory:
             "name": metadata.program.name,
             "text": metadata.program.text,
             "served": metadata.served,
-            "kept": [
-                {"generation": record.generation.to_json(), "digests": dict(record.digests)}
-                for record in metadata.generations
-            ],
+            "kept": list(map(_encode_record, metadata.generations)),
+            "types": metadata.imports.types,
+            "editions": metadata.imports.editions,
+            "log_id": metadata.log_id,
         }
-        path, new_path = self.path / _METADATA_FILE, self.path / f"{_METADATA_FILE}.new"
-        try:
-            with new_path.open("w") as file:
-                file.write(json.dumps({**fields, "crc": _checksum(fields)}, indent=1))
-                file.flush()
-                os.fsync(file.fileno())
-            new_path.replace(path)
-            descriptor = os.open(self.path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as problem:
-            raise error("E105", f"{path} cannot be written: {problem.strerror}") from None
+        write_file(self.path / _METADATA_FILE, json.dumps({**fields, "crc": _checksum(fields)}, indent=1))

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from smile.algebra import mmpl
+from smile.algebra.dependencies import subprogram
 from smile.algebra.printer import print_program
-from smile.algebra.trees import walk
+from smile.broker.maintenance.listener import ViewPause
 from smile.engine.generation import Generation
 from smile.errors import error
 from smile.program import CompiledProgram
@@ -44,17 +45,13 @@ def view_digests(program: mmpl.Program) -> dict[str, str]:
 
 
 def _view_digest(program: mmpl.Program, view: str) -> str:
-    definitions = {v.name: v for v in program.views}
-    needed, pending = set[str](), [view]
-    while pending:
-        name = pending.pop()
-        if name not in needed:
-            needed.add(name)
-            if name in definitions:
-                pending += [node.name for node in walk(definitions[name].body) if isinstance(node, mmpl.RelationRef)]
-    streams = tuple(s for s in sorted(program.streams, key=lambda s: s.name) if s.name in needed)
-    views = tuple(v for v in sorted(program.views, key=lambda v: v.name) if v.name in needed)
-    return hashlib.sha256(print_program(mmpl.Program(streams, views, (view,))).encode()).hexdigest()
+    needed = subprogram(program, view)
+    streams, views, imports = (
+        tuple(sorted(definitions, key=lambda d: d.name))
+        for definitions in (needed.streams, needed.views, needed.imports)
+    )
+    text = print_program(mmpl.Program(streams, views, (view,), imports))  # type: ignore[arg-type]  # sorted, not mixed
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def refuse_changed_streams(logged: Mapping[str, mmpl.StreamDef], streams: Sequence[mmpl.StreamDef]) -> None:
@@ -80,10 +77,36 @@ def compare_programs(old: CompiledProgram, new: CompiledProgram) -> ProgramDiffe
 
 @dataclass(frozen=True)
 class GenerationRecord:
-    """Views that are maintained together, and their digests."""
+    """Views that are maintained together, and their digests. `pause` says why they are paused, if they are."""
 
     generation: Generation
     digests: Mapping[str, str]
+    pause: ViewPause | None = None
+
+    def with_views(self, generation: Generation, pause: ViewPause | None) -> "GenerationRecord | None":
+        """A record of the generation with those of its views that this record has; None if it has none of them."""
+        views = tuple(view for view in generation.views if view in self.digests)
+        if not views:
+            return None
+        digests = {view: self.digests[view] for view in views}
+        return GenerationRecord(replace(generation, views=views, materialized_views=views), digests, pause)
+
+
+def separate_views(
+    records: Sequence[GenerationRecord], name: str, separated: Generation, pause: ViewPause
+) -> tuple[GenerationRecord, ...]:
+    """The records after these views of the named generation were paused. It may be called again with the same
+    arguments."""
+    result = list[GenerationRecord]()
+    for record in records:
+        if record.generation.name not in (name, separated.name):
+            result.append(record)
+            continue
+        remaining = record.generation.without_views(separated.views)
+        parts = [record.with_views(remaining, record.pause)] if remaining is not None else []
+        parts.append(record.with_views(separated, pause))
+        result += [part for part in parts if part is not None]
+    return tuple(result)
 
 
 def plan_generations(
@@ -94,12 +117,10 @@ def plan_generations(
     digests_wanted = view_digests(program.original)
     unchanged = []
     for record in records:
-        remaining = {view: digest for view, digest in record.digests.items() if digests_wanted.get(view) == digest}
-        if remaining:
-            names = tuple(view for view in record.generation.views if view in remaining)
-            unchanged.append(
-                GenerationRecord(replace(record.generation, views=names, materialized_views=names), remaining)
-            )
+        remaining = tuple(view for view in record.generation.views if digests_wanted.get(view) == record.digests[view])
+        kept = record.with_views(replace(record.generation, views=remaining), record.pause)
+        if kept is not None:
+            unchanged.append(kept)
     known_views = {view for record in unchanged for view in record.digests}
     missing = {view: digest for view, digest in digests_wanted.items() if view not in known_views}
     if not missing:

@@ -22,7 +22,7 @@ ConfigOption = Annotated[
     str | None,
     typer.Option("--config", metavar="FILE", help="The broker's settings file, in TOML [default: SMILE_CONFIG]."),
 ]
-RightArgument = Annotated[Right, typer.Argument(metavar="PUBLISH|SUBSCRIBE|ADMIN", case_sensitive=False)]
+RightArgument = Annotated[Right, typer.Argument(metavar="PUBLISH|SUBSCRIBE|READ|ADMIN", case_sensitive=False)]
 OnKeyword = Annotated[str, typer.Argument(metavar="ON")]
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A stream, a view, or '*' for all; for ADMIN it is program.")
@@ -59,7 +59,8 @@ def grant(
     data: DataOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Give a principal a right: to publish to a stream, to subscribe to a view, or to administer the program.
+    """Give a principal a right: to publish to a stream, to read its events from the log, to subscribe to a view, or to
+    administer the program.
 
     Example: smile grant SUBSCRIBE ON Matchable TO alice
     """

@@ -17,7 +17,7 @@ from smile.cli.client import CaOption, UrlOption
 from smile.cli.exits import error_exit
 from smile.client.address import BrokerAddress
 from smile.client.connection import response_error, unreachable_error
-from smile.errors import Diagnostic, SmileError, error
+from smile.errors import Diagnostic, SmileError, error, render
 from smile.program import CompiledProgram, compile_program, read_source
 from smile.source import Source, Span
 
@@ -55,6 +55,7 @@ def apply(
             running_text = broker.fetch_program()
             difference = broker.fetch_difference()
             _print_difference(running_text, compiled, difference)
+            _print_warnings(compiled, (*difference["added"], *difference["changed"]))
             if dry_run or running_text == source.text:
                 return
             if not yes and not _confirm():
@@ -186,6 +187,14 @@ def _print_difference(before: str, compiled: CompiledProgram, difference: Mappin
     ]:
         for name in names:
             show(f"{sign} {noun} {name}: {effect}")
+
+
+def _print_warnings(compiled: CompiledProgram, views: Sequence[str]) -> None:
+    """Prints the warnings about these views."""
+    spans = [view.span for view in compiled.original.views if view.name in views and view.span is not None]
+    warnings = [w for w in compiled.warnings if any(w.span and s.start <= w.span.start < s.end for s in spans)]
+    if warnings:
+        print(render(warnings, compiled.source), file=sys.stderr)
 
 
 def _confirm() -> bool:

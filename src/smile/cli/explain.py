@@ -4,34 +4,29 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from smile.algebra import mmpl
+from smile.algebra.dependencies import subprogram
 from smile.algebra.printer import print_program
+from smile.analysis.export_description import describe_exports
 from smile.analysis.log_retention import log_retentions
+from smile.analysis.type_description import describe_type, domain_text
 from smile.cli.graph_formats import dot, mermaid
 from smile.graph.knowledge_graph import KnowledgeGraph, RelationObject, TransformObject
 from smile.graph.stages import Stage
-from smile.knowledge.symbolic import Bound, Interval
-from smile.knowledge.types import ColumnType, MaskDirection, MaskType, RelationType
+from smile.knowledge.types import MaskDirection, MaskType
 from smile.program import CompiledProgram
 
 
 def explain_mmpl(compiled: CompiledProgram, view: str | None, form: str) -> str:
-    rewritten = _subprogram(compiled.rewritten, compiled.graph, view)
+    rewritten = compiled.rewritten if view is None else subprogram(compiled.rewritten, view)
     if form == "json":
         return _json_text({"written": print_program(compiled.original), "rewritten": print_program(rewritten)})
     return print_program(rewritten).rstrip("\n")
 
 
-def _subprogram(program: mmpl.Program, graph: KnowledgeGraph, view: str | None) -> mmpl.Program:
-    """The part of the program that a view is computed from."""
-    if view is None:
-        return program
-    needed = set(graph.upstream_relations(view))
-    return mmpl.Program(
-        tuple(s for s in program.streams if s.name in needed),
-        tuple(v for v in program.views if v.name in needed),
-        (view,),
-    )
+def explain_exports(compiled: CompiledProgram, broker: str, view: str | None) -> str:
+    """The recorded types that `--imports` reads: of one relation, or of all."""
+    relations = [view] if view is not None else list(compiled.analysis.relations)
+    return _json_text({broker: describe_exports(compiled.rewritten, relations)})
 
 
 # ── types ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -46,23 +41,28 @@ def explain_types(compiled: CompiledProgram, view: str | None, form: str) -> str
         if view is None or retention.stream in _relation_names(graph, view)
     ]
     if form == "json":
-        relations = {r.name: _relation_json(r) | {"remembers": _describe_state(r.name, graph, True)} for r in shown}
+        relations = {
+            r.name: _relation_json(r)
+            | {"final_early": _early_finals(r.name, graph), "remembers": _describe_state(r.name, graph, True)}
+            for r in shown
+        }
         return _json_text({"relations": relations, "log": {r.stream: str(r) for r in retentions}})
-    parts = [_relation_text(r, _describe_state(r.name, graph, False)) for r in shown]
+    parts = [_relation_text(r, _early_finals(r.name, graph), _describe_state(r.name, graph, False)) for r in shown]
     logs = _format_table([("  " + r.stream, str(r)) for r in retentions])
     return "\n\n".join([*parts, "LOG RETENTION\n" + logs, *_symbol_section(shown)])
 
 
 def _relation_names(graph: KnowledgeGraph, view: str | None) -> list[str]:
     names = graph.upstream_relations(view) if view is not None else list(graph.relations)
-    return [n for n in names if graph.relations[n].kind != "between"]
+    return [n for n in names if graph.relations[n].is_named]
 
 
-def _relation_text(relation: RelationObject, state_texts: list[Any]) -> str:
+def _relation_text(relation: RelationObject, early_finals: list[str], state_texts: list[Any]) -> str:
     type_ = relation.type
     heading = type_.heading
     key = ", ".join(heading.key) or "none: always one row"
     notes = ["total"] if heading.total else []
+    notes += [f"from {relation.broker}"] if relation.broker is not None else []
     notes += ["subscribed"] if relation.subscribed else []
     title = f"{relation.kind.upper()} {relation.name}  key {key}" + (f"  ({', '.join(notes)})" if notes else "")
     rows = [("  column", "type", "domain", "range", "steps", "direction")]
@@ -84,14 +84,9 @@ def _relation_text(relation: RelationObject, state_texts: list[Any]) -> str:
     ]
     seals = (f"{s} at {seal}" if not seal.is_never else f"{s} never" for s, seal in type_.seals.items())
     facts += [("  sealed", ", ".join(seals))]
+    facts += [("  final", text) for text in early_finals]
     facts += [("  state", text) for text in state_texts]
     return "\n".join([title, _format_table(rows), _format_table(facts)])
-
-
-def domain_text(column: ColumnType, relation: RelationType) -> str:
-    """The name of the domain, preceded by `masked` if the rows may still be shown or hidden."""
-    is_masked = column.domain != "key" and relation.mask.direction is not MaskDirection.DECIDED
-    return f"masked {column.domain}" if is_masked else column.domain
 
 
 def mask_text(mask: MaskType) -> str:
@@ -100,6 +95,11 @@ def mask_text(mask: MaskType) -> str:
     finals = "T or F" if mask.can_be_final_true else "F; T only at the end of time"
     limit = f"at most {mask.steps} step{'s' * (str(mask.steps) != '1')}"
     return f"mask: begins f, {mask.direction.value}, {limit}, final {finals}"
+
+
+def _early_finals(name: str, graph: KnowledgeGraph) -> list[str]:
+    """Columns of this relation that are final before their row is sealed."""
+    return [text for t in graph.transforms if graph.relations[t.output].view == name for text in t.early_finals]
 
 
 def _describe_state(name: str, graph: KnowledgeGraph, as_json: bool) -> list[Any]:
@@ -125,7 +125,7 @@ def _symbol_section(relations: Iterable[RelationObject]) -> list[str]:
                 for monomial, _ in end.terms:
                     for symbol in monomial:
                         word = "greatest" if symbol.startswith("MAX") else "least"
-                        is_column_bound = relation.kind == "stream" and len(monomial) == 1
+                        is_column_bound = relation.kind in ("stream", "import") and len(monomial) == 1
                         if symbol == "MAXTIME":
                             meanings[symbol] = "the last tick, and so the number of ticks: no domain bounds it"
                         elif is_column_bound:
@@ -134,44 +134,7 @@ def _symbol_section(relations: Iterable[RelationObject]) -> list[str]:
 
 
 def _relation_json(relation: RelationObject) -> dict[str, Any]:
-    type_ = relation.type
-    return {
-        "kind": relation.kind,
-        "subscribed": relation.subscribed,
-        "key": list(type_.heading.key),
-        "hidden": sorted(type_.heading.hidden),
-        "total": type_.heading.total,
-        "columns": {n: _column_json(c, type_) for n, c in type_.columns.items()},
-        "mask": {
-            "initial": "f",
-            "course": type_.mask.direction.value,
-            "steps": _bound_json(type_.mask.steps),
-            "final": ["F", "T"] if type_.mask.can_be_final_true else ["F"],
-        },
-        "steps": _bound_json(type_.steps),
-        "seals": {s: None if seal.is_never else str(seal) for s, seal in type_.seals.items()},
-    }
-
-
-def _column_json(column: ColumnType, relation: RelationType) -> dict[str, Any]:
-    return {
-        "type": str(column.data),
-        "domain": domain_text(column, relation),
-        "range": _range_json(column.range),
-        "steps": _bound_json(column.steps),
-        "direction": column.direction.value,
-        "evolves": column.evolves,
-        "nullable": column.nullable,
-    }
-
-
-def _range_json(range_: Interval | None) -> list[Any] | None:
-    return None if range_ is None else [_bound_json(range_.lo), _bound_json(range_.hi)]
-
-
-def _bound_json(bound: Bound) -> int | float | str:
-    number = bound.number
-    return str(bound) if number is None else number if isinstance(number, int) else float(number)
+    return {"kind": relation.kind, "subscribed": relation.subscribed, **describe_type(relation.type)}
 
 
 # ── graph and stages ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -225,7 +188,7 @@ def explain_stages(compiled: CompiledProgram, view: str | None, form: str) -> st
     from smile.kernels.compile import compile_graph  # noqa: PLC0415
 
     graph = compiled.graph
-    stages = partitioned_stages(graph, compile_graph(graph, compiled.rewritten.streams))
+    stages = partitioned_stages(graph, compile_graph(graph, compiled.rewritten.log_streams))
     shown = set(graph.upstream_relations(view)) if view is not None else set(graph.relations)
     paths = {v: _view_path(v, graph, stages) for v in graph.subscriptions if v in shown}
     if form == "json":
@@ -250,11 +213,11 @@ def explain_stages(compiled: CompiledProgram, view: str | None, form: str) -> st
 
 
 def _view_path(view: str, graph: KnowledgeGraph, stages: Sequence[Stage]) -> list[str]:
-    """The streams, the stages on the way, and the view."""
+    """The streams and imports, the stages on the way, and the view."""
     needed = set(graph.upstream_relations(view))
-    streams = [n for n in graph.relations if n in needed and graph.relations[n].kind == "stream"]
+    inputs = [n for n in graph.relations if n in needed and graph.relations[n].kind in ("stream", "import")]
     stage_names = [f"stage {s.number}" for s in stages if any(t.output in needed for t in s.transforms)]
-    return [", ".join(streams), *stage_names, view]
+    return [", ".join(inputs), *stage_names, view]
 
 
 def _stage_json(stage: Stage, shown: set[str]) -> dict[str, Any]:

@@ -15,7 +15,14 @@ def dot(graph: KnowledgeGraph) -> str:
 
 
 def _dot_style(relation: RelationObject) -> str:
-    styles = {"stream": "shape=cylinder", "view": "style=rounded", "shared": "style=dashed", "between": "shape=point"}
+    styles = {
+        "stream": "shape=cylinder",
+        "changes": "shape=cylinder",
+        "import": "style=rounded",
+        "view": "style=rounded",
+        "shared": "style=dashed",
+        "between": "shape=point",
+    }
     style = styles[relation.kind]
     return f"{style}, penwidth=2" if relation.subscribed else style
 
@@ -28,9 +35,14 @@ def mermaid(graph: KnowledgeGraph) -> str:
     ids = {name: f"r{i}" for i, name in enumerate(graph.relations)}
     lines = ["flowchart LR"]
     for name, relation in graph.relations.items():
-        opening, closing = {"stream": ("[(", ")]"), "view": ("(", ")"), "shared": ("[", "]"), "between": ("((", "))")}[
-            relation.kind
-        ]
+        opening, closing = {
+            "stream": ("[(", ")]"),
+            "changes": ("[(", ")]"),
+            "import": ("(", ")"),
+            "view": ("(", ")"),
+            "shared": ("[", "]"),
+            "between": ("((", "))"),
+        }[relation.kind]
         label = " " if relation.kind == "between" else name
         lines.append(f"  {ids[name]}{opening}{_quote_mermaid(label)}{closing}")
     for transform in graph.transforms:

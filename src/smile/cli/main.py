@@ -3,6 +3,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smile import __version__
-from smile.cli import access, apply, demo, options, publish, serve, status, subscribe
+from smile.cli import access, apply, demo, options, publish, resume, serve, status, subscribe
 from smile.cli.exits import discard_stdout
-from smile.cli.explain import explain_graph, explain_mmpl, explain_stages, explain_types
+from smile.cli.explain import explain_exports, explain_graph, explain_mmpl, explain_stages, explain_types
+from smile.cli.replay.request import ReplayRequest, SparkOptions
 from smile.errors import SmileError, render
 from smile.log.recorded_events import EventError
-from smile.program import CompiledProgram, compile_program, read_source
+from smile.program import CompiledProgram, compile_program, read_recorded_types, read_source
 from smile.source import Source
 
 if TYPE_CHECKING:
-    from smile.cli.replay import ReplayMetrics, ReplayRequest
+    from smile.cli.replay.output import ReplayMetrics
 
 app = typer.Typer(
     name="smile",
@@ -43,6 +45,7 @@ class ExplainStep(StrEnum):
     types = "types"
     graph = "graph"
     stages = "stages"
+    exports = "exports"
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,19 +64,20 @@ def smile(
 
 
 @app.command()
-def check(program: ProgramArgument) -> None:
+def check(program: ProgramArgument, imports: options.ImportsOption = None) -> None:
     """Compile a program, and report its errors and warnings.
 
     Exit code 0 if it can be run (there may be warnings), 1 if not.
 
     Example: smile check programs/tradefloor.smile
     """
-    compiled = _compile(program)
+    compiled = _compile(program, imports)
     if compiled.warnings:
         print(render(compiled.warnings, compiled.source), file=sys.stderr)
     stages = _count_stages(compiled)
     program_as_written = compiled.original
-    counts = [
+    counts = [_count_text(len(program_as_written.imports), "import")] if program_as_written.imports else []
+    counts += [
         _count_text(len(program_as_written.streams), "stream"),
         _count_text(len(program_as_written.views), "view"),
         _count_text(len(program_as_written.subscriptions), "subscription"),
@@ -95,9 +99,14 @@ def explain(
         typer.Option(
             "--as",
             help="mmpl: the program in relational algebra, as it will run. types: key, domain, range, steps and seal "
-            "of every column. graph: relation and transform objects. stages: how the pipeline runs them.",
+            "of every column. graph: relation and transform objects. stages: how the pipeline runs them. exports: what "
+            "other brokers need to import its relations.",
         ),
     ] = ExplainStep.types,
+    imports: options.ImportsOption = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", metavar="NAME", help="For --as exports: what importers call this broker.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     dot: Annotated[bool, typer.Option("--dot", help="Print the graph for Graphviz.")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph for Mermaid.")] = False,
@@ -110,9 +119,14 @@ def explain(
         raise typer.BadParameter("--dot and --mermaid are for --as graph")
     if json + dot + mermaid > 1:
         raise typer.BadParameter("choose one of --json, --dot and --mermaid")
-    compiled = _compile(program)
+    if (broker is not None) != (step is ExplainStep.exports):
+        raise typer.BadParameter("--as exports and --broker belong together")
+    compiled = _compile(program, imports)
     if view is not None:
         view = _find_view(view, compiled)
+    if broker is not None:
+        _print_output(explain_exports(compiled, broker, view))
+        return
     form = "json" if json else "dot" if dot else "mermaid" if mermaid else "text"
     explainers = {
         ExplainStep.mmpl: explain_mmpl,
@@ -141,6 +155,7 @@ def replay(
     skip_bad: options.SkipBadOption = False,
     bad_file: options.BadFileOption = None,
     state: options.StateOption = None,
+    imports: options.ImportsOption = None,
     verbose: options.VerboseOption = False,
 ) -> None:
     """Run recorded events through a program, and print the rows of its views, a JSON object a line.
@@ -156,7 +171,7 @@ def replay(
     """
     if program == events == "-":
         raise typer.BadParameter("the program and the events cannot both be standard input")
-    compiled = _compile(program)
+    compiled = _compile(program, imports)
     view_names = [_find_view(v, compiled) for v in view] if view else list(compiled.rewritten.subscriptions)
     views = list(dict.fromkeys(view_names))
     if not views:
@@ -166,9 +181,6 @@ def replay(
     bad_path = bad_file or ("events.bad" if events == "-" else f"{events}.bad")
     if Path(bad_path).exists() and Path(events).exists() and Path(bad_path).samefile(events):
         raise typer.BadParameter("--bad-file would overwrite the events")
-    # Importing Arrow takes a second, which `check` and `explain` need not wait for.
-    from smile.cli.replay import ReplayRequest, SparkOptions  # noqa: PLC0415
-
     spark_options = None
     if engine is options.EngineKind.spark:
         spark_options = SparkOptions(master or options.MASTER_DEFAULT, partitions or 1, verbose)
@@ -180,9 +192,10 @@ def replay(
     print(_run_replay(compiled, request).text(), file=sys.stderr)
 
 
-def _run_replay(compiled: CompiledProgram, request: "ReplayRequest") -> "ReplayMetrics":
+def _run_replay(compiled: CompiledProgram, request: ReplayRequest) -> "ReplayMetrics":
     """Runs a replay. An error is printed and ends the command."""
-    from smile.cli.replay import replay as run_replay  # noqa: PLC0415
+    # Importing Arrow takes a second, which `check` and `explain` need not wait for.
+    from smile.cli.replay.replay import replay as run_replay  # noqa: PLC0415
 
     try:
         return run_replay(compiled, request)
@@ -214,25 +227,25 @@ def _count_stages(compiled: CompiledProgram) -> int:
     from smile.kernels.compile import compile_graph  # noqa: PLC0415
 
     try:
-        return len(partitioned_stages(compiled.graph, compile_graph(compiled.graph, compiled.rewritten.streams)))
+        return len(partitioned_stages(compiled.graph, compile_graph(compiled.graph, compiled.rewritten.log_streams)))
     except SmileError as problem:
         print(render(problem.diagnostics, compiled.source), file=sys.stderr)
         raise typer.Exit(1) from None
 
 
-def _compile(path: str) -> CompiledProgram:
-    """Compiles a program. Its errors are printed and end the command."""
+def _compile(path: str, imports: Sequence[str] | None) -> CompiledProgram:
+    """Compiles a program, with the recorded types in these files. Its errors are printed and end the command."""
     source = Source(path, "")
     try:
         source = read_source(path)
-        return compile_program(source)
+        return compile_program(source, read_recorded_types(imports or ()))
     except SmileError as problem:
         print(render(problem.diagnostics, source), file=sys.stderr)
         raise typer.Exit(1) from None
 
 
 def _find_view(view: str, compiled: CompiledProgram) -> str:
-    names = [n for n, r in compiled.graph.relations.items() if r.kind != "between"]
+    names = [n for n, r in compiled.graph.relations.items() if r.is_named]
     matches = [n for n in names if n == view] or [n for n in names if n.casefold() == view.casefold()]
     if not matches:
         raise typer.BadParameter(f"there is no stream or view {view}; there are {', '.join(names)}")
@@ -258,6 +271,7 @@ def _count_text(number: int, noun: str) -> str:
 access.register(app)
 serve.register(app)
 apply.register(app)
+resume.register(app)
 publish.register(app)
 subscribe.register(app)
 status.register(app)

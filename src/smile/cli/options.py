@@ -1,4 +1,4 @@
-"""The options of `smile replay`, with their help texts."""
+"""Options of commands that compile a program, and of `smile replay`, with their help texts."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -75,3 +75,12 @@ StateOption = Annotated[
     ),
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show Spark's messages.")]
+ImportsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--imports",
+        metavar="FILE",
+        help="Recorded types of the relations that the program imports, as `smile explain --as exports` prints them; "
+        "may be repeated.",
+    ),
+]

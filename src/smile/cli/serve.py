@@ -3,28 +3,33 @@ from its definition."""
 
 import inspect
 import logging
+import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from smile import limits
 from smile.cli.access import ConfigOption
 from smile.cli.exits import discard_stdout, error_exit, load_settings
 from smile.errors import SmileError
+from smile.memory import limit_memory
 from smile.program import read_source
 from smile.settings import SETTINGS, Setting, Settings
 from smile.source import Source
+from smile.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     from smile.broker.broker import Broker
 
 READY_POLL_S = 0.1
+_PRIVATE_UMASK = 0o077
 
 log = logging.getLogger("smile.serve")
 
@@ -54,7 +59,9 @@ def serve(program: str | None, config: str | None, **flags: Any) -> None:  # Any
     try:
         settings.require_safe()
         source = read_source(program) if program is not None else None
-        with _interrupt_on_sigterm():
+        # Nobody else may read what the broker writes, nor its Java process and workers, which inherit this.
+        os.umask(_PRIVATE_UMASK)
+        with _interrupt_on_sigterm(), temporary_folder():
             _run_broker(source, settings)
     except SmileError as problem:
         raise error_exit(problem, source) from None
@@ -63,6 +70,8 @@ def serve(program: str | None, config: str | None, **flags: Any) -> None:  # Any
 
 
 def _run_broker(source: Source | None, settings: Settings) -> None:
+    if settings.memory_max:
+        limit_memory(settings.memory_max)
     # Arrow and the web libraries take a second to import, which other commands need not wait for.
     from smile.broker.broker import Broker  # noqa: PLC0415
     from smile.broker.program_difference import subscribed_views  # noqa: PLC0415
@@ -92,19 +101,37 @@ def _run_broker(source: Source | None, settings: Settings) -> None:
                 if line.startswith("listening"):
                     Thread(target=_announce_ready, args=(broker,), name="ready", daemon=True).start()
 
-            run(broker, settings, access, announce)
+            run(broker, settings, access, announce, _limit_time_to_exit)
             log.info("the broker has stopped")
         finally:
             broker.stop()
     finally:
         access.close()
+    if broker.has_unfinished_work:
+        log.warning("a batch was not waited for: it is repeated after the next start")
+        _exit_now(0)
+
+
+def _limit_time_to_exit() -> None:
+    """Ends the process in time, whatever it is doing."""
+    deadline = Timer(limits.exit_s_max, _exit_now, [1])
+    deadline.daemon = True
+    deadline.start()
+
+
+def _exit_now(code: int) -> None:
+    """Ends the process without waiting for its threads. All acknowledged events are on the disk."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _announce_ready(broker: "Broker") -> None:
-    """Prints "ready" when the engine has started. Events are accepted before that."""
-    while broker.health == "starting":
+    """Prints "ready" when the engine has started and views follow. Events are accepted before that."""
+    while (health := broker.health) in ("starting", "failing"):
         time.sleep(READY_POLL_S)
-    if broker.health == "ok":
+    if health != "stopping":
         _print_line("ready")
 
 

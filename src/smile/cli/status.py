@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smile.cli.client import CaOption, UrlOption, report_errors
+from smile.client.value_text import float_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,18 +93,25 @@ def broker_text(status: Json) -> str:
     for view, view_status in status.get("views", {}).items():
         horizons = {stream: int(tick) for stream, tick in view_status.get("horizons", {}).items()}
         progress = f", known up to {progress_text(horizons, now)}" if horizons else ""
+        progress += ", paused" if view_status.get("paused") else ""
         rows, changed, subscribers = (view_status[name] for name in ("rows", "changed", "subscribers"))
         table.add_row(f"view {view}", f"{rows:,} rows, {changed:,} changed, {subscribers:,} subscribers{progress}")
     for key, label in (("publisher", "publisher"), ("keeper", "maintainer")):
         scalars = {name: value for name, value in status.get(key, {}).items() if isinstance(value, int | float | str)}
         if scalars:
             table.add_row(label, ", ".join(f"{name} {_number_text(value)}" for name, value in scalars.items()))
-    for warning in status.get("troubles", []):
+    for trouble in status.get("troubles", []):
+        subject = f" {trouble['subject']}" if trouble["subject"] else ""
+        age = f"{trouble['kind']}{subject} for {now - trouble['since']:,.0f} s"
+        table.add_row("trouble", f"{age}: {trouble['code']}: {trouble['message']}")
+    for warning in status.get("warnings", []):
         table.add_row("warning", f"{now - warning['at']:,.0f} s ago: {warning['what']}")
     return _render_table(table)
 
 
 def _number_text(value: object) -> str:
+    if isinstance(value, float):
+        return float_text(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
@@ -147,11 +155,11 @@ def _broker_status(form: StatusFormat, url: str | None, ca: str | None) -> str:
     import asyncio  # noqa: PLC0415  # slow to import, as the following
 
     from smile.client.address import BrokerAddress  # noqa: PLC0415
-    from smile.client.connection import http_get  # noqa: PLC0415
+    from smile.client.connection import http_request  # noqa: PLC0415
 
     with report_errors():
         path = "/metrics" if form is StatusFormat.prometheus else "/status"
-        text = asyncio.run(http_get(BrokerAddress.resolve(url, ca=ca), path)).decode()
+        text = asyncio.run(http_request(BrokerAddress.resolve(url, ca=ca), "GET", path)).decode()
     return broker_text(json.loads(text)) if form is StatusFormat.text else text.rstrip("\n")
 
 

@@ -13,8 +13,10 @@ from smile.errors import SmileError, render
 from smile.source import Source
 
 if TYPE_CHECKING:
-    from smile.client import Client, Frame
+    from smile.client import Client, Frame, Subscription
 
+PAUSE_CHECK_S = 1.0
+"""How soon a pause of the view is reported, if no frame arrives."""
 REFRESH_S = 0.1
 """More than ten updates a second are of no use to a person."""
 
@@ -34,8 +36,9 @@ def subscribe(
 ) -> None:
     """Subscribe to a view: show all of its rows, and then every change, with the knowledge of each value.
 
-    In a terminal it is a live table: ≥3 may still grow, =4 is final, and final rows are marked. In a pipe it is a JSON
-    object a line. Ctrl-C ends it. If the broker requires a token, set SMILE_TOKEN.
+    In a terminal it is a live table: ≥3 may still grow, 7~ may rise and fall, =4 is final, and final rows are marked;
+    ticks are shown as local times. In a pipe it is a JSON object a line. Ctrl-C ends it. If the
+    broker requires a token, set SMILE_TOKEN.
 
     Example: smile subscribe Matchable "WHERE issue = 'IBM'"
     """
@@ -47,8 +50,7 @@ def subscribe(
             _show_once(client, view, condition)
         elif changes or not sys.stdout.isatty():
             with client.subscribe(view, condition) as subscription:
-                for frame in subscription.frames():
-                    write_frame(frame)
+                _write_frames(subscription)
         else:
             _show_live(client, view, condition)
 
@@ -62,6 +64,20 @@ def _read_condition(where: str) -> dict[str, Any]:
     except SmileError as problem:
         print(render(problem.diagnostics, source), file=sys.stderr)
         raise typer.Exit(2) from None
+
+
+def _write_frames(subscription: "Subscription") -> None:
+    """Prints frames. Says on standard error when the view is paused or resumed."""
+    paused: SmileError | None = None
+    while True:
+        try:
+            write_frame(subscription.frame(PAUSE_CHECK_S))
+        except SmileError as problem:
+            if problem.diagnostics[0].code != "E108":
+                raise
+        if subscription.paused is not paused:
+            paused = subscription.paused
+            print(f"smile: {paused or 'the view is maintained again'}", file=sys.stderr)
 
 
 def write_frame(frame: "Frame") -> None:
@@ -98,7 +114,7 @@ def _show_live(client: "Client", view: str, condition: dict[str, Any]) -> None:
 
     console = Console()
     with client.table(view, condition) as table:
-        display = ViewDisplay(table, lambda: client.connected, time.time)
+        display = ViewDisplay(table, lambda: client.connected, time.time, lambda: table.paused)
         table.changed(display.record_changes)
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
             while table.error is None:

@@ -1,7 +1,7 @@
 """Draws a view in a terminal: the rows that changed last, ordered by key, as many as fit."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -11,18 +11,16 @@ from rich.text import Text
 
 from smile.client import Change, Rows
 from smile.client.changes import Key
-from smile.client.knowledge import value_text
+from smile.client.ticks import CLOCK_TICK_MIN, TICKS_PER_SECOND
+from smile.errors import SmileError
 
 HIGHLIGHT_S = 2.0
 """How long a changed row is highlighted."""
 NON_ROW_LINES = 5
 """Lines that are not rows: the header, the number of omitted rows, the footer, the cursor, and one spare line."""
-CLOCK_TICK_MIN = 2**50
-"""A clock's tick is microseconds since 1970 times 1,024. Smaller ticks were chosen by a publisher."""
-CLOCK_TICK_MAX = 2**62
-"""Ticks from here on, after the year 2112, mean the end of the stream."""
-EPOCH = datetime(1970, 1, 1)
-TICKS_PER_S = 1_024_000_000
+CHECK_MARK_WIDTH = 1
+COLUMN_GAP = 2
+NESTED_WIDTH_MIN = 8
 CHANGE_TIMES_MAX = 1_000
 """Number of rows whose last change is stored: more than a terminal has lines."""
 
@@ -30,8 +28,14 @@ CHANGE_TIMES_MAX = 1_000
 class ViewDisplay:
     """`record_changes` must be called with all changes. `clock` returns seconds since 1970."""
 
-    def __init__(self, rows: Rows, connected: Callable[[], bool], clock: Callable[[], float]) -> None:
-        self.rows, self.connected, self.clock = rows, connected, clock
+    def __init__(
+        self,
+        rows: Rows,
+        connected: Callable[[], bool],
+        clock: Callable[[], float],
+        paused: Callable[[], SmileError | None] = lambda: None,
+    ) -> None:
+        self.rows, self.connected, self.clock, self.paused = rows, connected, clock, paused
         self._change_times: dict[Key, float] = {}
         self._last_drawn = (0.0, False, 0)
         self._frame_count = 0
@@ -61,12 +65,16 @@ class ViewDisplay:
         visible_rows = sorted(visible_rows, key=lambda row: _sort_key(row.id))
         schema = self.rows.schema
         evolving = {name for row in visible_rows for name in row.knowledge}
-        cells = self._cell_texts(visible_rows, width)
+        today = datetime.fromtimestamp(now).date()
+        cells = [[row.column_text(name, today) for name in schema.columns] for row in visible_rows]
+        is_nested = [column.kind == "relation" for column in schema.columns.values()]
+        cells = _shorten_nested(list(schema.columns), cells, is_nested, width)
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("")
         for name, column in schema.columns.items():
             is_number = column.kind in ("int", "decimal", "float", "time", "interval")
-            table.add_column(name, justify="right" if is_number or name in evolving else "left", no_wrap=True)
+            is_right = is_number or (name in evolving and column.kind != "relation")
+            table.add_column(name, justify="right" if is_right else "left", no_wrap=True)
         for row, texts in zip(visible_rows, cells, strict=True):
             is_recent = now - change_times.get(row.id, 0.0) < HIGHLIGHT_S
             style = "bold yellow" if is_recent else "dim" if row.final else ""
@@ -76,14 +84,6 @@ class ViewDisplay:
         if len(rows) > room:
             parts.append(Text(f"… and {len(rows) - room:,} more", style="dim"))
         return Group(*parts, self._footer(rows, now, width))
-
-    def _cell_texts(self, rows: Sequence[Change], width: int) -> list[list[str]]:
-        """Ticks are numbers if all columns fit the width, and otherwise times of day."""
-        names = list(self.rows.schema.columns)
-        texts = [[_cell_text(row, name, str) for name in names] for row in rows]
-        if sum(max(map(len, column)) + 2 for column in zip(names, *texts, strict=True) if column) <= width:
-            return texts
-        return [[_cell_text(row, name, tick_text) for name in names] for row in rows]
 
     def _select_recent(self, rows: Sequence[Change], change_times: Mapping[Key, float], room: int) -> list[Change]:
         """The rows that changed last, and others if there is room."""
@@ -98,29 +98,31 @@ class ViewDisplay:
         text = Text(f"{self.rows.schema.view}: {row_counts}", style="dim")
         if not self.connected():
             text.append(" · connection lost; waiting for the broker", style="bold red")
+        if (pause := self.paused()) is not None:
+            text.append(f" · {pause}", style="bold red")
         if self.rows.progress:
             text.append(f" · known up to {progress_text(self.rows.progress, now)}")
         text.truncate(width, overflow="ellipsis")
         return text
 
 
-def _cell_text(row: Change, name: str, format_tick: Callable[[int], str]) -> str:
-    is_tick = row.schema.columns[name].kind == "time"
-    known = row[name]
-    if known.kind == "unknown" and known.value is not None:
-        return f"{value_text(known.value)} ?"
-    if known.kind == "latest" and known.at is not None:
-        return f"{value_text(known.latest)}@{format_tick(known.at)}"
-    if name in row.knowledge:
-        return str(known)
-    return format_tick(known.value) if is_tick and known.value is not None else value_text(known.value)
-
-
-def tick_text(tick: int) -> str:
-    """The time of day in UTC, if the tick is a clock's. It is unique: an origin has one tick a microsecond."""
-    if not CLOCK_TICK_MIN <= tick < CLOCK_TICK_MAX:
-        return str(tick)
-    return (EPOCH + timedelta(microseconds=tick >> 10)).strftime("%H:%M:%S.%f")
+def _shorten_nested(
+    names: Sequence[str], cells: list[list[str]], is_nested: Sequence[bool], width: int
+) -> list[list[str]]:
+    """Nested relations have the room that the other columns leave, so that these stay readable."""
+    if not any(is_nested):
+        return cells
+    columns = list(zip(names, *cells, strict=True))
+    plain_width = sum(max(map(len, texts)) for texts, nested in zip(columns, is_nested, strict=True) if not nested)
+    room = width - plain_width - CHECK_MARK_WIDTH - COLUMN_GAP * len(names)
+    longest = max(NESTED_WIDTH_MIN, room // sum(is_nested))
+    return [
+        [
+            f"{text[: longest - 1]}…" if nested and len(text) > longest else text
+            for text, nested in zip(row, is_nested, strict=True)
+        ]
+        for row in cells
+    ]
 
 
 def progress_text(progress: Mapping[str, int], now: float) -> str:
@@ -130,7 +132,7 @@ def progress_text(progress: Mapping[str, int], now: float) -> str:
         return f"nothing of {stream}"
     if tick < CLOCK_TICK_MIN:
         return f"tick {tick:,} of {stream}"
-    age = now - tick / TICKS_PER_S
+    age = now - tick / TICKS_PER_SECOND
     return f"the end of {stream}" if age < -60 else f"{_age_text(max(0.0, age))} ago"
 
 

@@ -5,6 +5,7 @@ from smile.client.changes import Change, Frame, Published, Schema
 from smile.client.knowledge import Knowledge, NotYetKnown
 from smile.client.rows import Rows
 from smile.client.synchronous import Client, Subscription, Table, connect
+from smile.client.ticks import as_datetime, tick_of
 from smile.errors import SmileError
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "SmileError",
     "Subscription",
     "Table",
+    "as_datetime",
     "connect",
     "connect_async",
+    "tick_of",
 ]

@@ -4,10 +4,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from typing import Any, Self
+from urllib.parse import quote
 
 from smile.client.address import BrokerAddress
 from smile.client.changes import AfterTicks, Change, Frame, Published, Schema, ticks_of
-from smile.client.connection import BrokerConnection, http_get
+from smile.client.connection import BrokerConnection, http_request
 from smile.client.feed import CallbackRegistry, FrameQueue, FrameSink, SubscriptionFeed
 from smile.client.rows import Rows
 from smile.client.session import Event
@@ -43,6 +44,11 @@ class AsyncSubscription:
     def schema(self) -> Schema:
         assert self._feed.schema is not None
         return self._feed.schema
+
+    @property
+    def paused(self) -> SmileError | None:
+        """Why the broker does not maintain the view at present (E109), or None."""
+        return self._feed.paused
 
     def __aiter__(self) -> Self:
         return self
@@ -89,13 +95,19 @@ class AsyncTable(Rows):
         """Why the table is no longer updated, or None."""
         return self.feed.error if self.feed is not None else None
 
+    @property
+    def paused(self) -> SmileError | None:
+        """Why the broker does not maintain the view at present (E109), or None. The rows stay as they were."""
+        return self.feed.paused if self.feed is not None else None
+
     async def wait_for(self, after: AfterTicks, timeout: float | None = None) -> Self:
-        """Waits until the table includes these published events, or all events up to these ticks."""
+        """Waits until the table includes these published events, or all events up to these ticks. Raises E109 if the
+        view is paused."""
         ticks, feed = ticks_of(after), self.feed
         assert feed is not None
-        await wait_until(feed.signal, lambda: self.has_reached(ticks) or feed.error is not None, timeout, feed.view)
-        if feed.error is not None:
-            raise feed.error
+        await wait_until(feed.signal, lambda: self.has_reached(ticks) or bool(feed.problem), timeout, feed.view)
+        if not self.has_reached(ticks) and feed.problem is not None:
+            raise feed.problem
         return self
 
     async def close(self) -> None:
@@ -219,12 +231,16 @@ class AsyncClient:
 
     async def status(self) -> dict[str, Any]:
         """The broker's status, as `GET /status` returns it."""
-        status: dict[str, Any] = json.loads(await http_get(self.connection.address, "/status"))
+        status: dict[str, Any] = json.loads(await http_request(self.connection.address, "GET", "/status"))
         return status
+
+    async def resume(self, view: str) -> None:
+        """Resumes a view that the broker has paused, and those that were paused with it."""
+        await http_request(self.connection.address, "POST", f"/views/{quote(view, safe='')}/resume")
 
     async def program(self) -> str:
         """The text of the running program."""
-        return (await http_get(self.connection.address, "/program")).decode()
+        return (await http_request(self.connection.address, "GET", "/program")).decode()
 
 
 class PendingConnection:

@@ -3,9 +3,11 @@ earlier ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
-from smile.client.knowledge import Knowledge, value_text
+from smile.client.knowledge import Knowledge
+from smile.client.value_text import value_text
 from smile.client.values import ViewColumn, decode_row, encode_row, tick_json
 
 Key = tuple[Any, ...]
@@ -69,9 +71,16 @@ class Change:
         return tuple(self.key[name] for name in self.schema.key)
 
     def __str__(self) -> str:
-        key = ", ".join(f"{name} {value_text(value)}" for name, value in self.key.items())
-        row_text = "deleted" if self.deleted else ", ".join(f"{name} {_column_text(self, name)}" for name in self.row)
+        key = ", ".join(f"{name} {self.column_text(name)}" for name in self.key)
+        row_text = "deleted" if self.deleted else ", ".join(f"{name} {self.column_text(name)}" for name in self.row)
         return f"{self.schema.view} {key}: {row_text}{' (final)' if self.final else ''}"
+
+    def column_text(self, name: str, today: date | None = None) -> str:
+        """A column for people: its knowledge, or just its value if it cannot evolve."""
+        column = self.schema.columns.get(name)
+        if name in self.knowledge:
+            return self.knowledge[name].text(column, today)
+        return value_text(self.row[name] if name in self.row else self.key[name], column, today)
 
     def to_json(self) -> Json:
         """The change as the broker sends it."""
@@ -85,10 +94,6 @@ class Change:
         if self.stays and not self.final:
             message["stays"] = True
         return {**message, "steps": self.steps}
-
-
-def _column_text(change: Change, name: str) -> str:
-    return str(change.knowledge[name]) if name in change.knowledge else value_text(change.row[name])
 
 
 @dataclass(frozen=True)

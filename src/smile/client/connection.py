@@ -8,7 +8,7 @@ import json
 import os
 import random
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from smile import limits
@@ -179,8 +179,8 @@ def response_error(address: BrokerAddress, status: int, body: bytes) -> SmileErr
     return error("E103", f"{address.url}: it answered with status {status}", hint="Is that the URL of a SMILE broker?")
 
 
-async def http_get(address: BrokerAddress, path: str, params: Mapping[str, str] | None = None) -> bytes:
-    """The body of the response to a GET request."""
+async def http_request(address: BrokerAddress, method: str, path: str) -> bytes:
+    """The body of the response."""
     import httpx  # noqa: PLC0415  # slow to import, and rarely needed
 
     client = httpx.AsyncClient(
@@ -188,9 +188,9 @@ async def http_get(address: BrokerAddress, path: str, params: Mapping[str, str] 
     )
     async with client:
         try:
-            response = await client.get(f"{address.url}{path}", params=params, headers=address.headers)
+            response = await client.request(method, f"{address.url}{path}", headers=address.headers)
         except (httpx.HTTPError, httpx.InvalidURL) as failure:
             raise unreachable_error(address, failure) from None
-    if response.status_code != 200:
+    if not response.is_success:
         raise response_error(address, response.status_code, response.content)
     return response.content

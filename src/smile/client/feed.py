@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from smile import limits
 from smile.client.changes import Change, Frame, Key, Schema
 from smile.client.rows import deletion_change
-from smile.errors import SmileError
+from smile.errors import SmileError, error
 
 Json = dict[str, Any]
 
@@ -98,15 +98,23 @@ class SubscriptionFeed:
         self.schema: Schema | None = None
         self.resume_token: str | None = None
         self.error: SmileError | None = None
+        self.paused: SmileError | None = None
+        """Why the view is paused, if it is."""
         self.has_snapshot = False
         """Whether a complete snapshot has arrived."""
         self.signal = CallbackRegistry()
         self._frame_numbers: deque[int | None] = deque()
         """Of the frames not consumed yet; None if their connection was lost."""
 
+    @property
+    def problem(self) -> SmileError | None:
+        """Why nothing more arrives, for good or for now."""
+        return self.error or self.paused
+
     def subscribe_message(self) -> Json:
         """Prepares for a new connection, and returns the first message to send on it."""
         self.sink.abort_snapshot()
+        self.paused = None  # the broker says so again
         self._frame_numbers = deque(None for _ in self._frame_numbers)
         message: Json = {"subscribe": self.view, "id": self.id, "window": limits.client_window_frames}
         message |= {"where": self.where} if self.where else {}
@@ -116,6 +124,12 @@ class SubscriptionFeed:
     def receive_schema(self, message: Json) -> None:
         self.schema = Schema.from_json(message)
         self.sink.set_schema(self.schema)
+
+    def receive_pause(self, encoded: Json | None) -> None:
+        self.paused = None
+        if encoded is not None:
+            message = f"the view {self.view} is paused: {encoded.get('message')}"
+            self.paused = error("E109", message, hint=encoded.get("hint"))
 
     def receive_frame(self, message: Json) -> Callable[[], None] | None:
         """Delivers a frame. Returns a callback to run after the session's lock is released."""

@@ -65,29 +65,31 @@ class Rows:
             return tuple(key[name] for name in self.schema.key)
         return key if isinstance(key, tuple) else (key,)
 
-    def to_arrow(self) -> "pa.Table":
-        """Current values of all columns, and a column `final`, unless the view has a column of that name."""
+    def to_arrow(self, times: bool = False) -> "pa.Table":
+        """Current values of all columns, and a column `final`, unless the view has a column of that name. Ticks are
+        integers, or with `times` timestamps in UTC, to the microsecond."""
         import pyarrow as pa  # noqa: PLC0415  # slow to import, like the other two
 
         rows, columns = self.rows, self.schema.columns
         arrays = {}
         for name, column in columns.items():
             values = [row.row[name] if name in row.row else row.key.get(name) for row in rows]
-            arrays[name] = pa.array(values, column.arrow_type())
+            arrays[name] = pa.array(values if not times else map(column.to_times, values), column.arrow_type(times))
         arrays.setdefault("final", pa.array([row.final for row in rows], pa.bool_()))
         return pa.table(arrays)
 
-    def to_polars(self) -> "pl.DataFrame":
+    def to_polars(self, times: bool = False) -> "pl.DataFrame":
+        """`times` as in `to_arrow`."""
         import polars as pl  # noqa: PLC0415
 
-        return pl.DataFrame(self.to_arrow())
+        return pl.DataFrame(self.to_arrow(times))
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """Integer columns with NULLs stay integer columns."""
+    def to_pandas(self, times: bool = False) -> "pd.DataFrame":
+        """Integer columns with NULLs stay integer columns. `times` as in `to_arrow`."""
         import pandas as pd  # noqa: PLC0415
         import pyarrow as pa  # noqa: PLC0415
 
-        data_frame: pd.DataFrame = self.to_arrow().to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        data_frame: pd.DataFrame = self.to_arrow(times).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         return data_frame
 
     # ── receiving ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -246,6 +246,8 @@ class ClientSession:
         callback = None
         if "subscribed" in message:
             feed.receive_schema(message)
+        elif "paused" in message:
+            feed.receive_pause(message["paused"])
         elif "n" in message and feed.schema is not None:
             callback = feed.receive_frame(message)
             if feed.auto_acknowledge:

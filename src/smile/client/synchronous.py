@@ -48,6 +48,11 @@ class Subscription:
         assert self._feed.schema is not None
         return self._feed.schema
 
+    @property
+    def paused(self) -> SmileError | None:
+        """Why the broker does not maintain the view at present (E109), or None."""
+        return self._feed.paused
+
     def __iter__(self) -> Self:
         return self
 
@@ -93,13 +98,19 @@ class Table(Rows):
         """Why the table is no longer updated, or None."""
         return self.feed.error if self.feed is not None else None
 
+    @property
+    def paused(self) -> SmileError | None:
+        """Why the broker does not maintain the view at present (E109), or None. The rows stay as they were."""
+        return self.feed.paused if self.feed is not None else None
+
     def wait_for(self, after: AfterTicks, timeout: float | None = None) -> Self:
-        """Waits until the table includes these published events, or all events up to these ticks."""
+        """Waits until the table includes these published events, or all events up to these ticks. Raises E109 if the
+        view is paused."""
         ticks, feed = ticks_of(after), self.feed
         assert feed is not None
-        wait_until(feed.signal, lambda: self.has_reached(ticks) or feed.error is not None, timeout, feed.view)
-        if feed.error is not None:
-            raise feed.error
+        wait_until(feed.signal, lambda: self.has_reached(ticks) or bool(feed.problem), timeout, feed.view)
+        if not self.has_reached(ticks) and feed.problem is not None:
+            raise feed.problem
         return self
 
     def close(self) -> None:
@@ -250,6 +261,10 @@ class Client:
     def status(self) -> dict[str, Any]:
         """The broker's status, as `GET /status` returns it."""
         return self._run_coroutine(self._client.status())
+
+    def resume(self, view: str) -> None:
+        """Resumes a view that the broker has paused, and those that were paused with it."""
+        self._run_coroutine(self._client.resume(view))
 
     def program(self) -> str:
         """The text of the running program."""

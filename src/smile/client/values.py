@@ -14,12 +14,11 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from smile.client.ticks import TICKS_PER_MICROSECOND, as_datetime
 from smile.errors import error
 
 JSON_INT_MAX = 2**53
 """Ticks beyond this are sent as text."""
-
-TICKS_PER_MICROSECOND = 1024
 
 _SIMPLE_KINDS = ("bool", "int", "float", "string", "bytes", "time", "interval", "timestamp", "date")
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
@@ -91,13 +90,24 @@ class ViewColumn:
     def by_name(self) -> Mapping[str, "ViewColumn"]:
         return {column.name: column for column in self.columns}
 
-    def arrow_type(self) -> Any:  # Any: pyarrow has no type hints
+    def to_times(self, value: Any) -> Any:
+        """A decoded value with its ticks as times."""
+        if value is None or self.kind not in ("time", "relation"):
+            return value
+        if self.kind == "time":
+            return as_datetime(value)
+        return [{name: column.to_times(row[name]) for name, column in self.by_name.items()} for row in value]
+
+    def arrow_type(self, times: bool = False) -> Any:  # Any: pyarrow has no type hints
+        """With `times`, ticks are timestamps."""
         import pyarrow as pa  # noqa: PLC0415  # slow to import, and only needed for Arrow
 
+        if self.kind == "time" and times:
+            return pa.timestamp("us", "UTC")
         if self.kind == "decimal":
             return pa.decimal128(self.digits, self.scale)
         if self.kind == "relation":
-            return pa.list_(pa.struct([(column.name, column.arrow_type()) for column in self.columns]))
+            return pa.list_(pa.struct([(column.name, column.arrow_type(times)) for column in self.columns]))
         simple = {
             "bool": pa.bool_(), "float": pa.float64(), "string": pa.string(), "bytes": pa.binary(),
             "timestamp": pa.timestamp("us"), "date": pa.date32(), "json": pa.string(),

@@ -14,6 +14,7 @@ from smile.algebra.types import BOOL, DataType
 from smile.columns import values as v
 from smile.columns.values import Array, Bools, Indices, ValueColumn
 from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import to_range
 from smile.knowledge.values.latest import LatestValue
 from smile.knowledge.values.mask import Mask
 from smile.knowledge.values.range import MAYBE, NEVER, ONLY, Nullability, Range
@@ -107,53 +108,62 @@ class MaskColumn:
 
 
 class LatestColumn:
-    """`value` is not valid where it is NULL or there is no value. `tick` is valid where there is a value or NULL."""
+    """Latest values. `bounds` are those of the final values and have the current ones. `value` is that of the latest
+    event that stays, at `tick` and `source`; `tick` is not valid where there is none. A column of this kind can hold
+    ranges and masks too: they have no such event."""
 
-    __slots__ = ("now", "sealed", "source", "tick", "value")
+    __slots__ = ("bounds", "source", "tick", "value")
     kind: ColumnKind = "latest"
 
-    def __init__(self, value: ValueColumn, tick: ValueColumn, source: Array, sealed: Bools, now: ValueColumn) -> None:
-        self.value, self.tick, self.source, self.sealed, self.now = value, tick, source, sealed, now
+    def __init__(self, bounds: RangeColumn, value: ValueColumn, tick: ValueColumn, source: Array) -> None:
+        self.bounds, self.value, self.tick, self.source = bounds, value, tick, source
+
+    @staticmethod
+    def from_ranges(bounds: RangeColumn) -> "LatestColumn":
+        zeros = np.zeros(len(bounds), np.int64)
+        return LatestColumn(bounds, bounds.now, ValueColumn(zeros, np.zeros(len(bounds), bool)), zeros)
+
+    @property
+    def now(self) -> ValueColumn:
+        return self.bounds.now
 
     def __len__(self) -> int:
-        return len(self.now)
+        return len(self.tick)
 
     def take(self, indices: Indices) -> "LatestColumn":
-        value, tick, now = self.value.take(indices), self.tick.take(indices), self.now.take(indices)
-        return LatestColumn(value, tick, self.source[indices], self.sealed[indices], now)
+        bounds = self.bounds.take(indices)
+        value = bounds.now if self.value is self.bounds.now else self.value.take(indices)
+        return LatestColumn(bounds, value, self.tick.take(indices), self.source[indices])
 
     def same(self, other: "LatestColumn") -> Bools:
-        same_event = self.tick.same(other.tick) & (self.tick.is_null() | (self.source == other.source))
-        same_value = self.value.same(other.value) & self.now.same(other.now)
-        return np.asarray(same_event & same_value & (self.sealed == other.sealed))
+        has_event = self.tick.is_valid()
+        same_event = (self.source == other.source) & self.value.same(other.value)
+        is_settled = self.tick.same(other.tick) & (~has_event | same_event)
+        return np.asarray(self.bounds.same(other.bounds) & (is_settled | self.bounds.is_final()))
 
     def is_final(self) -> Bools:
-        return self.sealed
+        return self.bounds.is_final()
 
     def knowledge_at(self, index: int, data: DataType) -> LatestValue:
         tick = None if self.tick.valid is not None and not self.tick.valid[index] else int(self.tick.data[index])
         occurred_at = None if tick is None else (tick, int(self.source[index]))
-        return LatestValue(
-            self.value.value_at(index, data), occurred_at, bool(self.sealed[index]), self.now.value_at(index, data)
-        )
+        return LatestValue(self.value.value_at(index, data), occurred_at, self.bounds.knowledge_at(index, data))
 
 
 class ObjectColumn:
-    """Points as Python objects: for nested relations, and for columns with points of several domains. `data` is their
-    type, None for nested relations."""
+    """Points as Python objects: for nested relations."""
 
-    __slots__ = ("data", "points")
+    __slots__ = ("points",)
     kind: ColumnKind = "object"
 
-    def __init__(self, points: Array, data: DataType | None = None) -> None:
+    def __init__(self, points: Array) -> None:
         self.points = points
-        self.data = None if data is None or data.name == "relation" else data
 
     def __len__(self) -> int:
         return len(self.points)
 
     def take(self, indices: Indices) -> "ObjectColumn":
-        return ObjectColumn(self.points[indices], self.data)
+        return ObjectColumn(self.points[indices])
 
     def same(self, other: "ObjectColumn") -> Bools:
         pairs = zip(self.points, other.points, strict=True)
@@ -185,9 +195,7 @@ def current_values(column: KnowledgeColumn) -> ValueColumn:
         return column
     if isinstance(column, MaskColumn):
         return ValueColumn(column.now == 1, None if not (column.now == 4).any() else column.now != 4)
-    if isinstance(column, ObjectColumn):
-        assert column.data is not None, "a nested relation has no plain value"
-        return v.from_python([None if p is None else p.now for p in column.points], column.data)
+    assert not isinstance(column, ObjectColumn), "a nested relation has no plain value"
     return column.now
 
 
@@ -207,33 +215,39 @@ def from_points(points: Sequence[Any], kind: ColumnKind, data: DataType) -> Know
         possible = np.fromiter((sum(bits[t] for t in p.possible) for p in points), np.uint8, len(points))
         return MaskColumn(possible, np.fromiter((bits[p.now] for p in points), np.uint8, len(points)))
     if kind == "range":
-        lo, hi = v.from_python([p.lo for p in points], data), v.from_python([p.hi for p in points], data)
-        nulls = np.fromiter((NULLABILITY_BY_CODE.index(p.nulls) for p in points), np.uint8, len(points))
-        return RangeColumn(v.from_python([p.now for p in points], data), lo, hi, nulls)
+        return _ranges_from_points(points, data)
     if kind == "latest":
-        tick = v.from_python([None if p.occurred_at is None else p.occurred_at[0] for p in points], DataType("time"))
-        source = np.array([0 if p.occurred_at is None else p.occurred_at[1] for p in points], np.int64)
-        sealed = np.array([p.sealed for p in points], bool)
-        value, now = (v.from_python([getattr(p, part) for p in points], data) for part in ("value", "now"))
-        return LatestColumn(value, tick, source, sealed, now)
+        return _latest_from_points(points, data)
     point_array = np.empty(len(points), object)
     point_array[:] = points
-    return ObjectColumn(point_array, data)
+    return ObjectColumn(point_array)
+
+
+def _ranges_from_points(points: Sequence[Range], data: DataType) -> RangeColumn:
+    lo, hi = v.from_python([p.lo for p in points], data), v.from_python([p.hi for p in points], data)
+    nulls = np.fromiter((NULLABILITY_BY_CODE.index(p.nulls) for p in points), np.uint8, len(points))
+    return RangeColumn(v.from_python([p.now for p in points], data), lo, hi, nulls)
+
+
+def _latest_from_points(points: Sequence[Any], data: DataType) -> LatestColumn:
+    """The points may be ranges and masks too."""
+    bounds = _ranges_from_points([to_range(p) for p in points], data)
+    events = [(p.value, p.occurred_at) if isinstance(p, LatestValue) else (None, None) for p in points]
+    value = v.from_python([value for value, _ in events], data)
+    tick = v.from_python([None if at is None else at[0] for _, at in events], DataType("time"))
+    return LatestColumn(bounds, value, tick, np.array([0 if at is None else at[1] for _, at in events], np.int64))
 
 
 def exact_column(values: ValueColumn, kind: ColumnKind, data: DataType) -> KnowledgeColumn:
     """Plain values as a column of the given kind. All of its cells are final."""
     is_valid = values.is_valid()
-    if kind == "range":
-        return RangeColumn(
-            values, values, values, None if values.valid is None else np.where(is_valid, 0, _ONLY).astype(np.uint8)
-        )
+    if kind in ("range", "latest"):
+        nulls = None if values.valid is None else np.where(is_valid, 0, _ONLY).astype(np.uint8)
+        exact = RangeColumn(values, values, values, nulls)
+        return exact if kind == "range" else LatestColumn.from_ranges(exact)
     if kind == "mask":
         now = np.where(is_valid, np.where(values.data, 1, 2), 4).astype(np.uint8)
         return MaskColumn(now, now)
-    if kind == "latest":
-        ticks = ValueColumn(np.zeros(len(values), np.int64), values.valid)
-        return LatestColumn(values, ticks, ticks.data, np.ones(len(values), bool), values)
     return values if kind == "exact" else to_object_column(values, data)
 
 
@@ -244,7 +258,7 @@ def to_object_column(column: KnowledgeColumn, data: DataType) -> ObjectColumn:
     point_array = np.empty(len(column), object)
     for index in range(len(column)):
         point_array[index] = knowledge_at(column, index, data)
-    return ObjectColumn(point_array, data)
+    return ObjectColumn(point_array)
 
 
 def column_kind(data: DataType, domain: str) -> ColumnKind:
@@ -270,10 +284,10 @@ def concat(parts: Sequence[C]) -> C:
             *(np.concatenate([getattr(p, attribute) for p in parts]) for attribute in ("possible", "now"))
         )
     if isinstance(first, ObjectColumn):
-        return ObjectColumn(np.concatenate([p.points for p in parts]), first.data)
-    value, tick, now = (v.concat([getattr(p, attribute) for p in parts]) for attribute in ("value", "tick", "now"))
-    source, sealed = (np.concatenate([getattr(p, attribute) for p in parts]) for attribute in ("source", "sealed"))
-    return LatestColumn(value, tick, source, sealed, now)
+        return ObjectColumn(np.concatenate([p.points for p in parts]))
+    bounds = _concat_ranges([p.bounds for p in parts])
+    value, tick = (v.concat([getattr(p, attribute) for p in parts]) for attribute in ("value", "tick"))
+    return LatestColumn(bounds, value, tick, np.concatenate([p.source for p in parts]))
 
 
 def _concat_ranges(parts: Sequence[RangeColumn]) -> RangeColumn:

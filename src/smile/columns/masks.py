@@ -74,12 +74,3 @@ def decode_mask(code: int) -> Mask:
     """One mask as a `Mask`."""
     possible = ([True] if code & MAY_SHOW else []) + ([False] if code & MAY_HIDE else [])
     return Mask.from_truths(possible, bool(code & SHOWN_NOW))
-
-
-def encode_mask(mask: Mask) -> int:
-    """The code of a mask that is never NULL."""
-    return (
-        (MAY_SHOW if True in mask.possible else 0)
-        | (MAY_HIDE if False in mask.possible else 0)
-        | (SHOWN_NOW if mask.now else 0)
-    )

@@ -263,12 +263,6 @@ def _unscaled_decimals(array: pa.Array) -> Array:
 def to_arrow(values: ValueColumn, kind: pa.DataType) -> pa.Array:
     """As an Arrow array of this type, which must be what `arrow_type` gives for the column's type."""
     data = values.data
-    if pa.types.is_decimal128(kind) and data.dtype == object:
-        # A sum may have more digits than a decimal: then it is NULL.
-        fits = np.array([abs(v) < 10**38 for v in data], bool)
-        if not fits.all():
-            values = ValueColumn(np.where(fits, data, 0), values.is_valid() & fits)
-            data = values.data
     bits = None if values.valid is None else pa.py_buffer(np.packbits(values.valid, bitorder="little"))
     if isinstance(data, pa.Array):
         if bits is None:

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from smile.algebra.types import DataType
+from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
+from smile.algebra.types import TICK_MAX, DataType
 from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, did_you_mean, error
 
@@ -24,6 +25,8 @@ _ARROW_KINDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "date": (types.is_date, types.is_integer),
 }
 """The Arrow types that can be converted to each type. A value may still be out of range."""
+
+_TIME_RANGES: Final = {"timestamp": (TIMESTAMP_MIN, TIMESTAMP_MAX), "date": (DATE_MIN, DATE_MAX)}
 
 
 def check_columns(path: str, schema: StreamSchema, file_schema: pa.Schema) -> None:
@@ -43,7 +46,7 @@ def check_columns(path: str, schema: StreamSchema, file_schema: pa.Schema) -> No
 
 
 def stream_events(path: str, schema: StreamSchema, table: pa.Table) -> pa.RecordBatch:
-    """The rows of a table as events of the stream. They satisfy its CHECKs."""
+    """Converts the rows of a recorded table to events of the stream. Raises an error if one violates a CHECK."""
     columns = [stream_column(path, schema, name, table) for name in schema.arrow_schema.names]
     events = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
     for row in schema.checks.violations(events).tolist()[:1]:
@@ -59,11 +62,22 @@ def stream_column(path: str, schema: StreamSchema, name: str, table: pa.Table) -
     try:
         column = _cast(table.column(name).combine_chunks(), data, target)
         column.validate(full=True)
+    except MemoryError:  # Arrow's own is an ArrowException too, but the column may be correct
+        raise
     except pa.ArrowException as problem:
         raise _column_error(path, schema, name, str(problem)) from None
     if data.name == "float" and pc.all(pc.is_finite(column)).as_py() is False:
         raise _column_error(path, schema, name, "NaN and infinities are not allowed")
+    limits = (0, TICK_MAX) if data.name == "time" and name != schema.stream.tick else _TIME_RANGES.get(data.name)
+    if limits is not None and not _is_within(column, *limits):
+        raise _column_error(path, schema, name, f"a value is not between {limits[0]} and {limits[1]}")
     return column
+
+
+def _is_within(column: pa.Array, least: int, greatest: int) -> bool:
+    extremes = pc.min_max(column)
+    lowest, highest = extremes["min"].as_py(), extremes["max"].as_py()
+    return lowest is None or bool(least <= lowest and highest <= greatest)
 
 
 def _cast(column: pa.Array, data: DataType, target: pa.DataType) -> pa.Array:

@@ -4,7 +4,6 @@ The input is not trusted: all buffers are validated before use, and small inputs
 compression or shared values) are refused.
 """
 
-import struct
 from typing import Final
 
 import numpy as np
@@ -13,20 +12,22 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from smile import limits
+from smile.algebra.types import TICK_MAX
 from smile.decoding.arrow_columns import check_columns, stream_column
-from smile.decoding.stream_schema import TICK_MAX, StreamSchema
+from smile.decoding.arrow_messages import MALFORMED, is_compressed
+from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, error
 
 _EVENTS_NAME: Final = "the events"
 _ARROW_HINT: Final = "Send one Arrow IPC stream, without compression."
-_ARROW_PROBLEMS: Final = (pa.ArrowException, OSError, ValueError, struct.error)
+ARROW_PROBLEMS: Final = (pa.ArrowException, OSError, *MALFORMED)
 """What malformed input raises."""
 
 
 def read_arrow_stream(schema: StreamSchema, body: bytes) -> pa.RecordBatch:
     """Reads an IPC stream."""
     try:
-        if any(_is_compressed(bytes(message.metadata)) for message in pa.ipc.MessageReader.open_stream(body)):
+        if any(is_compressed(bytes(message.metadata)) for message in pa.ipc.MessageReader.open_stream(body)):
             raise error("E074", "the events are compressed", hint=_ARROW_HINT)
         with pa.ipc.open_stream(body) as stream:
             batches, rows = list[pa.RecordBatch](), 0
@@ -35,8 +36,10 @@ def read_arrow_stream(schema: StreamSchema, body: bytes) -> pa.RecordBatch:
                 _check_limit("events", rows, limits.publication_events_max)
                 batches.append(batch)
             table = pa.Table.from_batches(batches, stream.schema)
-    except _ARROW_PROBLEMS as problem:
-        raise _not_arrow_error(problem) from None
+    except MemoryError:
+        raise
+    except ARROW_PROBLEMS as problem:
+        raise not_arrow_error(problem) from None
     return read_arrow_table(schema, table)
 
 
@@ -47,8 +50,10 @@ def read_arrow_table(schema: StreamSchema, table: pa.Table) -> pa.RecordBatch:
     try:
         table.validate(full=True)
         names = table.schema.names  # raises an error if a name is not valid text
-    except _ARROW_PROBLEMS as problem:
-        raise _not_arrow_error(problem) from None
+    except MemoryError:
+        raise
+    except ARROW_PROBLEMS as problem:
+        raise not_arrow_error(problem) from None
     if not is_publisher_timed and tick in names:
         raise error("E077", f"{tick} is the tick of {schema.name}", hint="The broker sets the tick. Remove it.")
     with_tick = table.schema if is_publisher_timed else table.schema.append(pa.field(tick, pa.int64()))
@@ -93,7 +98,7 @@ def _check_ticks(schema: StreamSchema, ticks: pa.Array) -> None:
         raise error("E079", message, hint=f"A tick is a whole number from 0 to {TICK_MAX}.")
 
 
-def _not_arrow_error(problem: Exception) -> SmileError:
+def not_arrow_error(problem: Exception) -> SmileError:
     first_line = next(iter(str(problem).splitlines()), "")
     return error("E074", f"the events are not Arrow: {first_line}", hint=_ARROW_HINT)
 
@@ -123,47 +128,3 @@ def _value_bytes(column: pa.Array) -> pa.Array:
 
 def _is_bytes(data: pa.DataType) -> bool:
     return bool(types.is_binary(data) or types.is_large_binary(data) or types.is_fixed_size_binary(data))
-
-
-def _is_compressed(metadata: bytes) -> bool:
-    """Whether an IPC message is compressed: its decompressed size is not bounded. See Arrow's Message.fbs."""
-    message = _FlatbufferTable(metadata, struct.unpack_from("<I", metadata)[0])
-    kind = message.byte(1)
-    header = message.table(2)
-    if header is None or kind not in (_DICTIONARY_BATCH, _RECORD_BATCH):
-        return False
-    records = header.table(1) if kind == _DICTIONARY_BATCH else header
-    return records is not None and records.field_offset(3) is not None
-
-
-_DICTIONARY_BATCH: Final = 2
-_RECORD_BATCH: Final = 3
-
-
-class _FlatbufferTable:
-    """A table in a flatbuffer."""
-
-    def __init__(self, data: bytes, offset: int) -> None:
-        self.data = data
-        self.offset = offset
-        self._vtable = offset - struct.unpack_from("<i", data, offset)[0]
-
-    def field_offset(self, field: int) -> int | None:
-        """The position of a field; None if it is absent."""
-        size = struct.unpack_from("<H", self.data, self._vtable)[0]
-        if 4 + 2 * field >= size:
-            return None
-        offset = struct.unpack_from("<H", self.data, self._vtable + 4 + 2 * field)[0]
-        return self.offset + offset if offset else None
-
-    def byte(self, field: int) -> int:
-        position = self.field_offset(field)
-        return 0 if position is None else int(self.data[position])
-
-    def table(self, field: int) -> "_FlatbufferTable | None":
-        position = self.field_offset(field)
-        return (
-            None
-            if position is None
-            else _FlatbufferTable(self.data, position + struct.unpack_from("<I", self.data, position)[0])
-        )

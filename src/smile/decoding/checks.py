@@ -1,20 +1,44 @@
-"""Evaluates a stream's CHECKs on batches of events. Only false violates a CHECK; NULL does not."""
+"""Evaluates a stream's CHECKs on batches of events. Only false violates a CHECK; NULL does not.
+
+There is one exception. Seals rely on inequalities between times, so such a CHECK must not become NULL by an overflow:
+it is violated then. PostgreSQL refuses these events too, with an error of its own.
+"""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.arrow_types import arrow_type
 from smile.algebra.coercions import literal_text
 from smile.algebra.printer import print_expression
+from smile.algebra.time_forms import time_constraints
 from smile.algebra.trees import columns_in
-from smile.algebra.types import DataType, Value
+from smile.algebra.types import BOOL, DataType, Value
 from smile.columns.values import Bools, Indices, ValueColumn, from_arrow
 from smile.decoding.values import shorten
 from smile.kernels.expressions import compile_expression
 from smile.kernels.layout import Layout
+
+
+def enforced_check(check: mmpl.Expr, types: Mapping[str, DataType]) -> mmpl.Expr:
+    """The condition that events must not violate: an inequality between times is false if it overflows."""
+    return trees.conjunction([_without_overflow(conjunct, types) for conjunct in trees.conjuncts(check)])
+
+
+def _without_overflow(conjunct: mmpl.Expr, types: Mapping[str, DataType]) -> mmpl.Expr:
+    if not any(time_constraints(conjunct, types)) or not _can_overflow(conjunct):
+        return conjunct
+    condition: mmpl.Expr = mmpl.Constant(False, BOOL)
+    for name in sorted(trees.columns_in(conjunct)):
+        condition = mmpl.Call("or", (condition, mmpl.Call("is null", (mmpl.ColumnRef(name),))))
+    return mmpl.Call("coalesce", (conjunct, condition))
+
+
+def _can_overflow(expr: mmpl.Expr) -> bool:
+    operands = trees.operands_of(expr)
+    return any(not isinstance(o, mmpl.ColumnRef | mmpl.Constant) or _can_overflow(o) for o in operands)
 
 
 class StreamChecks:
@@ -25,7 +49,7 @@ class StreamChecks:
         self._stream = stream
         self._types = types
         layout = Layout((stream.tick,), types)
-        self._expressions = [compile_expression(check, layout, {}) for check in stream.checks]
+        self._expressions = [compile_expression(enforced_check(c, types), layout) for c in stream.checks]
         self.need_tick = any(stream.tick in columns_in(check) for check in stream.checks)
         used = dict.fromkeys(name for check in stream.checks for name in sorted(columns_in(check)))
         # A batch needs a column to have rows, also if the CHECKs use none.

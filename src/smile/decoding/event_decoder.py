@@ -9,6 +9,7 @@ decoder counts: an object with a duplicate name has more members than names.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -19,10 +20,10 @@ from msgspec.structs import astuple
 from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
-from smile.algebra.types import INT, INT_MAX, INT_MIN, DataType, Value
+from smile.algebra.types import INT, INT_MAX, INT_MIN, TICK_MAX, DataType, Value
 from smile.decoding.arrow_events import read_arrow_stream, read_arrow_table
 from smile.decoding.explanation import explain_json, explain_line
-from smile.decoding.stream_schema import TICK_MAX, EventRow, StreamSchema, is_tick
+from smile.decoding.stream_schema import EventRow, StreamSchema, is_tick
 from smile.decoding.values import JsonNumber, parse_number, parse_text
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import END
@@ -37,7 +38,7 @@ Int64 = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
 _FIELD_TYPES: Final[Mapping[str, Any]] = {  # Any: a union of types has no type that can be written
     "bool": bool | None | UnsetType,
     "int": Int64 | str | None | UnsetType,
-    "time": Int64 | str | None | UnsetType,
+    "time": Annotated[int, Meta(ge=0, le=TICK_MAX)] | str | None | UnsetType,
     "interval": Int64 | str | None | UnsetType,
     "timestamp": Annotated[int, Meta(ge=TIMESTAMP_MIN, le=TIMESTAMP_MAX)] | str | None | UnsetType,
     "date": Annotated[int, Meta(ge=DATE_MIN, le=DATE_MAX)] | str | None | UnsetType,
@@ -72,9 +73,13 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class EventDecoder:
-    """Decodes the events of a program's streams. Thread-safe."""
+    """Decodes the events of a program's streams. Thread-safe. `imported_from` has the broker of each imported stream:
+    it takes no events here."""
 
-    def __init__(self, streams: Iterable[mmpl.StreamDef]) -> None:
+    def __init__(
+        self, streams: Iterable[mmpl.StreamDef], imported_from: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._imported_from = imported_from
         self.schemas = {stream.name: StreamSchema(stream) for stream in streams}
         self._published = {
             name: _EventsDecoder(schema, schema.published_types) for name, schema in self.schemas.items()
@@ -86,6 +91,9 @@ class EventDecoder:
 
     def schema(self, stream: str) -> StreamSchema:
         schema = self.schemas.get(stream)
+        if stream in self._imported_from:
+            broker = self._imported_from[stream]
+            raise error("E128", f"{stream} is imported from {broker}", hint=f"Publish to it at {broker}.")
         if schema is None:
             hint = did_you_mean(stream[:100], self.schemas) or f"There are {', '.join(self.schemas)}."
             raise error("E076", f"there is no stream {stream[:100]}", hint=hint)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from smile import limits
-from smile.algebra.types import INT, DataType, Value
-from smile.decoding.stream_schema import TICK_MAX, StreamSchema, is_tick
+from smile.algebra.types import INT, TICK_MAX, DataType, Value
+from smile.decoding.stream_schema import StreamSchema, is_tick
 from smile.decoding.values import (
     Json,
     JsonNumber,
@@ -185,7 +185,9 @@ def _check_tick_column(schema: StreamSchema, data: DataType, value: Json) -> Non
     try:
         tick = parse_value(value, data)
     except ValueError as problem:
-        raise _Problem("E079", f"{name}: {problem}", hint) from None
+        if "out of range" not in str(problem):
+            raise _Problem("E079", f"{name}: {problem}", hint) from None
+        tick = None
     if not is_tick(tick):
         raise _Problem("E079", f"{name} is {describe_json(value)}, which is not a tick", hint)
 
@@ -292,5 +294,5 @@ def _check_tick(name: str, value: Json, tick_max: int) -> None:
         except ValueError:
             tick = None
     if not isinstance(tick, int) or not 0 <= tick <= tick_max:
-        hint = "A tick is a whole number from 0 to 2^63 - 2, or text that holds one."
+        hint = f"A tick is a whole number from 0 to {tick_max}, or text that holds one."
         raise _Problem("E079", f"{name} is {describe_json(value)}, which is not a tick", hint, name)

@@ -8,14 +8,11 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema, stream_types
-from smile.algebra.types import INT_MAX, DataType, Value
+from smile.algebra.types import TICK_MAX, DataType, Value
 from smile.decoding.checks import StreamChecks
 
 EventRow = tuple[Value, ...]
 """The values of an event, in the order of the columns."""
-
-TICK_MAX = INT_MAX - 1
-"""The greatest tick of an event. The next tick is the horizon of a finished stream."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 from smile import limits
 from smile.algebra.coercions import INT_DIGITS, fit_number, parse_literal
-from smile.algebra.types import INT_MAX, DataType, Value
+from smile.algebra.types import INT_MAX, TICK_MAX, DataType, Value
 
 INTEGER_TYPES: Final = ("int", "time", "interval", "timestamp", "date")
 """Types whose values are integers, written as numbers or text. Many JSON writers need text beyond 2^53."""
@@ -36,7 +36,7 @@ _FORMAT_HINTS: Final = {
     "decimal": "Write a number, or text that holds one, such as 12.50.",
     "string": "Write text in quotes.",
     "bytes": 'Write them in hexadecimal, such as "\\\\x0aff".',
-    "time": "Write the tick as a whole number; one beyond 2^53 may be text.",
+    "time": f"Write the tick as a whole number from 0 to {TICK_MAX}; one beyond 2^53 may be text.",
     "interval": 'Write a number of ticks, or text such as "3 minutes".',
     "timestamp": 'Write microseconds since 1970, or text such as "2024-05-31 12:00:00".',
     "date": 'Write days since 1970, or text such as "2024-05-31".',
@@ -80,7 +80,7 @@ def parse_number(text: str, data: DataType) -> Value:
     if not _INTEGER.fullmatch(text):
         raise ValueError(f"{describe_json(JsonNumber(text))} is not {_TYPE_NOUNS[data.name]}")
     whole = fit_number(int(text), data)
-    if whole is None:
+    if whole is None or not _is_published(whole, data):
         raise ValueError(f"{describe_json(JsonNumber(text))} is out of range for {data}")
     return whole
 
@@ -94,16 +94,24 @@ def parse_text(text: str, data: DataType) -> Value:
     if data.name in ("int", "time") and len(text) <= INT_DIGITS and text.isascii() and text.isdigit():
         # A shortcut for the usual form of a broker's tick.
         whole = int(text)
-        if whole <= INT_MAX:
+        if whole <= INT_MAX and _is_published(whole, data):
             return whole
     if data.name != "bytes" and len(text) > limits.number_chars_max:
         raise ValueError(f"a text of {len(text):,} characters is not {_TYPE_NOUNS[data.name]}")
     return _literal(text, data)
 
 
+def _is_published(value: Value, data: DataType) -> bool:
+    """Whether a value may be published: a time is a tick."""
+    return data.name != "time" or (isinstance(value, int) and 0 <= value <= TICK_MAX)
+
+
 def _literal(text: str, data: DataType) -> Value:
     try:
-        return parse_literal(text, data)
+        value = parse_literal(text, data)
+        if not _is_published(value, data):
+            raise ValueError("out of range")
+        return value
     except ValueError as problem:
         if "out of range" in str(problem):
             raise ValueError(f"{describe_json(text)} is out of range for {data}") from None

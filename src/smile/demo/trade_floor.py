@@ -12,12 +12,12 @@ from random import Random
 from typing import Any
 
 from smile.client import AsyncClient, Frame
+from smile.client.ticks import TICKS_PER_SECOND
 
 LOT = 100
 LOTS_MAX = 10
 PRICE_CENTS_MIN = 10_000
 PRICE_CENTS_STEP = 25
-TICKS_PER_SECOND = 1_000_000 * 1024
 BATCH_MAX = 2_000
 """Bids or matches in one message."""
 PAUSE_S = 0.005

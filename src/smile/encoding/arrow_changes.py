@@ -2,7 +2,9 @@
 
 The batch has the view's columns with their current values, and `deleted`, `final`, `stays` and `steps` with the same
 meaning as in JSON. An evolving column also has columns for its bounds and a column `….knowledge` that says what they
-mean: 0 unknown, 1 bounds, 2 exactly, 3 latest.
+mean: 0 unknown, 1 bounds, 2 exactly, 3 latest. The bounds are `….at_least` and `….at_most`, or `….latest` and `….at`,
+with `….source` if rows of several sources can share a tick. Of a nested relation, 4 means rows: `….rows` has the state
+of each, and `….open` says whether rows may still come or leave.
 """
 
 from collections.abc import Mapping
@@ -16,15 +18,15 @@ from smile.algebra.types import BOOL, DataType
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import Array, ValueColumn
-from smile.encoding.json_changes import column_of, final_deletions, finals, omit_hidden_rows
+from smile.encoding.json_changes import column_after, is_deletion_final, is_row_final, omit_hidden_rows
 from smile.kernels.delta import Delta
 from smile.kernels.materialized_view import MaterializedView
 from smile.kernels.seals import Horizons
 from smile.kernels.transform import InputRelation
-from smile.knowledge.values.json import knowledge_json
+from smile.knowledge.types import ColumnType
 from smile.knowledge.values.range import MAYBE
 
-UNKNOWN, BOUNDS, EXACTLY, LATEST = range(4)
+UNKNOWN, BOUNDS, EXACTLY, LATEST, ROWS = range(5)
 
 
 def arrow_changes(
@@ -37,10 +39,10 @@ def arrow_changes(
     columns: dict[str, pa.Array] = {}
     for name in (*heading.key, *(c for c in heading.value_columns if c not in heading.key)):
         columns |= _arrow_column(
-            name, column_of(delta, layout, name), heading.columns[name], source.type.columns[name].evolves
+            name, column_after(delta, layout, name), heading.columns[name], source.type.columns[name]
         )
-    final = finals(layout, delta)
-    final_deletion = final_deletions(source.type, delta, horizons)
+    final = is_row_final(layout, delta)
+    final_deletion = is_deletion_final(source.type, delta, horizons)
     columns["deleted"] = v.arrow_bools(~shown)
     columns["final"] = v.arrow_bools(np.where(shown, final, final_deletion))
     columns["stays"] = v.arrow_bools((delta.new.mask == masks.T) & ~final)
@@ -54,34 +56,45 @@ def arrow_schema(source: InputRelation) -> pa.Schema:
     return arrow_changes(source, materialized.read_rows(materialized.empty_state()), {}).schema
 
 
-def _arrow_column(name: str, column: KnowledgeColumn, data: DataType, evolves: bool) -> Mapping[str, pa.Array]:
+def _arrow_column(name: str, column: KnowledgeColumn, data: DataType, type_: ColumnType) -> Mapping[str, pa.Array]:
     kind = arrow_type(data)
     if isinstance(column, ObjectColumn):
         return _arrow_objects(name, column, data)
     arrays = {name: v.to_arrow(k.current_values(column), kind)}
-    if not evolves or isinstance(column, ValueColumn):
+    if not type_.evolves or isinstance(column, ValueColumn):
         return arrays
     exact = column.is_final()
     if isinstance(column, RangeColumn):
-        unknown = column.null_codes() == k.NULLABILITY_BY_CODE.index(MAYBE)
-        for suffix, end in (("at_least", column.lo), ("at_most", column.hi)):
-            if end is None:
-                arrays[f"{name}.{suffix}"] = pa.nulls(len(column), kind)
-                continue
-            bound = ValueColumn(end.data, end.is_valid() & ~unknown) if unknown.any() else end
-            arrays[f"{name}.{suffix}"] = v.to_arrow(bound, kind)
-        unknown |= ~(_present(column.lo, len(column)) | _present(column.hi, len(column)))
-        arrays[f"{name}.knowledge"] = _arrow_codes(np.where(exact, EXACTLY, np.where(unknown, UNKNOWN, BOUNDS)))
+        bounds, codes = _arrow_bounds(name, column, kind)
+        arrays |= {**bounds, f"{name}.knowledge": _arrow_codes(codes)}
     elif isinstance(column, LatestColumn):
+        bounds, codes = _arrow_bounds(name, column.bounds, kind)
+        if data == BOOL:
+            bounds, codes = {}, np.where(exact, EXACTLY, UNKNOWN)
+        arrays |= bounds
         arrays[f"{name}.latest"] = v.to_arrow(column.value, kind)
         arrays[f"{name}.at"] = v.to_arrow(column.tick, pa.int64())
-        arrays[f"{name}.knowledge"] = _arrow_codes(
-            np.where(exact, EXACTLY, np.where(column.tick.is_valid(), LATEST, UNKNOWN))
-        )
+        if type_.is_by_source:
+            arrays[f"{name}.source"] = v.to_arrow(ValueColumn(column.source, column.tick.valid), pa.int64())
+        arrays[f"{name}.knowledge"] = _arrow_codes(np.where(column.tick.is_valid() & ~exact, LATEST, codes))
     elif isinstance(column, MaskColumn):
         assert data == BOOL
         arrays[f"{name}.knowledge"] = _arrow_codes(np.where(exact, EXACTLY, UNKNOWN))
     return arrays
+
+
+def _arrow_bounds(name: str, ranges: RangeColumn, kind: pa.DataType) -> tuple[dict[str, pa.Array], Array]:
+    """The columns of the bounds, and what they mean. If NULL is possible, no bound is sure to hold."""
+    arrays = {}
+    unknown = ranges.null_codes() == k.NULLABILITY_BY_CODE.index(MAYBE)
+    for suffix, end in (("at_least", ranges.lo), ("at_most", ranges.hi)):
+        if end is None:
+            arrays[f"{name}.{suffix}"] = pa.nulls(len(ranges), kind)
+            continue
+        bound = ValueColumn(end.data, end.is_valid() & ~unknown) if unknown.any() else end
+        arrays[f"{name}.{suffix}"] = v.to_arrow(bound, kind)
+    unknown |= ~(_present(ranges.lo, len(ranges)) | _present(ranges.hi, len(ranges)))
+    return arrays, np.where(ranges.is_final(), EXACTLY, np.where(unknown, UNKNOWN, BOUNDS))
 
 
 def _present(end: ValueColumn | None, count: int) -> Array:
@@ -89,10 +102,16 @@ def _present(end: ValueColumn | None, count: int) -> Array:
 
 
 def _arrow_objects(name: str, column: ObjectColumn, data: DataType) -> Mapping[str, pa.Array]:
-    """Nested relations, and columns that mix knowledge domains, are encoded row by row."""
+    """Nested relations are encoded row by row."""
     now = pa.array([_nested_rows(point.now) for point in column.points], arrow_type(data))
-    codes = [EXACTLY if "exactly" in knowledge_json(point, data) else UNKNOWN for point in column.points]
-    return {name: now, f"{name}.knowledge": _arrow_codes(np.array(codes))}
+    known = [point.wire() for point in column.points]
+    codes = [EXACTLY if "exactly" in wire else ROWS if "rows" in wire else UNKNOWN for wire in known]
+    return {
+        name: now,
+        f"{name}.rows": pa.array([wire.get("rows") for wire in known], pa.list_(pa.string())),
+        f"{name}.open": pa.array([wire.get("open") for wire in known], pa.bool_()),
+        f"{name}.knowledge": _arrow_codes(np.array(codes, np.uint8)),
+    }
 
 
 def _nested_rows(now: Any) -> Any:

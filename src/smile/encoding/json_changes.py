@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from smile.algebra.coercions import EXACT_CONTEXT
-from smile.algebra.types import DataType
+from smile.algebra.types import BOOL, DataType
 from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
+from smile.columns.ranges import to_mask_column
 from smile.columns.values import Bools, ValueColumn, true_indices
 from smile.kernels.delta import Delta
 from smile.kernels.layout import Layout
@@ -36,15 +37,15 @@ def json_changes(
     if not count:
         return
     keys = _rows_json(heading.key, [_values_json(delta.fixed[c], heading.columns[c]) for c in heading.key], count)
-    columns = {c: column_of(delta, layout, c) for c in heading.value_columns}
+    columns = {c: column_after(delta, layout, c) for c in heading.value_columns}
     rows = _rows_json(
         heading.value_columns, [_now_json(columns[c], heading.columns[c]) for c in heading.value_columns], count
     )
     evolving = tuple(c for c in heading.value_columns if source.type.columns[c].evolves)
     known = _rows_json(evolving, [_known_json(columns[c], heading.columns[c]) for c in evolving], count)
-    shown, final = masks.is_shown(delta.new.mask).tolist(), finals(layout, delta).tolist()
+    shown, final = masks.is_shown(delta.new.mask).tolist(), is_row_final(layout, delta).tolist()
     stays, steps = (delta.new.mask == masks.T).tolist(), delta.new.steps.tolist()
-    final_deletion = final_deletions(source.type, delta, horizons).tolist()
+    final_deletion = is_deletion_final(source.type, delta, horizons).tolist()
     for i, key in enumerate(keys):
         if not shown[i]:
             yield {"view": source.name, "key": key, "deleted": True, "final": final_deletion[i], "steps": steps[i]}
@@ -65,12 +66,12 @@ def omit_hidden_rows(delta: Delta) -> Delta:
     return delta if shown.all() else delta.take(true_indices(shown))
 
 
-def column_of(delta: Delta, layout: Layout, name: str) -> KnowledgeColumn:
+def column_after(delta: Delta, layout: Layout, name: str) -> KnowledgeColumn:
     """A column as it is after the batch."""
     return delta.fixed[name] if name in layout.fixed else delta.new.columns[name]
 
 
-def finals(layout: Layout, delta: Delta) -> Bools:
+def is_row_final(layout: Layout, delta: Delta) -> Bools:
     """Which rows are permanently shown, with all columns known exactly."""
     is_final = delta.new.mask == masks.T
     for name in layout.evolving:
@@ -78,14 +79,14 @@ def finals(layout: Layout, delta: Delta) -> Bools:
     return is_final
 
 
-def final_deletions(type_: RelationType, delta: Delta, horizons: Horizons) -> Bools:
+def is_deletion_final(type_: RelationType, delta: Delta, horizons: Horizons) -> Bools:
     """Which of the hidden rows will never be shown again. An absent row may come back until its key is sealed."""
     mask = delta.new.mask
     is_final = mask == masks.F
     absent = mask == masks.ABSENT
     if absent.any():
         key: Mapping[str, ValueColumn] = {c: delta.fixed[c] for c in type_.heading.key}
-        is_final |= absent & Seals(type_.seals, type_.heading.columns).is_sealed(horizons, key, len(delta))
+        is_final |= absent & Seals(type_.key_seals, type_.heading.columns).is_sealed(horizons, key, len(delta))
     return np.asarray(is_final)
 
 
@@ -148,11 +149,17 @@ def _range_json(final: bool, nulls: int, lo: Any, hi: Any) -> Json:
 
 
 def _latest_json(column: LatestColumn, data: DataType) -> list[Json]:
+    """Where no event decides, what is known is the bounds. Those of a Boolean say nothing until it is exact."""
+    bounds = _known_json(to_mask_column(column.bounds), data) if data == BOOL else _ranges_json(column.bounds, data)
     values, ticks = _values_json(column.value, data), _values_json(column.tick, DataType("time"))
-    return [
-        {"exactly": value} if sealed else {"unknown": True} if tick is None else {"latest": value, "at": tick}
-        for sealed, value, tick in zip(column.sealed.tolist(), values, ticks, strict=True)
-    ]
+    cells = zip(bounds, values, ticks, column.source.tolist(), strict=True)
+    return [_latest_cell_json(*cell) for cell in cells]
+
+
+def _latest_cell_json(bounds: Json, value: Any, tick: Any, source: int) -> Json:
+    if tick is None or "exactly" in bounds:
+        return bounds
+    return {"latest": value, "at": tick, "source": source} if source else {"latest": value, "at": tick}
 
 
 def _rows_json(names: tuple[str, ...], columns: list[list[Any]], count: int) -> list[Json]:

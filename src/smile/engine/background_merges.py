@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from smile.engine.plan import RelationObserver, ignore_relation
 from smile.kernels.transform import State
 from smile.state.run import Run
 from smile.state.table import RunMerge
@@ -33,13 +34,16 @@ class BackgroundMerges:
                     self._pool = self._pool or ThreadPoolExecutor(1, "merges")
                     self._running[name, table_name] = (merge, self._pool.submit(merge.execute))
 
-    def apply_finished(self, states: Mapping[str, State]) -> Mapping[str, State]:
+    def apply_finished(
+        self, states: Mapping[str, State], observe: RelationObserver = ignore_relation
+    ) -> Mapping[str, State]:
         """The states with all finished merges applied."""
         done = [key for key, (_, future) in self._running.items() if future.done()]
         if not done:
             return states
         merged_states = dict(states)
         for name, table_name in done:
+            observe(name)
             merge, future = self._running.pop((name, table_name))
             merged_states[name] = {
                 **merged_states[name],

@@ -3,8 +3,10 @@
 Its state layout is a function of its text (`to_json`), so any process that has the text can resume from the state.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from smile.algebra import mmpl
@@ -35,7 +37,7 @@ class Generation:
 
     def plan(self, partitions: int) -> Plan:
         graph = build_graph(self.program, TypeAnalysis(self.program)).for_views(self.compiled_views)
-        return build_plan(graph, self.program.streams, partitions, self.materialized_views).restrict_to(self.views)
+        return build_plan(graph, self.program.log_streams, partitions, self.materialized_views).restrict_to(self.views)
 
     def inputs(self) -> dict[str, InputRelation]:
         """The type and layout of each view."""
@@ -44,17 +46,29 @@ class Generation:
 
     def find_reduced(self, candidates: Sequence["Generation"]) -> "Generation | None":
         """The candidate that is this generation, possibly with fewer views; None if there is none."""
-        for candidate in candidates:
-            is_subset = {*candidate.views} <= {*self.views} and {*candidate.materialized_views} <= {
-                *self.materialized_views
-            }
-            if (
-                is_subset
-                and replace(self, views=candidate.views, materialized_views=candidate.materialized_views).to_json()
-                == candidate.to_json()
-            ):
-                return candidate
-        return None
+        return next((c for c in candidates if c.name == self.name and self.contains(c)), None)
+
+    def contains(self, other: "Generation") -> bool:
+        """Whether the state of this generation includes that of the other one: it is compiled from the same views."""
+        return (
+            {*other.views} <= {*self.views}
+            and {*other.materialized_views} <= {*self.materialized_views}
+            and self.compiled_views == other.compiled_views
+            and self._program_text == other._program_text
+        )
+
+    @cached_property
+    def _program_text(self) -> str:
+        return print_program(self.program)
+
+    def separate(self, views: Sequence[str]) -> "Generation":
+        """A generation of its own with only these views. If there are no others, it is this generation."""
+        chosen = tuple(view for view in self.views if view in views)
+        if chosen == self.views:
+            return self
+        name = hashlib.sha256(repr((self.name, chosen)).encode()).hexdigest()[:12]
+        materialized = tuple(view for view in self.materialized_views if view in views)
+        return replace(self, name=name, views=chosen, materialized_views=materialized)
 
     def without_views(self, views: Sequence[str]) -> "Generation | None":
         """The same generation with fewer views; None if no view remains."""
@@ -66,7 +80,7 @@ class Generation:
     def to_json(self) -> Json:
         return {
             "name": self.name,
-            "program": print_program(self.program),
+            "program": self._program_text,
             "compiled": list(self.compiled_views),
             "wanted": list(self.views),
             "kept": list(self.materialized_views),

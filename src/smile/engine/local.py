@@ -12,7 +12,7 @@ import pyarrow as pa
 from smile.columns import masks
 from smile.columns.values import ValueColumn, from_arrow
 from smile.engine.background_merges import BackgroundMerges
-from smile.engine.plan import ExecutableStage, TransformStates, fused_stage
+from smile.engine.plan import ExecutableStage, RelationObserver, TransformStates, fused_stage
 from smile.horizons import HORIZON_MIN
 from smile.kernels.compile import Kernels, materialized_name
 from smile.kernels.delta import Delta, RowKnowledge
@@ -42,16 +42,24 @@ class BatchResult:
 
 
 def advance_state(
-    stage: ExecutableStage, state: EngineState, input_batch: InputBatch
+    stage: ExecutableStage, state: EngineState, input_batch: InputBatch, observe: RelationObserver
 ) -> tuple[EngineState, BatchResult]:
     """The next version and its deltas. `state` itself is not modified. Events that are already known are ignored."""
     before = state.horizons
     advance = HorizonAdvance(before, {s: max(h, input_batch.horizons.get(s, h)) for s, h in before.items()})
     stream_deltas = {
-        name: delta for name, events in input_batch.events.items() if len(delta := events_delta(events, before[name]))
+        name: delta
+        for name, events in input_batch.events.items()
+        if len(delta := input_delta(stage.kernels, name, events, before[name]))
     }
-    result = stage.step(0, state.states, stream_deltas, {}, advance, not state.version)
+    result = stage.step(0, state.states, stream_deltas, {}, advance, not state.version, observe)
     return EngineState(state.version + 1, advance.after, result.states), BatchResult(result.deltas, advance.after)
+
+
+def input_delta(kernels: Kernels, stream: str, events: pa.RecordBatch, horizon: int) -> Delta:
+    """The delta of an input: the events of a stream above `horizon`, or the row changes of an import."""
+    imported = kernels.imports.get(stream)
+    return events_delta(events, horizon) if imported is None else imported.decode_changes(events, horizon)
 
 
 def events_delta(events: pa.RecordBatch, horizon: int) -> Delta:
@@ -82,6 +90,8 @@ class LocalEngine:
     store: StateStore | None = None
     stage: ExecutableStage | None = None
     state: EngineState = field(init=False)
+    relation: str = ""
+    """The relation that is being computed; after an error, the one that has failed."""
     _merges: BackgroundMerges = field(default_factory=BackgroundMerges)
     _stage: ExecutableStage = field(init=False)
 
@@ -91,15 +101,25 @@ class LocalEngine:
         self.state = EngineState(0, dict.fromkeys(streams, HORIZON_MIN), self._stage.empty_states())
 
     def advance(self, input_batch: InputBatch) -> BatchResult:
-        states = self._merges.apply_finished(self.state.states)
-        self.state, result = advance_state(self._stage, replace(self.state, states=states), input_batch)
+        self.relation = ""
+        states = self._merges.apply_finished(self.state.states, self._observe)
+        self.state, result = advance_state(self._stage, replace(self.state, states=states), input_batch, self._observe)
         self._merges.start_due(self.state.states)
         return result
+
+    def _observe(self, relation: str) -> None:
+        self.relation = relation
 
     def checkpoint(self) -> int:
         """Writes what the store does not have yet. Returns the number of bytes written."""
         assert self.store is not None
-        return self.store.save(self.state.version, self.state.horizons, self.tables)
+        self.relation = ""
+        return self.store.save(
+            self.state.version,
+            self.state.horizons,
+            self.tables,
+            lambda table: self._observe(table.rpartition("/")[0]),
+        )
 
     def resume(self) -> list[str]:
         """Restores the newest complete version in the store. Returns the errors of newer, damaged versions."""

@@ -3,7 +3,7 @@
 Rows are exchanged between stages only. With one partition there is nothing to exchange, so there is one stage.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,7 +25,7 @@ from smile.graph.stages import (
     split_into_stages,
 )
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
-from smile.kernels.delta import Delta, RowKnowledge
+from smile.kernels.delta import Delta, RowKnowledge, concat_deltas
 from smile.kernels.expiry import ExpiryRule
 from smile.kernels.seals import HorizonAdvance
 from smile.kernels.transform import State
@@ -37,6 +37,13 @@ TransformStates = Mapping[str, State]
 
 ExchangeRoute = tuple[str, ColumnNames | None]
 """A relation, and the columns whose hash selects the target partition of its rows."""
+
+RelationObserver = Callable[[str], None]
+"""Is told the name of each relation before it is computed. So after an error it knows which one has failed."""
+
+
+def ignore_relation(_: str) -> None:
+    return
 
 
 @dataclass(frozen=True)
@@ -104,16 +111,22 @@ class ExecutableStage:
         received: Mapping[ExchangeRoute, Delta],
         advance: HorizonAdvance,
         is_first: bool,
+        observe: RelationObserver = ignore_relation,
     ) -> StageResult:
         """Processes a batch: `stream_deltas` come from the log, `received` from earlier stages.
 
         In the first batch (`is_first`), transforms may emit rows without any input."""
         deltas = dict(stream_deltas)
+        if is_first:
+            for name, changes in self.kernels.initial_changes.items():
+                layout = self.kernels.inputs[name].layout
+                deltas[name] = concat_deltas(layout, [changes, deltas[name]]) if name in deltas else changes
         shares: dict[ExchangeRoute, Delta | None] = {}
         states = dict(states)
         for name, reads in self.reads.items():
             if partition and name in self.single_partition:
                 continue
+            observe(name)
             transform = self.kernels.transforms[name]
             inputs = [self._input_delta(read, partition, deltas, received, shares) for read in reads]
             may_seal_rows = (advance.has_moved or is_first) and transform.has_sealing_rows(advance)
@@ -125,6 +138,7 @@ class ExecutableStage:
             if delta is not None and len(delta):
                 deltas[name] = delta
         for rule in self.expiry_rules:
+            observe(rule.source)
             rule.expire(states, deltas)
         return StageResult(states, deltas)
 
@@ -218,13 +232,38 @@ class Plan:
         compiled as before, so they can continue from their state."""
         if set(views) == set(self.views):
             return self
+        needed = self._relations_for(views)
+        return replace(
+            self, stages=tuple(stage.restrict_to(needed, views) for stage in self.stages), views=tuple(views)
+        )
+
+    def _relations_for(self, views: Sequence[str]) -> set[str]:
+        """These views, and all relations that they are computed from."""
         needed = {*views, *map(materialized_name, views)}
         for name, reads in reversed(list(self.kernels.reads.items())):
             if name in needed:
                 needed.update(reads)
-        return replace(
-            self, stages=tuple(stage.restrict_to(needed, views) for stage in self.stages), views=tuple(views)
-        )
+        return needed
+
+    @cached_property
+    def _relations_by_view(self) -> dict[str, set[str]]:
+        return {view: self._relations_for([view]) for view in self.views}
+
+    def state_bytes_by_view(self, states: TransformStates) -> dict[str, int]:
+        """The size of the state that each view needs. State that several views need counts for each of them."""
+        sizes = {name: sum(table.nbytes for table in state.values()) for name, state in states.items()}
+        return {
+            view: sum(size for name, size in sizes.items() if name in relations)
+            for view, relations in self._relations_by_view.items()
+        }
+
+    def views_from(self, relation: str) -> tuple[str, ...]:
+        """The views that are computed from this relation, directly or not."""
+        derived = {relation}
+        for name, reads in self.kernels.reads.items():
+            if not derived.isdisjoint(reads):
+                derived.add(name)
+        return tuple(view for view in self.views if view in derived or materialized_name(view) in derived)
 
     def materializing_stage(self, view: str) -> ExecutableStage:
         """The stage that stores a view's rows."""

@@ -58,6 +58,8 @@ logger = logging.getLogger("smile.gateway.access")
 class Right(StrEnum):
     publish = "PUBLISH"
     subscribe = "SUBSCRIBE"
+    read = "READ"
+    """Of raw events of a stream, from the log."""
     admin = "ADMIN"
 
 

@@ -1,7 +1,7 @@
 """JSON messages of clients: each has the fields of its kind with the right types, and no others."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -15,6 +15,8 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 MessageId = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+JsonScalar = str | int | float | bool | None
+"""The value of a column in a condition."""
 SequenceNumber = Annotated[int, Meta(ge=0, le=limits.sequence_max)]
 
 
@@ -30,9 +32,9 @@ class ClientMessage(Struct, forbid_unknown_fields=True):
     silence: str | None = None
     to: Tick | None = None
     subscribe: str | None = None
-    where: dict[str, Any] | None = None
+    where: dict[str, JsonScalar] | None = None
     resume: str | None = None
-    after: dict[str, Tick] | None = None
+    after: Annotated[dict[str, Tick], Meta(max_length=limits.streams_named_max)] | None = None
     window: Annotated[int, Meta(ge=1, le=limits.window_max)] | None = None
     ack: MessageId | None = None
     n: Annotated[int, Meta(ge=0)] | None = None

@@ -47,6 +47,15 @@ class Subscriber(Protocol):
         """Ends the subscription, and sends this error."""
 
 
+class Session(Protocol):
+    """A connection that stays open between requests."""
+
+    caller: Caller
+
+    def end(self, problem: SmileError) -> None:
+        """Sends this error and closes the connection."""
+
+
 class Gateway:
     """All HTTP and WebSocket handlers run on `loop`. Other threads use only what is thread-safe: `scheduler.schedule`,
     the results of `pending_publications`, `access` and the rate limiters. Threads for status and metrics read the
@@ -64,6 +73,7 @@ class Gateway:
         self.request_limiter = RateLimiter(settings.requests_per_second_max, "requests")
         self.event_limiter = RateLimiter(settings.events_per_second_max, "events")
         self.subscribers: set[Subscriber] = set()
+        self.sessions: set[Session] = set()
         self.stopping = False
         self.counts: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
@@ -104,7 +114,7 @@ class Gateway:
     def denial_error(self, caller: Caller, right: Right, name: str) -> SmileError:
         """E091 if the token was revoked, else E090."""
         if self.access.principal(caller.token) != caller.principal:
-            return error("E091", "the token was revoked", hint=_TOKEN_HINT)
+            return _revoked_error()
         shown_name = name[: limits.principal_chars_max]
         hint = f"An administrator can run: smile grant {right} ON {shown_name} TO {caller.principal}"
         return error("E090", f"{caller.principal} has no right to {right} ON {shown_name}", hint=hint)
@@ -122,7 +132,8 @@ class Gateway:
         self.subscribers.discard(subscriber)
 
     def end_revoked(self) -> None:
-        """Ends the subscriptions of callers that no longer have the right. Call it every second."""
+        """Ends the subscriptions of callers that no longer have the right, and the connections of those whose token was
+        revoked. Call it every second."""
         allowed: dict[tuple[Caller, str], bool] = {}
         for subscriber in list(self.subscribers):
             key = subscriber.caller, subscriber.view.name
@@ -130,6 +141,9 @@ class Gateway:
                 allowed[key] = self.is_allowed(subscriber.caller, Right.subscribe, subscriber.view.name)
             if not allowed[key]:
                 subscriber.end(self.denial_error(subscriber.caller, Right.subscribe, subscriber.view.name))
+        for session in list(self.sessions):
+            if self.access.principal(session.caller.token) != session.caller.principal:
+                session.end(_revoked_error())
 
     # ── threads and stopping ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -152,6 +166,10 @@ class Gateway:
         for subscriber in list(self.subscribers):
             subscriber.wake()
         self.workers.shutdown(wait=False, cancel_futures=True)
+
+
+def _revoked_error() -> SmileError:
+    return error("E091", "the token was revoked", hint=_TOKEN_HINT)
 
 
 _TOKEN_HINT = "Send the header `Authorization: Bearer TOKEN`; `smile token PRINCIPAL` creates one."

@@ -38,7 +38,7 @@ def _values(node: Any, path: Sequence[str]) -> Iterator[tuple[list[str], float]]
         for key, inner in node.items():
             for labels, value in _values(inner, path[1:]):
                 yield [str(key), *labels], value
-    elif path[0] in node:
+    elif isinstance(node, Mapping) and path[0] in node:
         yield from _values(node[path[0]], path[1:])
 
 
@@ -51,7 +51,17 @@ class StatusCollector(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         status = self._read_status()
-        return (definition.read(status) for definition in self._definitions)
+        yield from (definition.read(status) for definition in self._definitions)
+        if "troubles" in status:
+            yield _trouble_metric(status["troubles"])
+
+
+def _trouble_metric(troubles: Sequence[Mapping[str, Any]]) -> GaugeMetricFamily:
+    meaning = "Since when there is a trouble, in seconds since 1970; there is no value without troubles."
+    metric = GaugeMetricFamily("smile_trouble_since", meaning, labels=("kind", "subject"))
+    for trouble in troubles:
+        metric.add_metric([trouble["kind"], trouble["subject"]], trouble["since"])
+    return metric
 
 
 def _counter(name: str, path: str, meaning: str, *labels: str) -> MetricDefinition:
@@ -72,10 +82,16 @@ BROKER_METRICS: Final = (
     _gauge("smile_view_rows", "views.*.rows", "Rows that the view shows.", "view"),
     _counter("smile_view_changed", "views.*.changed", "Changes of rows of the view.", "view"),
     _gauge("smile_view_subscribers", "views.*.subscribers", "Subscriptions to the view.", "view"),
+    _gauge("smile_view_state_bytes", "views.*.state_bytes", "Estimated size of the state of the view.", "view"),
+    _gauge("smile_view_lag_seconds", "views.*.lag_s", "Age of what the view shows, in seconds.", "view"),
+    _gauge("smile_view_paused_since", "views.*.paused.since", "Since when the view is paused, in seconds.", "view"),
+    _gauge("smile_memory_bytes", "memory_bytes", "Memory that the broker's process occupies."),
+    _gauge("smile_disk_free_bytes", "disk_free_bytes", "Free space in the data directory."),
     _gauge("smile_view_horizon", "views.*.horizons.*", "Horizon up to which the view is computed.", "view", "stream"),
     _counter("smile_publisher_publications", "publisher.publications", "Publications that were logged."),
     _counter("smile_publisher_events", "publisher.events", "Events that were logged."),
     _counter("smile_publisher_repeated", "publisher.repeated", "Events that were logged before."),
+    _counter("smile_publisher_imported", "publisher.imported", "Events and changed rows of imports that were logged."),
     _counter("smile_publisher_refused", "publisher.refused", "Publications that were refused."),
     _counter("smile_publisher_commits", "publisher.commits", "Commits to the log."),
     _gauge("smile_publisher_waiting_events", "publisher.waiting_events", "Events that wait for a commit."),

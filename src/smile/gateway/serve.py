@@ -20,6 +20,7 @@ from smile import limits
 from smile.broker.broker import Broker
 from smile.errors import error
 from smile.gateway.access import Access
+from smile.gateway.connection_counts import ConnectionCounts
 from smile.gateway.flight.server import FlightServer
 from smile.gateway.gateway import Gateway
 from smile.gateway.http.app import create_app
@@ -64,21 +65,29 @@ def server_url(settings: Settings, listener: socket.socket) -> str:
 class GatewayServer(UvicornServer):
     """The server of one gateway. `stop` may be called from any thread."""
 
-    def __init__(self, broker: Broker, settings: Settings, access: Access, print_line: PrintLine | None = None) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        broker: Broker,
+        settings: Settings,
+        access: Access,
+        print_line: PrintLine | None = None,
+        on_stopping: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_stopping` is called when the server begins to stop."""
+        self._broker, self._on_stopping = broker, on_stopping
         self._settings = settings
         self._access = access
         self._print_line = print_line or _print_line
         self.gateway: Gateway | None = None
         self.flight: FlightServer | None = None
         self.ready = threading.Event()
-        connection_class = type("Connection", (HttpConnection,), {"connections_max": settings.connections_max})
+        self.counts = ConnectionCounts(settings.connections_max, settings.connections_per_address_max)
         try:
             config = uvicorn.Config(
                 self._call,
                 interface="asgi3",
-                http=connection_class,
-                ws=WebSocketConnection,
+                http=type("Connection", (HttpConnection,), {"counts": self.counts}),
+                ws=type("WebSocket", (WebSocketConnection,), {"counts": self.counts}),
                 ws_max_size=settings.message_bytes_max,
                 # No pings: a subscriber may stop reading for long, and then continue where it was.
                 ws_ping_interval=None,
@@ -111,15 +120,18 @@ class GatewayServer(UvicornServer):
         assert self.gateway is not None
         if self._settings.flight:
             limiters = self.gateway.request_limiter, self.gateway.event_limiter
-            self.flight = FlightServer(self._broker, self._settings, self._access, *limiters)
+            self.flight = FlightServer(self._broker, self._settings, self._access, *limiters, self.counts)
             self._print_line(f"Arrow Flight on {self.flight.location}")
         self.ready.set()
 
     def every_second(self) -> None:
         if self.gateway is not None:
             self.gateway.end_revoked()
+        if self.flight is not None:
+            self.flight.every_second()
 
     async def before_stop(self) -> None:
+        self._on_stopping()
         assert self.gateway is not None
         if self.flight is not None:
             await asyncio.gather(self.gateway.stop(), asyncio.to_thread(self.flight.stop))
@@ -127,14 +139,20 @@ class GatewayServer(UvicornServer):
             await self.gateway.stop()
 
 
-def run(broker: Broker, settings: Settings, access: Access, print_line: PrintLine | None = None) -> None:
+def run(
+    broker: Broker,
+    settings: Settings,
+    access: Access,
+    print_line: PrintLine | None = None,
+    on_stopping: Callable[[], None] = lambda: None,
+) -> None:
     """Serves until SIGTERM or SIGINT. Then everything published is in the log, and the broker is stopped."""
     try:
         quiet_libraries()
         _raise_file_limit(settings.connections_max)
         listener = open_listener(settings)
         try:
-            server = GatewayServer(broker, settings, access, print_line)
+            server = GatewayServer(broker, settings, access, print_line, on_stopping)
             (print_line or _print_line)(f"listening on {server_url(settings, listener)}")
             server.run(sockets=[listener])
         finally:

@@ -21,13 +21,15 @@ from websockets.protocol import State
 
 from smile import limits
 from smile.errors import SmileError, error
+from smile.gateway.connection_counts import ConnectionCounts, peer_address
 from smile.gateway.http.response import HttpError, error_response
 
 
 class HttpConnection(HttpToolsProtocol):
-    connections_max: int
+    counts: ConnectionCounts
     """Set in a subclass for each server."""
 
+    _address = ""
     _request_started_at: float | None
     """Since when the connection waits for a request, or for the rest of one; None if it does not."""
     _head_bytes = 0
@@ -38,11 +40,16 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._request_started_at = self.loop.time()
-        if len(self.connections) > self.connections_max:
-            hint = "The setting connections_max is the limit."
-            self._refusal = HttpError(503, "E092", f"there are {self.connections_max:,} connections already", hint)
-            if len(self.connections) > self.connections_max + limits.connections_refused_max:
+        self._address = peer_address(transport)
+        excess = self.counts.add(self._address)
+        if excess is not None:
+            self._refusal = HttpError(503, "E092", *excess)
+            if not self.counts.may_answer(self._address):
                 self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.counts.remove(self._address)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -122,7 +129,14 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     """A WebSocket that is read and written without queues: each message goes to its handler when it arrives."""
 
     EXTENSION: Final = "smile.wire"
+    counts: ConnectionCounts
+    """Set in a subclass for each server. A WebSocket was counted when it was an HTTP connection."""
     handler: WebSocketHandler | None = None
+    _address = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._address = peer_address(transport)
 
     @property
     def is_writable(self) -> bool:
@@ -158,6 +172,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._notify_writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.counts.remove(self._address)
         super().connection_lost(exc)
         self._notify_writable()
 

@@ -14,13 +14,13 @@ from starlette.websockets import WebSocket
 
 from smile import limits
 from smile.broker.publishing.publication import PublishResult
-from smile.errors import SmileError, error
+from smile.errors import SmileError, error, memory_error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import ClientMessage, message_kind, parse_message
 from smile.gateway.gateway import TOKEN_PROTOCOL, Caller, Gateway
 from smile.gateway.http.publish import producer_sequence, submit_events, submit_silence
 from smile.gateway.http.request import parse_silence_tick, parse_ticks
-from smile.gateway.http.response import HttpError, encode, error_body
+from smile.gateway.http.response import HttpError, encode, error_body, pause_body
 from smile.gateway.uvicorn_internals import WebSocketConnection
 from smile.knowledge.values.json import tick_json
 
@@ -73,6 +73,8 @@ class WebSocketSubscription:
         if not session.connection.is_writable:
             session.stalled.add(self)
             return False
+        if self.subscription.take_pause_change():
+            session.send({"id": self._id, "paused": pause_body(self.view.pause)})
         if self._window is not None and self.n - self.acked >= self._window:
             return False
         frame = session.gateway.websocket_frames.encode_next(self.subscription)
@@ -146,6 +148,8 @@ class WebSocketSession:
             self._refuse(None, error("E093", "this message is not UTF-8 text"))
         except SmileError as problem:
             self._refuse(None if message is None else _message_id(message), problem)
+        except MemoryError:
+            self._refuse(None if message is None else _message_id(message), memory_error())
         self._update_reading()
 
     def _refuse(self, id_: int | None, problem: SmileError) -> None:
@@ -154,6 +158,10 @@ class WebSocketSession:
         self.send({**fields, "error": error_body(problem)})
         self.end_if_revoked(problem)
 
+    def end(self, problem: SmileError) -> None:
+        self.send({"error": error_body(problem)})
+        self.connection.close(_POLICY_VIOLATION)
+
     def end_if_revoked(self, problem: SmileError) -> None:
         """Closes the connection if its token was revoked."""
         if problem.diagnostics[0].code == _TOKEN_REVOKED:
@@ -161,7 +169,7 @@ class WebSocketSession:
 
     def _publish(self, message: ClientMessage) -> None:
         assert message.publish is not None and message.events is not UNSET
-        sequence = producer_sequence(message.producer, message.seq)
+        sequence = producer_sequence(self.caller.principal, message.producer, message.seq)
         body = bytes(message.events)
         future = submit_events(self.gateway, self.caller, message.publish, "application/json", body, sequence)
         self._answer_when_done(future, message.id, _published_json)
@@ -247,8 +255,10 @@ async def serve_websocket(gateway: Gateway, websocket: WebSocket) -> None:
         PROTOCOL if PROTOCOL in protocols else next((p for p in protocols if p.startswith(TOKEN_PROTOCOL)), None)
     )
     session = WebSocketSession(gateway, websocket.user, websocket.scope["extensions"][WebSocketConnection.EXTENSION])
+    gateway.sessions.add(session)
     try:
         await websocket.accept(subprotocol)
         await websocket.receive()  # websocket.disconnect
     finally:
+        gateway.sessions.discard(session)
         session.close()

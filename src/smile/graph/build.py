@@ -9,7 +9,7 @@ import itertools
 from smile.algebra import mmpl, trees
 from smile.algebra.printer import print_relation
 from smile.analysis.state_analysis import StateAnalysis
-from smile.analysis.type_analysis import TypeAnalysis
+from smile.analysis.type_analysis import TypeAnalysis, stream_type
 from smile.graph.knowledge_graph import KnowledgeGraph, RelationObject, TransformObject
 from smile.operators.catalogue import operator_of
 
@@ -29,24 +29,34 @@ class _GraphBuilder:
         self.views: dict[str, str] = {}
 
     def build(self) -> KnowledgeGraph:
-        for view in self.program.views:
+        for view in self.program.all_views:
             self._add_view(view)
         reasons = self._storage_reasons()
         relations: dict[str, RelationObject] = {}
         subscribed = set(self.program.subscriptions)
-        for stream in self.program.streams:
+        brokers = {i.name: i.broker for i in self.program.imports}
+        imported_streams = {i.stream.name: i.broker for i in self.program.imports if i.stream is not None}
+        for stream in self.program.input_streams:
             type_ = self.analysis.relations[stream.name]
             reason = reasons.get(stream.name)
             stored = "the log" if reason is None else f"the log, and {reason}"
             relations[stream.name] = RelationObject(
-                stream.name, "stream", type_, stream.name in subscribed, stored, stream.name
-            )
-        shared = {v.name: v.shared for v in self.program.views}
+                stream.name, "stream", type_, stream.name in subscribed, stored, stream.name,
+                imported_streams.get(stream.name),
+            )  # fmt: skip
+        for import_ in self.program.imports:
+            if import_.stream is None:
+                relations[import_.changes_name] = _changes_object(import_)
+        kinds = {v.name: "shared" if v.shared else "view" for v in self.program.views} | dict.fromkeys(
+            brokers, "import"
+        )
         for transform in self.transforms:
             name = transform.output
-            kind = ("shared" if shared[name] else "view") if name in shared else "between"
             type_ = self.analysis.relation_type(self.bodies[name])
-            relations[name] = RelationObject(name, kind, type_, name in subscribed, reasons.get(name), self.views[name])  # type: ignore[arg-type]
+            relations[name] = RelationObject(
+                name, kinds.get(name, "between"), type_, name in subscribed, reasons.get(name), self.views[name],  # type: ignore[arg-type]
+                brokers.get(name),
+            )  # fmt: skip
         return KnowledgeGraph(relations, tuple(self.transforms), self.program.subscriptions)
 
     def _add_view(self, view: mmpl.ViewDef) -> None:
@@ -67,9 +77,12 @@ class _GraphBuilder:
         with_named_inputs = trees.with_inputs(rel, tuple(mmpl.RelationRef(i) for i in inputs)) if inputs else rel
         if isinstance(rel, mmpl.RelationRef):
             inputs = (rel.name,)
+        elif isinstance(rel, mmpl.Imported):
+            inputs = (rel.source.changes_name,)
         state = tuple(self.state_analysis.state_of(rel))
+        early_finals = tuple(operator_of(rel).early_finals(rel, self.analysis))
         self.transforms.append(
-            TransformObject(name, inputs, with_named_inputs, _operator_line(with_named_inputs), state)
+            TransformObject(name, inputs, with_named_inputs, _operator_line(with_named_inputs), state, early_finals)
         )
 
     def _relation_name(self, rel: mmpl.Rel) -> str:
@@ -80,13 +93,19 @@ class _GraphBuilder:
         reasons: dict[str, str] = dict.fromkeys(self.program.subscriptions, "subscribers read it")
         for transform in self.transforms:
             operator = operator_of(transform.rel)
-            use = operator.input_use(transform.rel)
+            use = operator.input_storage_reason(transform.rel)
             if use is not None:
                 for name in transform.inputs:
                     reasons.setdefault(name, f"{transform.output} {use}")
             if operator.stores_groups:
                 reasons.setdefault(transform.output, "it holds the state of its groups")
         return reasons
+
+
+def _changes_object(import_: mmpl.ImportDef) -> RelationObject:
+    changes = import_.log_streams[0]
+    stored = "the log, as a cache"
+    return RelationObject(changes.name, "changes", stream_type(changes), False, stored, import_.name, import_.broker)
 
 
 def _postorder(rel: mmpl.Rel) -> list[mmpl.Rel]:
@@ -102,4 +121,5 @@ def _postorder(rel: mmpl.Rel) -> list[mmpl.Rel]:
 def _operator_line(rel: mmpl.Rel) -> str:
     """The operator without its inputs, on one line."""
     lines = [line.strip() for line in print_relation(rel).splitlines()]
-    return lines[-1] if isinstance(rel, mmpl.RelationRef) or len(trees.inputs_of(rel)) == 1 else " ".join(lines)
+    has_one_line = isinstance(rel, mmpl.RelationRef | mmpl.Imported) or len(trees.inputs_of(rel)) == 1
+    return lines[-1] if has_one_line else " ".join(lines)

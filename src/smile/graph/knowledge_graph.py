@@ -16,25 +16,40 @@ from smile.knowledge.types import RelationType
 @dataclass(frozen=True)
 class RelationObject:
     """`storage_reason` says why its rows are stored; None if its deltas only pass through. `view` is its stream or
-    view; an intermediate result has the view that it is part of."""
+    view; an intermediate result has the view that it is part of. `broker` is the one that it is imported from.
+
+    `changes` are the row changes of an import, as they are logged. Its rows follow from them."""
 
     name: str
-    kind: Literal["stream", "view", "shared", "between"]
+    kind: Literal["stream", "changes", "import", "view", "shared", "between"]
     type: RelationType
     subscribed: bool
     storage_reason: str | None
     view: str
+    broker: str | None = None
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether the pipeline reads it from the log."""
+        return self.kind in ("stream", "changes")
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the program, or the compiler, has given it a name that users know."""
+        return self.kind not in ("changes", "between")
 
 
 @dataclass(frozen=True)
 class TransformObject:
-    """`rel` is the operator over its inputs by name; `operator` is the same as a line of MMPL, without the inputs."""
+    """`rel` is the operator over its inputs by name; `operator` is the same as a line of MMPL, without the inputs.
+    `early_finals` says which of its columns are final before the row is sealed."""
 
     output: str
     inputs: tuple[str, ...]
     rel: mmpl.Rel
     operator: str
     state: tuple[StateRetention, ...]
+    early_finals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,12 +66,13 @@ class KnowledgeGraph:
         return {t.output: t for t in self.transforms}
 
     def for_views(self, views: Sequence[str]) -> "KnowledgeGraph":
-        """The part of the graph that computes these views, and all streams. Only these views are subscribed to."""
+        """The part of the graph that computes these views, and all that is logged. Only these views are subscribed
+        to."""
         needed = {name for view in views for name in self.upstream_relations(view)}
         relations = {n: replace(r, subscribed=n in views) for n, r in self.relations.items() if n in needed}
-        streams = {n: replace(r, subscribed=n in views) for n, r in self.relations.items() if r.kind == "stream"}
+        logged = {n: replace(r, subscribed=n in views) for n, r in self.relations.items() if r.is_logged}
         transforms = tuple(t for t in self.transforms if t.output in needed)
-        return KnowledgeGraph({**streams, **relations}, transforms, tuple(views))
+        return KnowledgeGraph({**logged, **relations}, transforms, tuple(views))
 
     def upstream_relations(self, relation: str) -> list[str]:
         """The relations that a relation is computed from, streams first, itself last."""

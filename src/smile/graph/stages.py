@@ -90,7 +90,7 @@ class _StageSplitter:
         for transform in graph.transforms:
             for name in transform.inputs:
                 self.readers.setdefault(name, []).append(transform)
-        self.partitioning_of = {n: FREE for n, r in graph.relations.items() if r.kind == "stream"}
+        self.partitioning_of = {n: FREE for n, r in graph.relations.items() if r.is_logged}
         self.stage_of = dict.fromkeys(self.partitioning_of, 1)
         self.stages_by_number: dict[int, Stage] = {1: Stage(1)}
 
@@ -141,7 +141,7 @@ class _StageSplitter:
         return [p for p in required if all(c in self.fixed[n] for c, n in zip(p, transform.inputs, strict=True))]
 
     def _is_partitioned_by(self, name: str, columns: ColumnNames | None) -> bool:
-        """Whether rows are, or can be routed to, where a reader by these columns expects them."""
+        """Whether the rows of a relation are in the partitions that these columns select, without an exchange."""
         partitioning = self.partitioning_of[name]
         if columns is None or partitioning.is_free:
             return True

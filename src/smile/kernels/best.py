@@ -31,6 +31,7 @@ from smile.kernels.ordering import RowRanks, count_preceding, range_ranks, rank_
 from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
 from smile.kernels.seals import HorizonAdvance, SealIndex
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.operators.best import group_closing_seals
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableSchema
 from smile.state.table import StateTable
@@ -76,26 +77,28 @@ class BestTransform(Transform):
             source_layout.certain and not self.has_evolving_groups and all(e.is_fixed for e, _ in self.by)
         )
         self.seal_index = SealIndex(output.type.seals, self.types, "until ")
-        columns = {
-            **table_columns(self.layout),
-            OUTPUT_MASK: pa.uint8(),
-            GROUP_HASH: pa.int64(),
-            **self.seal_index.column_types,
-        }
+        closing_seals = group_closing_seals(rel, source.type)
+        has_early_seals = closing_seals != output.type.seals
+        # A rank may be final before the group is: then other rows of the group still need the row.
+        self.closing_index = SealIndex(closing_seals, self.types, "open ") if has_early_seals else self.seal_index
+        self.indexes = [self.seal_index, self.closing_index] if has_early_seals else [self.seal_index]
+        tick_columns = {name: kind for index in self.indexes for name, kind in index.column_types.items()}
+        columns = {**table_columns(self.layout), OUTPUT_MASK: pa.uint8(), GROUP_HASH: pa.int64(), **tick_columns}
         key = tuple(map(stored_column, source_layout.key))
         self.table_schemas = {
-            ROWS: TableSchema(key, columns, indexes=((GROUP_HASH,),), tick_indexes=tuple(self.seal_index.column_types))
+            ROWS: TableSchema(key, columns, indexes=((GROUP_HASH,),), tick_indexes=tuple(tick_columns))
         }
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
-        return self.seal_index.can_seal_rows(advance)
+        return any(index.can_seal_rows(advance) for index in self.indexes)
 
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         table, delta = state[ROWS], inputs[0]
         delta_hashes = None if delta is None else self._group_hashes(delta.fixed, len(delta)).data
         hash_parts = [] if delta_hashes is None else [delta_hashes]
-        if self.seal_index.can_seal_rows(advance):
-            hash_parts.append(self.seal_index.find_sealed_rows(table, advance)[GROUP_HASH].data)
+        for index in self.indexes:
+            if index.can_seal_rows(advance):
+                hash_parts.append(index.find_sealed_rows(table, advance)[GROUP_HASH].data)
         affected_hashes = np.concatenate(hash_parts) if hash_parts else np.zeros(0, np.int64)
         if not len(affected_hashes):
             return state, None
@@ -184,12 +187,22 @@ class BestTransform(Transform):
             OUTPUT_MASK: ValueColumn(output_mask),
             GROUP_HASH: ValueColumn(group_hashes),
         }
-        return rows | self.seal_index.tick_values(self._seal_columns(fixed, delta.new.columns), count)
+        for index in self.indexes:
+            rows |= index.tick_values(self._seal_columns(index, fixed, delta.new.columns), count)
+        return rows
 
     def _seal_columns(
-        self, fixed: Mapping[str, ValueColumn], columns: Mapping[str, KnowledgeColumn]
+        self, index: SealIndex, fixed: Mapping[str, ValueColumn], columns: Mapping[str, KnowledgeColumn]
     ) -> dict[str, ValueColumn]:
-        return {c: unchanging_values(c, fixed, columns) for c in self.seal_index.seal_columns}
+        return {c: unchanging_values(c, fixed, columns) for c in index.seal_columns}
+
+    def _sealed_rows(self, index: SealIndex, parts: Sequence[_RankedPart], advance: HorizonAdvance) -> Bools:
+        return np.concatenate(
+            [
+                index.is_sealed(advance.after, self._seal_columns(index, p.fixed, p.knowledge.columns), len(p))
+                for p in parts
+            ]
+        )
 
     # ── ranks ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -226,17 +239,15 @@ class BestTransform(Transform):
             maybe_ahead = count_preceding(
                 ranks.first, masks.can_be_shown(mask).astype(np.int64), ranks.last, group_numbers, ranks.size
             )
-        is_sealed = np.concatenate(
-            [
-                self.seal_index.is_sealed(advance.after, self._seal_columns(p.fixed, p.knowledge.columns), len(p))
-                for p in parts
-            ]
-        )
+        is_sealed = self._sealed_rows(self.seal_index, parts, advance)
         is_excluded, is_included = surely_ahead >= self.k, (maybe_ahead < self.k) & is_sealed
         codes = np.where(ahead < self.k, masks.SHOWN, masks.HIDDEN)
         codes = np.where(is_excluded, masks.F, np.where(is_included, masks.T, codes))
-        # A group expires when all of its rows are sealed and decided.
-        is_open = ~(is_sealed & (is_excluded | is_included))
+        # A group expires when no row can be added and all of its rows are decided.
+        is_closed = is_sealed
+        if self.closing_index is not self.seal_index:
+            is_closed = self._sealed_rows(self.closing_index, parts, advance)
+        is_open = ~(is_closed & (is_excluded | is_included))
         is_group_open = np.bincount(group_numbers, is_open, int(group_numbers.max()) + 1)[group_numbers] > 0
         return codes.astype(np.uint8), is_excluded | ~is_group_open
 
@@ -247,7 +258,7 @@ class BestTransform(Transform):
         group can itself be uncertain."""
         key_ranks = []
         for c in self.per:
-            ranges = [to_range_column(find_column(c, p.fixed, p.knowledge.columns), self.types[c]) for p in parts]
+            ranges = [to_range_column(find_column(c, p.fixed, p.knowledge.columns)) for p in parts]
             key_ranks.append(range_ranks(k.concat(ranges)))
         count = len(mask)
         is_shown, is_live = masks.is_shown(mask), masks.can_be_shown(mask)

@@ -2,20 +2,24 @@
 columns and of its own."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_types
 from smile.algebra.heading import is_key_equated
 from smile.analysis.domains import Domains
-from smile.analysis.type_analysis import TypeAnalysis
+from smile.analysis.type_analysis import TypeAnalysis, exporting_analysis
+from smile.graph.build import build_graph
 from smile.graph.knowledge_graph import KnowledgeGraph, TransformObject
+from smile.horizons import HORIZON_MIN
 from smile.kernels.best import BestTransform
+from smile.kernels.delta import Delta
 from smile.kernels.expiry import PENDING_KEYS, ExpiryRule, find_expiry_rules
 from smile.kernels.groups.distinct import compile_distinct
 from smile.kernels.groups.grouping import compile_summarize
+from smile.kernels.imported_view import ImportedView
 from smile.kernels.joins.asof_join import AsofJoin
 from smile.kernels.joins.compile_join import compile_join
 from smile.kernels.joins.semi_join import SemiJoin
@@ -32,6 +36,7 @@ from smile.kernels.row_wise import (
     RestrictTransform,
     UnionTransform,
 )
+from smile.kernels.seals import HorizonAdvance
 from smile.kernels.silence import SilenceTransform
 from smile.kernels.transform import InputRelation, OutputRelation, Transform
 from smile.knowledge.aggregate_types import membership
@@ -54,6 +59,13 @@ class Kernels:
     reads: Mapping[str, tuple[str, ...]]
     expiry_rules: tuple[ExpiryRule, ...] = ()
     """Applied after each batch to remove rows from the states of transforms."""
+    initial_changes: Mapping[str, Delta] = field(default_factory=dict)
+    """The changes of imports that give the rows which exist before any event, by input."""
+
+    @cached_property
+    def imports(self) -> dict[str, ImportedView]:
+        """The transforms of imported views, by the inputs that have their row changes."""
+        return {t.import_.changes_name: t for t in self.transforms.values() if isinstance(t, ImportedView)}
 
     @cached_property
     def table_schemas(self) -> dict[str, Mapping[str, TableSchema]]:
@@ -73,6 +85,7 @@ def materialized_name(view: str) -> str:
 
 
 def compile_graph(graph: KnowledgeGraph, streams: tuple[mmpl.StreamDef, ...]) -> Kernels:
+    """`streams` are all streams of the log that the program reads."""
     # Every relation of the graph has a name, so the graph is itself a program whose views have one operator each.
     views = tuple(mmpl.ViewDef(t.output, t.rel) for t in graph.transforms)
     flat = mmpl.Program(streams, views, graph.subscriptions)
@@ -83,10 +96,12 @@ def compile_graph(graph: KnowledgeGraph, streams: tuple[mmpl.StreamDef, ...]) ->
     for stream in streams:
         ref = mmpl.RelationRef(stream.name)
         layout = Layout((stream.tick,), stream_types(stream), certain=True)
+        bottoms = domains.bottom_row(ref)
         inputs[stream.name] = InputRelation(
-            stream.name, layout, analysis.relation_type(ref), domains.bottom_row(ref), None
+            stream.name, layout, analysis.relation_type(ref), bottoms, domains.shown_rows.bottom_row(ref), None
         )
     transforms: dict[str, Transform] = {}
+    initial_changes: dict[str, Delta] = {}
     for t in graph.transforms:
         ref = mmpl.RelationRef(t.output)
         output = OutputRelation(
@@ -94,9 +109,49 @@ def compile_graph(graph: KnowledgeGraph, streams: tuple[mmpl.StreamDef, ...]) ->
         )
         transform = TRANSFORMS[type(t.rel)](t.rel, tuple(inputs[i] for i in t.inputs), output)
         transforms[t.output] = transform
-        inputs[t.output] = InputRelation(t.output, transform.layout, output.type, output.bottoms, transform)
+        if isinstance(transform, ImportedView):
+            name = transform.import_.changes_name
+            inputs[name] = replace(inputs[name], layout=transform.changes_layout)
+            initial_rows = _initial_rows(transform.import_)
+            if initial_rows is not None:
+                initial_changes[name] = transform.initial_changes(initial_rows)
+        shown_bottoms = domains.shown_rows.bottom_row(ref)
+        inputs[t.output] = InputRelation(
+            t.output, transform.layout, output.type, output.bottoms, shown_bottoms, transform
+        )
     reads = {t.output: t.inputs for t in graph.transforms}
-    return Kernels(inputs, transforms, reads, find_expiry_rules(graph, inputs, transforms))
+    return Kernels(inputs, transforms, reads, find_expiry_rules(graph, inputs, transforms), initial_changes)
+
+
+# ── imports ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@lru_cache(maxsize=256)
+def compile_export(import_: mmpl.ImportDef) -> Kernels:
+    """The transforms that compute an imported view at the exporting broker."""
+    program = import_.exporting_program
+    graph = build_graph(program, exporting_analysis(import_)).for_views([import_.relation_name])
+    return compile_graph(graph, program.log_streams)
+
+
+def _compile_imported(rel: mmpl.Imported, _: tuple[InputRelation, ...], output: OutputRelation) -> Transform:
+    return ImportedView(rel, output, compile_export(rel.source).inputs[rel.source.relation_name])
+
+
+def _initial_rows(import_: mmpl.ImportDef) -> Delta | None:
+    """The rows that the exporting broker has before any event, such as that of an aggregate without groups."""
+    kernels = compile_export(import_)
+    horizons = {name: HORIZON_MIN for name, source in kernels.inputs.items() if source.transform is None}
+    advance = HorizonAdvance(horizons, horizons)
+    deltas = dict(kernels.initial_changes)
+    for name, transform in kernels.transforms.items():
+        _, delta = transform.step(transform.empty_state(), [deltas.get(i) for i in kernels.reads[name]], advance)
+        if delta is not None and len(delta):
+            deltas[name] = delta
+    return deltas.get(import_.relation_name)
+
+
+# ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _unary(compile_: Callable[[Any, InputRelation, OutputRelation], Transform]) -> Compiler:
@@ -119,6 +174,7 @@ def _compile_window(rel: mmpl.Window, source: InputRelation, output: OutputRelat
 
 TRANSFORMS: Final[Mapping[type[mmpl.Rel], Compiler]] = {
     mmpl.RelationRef: _unary(lambda _, source, output: IdentityTransform(source, output)),
+    mmpl.Imported: _compile_imported,
     mmpl.Restrict: _unary(RestrictTransform),
     mmpl.Project: _unary(lambda _, source, output: ProjectTransform(source, output)),
     mmpl.Extend: _unary(ExtendTransform),
@@ -217,5 +273,7 @@ def _is_sealed_when_looked_up(rel: mmpl.Join, position: int, type_: RelationType
 
 
 def _is_sealed_on_arrival(type_: RelationType) -> bool:
+    """Whether the horizon has reached the seal of a row when the row comes. A row of MERGE also waits for the horizons
+    of the other streams."""
     tick = type_.heading.tick
-    return bool(tick) and all(seal == Seal.from_column(tick[0]) for seal in type_.seals.values())
+    return bool(tick) and list(type_.seals.values()) == [Seal.from_column(tick[0])]

@@ -12,6 +12,10 @@ class EvolvingColumnLayout:
     kind: ColumnKind
     data: DataType
 
+    def common_with(self, other: "EvolvingColumnLayout") -> "EvolvingColumnLayout":
+        """A layout that can hold the cells of both. A column of kind "latest" can hold ranges and masks too."""
+        return self if self.kind == other.kind else EvolvingColumnLayout("latest", self.data)
+
 
 @dataclass(frozen=True)
 class Layout:

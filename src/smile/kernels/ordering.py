@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smile.algebra.types import BOOL
 from smile.columns import values as v
-from smile.columns.knowledge import KnowledgeColumn, MaskColumn, RangeColumn
+from smile.columns.knowledge import KnowledgeColumn, RangeColumn
 from smile.columns.ranges import to_range_column
 from smile.columns.values import Array, Bools, Indices, ValueColumn
 
@@ -56,8 +55,7 @@ def _rank_bounds(column: KnowledgeColumn, descending: bool) -> tuple[Array, Arra
     if isinstance(column, ValueColumn):
         ranks = v.ranks(column)
         return (~ranks, ~ranks, ~ranks) if descending else (ranks, ranks, ranks)
-    assert isinstance(column, RangeColumn | MaskColumn)
-    range_bounds = range_ranks(to_range_column(column, BOOL))
+    range_bounds = range_ranks(to_range_column(column))
     null_codes = range_bounds.null_codes
     lo = np.where(null_codes == ONLY_NULL, range_bounds.null_rank, range_bounds.lo)
     hi = np.where(null_codes == NEVER_NULL, range_bounds.hi, range_bounds.null_rank)

@@ -44,7 +44,7 @@ def _point_to_json(point: Any) -> list[Any]:
             return ["mask", possible, point.now]
         case LatestValue():
             occurred_at = None if point.occurred_at is None else list(point.occurred_at)
-            return ["latest", _value_to_json(point.value), occurred_at, point.sealed, _value_to_json(point.now)]
+            return ["latest", _value_to_json(point.value), occurred_at, _point_to_json(point.bounds)]
         case OnceValue():
             return [
                 "once",
@@ -102,9 +102,12 @@ def _range_from_json(lo: Any, hi: Any, nulls: str, now: Any) -> Range:
     return Range(_value_from_json(lo), _value_from_json(hi), Nullability(nulls), _value_from_json(now))
 
 
-def _latest_from_json(value: Any, occurred_at: list[int] | None, sealed: bool, now: Any) -> LatestValue:
+def _latest_from_json(value: Any, occurred_at: list[int] | None, bounds: list[Any]) -> LatestValue:
     tick_and_source = None if occurred_at is None else (occurred_at[0], occurred_at[1])
-    return LatestValue(_value_from_json(value), tick_and_source, sealed, _value_from_json(now))
+    decoded = _point_from_json(bounds)
+    if not isinstance(decoded, Range):
+        raise ValueError(f"not an encoded range: {bounds!r}")
+    return LatestValue(_value_from_json(value), tick_and_source, decoded)
 
 
 def _once_from_json(status: str, value: Any, lo: Any, hi: Any) -> OnceValue:

@@ -4,14 +4,16 @@ A row is stored with its mask and steps. Decoding returns exactly what was encod
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from smile.algebra.arrow_types import arrow_type
 from smile.algebra.types import DataType
+from smile.columns import values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
-from smile.columns.values import Array, ValueColumn
+from smile.columns.values import Array, Bools, ValueColumn
 from smile.kernels import point_codec
 from smile.kernels.delta import Delta, RowKnowledge
 from smile.kernels.layout import EvolvingColumnLayout, Layout
@@ -20,6 +22,10 @@ from smile.state.row_lookup import RowLookup
 
 MASK, STEPS = "mask", "steps"
 """Additional columns of a stored row. The names of the relation's own columns are stored with a leading dot."""
+
+
+EXACT: Final = 3
+"""The code of an exact value in stored columns of latest values, beside those of `NULLABILITY_BY_CODE`."""
 
 
 def table_columns(layout: Layout) -> dict[str, pa.DataType]:
@@ -35,19 +41,20 @@ def stored_column(name: str) -> str:
 
 def _part_types(name: str, evolving: EvolvingColumnLayout) -> dict[str, pa.DataType]:
     value_type = arrow_type(evolving.data) if evolving.kind != "object" else pa.binary()
+    ranges = {
+        f".{name}": value_type,
+        f".{name}.lo": value_type,
+        f".{name}.hi": value_type,
+        f".{name}.nulls": pa.uint8(),
+    }
     match evolving.kind:
         case "range":
-            return {
-                f".{name}": value_type,
-                f".{name}.lo": value_type,
-                f".{name}.hi": value_type,
-                f".{name}.nulls": pa.uint8(),
-            }
+            return ranges
         case "mask":
             return {f".{name}": pa.uint8(), f".{name}.possible": pa.uint8()}
         case "latest":
-            times = {f".{name}.tick": pa.int64(), f".{name}.source": pa.int64(), f".{name}.sealed": pa.bool_()}
-            return {f".{name}": value_type, f".{name}.value": value_type, **times}
+            times = {f".{name}.tick": pa.int64(), f".{name}.source": pa.int64()}
+            return {**ranges, f".{name}.value": value_type, **times}
         case _:
             return {f".{name}": value_type}
 
@@ -68,14 +75,41 @@ def _encode_column(name: str, column: KnowledgeColumn) -> dict[str, ValueColumn]
             return {part: values for part, values in parts.items() if values is not None}
         case MaskColumn(now=now, possible=possible):
             return {f".{name}": ValueColumn(now), f".{name}.possible": ValueColumn(possible)}
-        case LatestColumn(value=value, tick=tick, now=now):
-            source, sealed = ValueColumn(column.source), ValueColumn(column.sealed)
-            rest = {f".{name}.tick": tick, f".{name}.source": source, f".{name}.sealed": sealed}
-            return {f".{name}": now, f".{name}.value": value, **rest}
+        case LatestColumn(value=value, tick=tick):
+            times = {f".{name}.tick": tick, f".{name}.source": ValueColumn(column.source)}
+            return {**_encode_column(name, _without_exact_ends(column.bounds)), f".{name}.value": value, **times}
         case ObjectColumn(points=points):
             encoded = [b"" if p is None else point_codec.encode_point(p) for p in points]
             return {f".{name}": ValueColumn(pa.array(encoded, pa.binary()))}
     raise AssertionError(column)
+
+
+def _without_exact_ends(ranges: RangeColumn) -> RangeColumn:
+    """The ranges of latest values, of which most have no ends until they are exact. Those that are exact get a code of
+    their own instead of ends, so that most of the time no ends are stored."""
+    is_exact = ranges.is_final() & (ranges.null_codes() == 0)
+    if not is_exact.any():
+        return ranges
+    nulls = np.where(is_exact, EXACT, ranges.null_codes()).astype(np.uint8)
+    return RangeColumn(ranges.now, _ends_except(ranges.lo, is_exact), _ends_except(ranges.hi, is_exact), nulls)
+
+
+def _ends_except(ends: ValueColumn | None, omitted: Bools) -> ValueColumn | None:
+    if ends is None or not (is_valid := ends.is_valid() & ~omitted).any():
+        return None
+    return ValueColumn(ends.data, is_valid)
+
+
+def _with_exact_ends(ranges: RangeColumn) -> RangeColumn:
+    is_exact = ranges.null_codes() == EXACT
+    if not is_exact.any():
+        return ranges
+    now, nulls = ranges.now, np.where(is_exact, 0, ranges.null_codes()).astype(np.uint8)
+    if is_exact.all():
+        return RangeColumn(now, now, now, nulls)
+    absent = v.nulls_like(now, len(now))
+    lo, hi = (v.where(is_exact, now, absent if end is None else end) for end in (ranges.lo, ranges.hi))
+    return RangeColumn(now, lo, hi, nulls)
 
 
 class StoredEvolvingColumns(Mapping[str, KnowledgeColumn]):
@@ -100,11 +134,11 @@ class StoredEvolvingColumns(Mapping[str, KnowledgeColumn]):
             case "mask":
                 return MaskColumn(rows[f".{name}.possible"].data, now.data)
             case "latest":
-                value, tick, source, sealed = (
-                    rows[f".{name}.{part}"] for part in ("value", "tick", "source", "sealed")
-                )
-                return LatestColumn(value, tick, source.data, sealed.data, now)
-        return ObjectColumn(_decode_points(now, evolving.data), evolving.data)
+                lo, hi, nulls = (_optional_column(rows, f".{name}.{part}") for part in ("lo", "hi", "nulls"))
+                bounds = _with_exact_ends(RangeColumn(now, lo, hi, None if nulls is None else nulls.data))
+                value, tick, source = (rows[f".{name}.{part}"] for part in ("value", "tick", "source"))
+                return LatestColumn(bounds, value, tick, source.data)
+        return ObjectColumn(_decode_points(now, evolving.data))
 
 
 def _optional_column(rows: Mapping[str, ValueColumn], name: str) -> ValueColumn | None:

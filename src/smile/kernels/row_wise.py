@@ -5,16 +5,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from smile.algebra import mmpl
-from smile.algebra.types import INT, INT_MAX, TICKS_PER_MICROSECOND, TIMESTAMP
+from smile.algebra.coercions import INTEGER_RANGES
+from smile.algebra.types import INT, INT_MIN, TICKS_PER_MICROSECOND, TIMESTAMP
 from smile.columns import masks, values as v
-from smile.columns.knowledge import KnowledgeColumn, MaskColumn, current_values, exact_column, to_object_column
+from smile.columns.knowledge import KnowledgeColumn, MaskColumn, current_values
 from smile.columns.masks import MaskCodes
+from smile.columns.ranges import to_kind
+from smile.columns.row_limit import check_row_count
 from smile.columns.values import Bools, ValueColumn
 from smile.kernels.delta import ColumnOverlay, ColumnSelection, Delta, RowKnowledge, concat_deltas, restrict_masks
-from smile.kernels.expressions import compile_expression
+from smile.kernels.expressions import Expression, compile_expression
+from smile.kernels.expressions.latest_expression import LatestExpression
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.seals import HorizonAdvance, shift_ticks
 from smile.kernels.transform import InputRelation, OutputRelation, RowWiseTransform, State, Transform, X
+from smile.knowledge.expression_types import only_latest_column
 
 
 class RestrictTransform(RowWiseTransform):
@@ -22,7 +27,7 @@ class RestrictTransform(RowWiseTransform):
 
     def __init__(self, rel: mmpl.Restrict, source: InputRelation, output: OutputRelation) -> None:
         super().__init__(source)
-        self.predicate = compile_expression(rel.predicate, source.layout, source.bottoms)
+        self.predicate = compile_expression(rel.predicate, source.layout, source.limits)
         source_layout = source.layout
         is_decided = self.predicate.kind == "exact" and not output.includes_permanently_hidden
         self.layout = Layout(
@@ -72,8 +77,8 @@ class ExtendTransform(RowWiseTransform):
         super().__init__(source)
         source_layout = source.layout
         fixed, evolving = dict(source_layout.fixed), dict(source_layout.evolving)
-        self.copied = {}
-        self.computed = {}
+        self.copied: dict[str, str] = {}
+        self.computed: dict[str, Expression | LatestExpression] = {}
         for name, expr in rel.assignments:
             if isinstance(expr, mmpl.ColumnRef):
                 self.copied[name] = expr.name
@@ -82,7 +87,12 @@ class ExtendTransform(RowWiseTransform):
                 else:
                     evolving[name] = source_layout.evolving[expr.name]
                 continue
-            expression = self.computed[name] = compile_expression(expr, source_layout, source.bottoms)
+            latest = only_latest_column(expr, source.type.columns)
+            expression = self.computed[name] = (
+                compile_expression(expr, source_layout, source.limits)
+                if latest is None or latest in source_layout.fixed
+                else LatestExpression(expr, latest, source_layout, source.limits)
+            )
             if expression.kind == "exact":
                 fixed[name] = expression.data
             else:
@@ -200,6 +210,9 @@ class HopTransform(RowWiseTransform):
         self.on, data = rel.on, source_layout.types[rel.on]
         unit = TICKS_PER_MICROSECOND if data == TIMESTAMP else 1
         self.size, self.slide = rel.size // unit, (rel.slide or rel.size) // unit
+        self.windows = rel.windows_per_row
+        self.first, self.last = INTEGER_RANGES[data.name]
+        self.start_min = max(self.first - self.slide + 1, INT_MIN)
         fixed = {**source_layout.fixed, "window_start": data, "window_end": data}
         self.layout = Layout(
             output.type.heading.key,
@@ -216,17 +229,18 @@ class HopTransform(RowWiseTransform):
             moments, delta = self._resolve_moments(delta)
         if moments.valid is not None:
             delta, moments = delta.take(np.flatnonzero(moments.valid)), moments.take(np.flatnonzero(moments.valid))
+        check_row_count(self.windows * len(delta), "rows in windows")
         first_starts = moments.data // self.slide * self.slide
         parts = []
         for offset in range(0, self.size, self.slide):
             start = first_starts - offset
-            inside = np.flatnonzero(moments.data - start < self.size)
+            # Windows are cut off at the ends of time. Of those that would begin before it, there is only the last.
+            inside = np.flatnonzero((moments.data - start < self.size) & (start >= self.start_min))
             part = delta if len(inside) == len(delta) else delta.take(inside)
             starts = start[inside]
-            # The end of a window can be greater than the greatest tick, so it is limited.
             bounds = {
-                "window_start": ValueColumn(starts),
-                "window_end": ValueColumn(np.minimum(shift_ticks(starts, self.size), INT_MAX)),
+                "window_start": ValueColumn(np.maximum(starts, self.first)),
+                "window_end": ValueColumn(np.minimum(shift_ticks(starts, self.size), self.last)),
             }
             parts.append(Delta(ColumnOverlay(part.fixed, bounds), part.old, part.new))
         return concat_deltas(self.layout, parts)
@@ -261,9 +275,8 @@ class UnionTransform(Transform):
         for source in sources:
             for name, column in source.layout.evolving.items():
                 if name in heading.columns:
-                    # Inputs can have different kinds for one column: only an object column can hold both.
-                    is_same_kind = evolving.setdefault(name, column).kind == column.kind
-                    evolving[name] = column if is_same_kind else EvolvingColumnLayout("object", column.data)
+                    # Inputs can have different kinds for one column.
+                    evolving[name] = evolving.get(name, column).common_with(column)
         fixed = {c: t for c, t in heading.columns.items() if c not in evolving}
         certain = all(s.layout.certain for s in sources)
         self.layout = Layout(heading.key, fixed, evolving, certain, output.includes_permanently_hidden)
@@ -297,9 +310,8 @@ def lift_columns(
     columns: dict[str, KnowledgeColumn] = {}
     for name, evolving in layout.evolving.items():
         if name in knowledge.columns:
-            column = knowledge.columns[name]
-            columns[name] = to_object_column(column, evolving.data) if evolving.kind == "object" else column
+            columns[name] = to_kind(knowledge.columns[name], evolving.kind, evolving.data)
         else:
             exact = fixed[name] if name in fixed else v.nulls(evolving.data, len(knowledge))
-            columns[name] = exact_column(exact, evolving.kind, evolving.data)
+            columns[name] = to_kind(exact, evolving.kind, evolving.data)
     return columns

@@ -11,10 +11,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from smile.algebra.types import INT_MIN, TICKS_PER_MICROSECOND, TIMESTAMP, DataType
+from smile.algebra.time_forms import START, TICKS_PER_UNIT
+from smile.algebra.types import INT_MIN, DataType
 from smile.columns.values import Array, Bools, ValueColumn, true_indices
 from smile.horizons import END
-from smile.knowledge.seals import START, Seal
+from smile.knowledge.seals import Seal
 from smile.state.row_lookup import RowLookup
 from smile.state.table import StateTable
 
@@ -72,9 +73,9 @@ class Seals:
             return np.full(count, min(max(offset, INT_MIN), END))
         values = columns[column]
         ticks = values.data
-        if self.types[column] == TIMESTAMP:
-            scaled = np.clip(ticks, INT_MIN // TICKS_PER_MICROSECOND, END // TICKS_PER_MICROSECOND)
-            ticks = scaled * TICKS_PER_MICROSECOND
+        unit = TICKS_PER_UNIT[self.types[column]]
+        if unit > 1:
+            ticks = np.clip(ticks, -(-INT_MIN // unit), END // unit) * unit
         ticks = shift_ticks(ticks, offset)
         return ticks if values.valid is None else np.where(values.valid, ticks, END)
 
@@ -144,11 +145,16 @@ class SealIndex(Seals):
 
     def keep_sealed(self, rows: RowLookup, horizons: Horizons) -> RowLookup:
         """The rows that are sealed at these horizons."""
+        is_sealed = self.sealed_rows(rows, horizons)
+        return rows if is_sealed.all() else rows.take(true_indices(is_sealed))
+
+    def sealed_rows(self, rows: RowLookup, horizons: Horizons) -> Bools:
+        """Which of the stored rows are sealed at these horizons."""
         is_sealed = np.full(rows.row_count, self.can_be_sealed(horizons))
         for stream, column in self.tick_columns.items():
             if horizons[stream] < END:
                 is_sealed &= rows[column].data <= horizons[stream]
-        return rows if is_sealed.all() else rows.take(true_indices(is_sealed))
+        return is_sealed
 
 
 def all_or_never(seals: Mapping[str, Seal]) -> Mapping[str, Seal]:

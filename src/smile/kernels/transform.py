@@ -7,6 +7,7 @@ results, however often it is called.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from smile.columns.values import ValueColumn
@@ -14,9 +15,11 @@ from smile.kernels.delta import Delta, drop_unchanged_rows
 from smile.kernels.layout import Layout
 from smile.kernels.row_encoding import stored_column
 from smile.kernels.seals import HorizonAdvance, Horizons
+from smile.knowledge.column_values import column_limits
 from smile.knowledge.seals import Seal
 from smile.knowledge.types import RelationType
 from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.transfer import ColumnLimits
 from smile.state.run import TableSchema
 from smile.state.table import StateTable
 
@@ -69,14 +72,20 @@ class Transform(ABC):
 
 @dataclass(frozen=True)
 class InputRelation:
-    """A relation that a transform reads. `bottoms`: the cells of an absent row, which are the domains of the columns.
-    `transform` computes the relation; it is None for a stream."""
+    """A relation that a transform reads. `bottoms`: the cells of an absent row, which are the domains of the columns;
+    `shown_bottoms`: those of a row that is shown in the end. `transform` computes the relation; it is None for a
+    stream."""
 
     name: str
     layout: Layout
     type: RelationType
     bottoms: Mapping[str, CellKnowledge]
+    shown_bottoms: Mapping[str, CellKnowledge]
     transform: Transform | None
+
+    @cached_property
+    def limits(self) -> ColumnLimits:
+        return column_limits(self.type.columns)
 
 
 @dataclass(frozen=True)
@@ -90,9 +99,11 @@ class OutputRelation:
 
 
 class RowWiseTransform(Transform):
-    """A transform that processes each row separately and has no state."""
+    """A transform that processes each row separately and has no state. Its rows have the layout of its input, unless a
+    subclass changes `layout`."""
 
     def __init__(self, source: InputRelation) -> None:
+        self.layout = source.layout
         self.source_transform = source.transform
 
     @abstractmethod

@@ -1,22 +1,28 @@
 """Groups: how many members a group can have, and how many values a column."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from smile.algebra.types import TIME
+from smile.algebra.types import BOOL, TIME
+from smile.knowledge.seals import Seal
 from smile.knowledge.symbolic import INFINITE, MAXTIME, ONE, Bound, tighter_bound
 from smile.knowledge.types import ColumnType, RelationType
+from smile.knowledge.values.range import Range
+from smile.limits import relation_rows_max
 
 
 @dataclass(frozen=True)
 class Membership:
     """The members of one group: how many there can be, how many events they absorb together, whether members can leave,
-    whether there is never more than one, and whether the group is shown even without members."""
+    whether there is never more than one, whether the group is shown even without members, and whether several of them
+    can have one tick."""
 
     members: Bound
     steps: Bound
     can_leave: bool
     is_single: bool
     is_always_shown: bool = False
+    shares_ticks: bool = False
 
 
 def membership(source: RelationType, per: tuple[str, ...]) -> Membership:
@@ -24,22 +30,61 @@ def membership(source: RelationType, per: tuple[str, ...]) -> Membership:
     for column in source.heading.key:
         if column not in per:
             members = members * _value_count_in_group(source, column, per)
-    members = tighter_bound(members, source.rows)
     has_evolving_keys = any(source.columns[c].evolves for c in per)
     is_single = (
-        bool(per) and set(source.heading.key) <= set(per) and not has_evolving_keys and not source.can_become_absent
+        bool(per)
+        and not has_evolving_keys
+        and not source.can_become_absent
+        and set(source.heading.key) <= source.dependencies.determined_by(per, source.nullable_columns)
     )
+    members = ONE if is_single else tighter_bound(members, source.rows)
+    members = replace(members, extreme=min(members.extreme, relation_rows_max))
     steps = source.steps if is_single else tighter_bound(members * source.steps, source.events)
-    return Membership(members, steps, has_evolving_keys or not source.never_leaves, is_single, is_always_shown=not per)
+    key_rest = [c for c in source.heading.key if c not in per and c not in source.heading.tick]
+    shares_ticks = source.shares_ticks and any(_value_count_in_group(source, c, per) != ONE for c in key_rest)
+    can_leave = has_evolving_keys or not source.never_leaves
+    return Membership(members, steps, can_leave, is_single, is_always_shown=not per, shares_ticks=shares_ticks)
+
+
+def group_closing_seals(source: RelationType, per: tuple[str, ...]) -> Mapping[str, Seal]:
+    """The last tick of each stream that can add a member to a group or change one. The seals are on columns of the
+    members on which all members of the group agree: those that the group is by, and those that these determine."""
+    if any(source.columns[c].evolves for c in per):
+        return dict.fromkeys(source.seals, Seal.NEVER)
+    columns = sorted(source.dependencies.determined_by(per, source.nullable_columns)) if per else []
+    return {s: _earliest_seal(seal, source, per, columns) for s, seal in source.seals.items()}
+
+
+def _earliest_seal(seal: Seal, source: RelationType, per: tuple[str, ...], columns: Sequence[str]) -> Seal:
+    """The columns of the group itself are preferred: they are known for groups without members too."""
+    by_group = source.constraints.express_seal(seal, per)
+    return source.constraints.express_seal(seal, columns) if by_group.is_never else by_group
 
 
 def value_count(column: ColumnType) -> Bound:
     """The number of values that a column can have, without NULL."""
-    if column.range is None or column.data.name not in ("int", "time", "timestamp", "date", "interval"):
-        return Bound.from_number(2) if column.data.name == "bool" else INFINITE
-    if column.data == TIME and not column.range.hi.is_finite:
-        return Bound.symbol(MAXTIME)
-    return column.range.size if column.range.size.is_finite else INFINITE
+    if column.values is not None:
+        return Bound.from_number(len(column.values))
+    if column.data == BOOL:
+        return Bound.from_number(2)
+    range_ = column.shown_range
+    if range_ is None or column.data.name in ("float", "string", "bytes"):
+        return INFINITE
+    if column.data == TIME and not range_.hi.is_finite:
+        return Bound.symbol(MAXTIME, relation_rows_max)
+    if not range_.size.is_finite:
+        return INFINITE
+    step = Bound.from_number(10 ** (column.data.scale or 0))
+    return (range_.hi - range_.lo) * step + ONE
+
+
+def distinct_values_max(column: ColumnType, domain: Range) -> int | None:
+    """The number of different values that COUNT(DISTINCT) can reach, if the domain of the column bounds it. Ticks are
+    not counted, nor what types know by counting them."""
+    counts = [] if column.values is None else [len(column.values)]
+    if domain.lo is not None and domain.hi is not None and column.data.name in ("bool", "int", "date", "decimal"):
+        counts.append(int((domain.hi - domain.lo) * 10 ** (column.data.scale or 0)) + 1)
+    return min(counts, default=None)
 
 
 def value_count_with_null(column: ColumnType) -> Bound:

@@ -4,27 +4,44 @@ the columns take, the value of the expression is within its type."""
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
+from typing import NamedTuple
 
+from smile import limits
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import is_monotone_cast
-from smile.algebra.functions.catalogue import COMPARISONS, SCALAR_FUNCTIONS, Monotonicity, type_of
-from smile.algebra.types import BOOL, DataType
-from smile.knowledge.symbolic import ONE, UNBOUNDED, ZERO, Bound, Interval, greatest, least
+from smile.algebra.functions.catalogue import COMPARISONS, SCALAR_FUNCTIONS, Monotonicity, Signature, type_of
+from smile.algebra.types import BOOL, DataType, Value
+from smile.knowledge.column_values import narrow_columns, value_limits
+from smile.knowledge.symbolic import ONE, UNBOUNDED, ZERO, Bound, Interval, Number, greatest, least
 from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType
+from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.range import MAYBE, ONLY, Range
+from smile.knowledge.values.transfer import Operand, call_knowledge, call_limits, cast_limits, exact_cell
 
 RANGED_TYPES = ("int", "decimal", "float", "time", "interval", "timestamp", "date")
 """Types for whose values a range is inferred."""
-
-TOTAL_FUNCTIONS = frozenset({"+", "-", "*", "neg", "abs", "sign", "floor", "ceil", "round"})
-"""Functions whose result is NULL only if an argument is, apart from overflow."""
 
 ColumnTypes = Mapping[str, ColumnType]
 
 
 def expression_type(expr: mmpl.Expr, columns: ColumnTypes) -> ColumnType:
     column = _expression_type(expr, columns)
-    has_default = not column.nullable and all(columns[c].has_default for c in trees.columns_in(expr))
-    return replace(column, has_default=has_default)
+    latest = only_latest_column(expr, columns)
+    if latest is not None:
+        column = replace(column, domain="latest", is_by_source=columns[latest].is_by_source)
+    operands = [columns[c] for c in trees.columns_in(expr)]
+    return replace(
+        column,
+        has_default=not column.nullable and all(c.has_default for c in operands),
+        follows_group_key=any(c.follows_group_key for c in operands),
+    )
+
+
+def only_latest_column(expr: mmpl.Expr, columns: ColumnTypes) -> str | None:
+    """The latest column of which the expression is a function, if none of its other columns evolves."""
+    evolving = [c for c in trees.columns_in(expr) if columns[c].evolves]
+    return evolving[0] if len(evolving) == 1 and columns[evolving[0]].domain == "latest" else None
 
 
 def _expression_type(expr: mmpl.Expr, columns: ColumnTypes) -> ColumnType:
@@ -34,11 +51,11 @@ def _expression_type(expr: mmpl.Expr, columns: ColumnTypes) -> ColumnType:
             return columns[name]
         case mmpl.Constant(value, _):
             return _constant_type(value, data)
-        case mmpl.Call(function, args):
+        case mmpl.Call(_, args):
             argument_types = [expression_type(a, columns) for a in args]
             if data == BOOL:
-                return _boolean_type(expr, columns, predicate_mask(expr, columns))
-            return _call_type(function, argument_types, data, expr, columns)
+                return _boolean_type(argument_types, expr, columns)
+            return _call_type(argument_types, data, expr, columns)
         case mmpl.Cast(arg, target):
             return _cast_type(expression_type(arg, columns), target)
         case mmpl.Case():
@@ -46,11 +63,12 @@ def _expression_type(expr: mmpl.Expr, columns: ColumnTypes) -> ColumnType:
     raise AssertionError(expr)
 
 
-def _constant_type(value: object, data: DataType) -> ColumnType:
+def _constant_type(value: Value, data: DataType) -> ColumnType:
     domain = "mask" if data == BOOL else "once"
     mask = MaskType() if data == BOOL else None
     range_ = Interval.exactly(value) if isinstance(value, int | Decimal | float) and data.name in RANGED_TYPES else None
-    return ColumnType(data, domain, range_, ZERO, nullable=value is None, mask=mask)
+    values = frozenset(() if value is None else (value,))
+    return ColumnType(data, domain, range_, ZERO, nullable=value is None, mask=mask, values=values)
 
 
 def expression_steps(expr: mmpl.Expr, columns: ColumnTypes) -> Bound:
@@ -70,27 +88,96 @@ def _evolution(expr: mmpl.Expr, columns: ColumnTypes) -> tuple[bool, Bound]:
 # ── numbers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _call_type(
-    function: str, parts: list[ColumnType], data: DataType, expr: mmpl.Expr, columns: ColumnTypes
-) -> ColumnType:
-    scalar = SCALAR_FUNCTIONS[function]
+def _call_type(parts: list[ColumnType], data: DataType, expr: mmpl.Call, columns: ColumnTypes) -> ColumnType:
+    function, scalar = expr.function, SCALAR_FUNCTIONS[expr.function]
     evolves, steps = _evolution(expr, columns)
     direction = Direction.FIXED
     for index in range(len(parts)):
         direction = direction.combine(_argument_direction(function, scalar.monotonicity_in(index), index, parts))
-    if not scalar.strict and any(p.null_evolves for p in parts):
-        direction = Direction.EITHER  # NULL is ignored, so a value that appears later may move the result either way
-    can_be_undefined = scalar.partial or function == "/"  # a divisor may be zero: ranges are not consulted here
-    nullable = can_be_undefined or not scalar.strict or any(p.nullable for p in parts)
+    nullability = _call_nullability(expr, parts, data, evolves)
+    if nullability.becomes_null or (not scalar.strict and any(p.null_evolves for p in parts)):
+        # NULL has no place in the order. A function that ignores NULL may be moved either way by a value that appears.
+        direction = Direction.EITHER
     # Intervals count ticks, timestamps microseconds and dates days, so their sums are given no range.
     has_mixed_units = any(p.data.name in ("timestamp", "date") for p in parts) and function in ("+", "-")
-    range_ = (
-        _call_range(function, [p.range for p in parts]) if data.name in RANGED_TYPES and not has_mixed_units else None
-    )
-    if range_ is None and data.name in RANGED_TYPES:
-        range_ = UNBOUNDED
-    null_evolves = evolves and (any(p.null_evolves for p in parts) or (function not in TOTAL_FUNCTIONS and nullable))
-    return ColumnType(data, _domain_name(evolves), range_, steps, direction, evolves, nullable, null_evolves)
+    range_, narrow_range = None, None
+    if data.name in RANGED_TYPES:
+        ignores_null = function in ("greatest", "least") and any(p.nullable for p in parts)
+        range_, narrow_range = (
+            _with_limits((None if has_mixed_units else _call_range(function, ranges, ignores_null)) or UNBOUNDED, limit)
+            for limit in [nullability.limits]
+            for ranges in ([p.range for p in parts], [p.shown_range for p in parts])
+        )
+    return ColumnType(
+        data, _domain_name(evolves), range_, steps, direction, evolves, nullability.nullable, nullability.null_evolves,
+        narrow_range=_if_narrower(narrow_range, range_), per_event=_call_per_event(function, parts),
+    )  # fmt: skip
+
+
+def _if_narrower(narrow_range: Interval | None, range_: Interval | None) -> Interval | None:
+    return None if narrow_range == range_ else narrow_range
+
+
+class _Nullability(NamedTuple):
+    """The limits of an expression, whether it can be NULL, whether that can change, and whether it can change without a
+    change of an operand to or from NULL: by an overflow, for example."""
+
+    limits: Operand
+    nullable: bool
+    null_evolves: bool
+    becomes_null: bool
+
+
+def _call_nullability(call: mmpl.Call, parts: list[ColumnType], data: DataType, evolves: bool) -> _Nullability:
+    signature = Signature(tuple(p.data for p in parts), data)
+    # The limits of a constant are its value, also of a text.
+    limits_of_parts = [
+        exact_cell(a.value, a.type) if isinstance(a, mmpl.Constant) else value_limits(p)
+        for a, p in zip(call.args, parts, strict=True)
+    ]
+    limits = call_limits(call.function, limits_of_parts, signature)
+    operands = [_or_null(o) if p.nullable else o for o, p in zip(limits_of_parts, parts, strict=True)]
+    nullable = call_knowledge(call.function, operands, limits_of_parts, signature).contains(None)
+    becomes_null = evolves and limits.contains(None)
+    null_evolves = nullable and (becomes_null or any(p.null_evolves for p in parts))
+    return _Nullability(limits, nullable, null_evolves, becomes_null)
+
+
+def _or_null(limits: Operand) -> Operand:
+    if isinstance(limits, Mask):
+        return Mask(limits.possible | {None})
+    return limits if limits.nulls is ONLY else Range(limits.lo, limits.hi, MAYBE)
+
+
+def _with_limits(range_: Interval | None, limits: Operand) -> Interval | None:
+    if range_ is None or isinstance(limits, Mask) or limits.lo is None:
+        return range_
+    return range_.with_extremes(*(Bound.from_number(end).extreme for end in (limits.lo, limits.hi)))
+
+
+def magnitude_per_event(column: ColumnType) -> Number | None:
+    """The greatest absolute value for each event that the row has absorbed. None: not a number."""
+    if column.per_event is not None:
+        return column.per_event
+    limits = value_limits(column)
+    if not column.data.is_number or isinstance(limits, Mask):
+        return None
+    return max(abs(Fraction(limits.lo)), abs(Fraction(limits.hi)))
+
+
+def _call_per_event(function: str, parts: list[ColumnType]) -> Number | None:
+    if function in ("+", "-") and any(p.per_event is not None for p in parts):
+        magnitudes = [magnitude_per_event(p) for p in parts]
+        return None if None in magnitudes else sum(m for m in magnitudes if m is not None)
+    return greatest_per_event(parts) if function in ("neg", "abs", "coalesce", "greatest", "least") else None
+
+
+def greatest_per_event(parts: list[ColumnType]) -> Number | None:
+    """`per_event` of a column that has the value of one of these."""
+    magnitudes = [magnitude_per_event(p) for p in parts]
+    if None in magnitudes or all(p.per_event is None for p in parts):
+        return None
+    return max(m for m in magnitudes if m is not None)
 
 
 def _domain_name(evolves: bool) -> str:
@@ -117,11 +204,12 @@ def _product_monotonicity(others: list[Interval | None]) -> Monotonicity:
     return Monotonicity.MONOTONE
 
 
-def _call_range(function: str, ranges: list[Interval | None]) -> Interval | None:
+def _call_range(function: str, ranges: list[Interval | None], ignores_null: bool) -> Interval | None:
+    """`ignores_null`: the function ignores operands that are NULL, so that the result may be any of the others."""
     known_ranges = [r for r in ranges if r is not None]
     if len(known_ranges) < len(ranges):
         return None
-    match function, known_ranges:
+    match "coalesce" if ignores_null else function, known_ranges:
         case "+", [a, b]:
             return a + b
         case "-", [a, b]:
@@ -155,17 +243,19 @@ def _cast_type(arg: ColumnType, target: DataType) -> ColumnType:
     if target == BOOL:
         mask = MaskType() if not arg.evolves else MaskType(MaskDirection.EITHER, arg.steps)
         return ColumnType(target, "mask", None, arg.steps, Direction.FIXED, arg.evolves, True, arg.null_evolves, mask)
-    range_ = (
-        (arg.range if same_unit and not _can_round(arg.data, target) else UNBOUNDED)
-        if target.name in RANGED_TYPES
-        else None
-    )
-    direction = arg.direction if monotone or arg.direction is Direction.FIXED else Direction.EITHER
-    null_evolves = arg.null_evolves or (arg.evolves and not same_unit)
-    nullable = arg.nullable or not same_unit
+    limits_of_result = cast_limits(value_limits(arg), arg.data, target)
+    may_fail = limits_of_result.contains(None)
+    range_, narrow_range = None, None
+    if target.name in RANGED_TYPES:
+        keeps_range = same_unit and not _can_round(arg.data, target)
+        range_, narrow_range = (arg.range, arg.narrow_range) if keeps_range else (UNBOUNDED, None)
+        range_ = _with_limits(range_, limits_of_result)
+    is_directed = (monotone and not may_fail) or arg.direction is Direction.FIXED
     return ColumnType(
-        target, _domain_name(arg.evolves), range_, arg.steps, direction, arg.evolves, nullable, null_evolves
-    )
+        target, _domain_name(arg.evolves), range_, arg.steps, arg.direction if is_directed else Direction.EITHER,
+        arg.evolves, arg.nullable or may_fail, arg.null_evolves or (arg.evolves and may_fail),
+        narrow_range=narrow_range, per_event=arg.per_event if same_unit else None,
+    )  # fmt: skip
 
 
 def _can_round(source: DataType, target: DataType) -> bool:
@@ -179,7 +269,12 @@ def _can_round(source: DataType, target: DataType) -> bool:
 
 
 def _case_type(expr: mmpl.Case, columns: ColumnTypes, data: DataType) -> ColumnType:
-    values = [expression_type(v, columns) for _, v in expr.branches] + [expression_type(expr.otherwise, columns)]
+    """In a branch, its condition holds, and no condition before it."""
+    values, remaining_columns = [], columns
+    for condition, result in expr.branches:
+        values.append(expression_type(result, narrow_columns(remaining_columns, condition, in_every_row=True)))
+        remaining_columns = narrow_columns(remaining_columns, condition, holds=False, or_null=True, in_every_row=True)
+    values.append(expression_type(expr.otherwise, remaining_columns))
     conditions = [predicate_mask(c, columns) for c, _ in expr.branches]
     evolves, steps = _evolution(expr, columns)
     direction = Direction.FIXED
@@ -192,32 +287,44 @@ def _case_type(expr: mmpl.Case, columns: ColumnTypes, data: DataType) -> ColumnT
         mask = MaskType(MaskDirection.EITHER, steps) if evolves else MaskType()
         return ColumnType(data, "mask", None, steps, Direction.FIXED, evolves, nullable, evolves and nullable, mask)
     # A branch that is NULL has no range, so the hull is that of the others.
-    ranges = [v.range for v, e in zip(values, _case_results(expr), strict=True) if not _is_null(e)]
-    range_ = None
+    results = [v for v in values if v.values is None or v.values]
+    range_, narrow_range = None, None
     if data.name in RANGED_TYPES:
-        range_ = ranges[0] if ranges and ranges[0] is not None else UNBOUNDED
-        for r in ranges[1:]:
-            range_ = range_.hull(r) if r is not None else UNBOUNDED
-    return ColumnType(data, _domain_name(evolves), range_, steps, direction, evolves, nullable, evolves and nullable)
+        range_, narrow_range = (_hull([r.range for r in results]), _hull([r.shown_range for r in results]))
+    return ColumnType(
+        data, _domain_name(evolves), range_, steps, direction, evolves, nullable, evolves and nullable,
+        narrow_range=_if_narrower(narrow_range, range_), values=_listed_values(results),
+        per_event=greatest_per_event(results),
+    )  # fmt: skip
 
 
-def _case_results(expr: mmpl.Case) -> list[mmpl.Expr]:
-    return [v for _, v in expr.branches] + [expr.otherwise]
+def _hull(ranges: list[Interval | None]) -> Interval:
+    hull = ranges[0] if ranges and ranges[0] is not None else UNBOUNDED
+    for r in ranges[1:]:
+        hull = hull.hull(r) if r is not None else UNBOUNDED
+    return hull
 
 
-def _is_null(expr: mmpl.Expr) -> bool:
-    return isinstance(expr, mmpl.Constant) and expr.value is None
+def _listed_values(results: list[ColumnType]) -> frozenset[Value] | None:
+    values: set[Value] = set()
+    for result in results:
+        if result.values is None:
+            return None
+        values |= result.values
+    return frozenset(values) if len(values) <= limits.listed_values_max else None
 
 
 # ── predicates ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _boolean_type(expr: mmpl.Expr, columns: ColumnTypes, mask: MaskType) -> ColumnType:
+def _boolean_type(parts: list[ColumnType], expr: mmpl.Call, columns: ColumnTypes) -> ColumnType:
     evolves, steps = _evolution(expr, columns)
-    column_types = [columns[c] for c in trees.columns_in(expr)]
-    nullable, null_evolves = any(c.nullable for c in column_types), any(c.null_evolves for c in column_types)
+    mask = predicate_mask(expr, columns)
+    nullability = _call_nullability(expr, parts, BOOL, evolves)
     steps = mask.steps if evolves else steps
-    return ColumnType(BOOL, "mask", None, steps, Direction.FIXED, evolves, nullable, null_evolves, mask)
+    return ColumnType(
+        BOOL, "mask", None, steps, Direction.FIXED, evolves, nullability.nullable, nullability.null_evolves, mask
+    )
 
 
 def predicate_mask(expr: mmpl.Expr, columns: ColumnTypes) -> MaskType:

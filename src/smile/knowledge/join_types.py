@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from smile.algebra import mmpl
-from smile.algebra.types import BOOL, TIME, TIMESTAMP
-from smile.knowledge.constraints import non_null_columns, time_constraints
-from smile.knowledge.seals import START, Seal, TimeConstraints
+from smile.algebra import mmpl, trees
+from smile.algebra.time_forms import MOMENT_TYPES, START, time_constraints
+from smile.algebra.types import BOOL
+from smile.knowledge.constraints import non_null_columns
+from smile.knowledge.seals import Seal, TimeConstraints
 from smile.knowledge.symbolic import INFINITE, ONE
 from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType, RelationType
 
@@ -32,10 +33,17 @@ def match_constraints(rel: mmpl.Join, left: RelationType, right: RelationType) -
     return constraints.with_constraints(t for t in time_constraints(rel.when, types) if {t[0], t[1]} <= fixed)
 
 
+def match_predicate(rel: mmpl.Join) -> mmpl.Expr:
+    """What is true of every matching pair. Columns of one name are the same column of the pair."""
+    equations = [mmpl.Call("=", (mmpl.ColumnRef(a), mmpl.ColumnRef(b))) for a, b in rel.on if a != b]
+    conditions = [*equations, *([] if rel.when is None else [rel.when])]
+    return trees.conjunction(conditions) if conditions else mmpl.Constant(True, BOOL)
+
+
 def equality_constraints(
     on: Iterable[tuple[str, str]], left: RelationType, right: RelationType
 ) -> list[tuple[str, str, int]]:
-    pairs = [(a, b) for a, b in on if a != b and left.columns[a].data in (TIME, TIMESTAMP)]
+    pairs = [(a, b) for a, b in on if a != b and left.columns[a].data in MOMENT_TYPES]
     fixed = [(a, b) for a, b in pairs if not left.columns[a].evolves and not right.columns[b].evolves]
     return [constraint for a, b in fixed for constraint in ((a, b, 0), (b, a, 0))]
 

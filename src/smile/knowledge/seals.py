@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from smile.algebra.coercions import interval_text
+from smile.algebra.time_forms import START
 from smile.algebra.types import INT_MAX
-
-START = ""
-"""Stands for tick 0 in the place of a column: a constraint with it is a constant bound."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +147,18 @@ class TimeConstraints:
                 return Seal.NEVER
             result = Seal(frozenset([term])) if result is None else result.latest(Seal(frozenset([term])))
         return result or Seal.NEVER
+
+    def is_no_later(self, seal: Seal, other: Seal) -> bool:
+        """Whether the constraints show that a seal is not later than another in any row."""
+        return other.is_never or all(
+            any(self._is_at_most(column, bound, ticks - offset) for bound, ticks in other.terms)
+            for column, offset in seal.terms
+        )
+
+    def _is_at_most(self, column: str, bound: str, ticks: int) -> bool:
+        """Whether a column is never more than this number of ticks above another."""
+        distance = 0 if column == bound else self.distance_max.get((column, bound))
+        return distance is not None and distance <= ticks
 
     def extend_reach(self, reach: Reach, columns: Iterable[str]) -> Reach:
         """The reach in terms of all `columns` that constraints relate to the columns of `reach`."""

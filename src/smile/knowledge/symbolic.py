@@ -1,23 +1,38 @@
 """Bounds of types: polynomials in symbols such as MAXTIME, or infinity. A symbol is a bound that exists but that no
-domain gives. A MAX… symbol counts as greater and a MIN… symbol as smaller than every number."""
+domain gives. A MAX… symbol counts as greater and a MIN… symbol as smaller than every number.
+
+Besides, every bound has a number that is sure to hold, its `extreme`: a stream of MAXTIME events has at most 2^53. It
+is infinite where only the type of the values gives a limit. Arithmetic on intervals computes both. Whether an
+expression can overflow is decided by the extremes.
+"""
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 
 Number = int | Fraction
+Extreme = Number | float  # a float is an infinity
 Monomial = tuple[str, ...]
 MAXTIME = "MAXTIME"
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A polynomial (the symbols of each monomial are sorted, no coefficient is zero), or infinity with a sign."""
+    """A polynomial (the symbols of each monomial are sorted, no coefficient is zero), or infinity with a sign.
+
+    `extreme` is a number at or beyond the bound: above an upper bound, below a lower one.
+    """
 
     terms: tuple[tuple[Monomial, Number], ...] = ()
     infinite: int = 0
+    extreme: Extreme = field(default=math.nan, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.extreme != self.extreme:  # not given
+            number = self.number
+            object.__setattr__(self, "extreme", self.infinite * math.inf if number is None else number)
 
     @staticmethod
     def from_number(value: int | float | Decimal | Fraction) -> "Bound":
@@ -27,8 +42,8 @@ class Bound:
         return Bound((((), whole),)) if whole else Bound()
 
     @staticmethod
-    def symbol(name: str) -> "Bound":
-        return Bound((((name,), 1),))
+    def symbol(name: str, extreme: Extreme) -> "Bound":
+        return Bound((((name,), 1),), extreme=extreme)
 
     @property
     def number(self) -> Number | None:
@@ -52,15 +67,16 @@ class Bound:
         return self.number is not None
 
     def __add__(self, other: "Bound") -> "Bound":
+        extreme = add_extremes(self.extreme, other.extreme)
         if self.infinite or other.infinite:
-            return Bound(infinite=self.infinite or other.infinite)
+            return Bound(infinite=self.infinite or other.infinite, extreme=extreme)
         terms = dict(self.terms)
         for monomial, coefficient in other.terms:
             terms[monomial] = terms.get(monomial, 0) + coefficient
-        return _polynomial(terms)
+        return _polynomial(terms, extreme)
 
     def __neg__(self) -> "Bound":
-        return Bound(tuple((m, -c) for m, c in self.terms), -self.infinite)
+        return Bound(tuple((m, -c) for m, c in self.terms), -self.infinite, -self.extreme)
 
     def __sub__(self, other: "Bound") -> "Bound":
         return self + -other
@@ -68,15 +84,16 @@ class Bound:
     def __mul__(self, other: "Bound") -> "Bound":
         if not (self.terms or self.infinite) or not (other.terms or other.infinite):
             return ZERO
+        extreme = multiply_extremes(self.extreme, other.extreme)
         if self.infinite or other.infinite:
             a, b = self.limit, other.limit
-            return Bound(infinite=1 if (a is None or a > 0) == (b is None or b > 0) else -1)
+            return Bound(infinite=1 if (a is None or a > 0) == (b is None or b > 0) else -1, extreme=extreme)
         terms: dict[Monomial, Number] = {}
         for m, c in self.terms:
             for n, d in other.terms:
                 product = tuple(sorted(m + n))
                 terms[product] = terms.get(product, 0) + c * d
-        return _polynomial(terms)
+        return _polynomial(terms, extreme)
 
     def __str__(self) -> str:
         if self.infinite:
@@ -87,13 +104,26 @@ class Bound:
         return text or "0"
 
 
+def add_extremes(a: Extreme, b: Extreme) -> Extreme:
+    """Python would convert a fraction to a float to add it to an infinity, and it may be too large for that."""
+    infinite = next((x for x in (a, b) if isinstance(x, float)), None)
+    return a + b if infinite is None else infinite
+
+
+def multiply_extremes(a: Extreme, b: Extreme) -> Extreme:
+    """An unbounded factor is still finite: zero times infinity is zero."""
+    if not isinstance(a, float) and not isinstance(b, float):
+        return a * b
+    return 0 if not a or not b else math.inf if (a > 0) == (b > 0) else -math.inf
+
+
 ZERO = Bound()
 ONE = Bound.from_number(1)
 INFINITE = Bound(infinite=1)
 
 
-def _polynomial(terms: dict[Monomial, Number]) -> Bound:
-    return Bound(tuple(sorted((m, c) for m, c in terms.items() if c)))
+def _polynomial(terms: dict[Monomial, Number], extreme: Extreme) -> Bound:
+    return Bound(tuple(sorted((m, c) for m, c in terms.items() if c)), extreme=extreme)
 
 
 def _sign(monomial: Monomial) -> int:
@@ -111,7 +141,8 @@ def _format_term(monomial: Monomial, coefficient: Number, first: bool) -> str:
 def least(a: Bound, b: Bound) -> Bound:
     """The lesser of two bounds, or minus infinity if their symbols leave the order open."""
     order = _compare(a, b)
-    return Bound(infinite=-1) if order is None else a if order <= 0 else b
+    lesser = Bound(infinite=-1) if order is None else a if order <= 0 else b
+    return replace(lesser, extreme=min(a.extreme, b.extreme))
 
 
 def greatest(a: Bound, b: Bound) -> Bound:
@@ -121,7 +152,8 @@ def greatest(a: Bound, b: Bound) -> Bound:
 def tighter_bound(a: Bound, b: Bound) -> Bound:
     """The lesser of two upper bounds that both hold; the first if their symbols leave the order open."""
     order = _compare(a, b)
-    return a if order is None or order <= 0 else b
+    tighter = a if order is None or order <= 0 else b
+    return replace(tighter, extreme=min(a.extreme, b.extreme))
 
 
 def _compare(a: Bound, b: Bound) -> int | None:
@@ -178,6 +210,12 @@ class Interval:
     def hull(self, other: "Interval") -> "Interval":
         return Interval(least(self.lo, other.lo), greatest(self.hi, other.hi))
 
+    def with_extremes(self, lo: Extreme, hi: Extreme) -> "Interval":
+        """The same bounds, of which is known that no value is below `lo` or above `hi`."""
+        return Interval(
+            replace(self.lo, extreme=max(lo, self.lo.extreme)), replace(self.hi, extreme=min(hi, self.hi.extreme))
+        )
+
     def __str__(self) -> str:
         return f"[{self.lo}..{self.hi}]"
 
@@ -185,7 +223,7 @@ class Interval:
 UNBOUNDED = Interval(Bound(infinite=-1), INFINITE)
 
 
-def end_symbol(end: str, column: str) -> Bound:
+def end_symbol(end: str, column: str, extreme: Extreme) -> Bound:
     """The symbol for a bound that a column's domain does not give: MAXBID is the greatest #bid."""
     name = end + (re.sub(r"[\W_]", "", column).upper() or "VALUE")
-    return Bound.symbol(name if name != MAXTIME else f"{MAXTIME}VALUE")
+    return Bound.symbol(name if name != MAXTIME else f"{MAXTIME}VALUE", extreme)

@@ -2,13 +2,14 @@
 value at every time."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from smile.algebra.heading import Heading
-from smile.algebra.types import DataType
+from smile.algebra.types import DataType, Value
+from smile.knowledge.functional_dependencies import FunctionalDependencies
 from smile.knowledge.seals import Reach, Seal, TimeConstraints
-from smile.knowledge.symbolic import ONE, Bound, Interval
+from smile.knowledge.symbolic import ONE, Bound, Interval, Number
 
 
 class Direction(Enum):
@@ -63,8 +64,13 @@ class MaskType:
 class ColumnType:
     """`evolves`: its knowledge can change while the row is shown. `null_evolves`: so can whether it is NULL.
 
+    `range` holds for every row that is not permanently hidden, and for the default row. `narrow_range` holds while the
+    row is shown; None: it is the same. `values` are those that it can have in shown rows, if they are few.
     `mask` is the type of a Boolean column as a mask. `has_default`: the default row has a value in this column, such as
-    0 for a sum. Overflow, which gives NULL, is not considered here: it is counted when it happens.
+    0 for a sum. `is_by_source`: it is the latest value of rows of several sources, which can share a tick.
+    `follows_group_key`: in the default row, its value follows from the key that is looked up, which can be any.
+    `per_event`: the absolute value is at most this number times the events that the row has absorbed. A sum of sums
+    does not overflow, because the groups of a relation share its events.
     """
 
     data: DataType
@@ -77,6 +83,30 @@ class ColumnType:
     null_evolves: bool = False
     mask: MaskType | None = None
     has_default: bool = False
+    is_by_source: bool = False
+    follows_group_key: bool = False
+    narrow_range: Interval | None = None
+    values: frozenset[Value] | None = None
+    per_event: Number | None = None
+
+    @property
+    def shown_range(self) -> Interval | None:
+        """The range while the row is shown."""
+        return self.range if self.narrow_range is None else self.narrow_range
+
+    def with_range(self, range_: Interval | None) -> "ColumnType":
+        """The column with another range, of which nothing more is known."""
+        return replace(self, range=range_, narrow_range=None, values=None)
+
+    def hull(self, other: "ColumnType") -> "ColumnType":
+        """The column with the ranges and values of both."""
+        range_, shown_range = (
+            a.hull(b) if a is not None and b is not None else None
+            for a, b in ((self.range, other.range), (self.shown_range, other.shown_range))
+        )
+        values = None if self.values is None or other.values is None else self.values | other.values
+        narrow_range = None if shown_range == range_ else shown_range
+        return replace(self, range=range_, narrow_range=narrow_range, values=values, per_event=None)
 
 
 @dataclass(frozen=True)
@@ -87,7 +117,7 @@ class RelationType:
     between time columns. `reach` says for each stream how far a row's column can lie above the tick of an event that
     affects the row; a column that is not listed can lie anywhere. `can_become_absent`: a row can become absent and
     appear again, as a group does that all its members leave. Then the presence of a row does not exclude that others
-    appear.
+    appear. `shares_ticks`: rows that only their windows tell apart have one tick, as those of HOP.
     """
 
     heading: Heading
@@ -100,10 +130,21 @@ class RelationType:
     constraints: TimeConstraints = field(default_factory=TimeConstraints)
     reach: Reach = field(default_factory=dict)
     can_become_absent: bool = False
+    dependencies: FunctionalDependencies = field(default_factory=FunctionalDependencies)
+    shares_ticks: bool = False
 
     @property
     def never_leaves(self) -> bool:
         return self.mask.never_falls
+
+    @property
+    def nullable_columns(self) -> frozenset[str]:
+        return frozenset(name for name, column in self.columns.items() if column.nullable)
+
+    @property
+    def key_seals(self) -> Mapping[str, Seal]:
+        """The seals of a row of which only the key is known."""
+        return {s: self.constraints.express_seal(seal, self.heading.key) for s, seal in self.seals.items()}
 
     @property
     def is_append_only(self) -> bool:

@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from smile.errors import SmileError, error
 from smile.lang.lexer import span_of_token
-from smile.lang.nodes import BestClause, Latest, NestedGroup, SilenceCall, StreamFunction
+from smile.lang.nodes import AGGREGATES, BestClause, NestedGroup, SilenceCall, StreamFunction
 from smile.lang.spans import span_of
 
 _USE_VIEWS_HINT = "Define the inner query as a view, or use WITH."
@@ -124,7 +124,7 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
     exp.Extract: _BINARY_ARGS,
     # functions
     exp.Anonymous: {"this", "expressions"},
-    **dict.fromkeys((exp.Sum, exp.Min, exp.Max, exp.Avg, Latest), _UNARY_ARGS),
+    **dict.fromkeys(AGGREGATES.values(), _UNARY_ARGS),
     exp.Count: {"this", "big_int"},
     NestedGroup: {"expressions"},
     SilenceCall: {"this", "per"},
@@ -335,7 +335,9 @@ def _check_stream_function(node: exp.Expr) -> None:
 
 def _check_window(node: exp.Expr) -> None:
     if not isinstance(node.this, exp.AggFunc):
-        raise _unsupported_error(node, "this function OVER a window", "OVER takes SUM, COUNT, MIN, MAX, AVG or LATEST.")
+        raise _unsupported_error(
+            node, "this function OVER a window", "OVER takes SUM, COUNT, MIN, MAX, AVG, LATEST or EARLIEST."
+        )
 
 
 def _check_window_spec(node: exp.Expr) -> None:

@@ -84,6 +84,17 @@ class TokenCursor:
         inner, after = self.read_parenthesised(), self.tokens[self.index - 1]
         return self._parse_tokens(SmileParser._parse_disjunction, "a condition", inner, after)
 
+    def read_condition_before(self, word: str) -> exp.Expr:
+        """The condition up to this word outside of parentheses, or up to the end."""
+        first, depth = self.index, 0
+        while self.token and not (depth == 0 and self.is_at(word)):
+            depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(self.token.token_type, 0)
+            self.index += 1
+        tokens, after = self.tokens[first : self.index], self.token
+        if not tokens:
+            raise UnexpectedTokenError("a condition", after)
+        return self._parse_tokens(SmileParser._parse_disjunction, "a condition", tokens, after)
+
     def read_query(self) -> exp.Query:
         tokens = self.tokens[self.index :]
         self.index = len(self.tokens)
@@ -108,9 +119,9 @@ class TokenCursor:
             node = parser.parse_tokens(lambda: rule(parser), expected, tokens, self.text)
         except UnexpectedTokenError as unexpected:
             raise UnexpectedTokenError(unexpected.expected, unexpected.token or after) from None
-        if complete_spans(node) > limits.expression_depth_max:
+        if complete_spans(node) > limits.syntax_depth_max:
             statement_span = Span(self.tokens[0].start, self.tokens[-1].end + 1)
-            raise SmileError(nesting_problem(statement_span, limits.expression_depth_max))
+            raise SmileError(nesting_problem(statement_span, limits.syntax_depth_max))
         check_allowed(node, self.text)
         return node
 

@@ -8,11 +8,13 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.tokenizer_core import Token, TokenType
 
-from smile.errors import error
+from smile import limits
+from smile.errors import SmileError, error
 from smile.lang.expression_parser import ExpressionParser, UnexpectedTokenError
-from smile.lang.lexer import span_of_token
+from smile.lang.lexer import nesting_problem, span_of_token
 from smile.lang.nodes import BestClause, StreamFunction
 from smile.lang.spans import widen_span
+from smile.recursion import continue_in_threads
 from smile.source import Span
 
 _WINDOW_INTERVAL_COUNTS = {"TUMBLE": 1, "HOP": 2, "LAST": 1}
@@ -23,6 +25,8 @@ class SmileParser(ExpressionParser):
     def reset(self) -> None:
         super().reset()
         self._select_tokens: list[Token] = []
+        self.depth = 0
+        """The number of nested rules in progress."""
 
     def expression(self, instance: Any, token: Token | None = None, comments: list[str] | None = None) -> Any:
         node = super().expression(instance, token, comments)
@@ -204,6 +208,19 @@ def _record_span(parse: Callable[..., Any]) -> Callable[..., Any]:
     return parse_and_record
 
 
+def _limit_depth(parse: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(parse)
+    def parse_nested(self: SmileParser, *args: Any, **kwargs: Any) -> Any:
+        self.depth += 1
+        if self.depth > limits.syntax_depth_max:
+            raise SmileError(nesting_problem(span_of_token(self._curr or self._prev), limits.syntax_depth_max))
+        node = parse(self, *args, **kwargs)
+        self.depth -= 1
+        return node
+
+    return continue_in_threads(parse_nested)
+
+
 _RECORDED_RULES = """
     _parse_select _parse_with _parse_cte _parse_from _parse_table _parse_table_alias
     _parse_where _parse_group _parse_having _parse_order _parse_ordered _parse_limit
@@ -212,6 +229,8 @@ _RECORDED_RULES = """
 """
 for _name in _RECORDED_RULES.split():
     setattr(SmileParser, _name, _record_span(getattr(SmileParser, _name)))
+for _name in ("_parse_select", "_parse_unary"):  # whatever recurses, recurses through one of them
+    setattr(SmileParser, _name, _limit_depth(getattr(SmileParser, _name)))
 
 
 class SmileSQL(Postgres):

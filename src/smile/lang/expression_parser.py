@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from smile.errors import error
 from smile.lang.lexer import span_of_token
-from smile.lang.nodes import Latest, NestedGroup, SilenceCall
+from smile.lang.nodes import AGGREGATES, NestedGroup, SilenceCall
 from smile.lang.spans import widen_span
 from smile.source import Span
 
@@ -69,12 +69,7 @@ _SQLGLOT_EXPECTATIONS = (
 
 class ExpressionParser(PostgresParser):
     FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {
-        "SUM": _one_argument_builder(exp.Sum),
-        "COUNT": _one_argument_builder(exp.Count),
-        "MIN": _one_argument_builder(exp.Min),
-        "MAX": _one_argument_builder(exp.Max),
-        "AVG": _one_argument_builder(exp.Avg),
-        "LATEST": _one_argument_builder(Latest),
+        **{name: _one_argument_builder(node) for name, node in AGGREGATES.items()},
         "GROUP": lambda args: NestedGroup(expressions=args),
     }
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {

@@ -1,13 +1,14 @@
 """The syntax nodes that SmileSQL adds to sqlglot's. Different spellings of the same thing give equal nodes.
 
 Every ordinary function call is an `exp.Anonymous` (`this` is the name as written, `expressions` the arguments), so that
-only the catalogue of functions decides which functions exist. The exceptions are the aggregates (`exp.Sum`,
-`exp.Count`, `exp.Min`, `exp.Max`, `exp.Avg`, `Latest`, `NestedGroup`), `exp.Cast`, `exp.Extract`, `exp.Case`,
-`exp.Exists` and `SilenceCall`. SQL's calls with keywords become plain calls: SUBSTRING(s FROM a FOR n) is
-SUBSTRING(s, a, n), TRIM(LEADING c FROM s) is LTRIM(s, c), POSITION(a IN s) is STRPOS(s, a).
+only the catalogue of functions decides which functions exist. The exceptions are the aggregates (`AGGREGATES` and
+`NestedGroup`), `exp.Cast`, `exp.Extract`, `exp.Case`, `exp.Exists` and `SilenceCall`. SQL's calls with keywords become
+plain calls: SUBSTRING(s FROM a FOR n) is SUBSTRING(s, a, n), TRIM(LEADING c FROM s) is LTRIM(s, c), POSITION(a IN s) is
+STRPOS(s, a).
 """
 
-from typing import ClassVar, cast
+from collections.abc import Mapping
+from typing import ClassVar, Final, cast
 
 from sqlglot import exp
 
@@ -44,6 +45,24 @@ class Latest(exp.Expression, exp.AggFunc):
     """`LATEST(expr)`."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
+
+class Earliest(exp.Expression, exp.AggFunc):
+    """`EARLIEST(expr)`."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
+
+AGGREGATES: Final[Mapping[str, type[exp.AggFunc]]] = {
+    "SUM": exp.Sum,
+    "COUNT": exp.Count,
+    "MIN": exp.Min,
+    "MAX": exp.Max,
+    "AVG": exp.Avg,
+    "LATEST": Latest,
+    "EARLIEST": Earliest,
+}
+"""The aggregates of one argument. MMPL has the same names."""
 
 
 class NestedGroup(exp.Expression, exp.AggFunc):

@@ -4,7 +4,6 @@ A statement gives at most one error, and one more if the semicolon before it is 
 `limits.syntax_errors_max` errors have been found.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
@@ -21,12 +20,9 @@ from smile.lang.statement_parser import read_statement
 from smile.lang.statements import Statement
 from smile.source import Source, Span
 
-# Set once at import, not in each call: the limit applies to the whole process, and other code may read it.
-sys.setrecursionlimit(max(sys.getrecursionlimit(), limits.recursion_max))
-
 _COMMON_WORDS = """
     SELECT DISTINCT FROM WHERE GROUP ORDER HAVING LIMIT JOIN USING BETWEEN UNION SUBSCRIBE CREATE STREAM DOMAIN VIEW
-    CHECK INTERVAL CASE WHEN THEN ELSE BEST
+    IMPORT CHECK INTERVAL CASE WHEN THEN ELSE BEST
 """
 _SUGGESTED_WORDS = _COMMON_WORDS.split()
 
@@ -53,12 +49,14 @@ def parse(source: Source) -> tuple[list[Statement], list[Diagnostic]]:
 
 
 def unparsed_names(source: Source) -> list[str]:
-    """The names that unparsable CREATE statements would define. Statements that use them get no further errors."""
+    """The names that unparsable statements would define. Statements that use them get no further errors."""
     unparsed = [
         part for part, _ in _split_program(source.text) if isinstance(_parse_statement(part, source.text), Diagnostic)
     ]
     creations = [part.tokens for part in unparsed if len(part.tokens) > 2 and unquoted_text(part.tokens[0]) == "CREATE"]
-    return [tokens[2].text for tokens in creations if unquoted_text(tokens[1]) in ("STREAM", "VIEW", "DOMAIN")]
+    imports = [part.tokens for part in unparsed if len(part.tokens) > 1 and unquoted_text(part.tokens[0]) == "IMPORT"]
+    created = [tokens[2].text for tokens in creations if unquoted_text(tokens[1]) in ("STREAM", "VIEW", "DOMAIN")]
+    return created + [name for tokens in imports for name in (tokens[1].text, tokens[-1].text)]
 
 
 def _printable(message: str) -> str:
@@ -83,7 +81,7 @@ def _parse_statement(statement: StatementTokens, text: str) -> Statement | Diagn
     except UnexpectedTokenError as unexpected:
         return _syntax_error(unexpected, statement, text)
     except RecursionError:
-        return nesting_problem(_whole_span(tokens), limits.expression_depth_max)
+        return nesting_problem(_whole_span(tokens), limits.syntax_depth_max)
     except SqlglotError:
         return Diagnostic("E010", "the statement cannot be parsed", _whole_span(tokens))
 

@@ -8,8 +8,18 @@ from sqlglot.errors import ErrorLevel
 from sqlglot.generator import Generator
 
 from smile.lang.dialect import SmileSQL
-from smile.lang.nodes import BestClause, Latest, NestedGroup, SilenceCall, StreamFunction
-from smile.lang.statements import ColumnDecl, CreateDomain, CreateStream, CreateView, Name, Statement, Subscribe
+from smile.lang.nodes import BestClause, Earliest, Latest, NestedGroup, SilenceCall, StreamFunction
+from smile.lang.statements import (
+    ColumnDecl,
+    CreateDomain,
+    CreateStream,
+    CreateView,
+    ImportRelation,
+    Name,
+    Statement,
+    Subscribe,
+)
+from smile.recursion import continue_in_threads
 
 
 def print_statements(statements: Iterable[Statement]) -> str:
@@ -27,6 +37,9 @@ def print_statement(statement: Statement) -> str:
         case CreateView(name=name, columns=columns, query=query):
             column_list = f" ({', '.join(map(_name, columns))})" if columns else ""
             return f"CREATE VIEW {_name(name)}{column_list} AS {print_expression(query)}"
+        case ImportRelation(relation=relation, broker=broker, condition=condition, alias=alias):
+            where = "" if condition is None else f" WHERE {print_expression(condition)}"
+            return f"IMPORT {_name(relation)} FROM {_name(broker)}{where}" + (f" AS {_name(alias)}" if alias else "")
         case Subscribe(names=names):
             return f"SUBSCRIBE {', '.join(map(_name, names))}"
 
@@ -39,13 +52,15 @@ def print_expression(node: exp.Expr) -> str:
 def _stream(stream: CreateStream) -> str:
     parts = [f"{_column(stream.tick, ' TIME KEY')}"]
     parts += [_column(column, "") for column in stream.columns]
+    parts += [f"UNIQUE ({', '.join(map(_name, columns))})" for columns in stream.unique]
     parts += [f"CHECK ({print_expression(check)})" for check in stream.checks]
     ticks = " WITH (TICKS = PUBLISHER)" if stream.publisher_timed else ""
     return f"CREATE STREAM {_name(stream.name)} ({', '.join(parts)}){ticks}"
 
 
 def _column(column: ColumnDecl, key: str) -> str:
-    return f"{_name(column.name)} {column.type_name}{key}{_constraints(column.not_null, column.checks)}"
+    unique = " UNIQUE" if column.unique else ""
+    return f"{_name(column.name)} {column.type_name}{key}{unique}{_constraints(column.not_null, column.checks)}"
 
 
 def _constraints(not_null: bool, checks: Iterable[exp.Expr]) -> str:
@@ -66,9 +81,12 @@ class _SmileGenerator(Generator):
         BestClause: lambda self, node: self.best_sql(node),
         SilenceCall: lambda self, node: self.silence_sql(node),
         Latest: lambda self, node: f"LATEST({self.sql(node, 'this')})",
+        Earliest: lambda self, node: f"EARLIEST({self.sql(node, 'this')})",
         NestedGroup: lambda self, node: f"GROUP({self._list(node.expressions)})",
         StreamFunction: lambda self, node: self.streamfunction_sql(node),
     }
+
+    sql = continue_in_threads(Generator.sql)
 
     def best_sql(self, best: BestClause) -> str:
         per = f" PER {self._list(best.per)}" if best.per else ""

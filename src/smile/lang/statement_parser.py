@@ -1,4 +1,4 @@
-"""Parses the tokens of CREATE DOMAIN, CREATE STREAM, CREATE VIEW and SUBSCRIBE into a statement."""
+"""Parses the tokens of CREATE DOMAIN, CREATE STREAM, CREATE VIEW, IMPORT and SUBSCRIBE into a statement."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,9 +8,18 @@ from sqlglot import exp
 from smile.errors import error
 from smile.lang.cursor import TokenCursor
 from smile.lang.expression_parser import UnexpectedTokenError
-from smile.lang.statements import ColumnDecl, CreateDomain, CreateStream, CreateView, Name, Statement, Subscribe
+from smile.lang.statements import (
+    ColumnDecl,
+    CreateDomain,
+    CreateStream,
+    CreateView,
+    ImportRelation,
+    Name,
+    Statement,
+    Subscribe,
+)
 
-_STATEMENT_KINDS = "CREATE STREAM, CREATE DOMAIN, CREATE VIEW or SUBSCRIBE"
+_STATEMENT_KINDS = "CREATE STREAM, CREATE DOMAIN, CREATE VIEW, IMPORT or SUBSCRIBE"
 _NO_TABLES_HINT = "Use a stream for published events, and a view for rows derived from them."
 
 REFUSED_STATEMENTS: dict[str, str | None] = {
@@ -45,6 +54,8 @@ def read_statement(cursor: TokenCursor) -> Statement:
     statement: Statement
     if cursor.skip("CREATE"):
         statement = _read_creation(cursor)
+    elif cursor.skip("IMPORT"):
+        statement = _read_import(cursor)
     elif cursor.skip("SUBSCRIBE") or cursor.skip("SUBSCRIPTIONS"):
         statement = _read_subscribe(cursor)
     else:
@@ -110,6 +121,7 @@ class _StreamElements:
     ticks: list[ColumnDecl] = field(default_factory=list)
     columns: list[ColumnDecl] = field(default_factory=list)
     checks: list[exp.Expr] = field(default_factory=list)
+    unique: list[tuple[Name, ...]] = field(default_factory=list)
 
 
 def _read_stream(cursor: TokenCursor) -> CreateStream:
@@ -130,7 +142,15 @@ def _read_stream(cursor: TokenCursor) -> CreateStream:
         message = f"stream {name} has two TIME KEY columns, {elements.ticks[0].name} and {second.name}"
         raise error("E040", message, second.span, "The tick alone is the key of a stream.")
     span = cursor.span_from(0)
-    return CreateStream(name, elements.ticks[0], tuple(elements.columns), tuple(elements.checks), publisher_timed, span)
+    return CreateStream(
+        name,
+        elements.ticks[0],
+        tuple(elements.columns),
+        tuple(elements.checks),
+        publisher_timed,
+        span,
+        tuple(elements.unique),
+    )
 
 
 def _read_paper_columns(cursor: TokenCursor, elements: _StreamElements) -> None:
@@ -144,6 +164,8 @@ def _read_paper_columns(cursor: TokenCursor, elements: _StreamElements) -> None:
     def read_element() -> None:
         if cursor.skip("CHECK"):
             elements.checks.append(cursor.read_condition())
+        elif cursor.is_at("UNIQUE", "("):
+            elements.unique.append(_read_unique(cursor))
         else:
             elements.columns.append(_read_column(cursor, colon=True)[0])
 
@@ -155,8 +177,20 @@ def _read_standard_element(cursor: TokenCursor, elements: _StreamElements) -> No
         cursor.skip("CHECK")
         elements.checks.append(cursor.read_condition())
         return
+    if cursor.is_at("UNIQUE", "("):
+        elements.unique.append(_read_unique(cursor))
+        return
     column, is_key = _read_column(cursor, colon=False)
     (elements.ticks if is_key else elements.columns).append(column)
+
+
+def _read_unique(cursor: TokenCursor) -> tuple[Name, ...]:
+    """`UNIQUE (a, b)`."""
+    cursor.expect("UNIQUE", "(")
+    names: list[Name] = []
+    _read_list(cursor, lambda: names.append(cursor.read_name("a column")))
+    cursor.expect(")")
+    return tuple(names)
 
 
 def _read_list(cursor: TokenCursor, read_item: Callable[[], None]) -> None:
@@ -173,24 +207,26 @@ def _read_column(cursor: TokenCursor, colon: bool) -> tuple[ColumnDecl, bool]:
         cursor.expect(":")
     type_name, type_span = cursor.read_type_name()
     is_key = type_name.upper() == "TIME" and cursor.skip("KEY")
-    not_null, checks = False, []
+    not_null, unique, checks = False, False, []
     while True:
         start = cursor.index
         if cursor.skip("NOT", "NULL"):
             not_null = True
         elif cursor.skip("CHECK"):
             checks.append(cursor.read_condition())
+        elif cursor.skip("UNIQUE"):
+            unique = True
         elif not colon and cursor.skip("TIME", "KEY"):
             is_key = True
         elif cursor.skip("PRIMARY", "KEY"):
             hint = "A stream is keyed by its tick: t TIME KEY."
             raise error("E013", "PRIMARY KEY is not supported", cursor.span_from(start), hint)
-        elif cursor.skip("DEFAULT") or cursor.skip("UNIQUE") or cursor.skip("REFERENCES") or cursor.skip("NULL"):
+        elif cursor.skip("DEFAULT") or cursor.skip("REFERENCES") or cursor.skip("NULL"):
             word = cursor.tokens[start].text.upper()
             raise error("E013", f"{word} is not supported in a column", cursor.span_from(start))
         else:
             break
-    return ColumnDecl(name, type_name, type_span, not_null, tuple(checks), cursor.span_from(first)), is_key
+    return ColumnDecl(name, type_name, type_span, not_null, tuple(checks), cursor.span_from(first), unique), is_key
 
 
 def _read_tick_option(cursor: TokenCursor) -> bool:
@@ -218,6 +254,15 @@ def _read_view(cursor: TokenCursor) -> CreateView:
     if cursor.token is None:
         raise UnexpectedTokenError("SELECT", None)
     return CreateView(name, tuple(columns), cursor.read_query(), cursor.span_from(0))
+
+
+def _read_import(cursor: TokenCursor) -> ImportRelation:
+    relation = _read_defined_name(cursor, "a stream or view")
+    cursor.expect("FROM")
+    broker = cursor.read_name("a broker")
+    condition = cursor.read_condition_before("AS") if cursor.skip("WHERE") else None
+    alias = cursor.read_name("the name of the import") if cursor.skip("AS") else None
+    return ImportRelation(relation, broker, condition, alias, cursor.span_from(0))
 
 
 def _read_subscribe(cursor: TokenCursor) -> Subscribe:

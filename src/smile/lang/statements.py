@@ -32,6 +32,7 @@ class ColumnDecl:
     not_null: bool
     checks: tuple[exp.Expr, ...]
     span: Span
+    unique: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class CreateDomain:
 
 @dataclass(frozen=True)
 class CreateStream:
-    """`columns` excludes the tick. `checks` are those of the stream, not those of single columns.
+    """`columns` excludes the tick. `checks` and `unique` are those of the stream, not those of single columns.
 
     `tick.checks` and `tick.not_null` are as written. A tick is never NULL, also without NOT NULL.
     """
@@ -59,6 +60,7 @@ class CreateStream:
     checks: tuple[exp.Expr, ...]
     publisher_timed: bool
     span: Span
+    unique: tuple[tuple[Name, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,21 @@ class CreateView:
 
 
 @dataclass(frozen=True)
+class ImportRelation:
+    """`alias` is the name that the relation has in this program, if it is another one."""
+
+    relation: Name
+    broker: Name
+    condition: exp.Expr | None
+    alias: Name | None
+    span: Span
+
+    @property
+    def name(self) -> Name:
+        return self.alias or self.relation
+
+
+@dataclass(frozen=True)
 class Subscribe:
     """At least one name. A name may be that of a view or a stream."""
 
@@ -79,4 +96,4 @@ class Subscribe:
     span: Span
 
 
-Statement = CreateDomain | CreateStream | CreateView | Subscribe
+Statement = CreateDomain | CreateStream | CreateView | ImportRelation | Subscribe

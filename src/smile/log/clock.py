@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from smile.algebra.types import TICKS_PER_MICROSECOND
-from smile.decoding.stream_schema import TICK_MAX
+from smile.algebra.types import TICK_MAX, TICKS_PER_MICROSECOND
 from smile.errors import error
 
 Clock = Callable[[], int]

@@ -2,7 +2,8 @@
 read.
 
 A position has ticks in addition to the commit: an event of a fast origin may be in a commit before the position, but
-still above its stream's horizon. It is read once the other origins have reached its tick.
+still above its stream's horizon. It is read once the other origins have reached its tick. Besides, the ticks may be
+those of a part of the next commit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,8 @@ DEFAULT_ORIGIN = "0"
 
 @dataclass(frozen=True)
 class Position:
-    """How far a log was read: the last commit, and for each stream and origin the tick up to which it was read."""
+    """How far a log was read: the last whole commit, and for each stream and origin the tick up to which it was
+    read."""
 
     commit: int
     horizons: Mapping[str, Mapping[str, int]]
@@ -52,6 +54,11 @@ class BatchLimit:
             and (self.commits is None or commits <= self.commits)
         )
 
+    def share_of(self, rows: int, size: int) -> float:
+        """How much of so many rows and bytes it allows, at most 1."""
+        shares = [most / max(1, given) for most, given in ((self.rows, rows), (self.bytes, size)) if most is not None]
+        return min([1.0, *shares])
+
 
 class Log(Protocol):
     """What engines read. A log can be pickled, and opens its files again in the other process."""
@@ -66,8 +73,9 @@ class Log(Protocol):
         """The position after everything."""
 
     def after(self, position: Position, limit: BatchLimit) -> Position:
-        """The end of a batch that begins at the position: whole commits, as many as the limit allows, at least one if
-        there is any. Returns the same position if nothing is new.
+        """The end of a batch that begins at the position: whole commits, as many as the limit allows. Of a first commit
+        that is too large, only a part is in the batch, unless one of its streams has whole commits. Returns the same
+        position if nothing is new.
 
         Only ticks above the position's horizons count. Commits without new ticks are skipped."""
 

@@ -20,13 +20,14 @@ import msgspec
 import pyarrow as pa
 
 from smile import limits
-from smile.algebra.types import Value
+from smile.algebra.types import TICK_MAX, Value
 from smile.decoding.event_decoder import EventDecoder
-from smile.decoding.stream_schema import TICK_MAX, EventRow, StreamSchema
+from smile.decoding.stream_schema import EventRow, StreamSchema
 from smile.errors import Diagnostic, SmileError, error, render
 from smile.horizons import END, HORIZON_MIN
 from smile.log.input_batch import InputBatch
 from smile.log.lines import LineReader
+from smile.log.storage.unique_values import UsedValues
 from smile.source import Source, Span
 
 # Python's hash of bytes is salted, so that nobody can construct events with equal hashes. Its hash of numbers is not.
@@ -145,6 +146,7 @@ class EventReader:
         self._decode_line = decoder.decode_line
         self._lines = LineReader(file, name)
         self._last = HORIZON_MIN
+        self._used_values = UsedValues()
 
     @property
     def bytes_read(self) -> int:
@@ -225,6 +227,8 @@ class EventReader:
             return
         if violation is not None:
             raise violation
+        if stream.schema.stream.unique:
+            self._used_values.add(stream.schema.stream, stream.schema.record_batch([tick, *row]))
         stream.horizon = tick
         stream.cells.append(tick)
         stream.cells.extend(row)
@@ -259,6 +263,8 @@ def _find_violations(
             indices_by_stream[stream].append(index)
     violations = {}
     for stream, indices in indices_by_stream.items():
-        found = stream.violations([ticks[i] for i in indices], [row for i in indices if (row := rows[i]) is not None])
-        violations.update({indices[i]: problem for i, problem in found.items()})
+        violations_by_row = stream.violations(
+            [ticks[i] for i in indices], [row for i in indices if (row := rows[i]) is not None]
+        )
+        violations.update({indices[i]: problem for i, problem in violations_by_row.items()})
     return violations

@@ -6,6 +6,7 @@ from smile.algebra import mmpl
 from smile.algebra.heading import ColumnNames, Heading, check_pairs, check_unique
 from smile.algebra.types import TIME, TIMESTAMP
 from smile.errors import error
+from smile.knowledge.aggregate_types import membership
 from smile.knowledge.expression_types import conjunction_mask
 from smile.knowledge.join_types import (
     as_evolving,
@@ -47,14 +48,20 @@ class AsofOperator(Operator[mmpl.Asof]):
     def relation_type(self, rel: mmpl.Asof, lookup: TypeLookup) -> RelationType:
         """The match may change until the right side is known up to the left tick."""
         left, right, heading = lookup.relation_type(rel.left), lookup.relation_type(rel.right), lookup.heading_of(rel)
+        if membership(right, tuple(b for _, b in rel.on)).shares_ticks:
+            message = "ASOF JOIN needs rows of which no two have one tick, but rows of HOP do"
+            raise error(
+                "E043", message, rel.span, "Equate the ends of the windows as well, or join the rows before HOP."
+            )
         columns = dict(left.columns)
         for name in heading.columns:
             if name not in columns:
-                domain = "range" if right.columns[name].evolves or not right.never_leaves else "latest"
+                domain = "relation" if right.columns[name].data.name == "relation" else "latest"
                 columns[name] = replace(
                     as_nullable(right.columns[name]),
                     domain=domain,
                     nullable=right.columns[name].nullable or rel.kind == "left",
+                    is_by_source=domain == "latest" and len(right.heading.tick) > 1,
                 )
         constraints = left.constraints.merge(right.constraints).where_not_null(
             c for pair in (*rel.on, rel.ticks) for c in pair
@@ -110,7 +117,7 @@ class AsofOperator(Operator[mmpl.Asof]):
         unbounded = unbounded_columns(left, left.heading.key, unsealed_stream(seals))
         return StateRetention("each row of the left side", "the end", unbounded)
 
-    def input_use(self, rel: mmpl.Asof) -> str:
+    def input_storage_reason(self, rel: mmpl.Asof) -> str:
         return "looks up its rows"
 
     def partition_columns(self, rel: mmpl.Asof, heading: Heading) -> list[ColumnNames]:

@@ -1,6 +1,6 @@
 """BEST: the first k rows of each group in an order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from smile.algebra import mmpl, trees
@@ -8,6 +8,7 @@ from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading, check_columns_exist, check_comparable
 from smile.errors import error
 from smile.knowledge.expression_types import conjunction_mask
+from smile.knowledge.seals import Seal
 from smile.knowledge.state_retention import (
     StateRetention,
     has_open_seal,
@@ -53,11 +54,10 @@ class BestOperator(GroupwiseOperator[mmpl.Best]):
             if is_order_fixed
             else MaskType(MaskDirection.EITHER, source.events)
         )
-        fixed = [c for c in rel.per if not source.columns[c].evolves]
-        seals = {s: seal.latest(source.constraints.express_seal(seal, fixed)) for s, seal in source.seals.items()}
+        seals = _rank_seals(rel, source)
         can_be_final = source.mask.can_be_final_true and not has_open_seal(seals)
         mask = replace(conjunction_mask([source.mask, rank]), can_be_final_true=can_be_final)
-        reach = source.constraints.extend_reach(source.reach, fixed)
+        reach = source.constraints.extend_reach(source.reach, _fixed_group_columns(rel, source))
         return replace(source, heading=lookup.heading_of(rel), mask=mask, seals=seals, reach=reach)
 
     def bottom_row(self, rel: mmpl.Best, lookup: BottomRowLookup) -> BottomRow:
@@ -68,9 +68,10 @@ class BestOperator(GroupwiseOperator[mmpl.Best]):
 
     def state(self, rel: mmpl.Best, lookup: StateLookup) -> list[StateRetention]:
         source, best = lookup.relation_type(rel.input), lookup.relation_type(rel)
-        per, stream = of_each(rel.per), unsealed_stream(best.seals)
-        if not has_open_seal(best.seals):
-            return [StateRetention(f"each row{per}", seal_condition(best.seals))]
+        closing_seals = group_closing_seals(rel, source)
+        per, stream = of_each(rel.per), unsealed_stream(closing_seals)
+        if not has_open_seal(closing_seals):
+            return [StateRetention(f"each row{per}", seal_condition(closing_seals))]
         ranked = f"the best {rel.k} rows{per}"
         unbounded = unbounded_columns(source, rel.per, stream)
         if best.mask.falls_for_good and source.never_leaves:
@@ -79,3 +80,28 @@ class BestOperator(GroupwiseOperator[mmpl.Best]):
             # A sealed row is final: it is among the best or not.
             return [StateRetention(f"{ranked}, and those that may change", "the end", unbounded)]
         return [lookup.row_state(f"each row{per}", rel.input, stream)]
+
+
+def group_closing_seals(rel: mmpl.Best, source: RelationType) -> Mapping[str, Seal]:
+    """The last tick of each stream that can affect the row or any other row of its group."""
+    fixed = _fixed_group_columns(rel, source)
+    return {s: seal.latest(source.constraints.express_seal(seal, fixed)) for s, seal in source.seals.items()}
+
+
+def _rank_seals(rel: mmpl.Best, source: RelationType) -> Mapping[str, Seal]:
+    """The last tick of each stream that can affect the rank of the row. Only rows of its group that precede it do so.
+    If the first order is by a time, ascending, these are no later than the row itself, and neither are their seals."""
+    closing_seals = group_closing_seals(rel, source)
+    expr, descending = rel.by[0]
+    if descending or not isinstance(expr, mmpl.ColumnRef) or source.columns[expr.name].evolves:
+        return closing_seals
+    seals = {}
+    for stream, seal in source.seals.items():
+        preceding = seal.latest(source.constraints.express_seal(seal, [expr.name]))
+        is_better = not preceding.is_never and source.constraints.is_no_later(preceding, closing_seals[stream])
+        seals[stream] = preceding if is_better else closing_seals[stream]
+    return seals
+
+
+def _fixed_group_columns(rel: mmpl.Best, source: RelationType) -> list[str]:
+    return [c for c in rel.per if not source.columns[c].evolves]

@@ -8,6 +8,7 @@ from smile.operators.asof import AsofOperator
 from smile.operators.best import BestOperator
 from smile.operators.distinct import DistinctOperator
 from smile.operators.extend import ExtendOperator
+from smile.operators.imported import ImportedOperator
 from smile.operators.join.join import JoinOperator
 from smile.operators.operator import Operator
 from smile.operators.over import OverOperator
@@ -22,6 +23,7 @@ from smile.operators.window import WindowOperator
 
 OPERATORS: Final[Mapping[type[mmpl.Rel], Operator[Any]]] = {  # an operator takes only nodes of its class
     mmpl.RelationRef: RelationRefOperator(),
+    mmpl.Imported: ImportedOperator(),
     mmpl.Restrict: RestrictOperator(),
     mmpl.Project: ProjectOperator(),
     mmpl.Extend: ExtendOperator(),

@@ -6,9 +6,8 @@ from dataclasses import replace
 from smile.algebra import mmpl, trees
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading, check_unique
-from smile.knowledge.constraints import time_constraints
+from smile.algebra.time_forms import time_constraints, truncated_time
 from smile.knowledge.expression_types import expression_type
-from smile.knowledge.seals import TimeConstraints
 from smile.knowledge.types import RelationType
 from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, RowWiseOperator, TypeLookup
 
@@ -27,11 +26,19 @@ class ExtendOperator(RowWiseOperator[mmpl.Extend]):
         columns = {**source.columns, **{n: expression_type(e, source.columns) for n, e in rel.assignments}}
         types = {n: c.data for n, c in columns.items()}
         equations = [mmpl.Call("=", (mmpl.ColumnRef(n), e)) for n, e in rel.assignments if not columns[n].evolves]
-        nulls = {n: _null_group(e, source.constraints, n) for n, e in rel.assignments if columns[n].nullable}
+        nulls = {n: _null_group(truncated_time(e, types), source, n) for n, e in rel.assignments}
+        nulls = {n: group for n, group in nulls.items() if columns[n].nullable}
         new_constraints = (t for e in equations for t in time_constraints(e, types))
         constraints = source.constraints.with_constraints(new_constraints, nulls)
         reach = constraints.extend_reach(source.reach, columns)
-        return replace(source, heading=lookup.heading_of(rel), columns=columns, constraints=constraints, reach=reach)
+        dependencies = source.dependencies
+        for name, expr in rel.assignments:
+            if not columns[name].evolves:
+                dependencies = dependencies.add(trees.columns_in(expr), [name])
+        return replace(
+            source, heading=lookup.heading_of(rel), columns=columns, constraints=constraints, reach=reach,
+            dependencies=dependencies,
+        )  # fmt: skip
 
     def bottom_row(self, rel: mmpl.Extend, lookup: BottomRowLookup) -> BottomRow:
         new_cells = {n: lookup.expression_bottom(e, rel.input) for n, e in rel.assignments}
@@ -41,8 +48,14 @@ class ExtendOperator(RowWiseOperator[mmpl.Extend]):
         return replace(rel, assignments=tuple((n, change(e)) for n, e in rel.assignments))
 
 
-def _null_group(expr: mmpl.Expr, constraints: TimeConstraints, name: str) -> str:
-    """The group of columns that are NULL together with `expr`. A time with an offset is NULL when its column is."""
-    column_names = trees.columns_in(expr)
-    is_shifted = isinstance(expr, mmpl.ColumnRef) or (isinstance(expr, mmpl.Call) and expr.function in ("+", "-"))
-    return constraints.nulls.get(next(iter(column_names)), name) if is_shifted and len(column_names) == 1 else name
+def _null_group(time: mmpl.Expr, source: RelationType, name: str) -> str:
+    """The group of columns that are NULL together with a time, and with the beginning of its day, hour or other period.
+    A time with an offset is NULL when its column is, unless it can overflow."""
+    column_names = trees.columns_in(time)
+    if len(column_names) != 1:
+        return name
+    (column,) = column_names
+    is_shifted = isinstance(time, mmpl.Call) and time.function in ("+", "-")
+    if is_shifted and expression_type(time, {column: replace(source.columns[column], nullable=False)}).nullable:
+        return name
+    return source.constraints.nulls.get(column, name) if is_shifted or isinstance(time, mmpl.ColumnRef) else name

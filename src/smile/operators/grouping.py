@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from smile.algebra import mmpl
 from smile.algebra.printer import print_expression
-from smile.knowledge.aggregate_types import membership, value_count, value_count_with_null
+from smile.knowledge.aggregate_types import group_closing_seals, membership, value_count, value_count_with_null
 from smile.knowledge.expression_types import expression_type
 from smile.knowledge.state_retention import (
     StateRetention,
@@ -37,7 +37,13 @@ class GroupingOperator(Operator[G]):
 def key_columns(source: RelationType, per: tuple[str, ...]) -> dict[str, ColumnType]:
     return {
         c: replace(
-            source.columns[c], domain="key", direction=Direction.FIXED, evolves=False, steps=ONE, has_default=True
+            source.columns[c],
+            domain="key",
+            direction=Direction.FIXED,
+            evolves=False,
+            steps=ONE,
+            has_default=True,
+            follows_group_key=True,
         )
         for c in per
     }
@@ -71,7 +77,8 @@ def group_type(
     can_become_absent = bool(per) and (source.can_become_absent or len(fixed) < len(per))
     return RelationType(
         lookup.heading_of(rel), columns, mask, rows, group.steps, source.events, seals, constraints, reach,
-        can_become_absent,
+        can_become_absent, source.dependencies.project(fixed, source.nullable_columns),
+        shares_ticks=source.shares_ticks,
     )  # fmt: skip
 
 
@@ -99,8 +106,9 @@ def group_state(
         group_description = f"{description}, with {member_state.description}, {per_group}"
     else:
         group_description = f"{description} {per_group}" if per else f"{description}, once"
-    if per and not has_open_seal(group.seals):
-        return [StateRetention(group_description, seal_condition(group.seals))]
+    closing_seals = group_closing_seals(source, per)
+    if per and not has_open_seal(closing_seals):
+        return [StateRetention(group_description, seal_condition(closing_seals))]
     if per and lookup.is_transient(rel.input) and not (member_state and member_state.unbounded):
         return [StateRetention(group_description, "its last member is hidden for good")]
     hiding_condition = None if member_state else lookup.hiding_condition(rel, of_group=True)
@@ -123,14 +131,19 @@ def _member_state(
         # A permanently hidden member must be distinguished from an absent one.
         return StateRetention("all members", "the end", lookup.unbounded_rows(rel.input, stream))
     members = lookup.row_state("all members", rel.input, stream)
-    can_lose_extreme = not source.never_leaves and any(AGGREGATES[a.function].is_value_of_one_member for a in calls)
-    if can_lose_extreme and members.unbounded is not None:
+    reads_members = any(AGGREGATES[a.function].reads_members and _can_change(a, source) for a in calls)
+    if reads_members and members.unbounded is not None:
         return members
     for call in calls:
         if call.function == "count_distinct" and call.arg is not None:
             unbounded = None if lookup.is_transient(rel.input) else _unbounded_values(call.arg, source, stream)
-            return StateRetention("all members" if can_lose_extreme else "the values counted", "the end", unbounded)
-    return members if can_lose_extreme else None
+            return StateRetention("all members" if reads_members else "the values counted", "the end", unbounded)
+    return members if reads_members else None
+
+
+def _can_change(call: mmpl.Aggregate, source: RelationType) -> bool:
+    """Whether members can leave, or the values that the aggregate reads of them can change."""
+    return not source.never_leaves or (call.arg is not None and expression_type(call.arg, source.columns).evolves)
 
 
 def _unbounded_values(arg: mmpl.Expr, source: RelationType, stream: str) -> UnboundedState | None:

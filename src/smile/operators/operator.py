@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import ColumnNames, Heading
 from smile.knowledge.state_retention import StateRetention, UnboundedState
 from smile.knowledge.types import RelationType
@@ -29,6 +29,8 @@ class HeadingLookup(Protocol):
 
     def named_heading(self, ref: mmpl.RelationRef) -> Heading: ...
 
+    def imported_heading(self, rel: mmpl.Imported) -> Heading: ...
+
 
 class TypeLookup(Protocol):
     def heading_of(self, rel: mmpl.Rel) -> Heading: ...
@@ -37,16 +39,30 @@ class TypeLookup(Protocol):
 
     def named_type(self, ref: mmpl.RelationRef) -> RelationType: ...
 
+    def imported_type(self, rel: mmpl.Imported) -> RelationType: ...
+
     def without_added_columns(self, rel: mmpl.Rel) -> mmpl.Rel:
         """The input below operators that only add columns. It decides which rows exist, and when they are final."""
 
 
 class BottomRowLookup(Protocol):
+    @property
+    def every_row(self) -> "BottomRowLookup":
+        """The bottom rows of all rows."""
+
+    @property
+    def shown_rows(self) -> "BottomRowLookup":
+        """The bottom rows of those rows that are shown in the end."""
+
     def heading_of(self, rel: mmpl.Rel) -> Heading: ...
+
+    def relation_type(self, rel: mmpl.Rel) -> RelationType: ...
 
     def bottom_row(self, rel: mmpl.Rel) -> BottomRow: ...
 
     def named_bottom_row(self, ref: mmpl.RelationRef) -> BottomRow: ...
+
+    def imported_bottom_row(self, rel: mmpl.Imported) -> BottomRow: ...
 
     def expression_bottom(self, expr: mmpl.Expr, rel: mmpl.Rel) -> CellKnowledge:
         """The bottom of an expression over rows of `rel`."""
@@ -110,9 +126,17 @@ class Operator(ABC, Generic[R]):
     def bottom_row(self, rel: R, lookup: BottomRowLookup) -> BottomRow:
         """The cells of an absent row. The cells of every row are within them."""
 
+    def narrow_shown_row(self, rel: R, row: BottomRow, lookup: BottomRowLookup) -> BottomRow:
+        """The bottom row of a row that is shown in the end. `row` is the bottom row if the rows of the inputs are."""
+        return row
+
     def map_expressions(self, rel: R, change: Callable[[mmpl.Expr], mmpl.Expr]) -> R:
         """The operator with `change` applied to each of its scalar expressions."""
         return rel
+
+    def early_finals(self, rel: R, lookup: TypeLookup) -> list[str]:
+        """Which of its columns are final before the row is sealed, and when."""
+        return []
 
     # state
 
@@ -120,7 +144,7 @@ class Operator(ABC, Generic[R]):
         """What its transform must keep, and until when."""
         return []
 
-    def input_use(self, rel: R) -> str | None:
+    def input_storage_reason(self, rel: R) -> str | None:
         """Why its transform stores rows of its inputs, as a predicate; None if it stores none."""
         return None
 
@@ -164,14 +188,15 @@ P = TypeVar("P", mmpl.Best, mmpl.Over, mmpl.Silence)
 class GroupwiseOperator(Operator[P]):
     """Processes the rows that agree on the columns `per` together, and stores rows."""
 
-    def input_use(self, rel: P) -> str | None:
+    def input_storage_reason(self, rel: P) -> str | None:
         return "reads its earlier rows"
 
     def partition_columns(self, rel: P, heading: Heading) -> list[ColumnNames] | None:
         return [(c,) for c in rel.per]
 
 
-def input_cells(rel: mmpl.Restrict | mmpl.Project | mmpl.Distinct | mmpl.Best, lookup: BottomRowLookup) -> BottomRow:
+def input_cells(rel: mmpl.Rel, lookup: BottomRowLookup) -> BottomRow:
     """The bottom row of an operator whose columns are columns of its input."""
-    source = lookup.bottom_row(rel.input)
+    (input_rel,) = trees.inputs_of(rel)
+    source = lookup.bottom_row(input_rel)
     return {c: source[c] for c in lookup.heading_of(rel).columns}

@@ -60,6 +60,10 @@ class OverOperator(GroupwiseOperator[mmpl.Over]):
     def bottom_row(self, rel: mmpl.Over, lookup: BottomRowLookup) -> BottomRow:
         return lookup.bottom_row(rel.input) | aggregate_bottoms(rel, lookup)
 
+    def narrow_shown_row(self, rel: mmpl.Over, row: BottomRow, lookup: BottomRowLookup) -> BottomRow:
+        """A row is in its own range."""
+        return row | aggregate_bottoms(rel, lookup, has_member=True)
+
     def map_expressions(self, rel: mmpl.Over, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Over:
         return replace(rel, aggregates=map_arguments(rel.aggregates, change))
 

@@ -24,7 +24,10 @@ class ProjectOperator(RowWiseOperator[mmpl.Project]):
         fixed = [c for c, t in projected.items() if not t.evolves]
         seals = {s: source.constraints.express_seal(seal, fixed) for s, seal in source.seals.items()}
         constraints, reach = source.constraints.project(fixed), source.constraints.extend_reach(source.reach, fixed)
-        return replace(source, heading=heading, columns=projected, seals=seals, constraints=constraints, reach=reach)
+        return replace(
+            source, heading=heading, columns=projected, seals=seals, constraints=constraints, reach=reach,
+            dependencies=source.dependencies.project(fixed, source.nullable_columns),
+        )  # fmt: skip
 
     def bottom_row(self, rel: mmpl.Project, lookup: BottomRowLookup) -> BottomRow:
         return input_cells(rel, lookup)

@@ -33,6 +33,7 @@ class RenameOperator(RowWiseOperator[mmpl.Rename]):
             columns={new_names.get(n, n): c for n, c in source.columns.items()},
             seals={s: seal.rename(new_names) for s, seal in source.seals.items()},
             constraints=source.constraints.rename(new_names),
+            dependencies=source.dependencies.rename(new_names),
             reach={s: {new_names.get(c, c): d for c, d in distances.items()} for s, distances in source.reach.items()},
         )
 

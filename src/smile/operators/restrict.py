@@ -6,11 +6,13 @@ from dataclasses import replace
 from smile.algebra import mmpl
 from smile.algebra.functions.catalogue import expect_type
 from smile.algebra.heading import Heading
+from smile.algebra.time_forms import START, time_constraints
 from smile.algebra.types import BOOL
-from smile.knowledge.constraints import non_null_columns, time_constraints
+from smile.knowledge.column_values import narrow_columns
+from smile.knowledge.constraints import non_null_columns
 from smile.knowledge.expression_types import conjunction_mask, predicate_mask
-from smile.knowledge.seals import START
 from smile.knowledge.types import RelationType
+from smile.knowledge.values.cells import narrow_cells
 from smile.operators.operator import (
     BottomRow,
     BottomRowLookup,
@@ -36,7 +38,8 @@ class RestrictOperator(RowWiseOperator[mmpl.Restrict]):
         constraints = source.constraints.where_not_null(non_null).with_constraints(
             t for t in time_constraints(rel.predicate, heading.columns) if {t[0], t[1]} <= {START, *fixed}
         )
-        columns = {n: replace(c, nullable=False) if n in non_null else c for n, c in source.columns.items()}
+        columns = narrow_columns(source.columns, rel.predicate)
+        columns |= {n: replace(columns[n], nullable=False) for n in non_null}
         predicate = predicate_mask(rel.predicate, source.columns)
         mask = conjunction_mask([source.mask, predicate])
         can_be_sealed = not any(s.is_never for s in source.seals.values())
@@ -47,6 +50,9 @@ class RestrictOperator(RowWiseOperator[mmpl.Restrict]):
 
     def bottom_row(self, rel: mmpl.Restrict, lookup: BottomRowLookup) -> BottomRow:
         return input_cells(rel, lookup)
+
+    def narrow_shown_row(self, rel: mmpl.Restrict, row: BottomRow, lookup: BottomRowLookup) -> BottomRow:
+        return narrow_cells(row, rel.predicate, lookup.heading_of(rel).columns)
 
     def map_expressions(self, rel: mmpl.Restrict, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Restrict:
         return replace(rel, predicate=change(rel.predicate))

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from smile.algebra import mmpl
 from smile.algebra.heading import ColumnNames, Heading, check_columns_exist, check_comparable, check_unique
-from smile.knowledge.aggregate_types import membership
-from smile.knowledge.state_retention import StateRetention
+from smile.knowledge.aggregate_types import group_closing_seals, membership
+from smile.knowledge.state_retention import StateRetention, format_columns, has_open_seal, seal_condition
 from smile.knowledge.types import RelationType
+from smile.knowledge.value_seals import VALUE, passed_value
 from smile.operators.aggregates import aggregate_bottoms, aggregate_column_type, aggregate_type, map_arguments
 from smile.operators.grouping import GroupingOperator, group_state, group_type, key_columns
 from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, StateLookup, TypeLookup
@@ -35,8 +36,33 @@ class SummarizeOperator(GroupingOperator[mmpl.Summarize]):
         source = lookup.bottom_row(rel.input)
         return {c: source[c] for c in rel.per} | aggregate_bottoms(rel, lookup)
 
+    def narrow_shown_row(self, rel: mmpl.Summarize, row: BottomRow, lookup: BottomRowLookup) -> BottomRow:
+        """A group is shown while it has a member. Without grouping, the row is shown even if there is none."""
+        return row | aggregate_bottoms(rel, lookup, has_member=True) if rel.per else row
+
     def map_expressions(self, rel: mmpl.Summarize, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Summarize:
         return replace(rel, aggregates=map_arguments(rel.aggregates, change))
+
+    def early_finals(self, rel: mmpl.Summarize, lookup: TypeLookup) -> list[str]:
+        source, group_seals = lookup.relation_type(rel.input), lookup.relation_type(rel).seals
+        closing_seals = group_closing_seals(source, rel.per)
+        early_finals = []
+        if has_open_seal(group_seals) and membership(source, rel.per).is_single:
+            early_finals = [f"the row at once: there is no second member with its {format_columns(rel.per)}"]
+        elif has_open_seal(group_seals) and not has_open_seal(closing_seals):
+            early_finals = [f"the row once {seal_condition(closing_seals)}"]
+        for name, call in rel.aggregates:
+            deciding = passed_value(call, source)
+            if deciding is not None:
+                # For MIN this is one tick later than necessary, which is easier to read.
+                late = 1 if call.function == "min" else 0
+                value = name if call.function == "min" else f"the tick of {name}"
+                seals = {
+                    s: deciding.seals[s].delay(late).rename({VALUE: value}) if seal.is_never else seal
+                    for s, seal in group_seals.items()
+                }
+                early_finals.append(f"{name} once {seal_condition(seals)}")
+        return early_finals
 
     def state(self, rel: mmpl.Summarize, lookup: StateLookup) -> list[StateRetention]:
         *names, last = [name for name, _ in rel.aggregates]

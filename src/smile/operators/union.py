@@ -8,6 +8,7 @@ from smile.algebra import mmpl
 from smile.algebra.heading import Heading, check_unique
 from smile.algebra.types import INT, TIME
 from smile.errors import error
+from smile.knowledge.expression_types import greatest_per_event
 from smile.knowledge.seals import Seal, TimeConstraints, union_reach
 from smile.knowledge.symbolic import ONE, Bound, Interval
 from smile.knowledge.types import ColumnType, MaskDirection, MaskType, RelationType
@@ -122,15 +123,15 @@ def _union_column_type(parts: list[ColumnType], is_missing_in_some: bool) -> Col
     for part in parts[1:]:
         evolving = result if result.evolves else part
         masks = [m for m in (result.mask, part.mask) if m is not None]
-        range_ = result.range.hull(part.range) if result.range is not None and part.range is not None else None
         direction = result.direction.combine(part.direction)
         result = replace(
-            evolving,
-            range=range_,
+            evolving.hull(part if evolving is result else result),
             steps=_greater_bound(result.steps, part.steps),
             direction=direction,
             nullable=result.nullable or part.nullable,
+            per_event=greatest_per_event([result, part]),
             null_evolves=result.null_evolves or part.null_evolves,
+            is_by_source=result.is_by_source or part.is_by_source,
             mask=_union_mask_type(masks) if masks else None,
         )
     return replace(result, nullable=True) if is_missing_in_some else result

@@ -12,7 +12,7 @@ from smile.errors import error
 from smile.knowledge.expression_types import conjunction_mask
 from smile.knowledge.seals import Seal
 from smile.knowledge.state_retention import StateRetention
-from smile.knowledge.symbolic import ONE, Bound, Interval
+from smile.knowledge.symbolic import Bound, Interval
 from smile.knowledge.types import MaskDirection, MaskType, RelationType
 from smile.knowledge.values.range import Range
 from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, Operator, StateLookup, TypeLookup
@@ -31,10 +31,9 @@ class WindowOperator(Operator[mmpl.Window]):
             raise error("E046", "the size and slide of a window must be positive", rel.span)
         if on_type == TIMESTAMP and (rel.size % TICKS_PER_MICROSECOND or (rel.slide or 0) % TICKS_PER_MICROSECOND):
             raise error("E046", "the size and slide of a window on a timestamp must be whole microseconds", rel.span)
-        if rel.slide is not None and rel.size // rel.slide > limits.windows_max:
-            message = (
-                f"a row would be in {rel.size // rel.slide:,} windows at once, the maximum is {limits.windows_max:,}"
-            )
+        if rel.windows_per_row > limits.windows_max:
+            windows, windows_max = rel.windows_per_row, limits.windows_max
+            message = f"a row would be in {windows:,} windows at once, the maximum is {windows_max:,}"
             raise error("E046", message, rel.span, "Increase the slide or decrease the size of the window.")
         if rel.kind == "last":
             if heading.tick[:1] != (rel.on,):
@@ -59,7 +58,8 @@ class WindowOperator(Operator[mmpl.Window]):
         length = Interval.exactly(rel.size // unit)
         ranges = (starts, starts + length if starts is not None else None)
         time_column = replace(on, nullable=False)
-        bounds = {n: replace(time_column, domain="once", range=r) for n, r in zip(WINDOW_COLUMNS, ranges, strict=True)}
+        window_column = replace(time_column, domain="once")
+        bounds = {n: window_column.with_range(r) for n, r in zip(WINDOW_COLUMNS, ranges, strict=True)}
         # A row without a time is in no window.
         constraints = source.constraints.where_not_null([rel.on]).with_constraints(
             [
@@ -69,12 +69,16 @@ class WindowOperator(Operator[mmpl.Window]):
                 ("window_start", "window_end", -rel.size),
             ]
         )
-        copies = ONE if rel.slide is None else Bound.from_number(-(-rel.size // rel.slide))
+        copies = Bound.from_number(rel.windows_per_row)
         columns = {**source.columns, rel.on: time_column, **bounds}
         reach = constraints.extend_reach(source.reach, heading.columns)
+        dependencies = source.dependencies
+        if rel.slide is None:
+            dependencies = dependencies.add([rel.on], WINDOW_COLUMNS)
         return replace(
             source, heading=heading, columns=columns, constraints=constraints, rows=source.rows * copies,
-            events=source.events * copies, reach=reach,
+            events=source.events * copies, reach=reach, dependencies=dependencies,
+            shares_ticks=source.shares_ticks or rel.kind == "hop",
         )  # fmt: skip
 
     def bottom_row(self, rel: mmpl.Window, lookup: BottomRowLookup) -> BottomRow:
@@ -86,7 +90,7 @@ class WindowOperator(Operator[mmpl.Window]):
             return []
         return [StateRetention("each row", f"the horizon reaches {rel.on} + {interval_text(rel.size)}")]
 
-    def input_use(self, rel: mmpl.Window) -> str | None:
+    def input_storage_reason(self, rel: mmpl.Window) -> str | None:
         return "reads its earlier rows" if rel.kind == "last" else None
 
     def has_expiring_rows(self, rel: mmpl.Window, inputs: Sequence[bool]) -> bool:

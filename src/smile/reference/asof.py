@@ -5,10 +5,12 @@ from dataclasses import replace
 
 from smile.algebra import mmpl
 from smile.knowledge.values.aggregates import Member, aggregate
-from smile.knowledge.values.cells import equality_mask
+from smile.knowledge.values.cell_knowledge import CellKnowledge
+from smile.knowledge.values.cells import equality_mask, to_range
 from smile.knowledge.values.mask import MAY_APPEAR, all_of, any_of
+from smile.knowledge.values.range import NEVER
 from smile.reference.evaluation import Evaluation
-from smile.reference.grouping import tick_and_source, to_column_domain
+from smile.reference.grouping import tick_and_source
 from smile.reference.join_sides import ReferenceJoinSides
 from smile.reference.relation import ReferenceRow, Relation, at_most_mask
 
@@ -42,9 +44,17 @@ def asof(ev: Evaluation, rel: mmpl.Asof) -> Relation:
                     Member(mask, other.cells[name], tick_and_source(other, source.heading.tick))
                     for mask, other in matches
                 ]
-                latest = aggregate("latest", members, not can_gain_match, None, None, source.columns[name].data)
-                cells[name] = to_column_domain(latest, ev.domains.bottom_row(rel)[name], result_type.columns[name])
+                cells[name] = _latest_match(ev, rel, name, members, not can_gain_match)
         exists = any_of([*(mask for mask, _ in matches), *([MAY_APPEAR] if can_gain_match else [])])
         mask = row.mask if rel.kind == "left" else all_of(row.mask, exists)
         result[key] = ReferenceRow(mask, cells, row.steps + sum(other.steps for _, other in matches))
     return result
+
+
+def _latest_match(ev: Evaluation, rel: mmpl.Asof, name: str, members: list[Member], sealed: bool) -> CellKnowledge:
+    """A column of the latest match."""
+    data = ev.column_types(rel.right)[name]
+    if data.name == "relation":
+        return to_range(aggregate("latest", members, sealed, None, None, data))
+    domain = to_range(ev.domains.bottom_row(rel.right)[name])
+    return aggregate("latest", members, sealed, domain.lo, domain.hi, data, nullable=domain.nulls is not NEVER)

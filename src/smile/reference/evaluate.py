@@ -11,6 +11,7 @@ from smile.reference.best import best
 from smile.reference.evaluation import Evaluation
 from smile.reference.grouping import distinct, summarize, summarize_default
 from smile.reference.history import History
+from smile.reference.imported import imported, imported_default
 from smile.reference.join import join, join_default
 from smile.reference.over import over
 from smile.reference.relation import Key, ReferenceRow, Relation
@@ -23,6 +24,7 @@ from smile.reference.window import window
 # An operator takes only nodes of its class, so the parameter for the node is Any.
 MEANINGS: Final[Mapping[type[mmpl.Rel], Callable[[Evaluation, Any], Relation]]] = {
     mmpl.RelationRef: relation_ref,
+    mmpl.Imported: imported,
     mmpl.Restrict: restrict,
     mmpl.Project: map_rows(project_row),
     mmpl.Extend: map_rows(extend_row),
@@ -42,6 +44,7 @@ MEANINGS: Final[Mapping[type[mmpl.Rel], Callable[[Evaluation, Any], Relation]]] 
 
 DEFAULT_ROWS: Final[Mapping[type[mmpl.Rel], Callable[[Evaluation, Any, Key], ReferenceRow]]] = {
     mmpl.RelationRef: relation_ref_default,
+    mmpl.Imported: imported_default,
     mmpl.Project: map_default(project_row),
     mmpl.Extend: map_default(extend_row),
     mmpl.Rename: map_default(rename_row),
@@ -54,7 +57,8 @@ DEFAULT_ROWS: Final[Mapping[type[mmpl.Rel], Callable[[Evaluation, Any, Key], Ref
 def evaluate(program: mmpl.Program, analysis: TypeAnalysis, history: History) -> dict[str, Relation]:
     """The content of every stream and view by name. `analysis` must be that of `program`."""
     evaluation = ProgramEvaluation(program, analysis, history)
-    return {d.name: evaluation.relation(mmpl.RelationRef(d.name)) for d in (*program.streams, *program.views)}
+    definitions = (*program.input_streams, *program.all_views)
+    return {d.name: evaluation.relation(mmpl.RelationRef(d.name)) for d in definitions}
 
 
 class ProgramEvaluation(Evaluation):

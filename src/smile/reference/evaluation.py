@@ -2,14 +2,16 @@
 
 from abc import ABC, abstractmethod
 
-from smile.algebra import mmpl, trees
+from smile.algebra import mmpl
+from smile.algebra.functions.catalogue import type_of
 from smile.algebra.types import DataType
 from smile.analysis.domains import Domains
 from smile.analysis.type_analysis import TypeAnalysis
+from smile.knowledge.column_values import column_limits
 from smile.knowledge.types import RelationType
 from smile.knowledge.values.cell_knowledge import CellKnowledge
-from smile.knowledge.values.cells import to_operand_in_domain
-from smile.knowledge.values.transfer import expression_knowledge
+from smile.knowledge.values.latest import LatestValue
+from smile.knowledge.values.transfer import expression_knowledge, to_operand
 from smile.reference.history import History
 from smile.reference.relation import Cells, Key, ReferenceRow, Relation, is_sealed
 
@@ -21,7 +23,9 @@ class Evaluation(ABC):
         self.analysis = analysis
         self.history = history
         self.domains = Domains(program, analysis)
-        self.bodies = {v.name: v.body for v in program.views}
+        self.bodies = {v.name: v.body for v in program.all_views}
+        self.exporting: dict[mmpl.ImportDef, Evaluation] = {}
+        """The programs that define imports."""
 
     @abstractmethod
     def relation(self, rel: mmpl.Rel) -> Relation: ...
@@ -42,8 +46,7 @@ class Evaluation(ABC):
 
     def expression_knowledge(self, expr: mmpl.Expr, cells: Cells, *sources: mmpl.Rel) -> CellKnowledge:
         """The knowledge of an expression over a row with these cells, which come from `sources`."""
-        bottoms = {c: cell for rel in reversed(sources) for c, cell in self.domains.bottom_row(rel).items()}
-        types = {c: t for rel in reversed(sources) for c, t in self.column_types(rel).items()}
-        return expression_knowledge(
-            expr, {c: to_operand_in_domain(cells[c], bottoms[c], types[c]) for c in trees.columns_in(expr)}, types
-        )
+        columns = {c: t for rel in reversed(sources) for c, t in self.relation_type(rel).columns.items()}
+        types = {c: t.data for c, t in columns.items()}
+        cell = expression_knowledge(expr, cells, types, column_limits(columns))
+        return to_operand(cell, type_of(expr, types)) if isinstance(cell, LatestValue) else cell

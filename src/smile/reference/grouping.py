@@ -3,23 +3,35 @@
 While a group is not sealed, further members may appear in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from smile.algebra import mmpl
 from smile.algebra.functions.catalogue import type_of
-from smile.algebra.types import BOOL
-from smile.knowledge.aggregate_types import membership
-from smile.knowledge.types import ColumnType
+from smile.algebra.types import BOOL, Value
+from smile.knowledge.aggregate_types import distinct_values_max, group_closing_seals, membership
+from smile.knowledge.expression_types import expression_type
+from smile.knowledge.value_seals import VALUE, passed_value
 from smile.knowledge.values.aggregates import Member, aggregate
 from smile.knowledge.values.cell_knowledge import CellKnowledge
-from smile.knowledge.values.cells import to_operand_in_domain, to_range
+from smile.knowledge.values.cells import to_range
 from smile.knowledge.values.latest import LatestValue, TickAndSource
 from smile.knowledge.values.mask import MAY_APPEAR, Mask, T, all_of, any_of
 from smile.knowledge.values.nested import NestedRow
-from smile.knowledge.values.transfer import exact_cell
+from smile.knowledge.values.range import NEVER
+from smile.knowledge.values.transfer import exact_cell, to_operand
 from smile.reference.evaluation import Evaluation
-from smile.reference.relation import Key, ReferenceRow, Relation, key_of, not_distinct_mask, sort_key
+from smile.reference.relation import (
+    Cells,
+    Key,
+    ReferenceRow,
+    Relation,
+    is_seal_reached,
+    is_sealed,
+    key_of,
+    not_distinct_mask,
+    sort_key,
+)
 
 GroupMembers = Sequence[tuple[Key, ReferenceRow]]
 """The rows of one group with their keys. The mask of each says whether it is shown and belongs to the group."""
@@ -41,8 +53,11 @@ def _group_row(ev: Evaluation, rel: mmpl.Summarize, key: Key, members: GroupMemb
     cells: dict[str, CellKnowledge] = {c: exact_cell(v, columns[c]) for c, v in zip(rel.per, key, strict=True)}
     # A group whose key identifies its only row gets no other member, even before it is sealed.
     is_single = membership(ev.relation_type(rel.input), rel.per).is_single and bool(members)
-    sealed = is_single or ev.is_sealed(rel, cells)
-    aggregated = {name: aggregate_cell(ev, rel, name, a, members, sealed) for name, a in rel.aggregates}
+    sealed = is_single or ev.is_sealed(rel, cells) or _is_closed(ev, rel.input, rel.per, members)
+    aggregated = {
+        name: aggregate_cell(ev, rel, name, a, members, sealed, _passed_values(ev, rel, a, cells))
+        for name, a in rel.aggregates
+    }
     mask = _group_mask(members, sealed) if rel.per else T
     return ReferenceRow(mask, {**cells, **aggregated}, sum(row.steps for _, row in members))
 
@@ -54,7 +69,8 @@ def distinct(ev: Evaluation, rel: mmpl.Distinct) -> Relation:
     for key in dict.fromkeys(key_of(row.cells, per) for row in ev.relation(rel.input).values()):
         members = _members(ev, rel.input, per, key)
         cells = {c: exact_cell(v, columns[c]) for c, v in zip(per, key, strict=True)}
-        mask = _group_mask(members, is_single or ev.is_sealed(rel, cells))
+        is_closed = is_single or ev.is_sealed(rel, cells) or _is_closed(ev, rel.input, per, members)
+        mask = _group_mask(members, is_closed)
         result[key] = ReferenceRow(mask, cells, sum(row.steps for _, row in members))
     return result
 
@@ -75,9 +91,38 @@ def _members(ev: Evaluation, source: mmpl.Rel, per: tuple[str, ...], key: Key) -
     return members
 
 
+def _is_closed(ev: Evaluation, source: mmpl.Rel, per: tuple[str, ...], members: GroupMembers) -> bool:
+    """Whether no member can be added or changed, by columns on which all members of the group agree."""
+    if not members:
+        return False
+    seals, (_, row) = group_closing_seals(ev.relation_type(source), per), members[0]
+    return is_sealed(seals, row.cells, ev.column_types(source), ev.history.horizons)
+
+
 def _group_mask(members: GroupMembers, sealed: bool) -> Mask:
     """A group is shown while one of its members is."""
     return any_of([*(row.mask for _, row in members), *([] if sealed else [MAY_APPEAR])])
+
+
+def _passed_values(
+    ev: Evaluation, rel: mmpl.Summarize, call: mmpl.Aggregate, group_cells: Cells
+) -> Callable[[Value], bool]:
+    """Whether no new member of the group can affect the aggregate if it has this value. Each stream has passed either
+    the value or the whole group."""
+    deciding = passed_value(call, ev.relation_type(rel.input))
+    if deciding is None:
+        return lambda _: False
+    group_seals, types = ev.relation_type(rel).seals, {**ev.column_types(rel), VALUE: deciding.type}
+
+    def is_passed(value: Value) -> bool:
+        cells = {**group_cells, VALUE: exact_cell(value, deciding.type)}
+        return all(
+            is_seal_reached(group_seals[stream], cells, types, ev.history.horizons[stream])
+            or is_seal_reached(seal, cells, types, ev.history.horizons[stream])
+            for stream, seal in deciding.seals.items()
+        )
+
+    return is_passed
 
 
 # ── one aggregate ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -90,7 +135,9 @@ def aggregate_cell(
     aggregate_call: mmpl.Aggregate,
     members: GroupMembers,
     sealed: bool,
+    is_passed: Callable[[Value], bool] = lambda _: False,
 ) -> CellKnowledge:
+    """`is_passed`: whether no member that appears later can affect the aggregate if it has this value."""
     source = ev.relation_type(rel.input)
     if aggregate_call.function == "group":
         nested_members = [
@@ -108,10 +155,16 @@ def aggregate_cell(
         )
         for _, row in members
     ]
-    domain_range = to_range(ev.domains.expression_bottom(aggregate_call.arg, rel.input))
+    domain_range = to_range(ev.domains.shown_rows.expression_bottom(aggregate_call.arg, rel.input))
     data = type_of(aggregate_call.arg, source.heading.columns)
-    result = aggregate(aggregate_call.function, value_members, sealed, domain_range.lo, domain_range.hi, data)
-    return to_column_domain(result, ev.domains.bottom_row(rel)[name], ev.relation_type(rel).columns[name])
+    nullable = domain_range.nulls is not NEVER
+    can_overflow = ev.relation_type(rel).columns[name].nullable
+    values_max = distinct_values_max(expression_type(aggregate_call.arg, source.columns), domain_range)
+    result = aggregate(
+        aggregate_call.function, value_members, sealed, domain_range.lo, domain_range.hi, data, is_passed, nullable,
+        can_overflow, values_max,
+    )  # fmt: skip
+    return result if isinstance(result, LatestValue) else to_operand(result, ev.column_types(rel)[name])
 
 
 def tick_and_source(row: ReferenceRow, tick: tuple[str, ...]) -> TickAndSource | None:
@@ -119,13 +172,3 @@ def tick_and_source(row: ReferenceRow, tick: tuple[str, ...]) -> TickAndSource |
         return None
     tick_values = key_of(row.cells, tick)
     return tick_values[0], tick_values[1] if len(tick_values) > 1 else 0
-
-
-def to_column_domain(cell: CellKnowledge, bottom: CellKnowledge, column: ColumnType) -> CellKnowledge:
-    """Converts a latest value to a range unless the column's domain is `latest`: rows that may leave have no latest
-    order."""
-    return (
-        cell
-        if isinstance(cell, LatestValue) and column.domain == "latest"
-        else to_operand_in_domain(cell, bottom, column.data)
-    )

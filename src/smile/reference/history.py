@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smile.algebra import mmpl
@@ -30,7 +30,7 @@ class History:
 
     @staticmethod
     def from_lines(program: mmpl.Program, lines: Iterable[RecordedLine] = ()) -> "History":
-        streams = {s.name: s for s in program.streams}
+        streams = {s.name: s for s in history_streams(program)}
         history = History(streams, {n: {} for n in streams}, dict.fromkeys(streams, HORIZON_MIN))
         for line in lines:
             history.add(line)
@@ -55,6 +55,17 @@ class History:
 
     def _advance_horizon(self, stream: str, tick: int) -> None:
         self.horizons[stream] = max(self.horizons[stream], tick)
+
+
+def history_streams(program: mmpl.Program) -> tuple[mmpl.StreamDef, ...]:
+    """The streams of the program, and those of its imports."""
+    imported_streams = (
+        replace(stream, name=i.horizon_name(stream.name))
+        for i in program.imports
+        if i.stream is None
+        for stream in history_streams(i.exporting_program)
+    )
+    return (*program.input_streams, *imported_streams)
 
 
 def read_events(text: str) -> list[RecordedLine]:

@@ -105,9 +105,7 @@ def _match_cells(
             cells += [null_cells[name]] if sides.rel.kind != "inner" or not cells else []
             # Equated columns of a row that may appear have the values that this row looks up.
             cells += [row.cells[own_columns[name]] if name in own_columns else bottoms[name]] if can_gain_match else []
-            match_cells[name] = cell_hull(
-                cells, None if current_cells is None else current_cells[name].now, bottoms[name], data
-            )
+            match_cells[name] = cell_hull(cells, None if current_cells is None else current_cells[name].now, data)
     return match_cells
 
 
@@ -130,10 +128,11 @@ def _full_lookup_join(sides: ReferenceJoinSides) -> Relation:
                 cells |= row.cells
                 steps += row.steps
                 continue
-            can_appear = row is None and sides.can_gain_match(
+            is_certain = row is not None and row.mask.is_permanently_shown
+            can_appear = not is_certain and sides.can_gain_match(
                 ReferenceRow(T, key_cells, 0), replace(other, fixed_columns=tuple(key_cells)), side
             )
-            masks.append(row.mask if row is not None else MAY_APPEAR if can_appear else F)
+            masks.append(any_of([F if row is None else row.mask, MAY_APPEAR if can_appear else F]))
             cells |= _optional_cells(sides, side, row, can_appear, key_cells)
             steps += row.steps if row is not None else 0
         result[key] = ReferenceRow(
@@ -159,8 +158,7 @@ def _optional_cells(
     null_cells = sides.null_cells(side, key_cells)
     if row is None:
         absent_cells = {
-            c: cell_hull([n, bottoms[c]], None, bottoms[c], types[c]) if can_appear else n
-            for c, n in null_cells.items()
+            c: cell_hull([n, bottoms[c]], None, types[c]) if can_appear else n for c, n in null_cells.items()
         }
         return {**absent_cells, **key_cells}
     if row.mask.is_permanently_shown:
@@ -168,10 +166,11 @@ def _optional_cells(
     cells: dict[str, CellKnowledge] = {}
     for c, n in null_cells.items():
         alternatives = [n] if row.mask.is_permanently_hidden else [row.cells[c], n]
+        alternatives += [bottoms[c]] if can_appear else []
         cells[c] = (
             key_cells[c]
             if c in key_cells
-            else cell_hull(alternatives, row.cells[c].now if row.is_shown else None, bottoms[c], types[c])
+            else cell_hull(alternatives, row.cells[c].now if row.is_shown else None, types[c])
         )
     return cells
 

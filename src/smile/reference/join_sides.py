@@ -5,7 +5,7 @@ While a side is not sealed, further rows may appear in it and match.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from smile.algebra import mmpl
 from smile.algebra.heading import is_key_equated
@@ -21,7 +21,8 @@ from smile.reference.relation import Cells, Key, ReferenceRow, Relation, is_seal
 @dataclass(frozen=True)
 class ReferenceJoinSide:
     """`join_columns` are its equated columns, in the order of the join. `is_unique`: they include its whole key, so
-    that a row of the other side matches at most one of its rows. `is_total`: there is always such a row."""
+    that a row of the other side matches at most one of its rows. `is_total`: there is always such a row. `stays`: a row
+    that is present stays present, so that no other row of its key can come."""
 
     rel: mmpl.Rel
     rows: Relation
@@ -29,6 +30,7 @@ class ReferenceJoinSide:
     join_columns: tuple[str, ...]
     is_unique: bool
     is_total: bool
+    stays: bool
     fixed_columns: tuple[str, ...]
 
 
@@ -57,6 +59,7 @@ class ReferenceJoinSides:
             on,
             is_unique,
             is_unique and relation_type.heading.total,
+            not relation_type.can_become_absent,
             fixed_columns,
         )
 
@@ -113,7 +116,7 @@ class ReferenceJoinSides:
             return True  # there is a row for whatever key is looked up in the end
         if other.is_unique and is_key_final:
             key = self._lookup_key(row, own, other)
-            if key in other.rows or (other.is_total and None not in key):
+            if (other.stays and key in other.rows) or (other.is_total and None not in key):
                 return False
         seals = {
             s: self.constraints.express_seal(seal, own.fixed_columns)
@@ -136,8 +139,6 @@ class ReferenceJoinSides:
 
     def existence_mask(self, row: ReferenceRow, own: ReferenceJoinSide, other: ReferenceJoinSide) -> Mask:
         """Whether this row has a match."""
-        if self.ev.relation_type(other.rel).can_become_absent and not other.is_total:
-            other = replace(other, is_unique=False)
         masks = [mask for mask, _ in self.possible_matches(row, own, other)]
         if self.can_gain_match(row, own, other):
             masks.append(Mask.bottom(False) if self.rel.null_aware else MAY_APPEAR)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from smile.algebra.types import TICKS_PER_MICROSECOND, TIMESTAMP, DataType
-from smile.knowledge.seals import START, Seal
+from smile.algebra.time_forms import START, TICKS_PER_UNIT
+from smile.algebra.types import DataType
+from smile.knowledge.seals import Seal
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.cells import to_range
 from smile.knowledge.values.comparison import comparison_truths, null_test_truths
@@ -72,10 +73,10 @@ def not_distinct_mask(a: CellKnowledge, b: CellKnowledge) -> Mask:
 
 def is_sealed(seals: Mapping[str, Seal], cells: Cells, types: Mapping[str, DataType], horizons: Horizons) -> bool:
     """Whether no event that is still possible can affect a row with these cells."""
-    return all(_is_seal_reached(seal, cells, types, horizons[stream]) for stream, seal in seals.items())
+    return all(is_seal_reached(seal, cells, types, horizons[stream]) for stream, seal in seals.items())
 
 
-def _is_seal_reached(seal: Seal, cells: Cells, types: Mapping[str, DataType], horizon: int) -> bool:
+def is_seal_reached(seal: Seal, cells: Cells, types: Mapping[str, DataType], horizon: int) -> bool:
     """Whether the horizon has reached the seal. At the end of time every seal is reached, even `never`."""
     if horizon >= END:
         return True
@@ -93,4 +94,4 @@ def tick_of(cells: Cells, column: str, types: Mapping[str, DataType]) -> int | N
     value = cells[column].now
     if value is None:
         return None
-    return int(value) * (TICKS_PER_MICROSECOND if types[column] == TIMESTAMP else 1)
+    return int(value) * TICKS_PER_UNIT[types[column]]

@@ -5,7 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from smile.algebra import mmpl
+from smile.knowledge.column_values import column_limits
+from smile.knowledge.expression_types import only_latest_column
+from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.mask import Mask, all_of
+from smile.knowledge.values.transfer import latest_expression_knowledge
 from smile.reference.evaluation import Evaluation
 from smile.reference.relation import Key, ReferenceRow, Relation
 
@@ -27,11 +31,17 @@ def project_row(ev: Evaluation, rel: mmpl.Project, row: ReferenceRow) -> Referen
 
 
 def extend_row(ev: Evaluation, rel: mmpl.Extend, row: ReferenceRow) -> ReferenceRow:
-    new_cells = {
-        n: row.cells[e.name] if isinstance(e, mmpl.ColumnRef) else ev.expression_knowledge(e, row.cells, rel.input)
-        for n, e in rel.assignments
-    }
-    return replace(row, cells={**row.cells, **new_cells})
+    return replace(row, cells={**row.cells, **{n: _new_cell(ev, rel, e, row) for n, e in rel.assignments}})
+
+
+def _new_cell(ev: Evaluation, rel: mmpl.Extend, expr: mmpl.Expr, row: ReferenceRow) -> CellKnowledge:
+    if isinstance(expr, mmpl.ColumnRef):
+        return row.cells[expr.name]
+    latest = only_latest_column(expr, ev.relation_type(rel.input).columns)
+    if latest is not None:
+        limits = column_limits(ev.relation_type(rel.input).columns)
+        return latest_expression_knowledge(expr, latest, row.cells, ev.column_types(rel.input), limits)
+    return ev.expression_knowledge(expr, row.cells, rel.input)
 
 
 def rename_row(_: Evaluation, rel: mmpl.Rename, row: ReferenceRow) -> ReferenceRow:

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from smile.algebra import mmpl
-from smile.algebra.types import INT_MAX, TICKS_PER_MICROSECOND, TIMESTAMP
+from smile.algebra.coercions import INTEGER_RANGES
+from smile.algebra.types import TICKS_PER_MICROSECOND, TIMESTAMP
 from smile.knowledge.values.mask import F, Mask, all_of
 from smile.knowledge.values.transfer import exact_cell
 from smile.reference.evaluation import Evaluation
@@ -16,21 +17,23 @@ def window(ev: Evaluation, rel: mmpl.Window) -> Relation:
 
 
 def _tumble_or_hop(ev: Evaluation, rel: mmpl.Window) -> Relation:
-    """Each row once for every window it is in. A TUMBLE is a HOP that slides by its size."""
+    """Each row once for every window it is in. A TUMBLE is a HOP that slides by its size. Windows are cut off at the
+    ends of time; of those that would begin before it, there is only the last."""
     heading = ev.relation_type(rel).heading
     data = heading.columns[rel.on]
     unit = TICKS_PER_MICROSECOND if data == TIMESTAMP else 1
     size, slide = rel.size // unit, (rel.slide or rel.size) // unit
+    first, last = INTEGER_RANGES[data.name]
     result = {}
     for row in ev.relation(rel.input).values():
         time = row.cells[rel.on].now
         if time is None:
             continue
         start = time // slide * slide
-        while start + size > time:
+        while start + size > time and start + slide > first:
             bounds = {
-                "window_start": exact_cell(start, data),
-                "window_end": exact_cell(min(start + size, INT_MAX), data),
+                "window_start": exact_cell(max(start, first), data),
+                "window_end": exact_cell(min(start + size, last), data),
             }
             cells = {**row.cells, **bounds}
             result[key_of(cells, heading.key)] = replace(row, cells=cells)

@@ -60,7 +60,7 @@ def _absent_row_message(view: str, type_: RelationType, key: Key, horizons: Hori
     """The message for a row that became absent, such as a group that all its members left."""
     columns = type_.heading.columns
     cells = {c: exact_cell(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
-    final = is_sealed(type_.seals, cells, columns, horizons)
+    final = is_sealed(type_.key_seals, cells, columns, horizons)
     return {"view": view, "key": _key_json(type_, key), "deleted": True, "final": final, "steps": 0}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from smile.algebra import mmpl
 from smile.rules.bound_joins import bound_joins
+from smile.rules.count_nulls import count_nulls
 from smile.rules.fold_constants import fold_constants
 from smile.rules.merge_restricts import merge_restricts
 from smile.rules.prune_columns import prune_columns
@@ -18,6 +19,7 @@ Rule = Callable[[mmpl.Program], mmpl.Program]
 
 RULES: tuple[Rule, ...] = (
     fold_constants,
+    count_nulls,
     split_conjuncts,
     push_down,
     bound_joins,

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from smile.algebra import mmpl, trees
-from smile.algebra.heading import stream_heading
 from smile.analysis.headings import Headings
 
 RelationRewrite = Callable[[mmpl.Rel, Headings], mmpl.Rel]
@@ -14,7 +13,7 @@ RestrictionPush = Callable[[mmpl.Expr, mmpl.Rel, Headings], mmpl.Rel | None]
 
 def rewrite_bodies(program: mmpl.Program, change: RelationRewrite) -> mmpl.Program:
     """Rewrites the bodies of views. The headings of the relations that a body reads are those after their rewrite."""
-    headings = Headings({s.name: stream_heading(s) for s in program.streams})
+    headings = Headings.of_inputs(program)
     views = []
     for view in program.views:
         body = change(view.body, headings)
@@ -34,12 +33,13 @@ def push_restriction(rel: mmpl.Rel, headings: Headings, push: RestrictionPush) -
     """Moves a restriction to where `push` places it. It may pass other restrictions, whose order stays the same."""
     if not isinstance(rel, mmpl.Restrict):
         return rel
-
-    def push_past(source: mmpl.Rel) -> mmpl.Rel | None:
-        if not isinstance(source, mmpl.Restrict):
-            return push(rel.predicate, source, headings)
-        pushed_input = push_past(source.input)
-        return None if pushed_input is None else replace(source, input=pushed_input)
-
-    pushed = push_past(rel.input)
-    return rel if pushed is None else pushed
+    passed, source = list[mmpl.Restrict](), rel.input
+    while isinstance(source, mmpl.Restrict):
+        passed.append(source)
+        source = source.input
+    pushed = push(rel.predicate, source, headings)
+    if pushed is None:
+        return rel
+    for restrict in reversed(passed):
+        pushed = replace(restrict, input=pushed)
+    return pushed

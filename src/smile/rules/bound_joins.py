@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, is_key_equated
-from smile.algebra.types import TIME, TIMESTAMP
+from smile.algebra.time_forms import MOMENT_TYPES
 from smile.analysis.headings import Headings
 from smile.rules.apply import push_restriction, rewrite_relations
 
@@ -28,7 +28,7 @@ def _push_into_join(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> 
     if (
         columns <= set(left.columns)
         or columns <= set(right.columns)
-        or any(column_types[c] not in (TIME, TIMESTAMP) for c in columns)
+        or any(column_types[c] not in MOMENT_TYPES for c in columns)
     ):
         return None
     conditions = trees.conjuncts(rel.when) if rel.when is not None else []

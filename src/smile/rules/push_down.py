@@ -17,7 +17,8 @@ from smile.rules.apply import push_restriction, rewrite_relations
 
 
 def push_down(program: mmpl.Program) -> mmpl.Program:
-    """Repeats until nothing moves: restrictions can be pushed into a relation once another has made it non-total."""
+    """Repeats until no restriction moves: a restricted aggregate is no longer total, so that further restrictions may
+    be pushed into it."""
     pushed = rewrite_relations(program, _push)
     return program if pushed == program else push_down(pushed)
 

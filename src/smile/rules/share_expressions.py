@@ -23,7 +23,7 @@ class _ExpressionSharing:
         self.readers: Counter[mmpl.Rel] = Counter()
         self.names: dict[mmpl.Rel, str] = {}
         self.views: list[mmpl.ViewDef] = []
-        self.used_names = {s.name for s in program.streams} | {v.name for v in program.views}
+        self.used_names = {definition.name for definition in program.definitions}
         seen: set[mmpl.Rel] = set()
         for view in program.views:
             self.readers[view.body] += 1

@@ -17,7 +17,7 @@ from smile.columns.packed import ColumnPacker, DamagedColumnsError, Json, LazyMa
 from smile.errors import SmileError, error
 from smile.state.run import Run, RunIndex, TableSchema, make_run
 
-FORMAT = 2
+FORMAT = 3
 INDEXED_ROWS_MIN = 50_000
 """For a run with fewer rows, building the indexes again is faster than storing them."""
 

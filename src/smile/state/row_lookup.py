@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +10,6 @@ import pyarrow as pa
 from smile.columns import values as v
 from smile.columns.values import Array, Indices, ValueColumn, true_indices
 from smile.state.run import Run, TableSchema
-
-if TYPE_CHECKING:
-    from smile.state.table import StateTable
 
 _NO_ROWS = np.zeros(0, np.int64)
 
@@ -23,6 +20,16 @@ RunRows = tuple[int, Indices]
 """The number of a run, and row numbers in it."""
 
 
+class RunSource(Protocol):
+    """A state table, as far as its rows are read."""
+
+    @property
+    def schema(self) -> TableSchema: ...
+
+    @property
+    def runs(self) -> Sequence[Run]: ...
+
+
 class RowLookup(Mapping[str, ValueColumn]):
     """The columns of rows from several runs, in the order of the row locations.
 
@@ -30,7 +37,7 @@ class RowLookup(Mapping[str, ValueColumn]):
     run lacks the column.
     """
 
-    def __init__(self, table: "StateTable", run_numbers: Array, row_numbers: Indices) -> None:
+    def __init__(self, table: RunSource, run_numbers: Array, row_numbers: Indices) -> None:
         self.table, self.run_numbers, self.row_numbers = table, run_numbers, row_numbers
         self._fetched: dict[str, ValueColumn] = {}
         self._fetched_by_source: dict[tuple[int, ...], ValueColumn] = {}
@@ -39,7 +46,7 @@ class RowLookup(Mapping[str, ValueColumn]):
         """Each run with the numbers of its rows, if the rows are ordered by run."""
 
     @staticmethod
-    def from_parts(table: "StateTable", parts: Sequence[RunRows]) -> "RowLookup":
+    def from_parts(table: RunSource, parts: Sequence[RunRows]) -> "RowLookup":
         """A lookup whose rows are ordered by run."""
         if len(parts) == 1:
             number, row_numbers = parts[0]
@@ -51,7 +58,7 @@ class RowLookup(Mapping[str, ValueColumn]):
         return lookup
 
     @staticmethod
-    def union(table: "StateTable", parts: Sequence["RowLookup"]) -> "RowLookup":
+    def union(table: RunSource, parts: Sequence["RowLookup"]) -> "RowLookup":
         """The rows of several lookups in one table, each row once."""
         run_numbers = np.concatenate([_NO_ROWS, *(p.run_numbers for p in parts)])
         lookup = RowLookup(table, run_numbers, np.concatenate([_NO_ROWS, *(p.row_numbers for p in parts)]))

@@ -16,6 +16,7 @@ import pyarrow as pa
 from smile.columns import values as v
 from smile.columns.hashing import hashes, is_injective
 from smile.columns.packed import LazyMapping
+from smile.columns.row_limit import check_row_count
 from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
 from smile.horizons import END
 
@@ -294,6 +295,7 @@ def find_matches(
         equal = _is_equal(stored_columns, index.row_numbers[first], [column.take(hits) for column in asked])
         if not equal.all():
             hits, first, counts = hits[equal], first[equal], counts[equal]
+    check_row_count(int(counts.sum()), "pairs of rows that match")
     asked_indices = hits.repeat(counts)
     begins = counts.cumsum() - counts
     row_numbers = index.row_numbers[np.arange(len(asked_indices)) - np.repeat(begins - first, counts)]

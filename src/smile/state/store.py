@@ -9,7 +9,7 @@ tasks can write it at the same time.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,12 +86,38 @@ class StateStore:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def save(self, number: int, horizons: Mapping[str, int], tables: Tables) -> int:
-        """Writes a version: the runs that no earlier version contains. Returns the number of bytes written."""
+    def save(
+        self,
+        number: int,
+        horizons: Mapping[str, int],
+        tables: Tables,
+        observe: Callable[[str], None] = lambda _: None,
+    ) -> int:
+        """Writes a version: the runs that no earlier version contains. Returns the number of bytes written. `observe`
+        is told the name of each table before it is encoded."""
         name = f"{VersionId.from_horizons(number, horizons)}-{uuid4().hex[:12]}.state"
+        try:
+            size = self._write_version(name, number, horizons, tables, observe)
+        except BaseException as problem:
+            # The incomplete file is not a version, and earlier versions are unchanged: only remove its traces.
+            self._run_locations = {i: p for i, p in self._run_locations.items() if p[1] != name}
+            self._delete(f"{name}.new")
+            if isinstance(problem, OSError):
+                raise error("E064", f"version {number} of the state cannot be written: {problem}") from None
+            raise
+        self._retain_runs(tables)
+        if self._saved_count % CLEANUP_INTERVAL == 0:
+            self._delete_old_versions(number)
+        self._saved_count += 1
+        return size
+
+    def _write_version(
+        self, name: str, number: int, horizons: Mapping[str, int], tables: Tables, observe: Callable[[str], None]
+    ) -> int:
         writer, runs = StateFileWriter(), list[Any]()
         table_locations: dict[str, list[list[str | int]]] = {}
         for table_name, table in tables.items():
+            observe(table_name)
             table_locations[table_name] = []
             for run in table.runs:
                 location = self._run_locations.get(id(run))
@@ -105,18 +131,9 @@ class StateStore:
         }
         footer = {"program": self.program, "number": number, "horizons": dict(horizons)}
         footer |= {"tables": table_locations, "runs": runs, "needs": sorted(required_files)}
-        try:
-            size = writer.write(self.filesystem, self._path(name), footer)
-        except OSError as problem:
-            # The incomplete file is not a version, and earlier versions are unchanged: only remove its traces.
-            self._run_locations = {i: p for i, p in self._run_locations.items() if p[1] != name}
-            self._delete(f"{name}.new")
-            raise error("E064", f"version {number} of the state cannot be written: {problem}") from None
+        observe("")
+        size = writer.write(self.filesystem, self._path(name), footer)
         self._required_files[name] = required_files
-        self._retain_runs(tables)
-        if self._saved_count % CLEANUP_INTERVAL == 0:
-            self._delete_old_versions(number)
-        self._saved_count += 1
         return size
 
     def _retain_runs(self, tables: Tables) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from sqlglot import exp
 
@@ -16,13 +17,8 @@ from smile.translate.expressions import ExpressionTranslator, TypedExpr
 from smile.translate.pipeline import QueryPipeline
 from smile.translate.scope import free_name
 
-AGGREGATE_FUNCTIONS: dict[type[exp.Expr], mmpl.AggregateName] = {
-    exp.Sum: "sum",
-    exp.Count: "count",
-    exp.Min: "min",
-    exp.Max: "max",
-    exp.Avg: "avg",
-    lang.Latest: "latest",
+AGGREGATE_FUNCTIONS: Mapping[type[exp.Expr], mmpl.AggregateName] = {
+    **{node: cast(mmpl.AggregateName, name.lower()) for name, node in lang.AGGREGATES.items()},
     lang.NestedGroup: "group",
 }
 

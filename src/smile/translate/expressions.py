@@ -26,6 +26,7 @@ from smile.algebra.types import (
 )
 from smile.errors import SmileError, did_you_mean, error
 from smile.lang import span_of
+from smile.recursion import continue_in_threads
 from smile.source import Span
 from smile.translate.scope import Scope
 from smile.translate.type_names import cast_target_type
@@ -99,6 +100,7 @@ class ExpressionTranslator:
         assert isinstance(expr, mmpl.ColumnRef)
         return expr.name
 
+    @continue_in_threads
     def _translate_node(self, node: exp.Expr) -> TypedExpr:
         if id(node) in self.lifted_values:
             return self.lifted_values[id(node)]
@@ -335,10 +337,9 @@ class ExpressionTranslator:
             if name in COMPARISONS:
                 raise error("E030", f"{types[0]} cannot be compared with {types[1]}", span)
             raise error("E031", f"{name} cannot be applied to {' and '.join(types) or 'nothing'}", span)
-        # Concatenation casts its operands to strings.
-        is_concatenation = name in ("||", "concat")
+        explicit = SCALAR_FUNCTIONS[name].casts_arguments
         pairs = zip(args, signature.args, strict=True)
-        coerced = tuple(self.coerce(a, t, a.expr.span, explicit=is_concatenation) for a, t in pairs)
+        coerced = tuple(self.coerce(a, t, a.expr.span, explicit=explicit) for a, t in pairs)
         return TypedExpr(mmpl.Call(name, coerced, span=span), signature.result)
 
     def _adapt_literals(self, args: list[TypedExpr]) -> list[TypedExpr]:

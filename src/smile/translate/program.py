@@ -1,8 +1,9 @@
 """Translates statements to an MMPL program. Domains become checks, and views are ordered by dependency."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from sqlglot import exp
 
@@ -11,7 +12,10 @@ from smile.algebra import mmpl, trees
 from smile.algebra.dependencies import topological_order
 from smile.algebra.heading import Heading, stream_heading
 from smile.algebra.types import INT, TIME, DataType
-from smile.analysis.headings import Headings
+from smile.analysis.check import check_depth, check_operator_count
+from smile.analysis.headings import Headings, exporting_headings
+from smile.analysis.imports import check_import, find_name_clashes
+from smile.analysis.recorded_types import RecordedTypes, resolve_import
 from smile.errors import Diagnostic, SmileError, did_you_mean, error
 from smile.lang import span_of
 from smile.source import Span
@@ -42,14 +46,20 @@ PREDEFINED_DOMAINS = {
 
 
 def translate(
-    statements: Sequence[lang.Statement], unparsed_names: Iterable[str] = ()
+    statements: Sequence[lang.Statement],
+    unparsed_names: Iterable[str] = (),
+    recorded: RecordedTypes = MappingProxyType({}),
 ) -> tuple[mmpl.Program, list[Diagnostic]]:
     """The valid part of the program, and the errors.
 
     `unparsed_names` are names that statements with syntax errors would define. Uses of them give no further errors.
+    `recorded` has the types of the relations that the program imports.
     """
     translation = _ProgramTranslation(unparsed_names)
     translation.add_domains([s for s in statements if isinstance(s, lang.CreateDomain)])
+    for statement in statements:
+        if isinstance(statement, lang.ImportRelation):
+            translation.add_import(statement, recorded)
     for statement in statements:
         if isinstance(statement, lang.CreateStream):
             translation.add_stream(statement)
@@ -57,7 +67,8 @@ def translate(
     for statement in statements:
         if isinstance(statement, lang.Subscribe):
             translation.add_subscriptions(statement)
-    return translation.program(), translation.problems
+    program = translation.program()
+    return program, [*translation.problems, *find_name_clashes(program)]
 
 
 class _ProgramTranslation:
@@ -69,11 +80,13 @@ class _ProgramTranslation:
         self.streams: list[mmpl.StreamDef] = []
         self.view_defs: list[mmpl.ViewDef] = []
         self.subscriptions: dict[str, None] = {}
+        self.imports: list[mmpl.ImportDef] = []
         self.broken: NameTable[None] = NameTable(dict.fromkeys(unparsed_names))
         self.catalog = Catalog(NameTable(), Headings(), self.broken)
 
     def program(self) -> mmpl.Program:
-        return mmpl.Program(tuple(self.streams), tuple(self.view_defs), tuple(self.subscriptions))
+        views, subscriptions = tuple(self.view_defs), tuple(self.subscriptions)
+        return mmpl.Program(tuple(self.streams), views, subscriptions, tuple(self.imports))
 
     @contextmanager
     def _report_errors(self, name: lang.Name, span: Span) -> Iterator[None]:
@@ -88,6 +101,31 @@ class _ProgramTranslation:
         except BrokenDependency:
             pass
         self.broken.add(name.text, None)
+
+    # ── imports ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_import(self, statement: lang.ImportRelation, recorded: RecordedTypes) -> None:
+        with self._report_errors(statement.name, statement.span):
+            self._refuse_duplicate(statement.name)
+            broker = _recorded_name(statement.broker, recorded)
+            relation = _recorded_name(statement.relation, recorded.get(broker, {}))
+            name = relation if statement.alias is None else statement.alias.text
+            import_ = resolve_import(mmpl.ImportDef(name, broker, relation, span=statement.span), recorded)
+            heading = exporting_headings(import_).relations[relation]
+            if statement.condition is not None:
+                columns = {c: t for c, t in heading.columns.items() if c in heading.visible}
+                predicates = _translate_check(statement.condition, columns)
+                import_ = replace(import_, condition=trees.conjunction(predicates))
+            check_import(import_)
+            self.imports.append(import_)
+            self._declare(
+                replace(statement.name, text=name), exporting_headings(import_).relations[import_.relation_name]
+            )
+
+    def _refuse_duplicate(self, name: lang.Name) -> None:
+        existing = self.catalog.relations.clash(name.text, name.quoted)
+        if existing is not None:
+            raise error("E020", f"there are two relations named {existing}", name.span)
 
     # ── domains and streams ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,17 +183,17 @@ class _ProgramTranslation:
 
     def add_stream(self, statement: lang.CreateStream) -> None:
         with self._report_errors(statement.name, statement.span):
-            existing = self.catalog.relations.clash(statement.name.text, statement.name.quoted)
-            if existing is not None:
-                raise error("E020", f"there are two relations named {existing}", statement.name.span)
+            self._refuse_duplicate(statement.name)
             columns, checks = self._columns_and_checks(statement)
             tick = statement.tick.name.text
             value_columns = tuple((n, t) for n, t in columns.items() if n != tick)
             unique_checks = tuple(dict.fromkeys(checks))
             publisher_timed = statement.publisher_timed
             stream = mmpl.StreamDef(
-                statement.name.text, tick, value_columns, unique_checks, publisher_timed, span=statement.span
-            )
+                statement.name.text, tick, value_columns, unique_checks, publisher_timed,
+                unique=_unique_columns(statement, columns), span=statement.span,
+            )  # fmt: skip
+            check_depth(stream)
             self.streams.append(stream)
             self._declare(statement.name, stream_heading(stream))
 
@@ -222,8 +260,11 @@ class _ProgramTranslation:
 
     def _add_view(self, statement: lang.CreateView) -> None:
         rel = translate_query(statement.query, self.catalog, [n.text for n in statement.columns])
+        check_operator_count(rel, statement.span)
+        view = mmpl.ViewDef(statement.name.text, rel, span=statement.span)
+        check_depth(view)
         heading = self.catalog.headings.heading_of(rel)
-        self.view_defs.append(mmpl.ViewDef(statement.name.text, rel, span=statement.span))
+        self.view_defs.append(view)
         self._declare(statement.name, heading)
 
     def add_subscriptions(self, statement: lang.Subscribe) -> None:
@@ -242,10 +283,36 @@ def _unquote_type_name(type_name: str) -> tuple[str, bool]:
     return (type_name[1:-1].replace('""', '"') if quoted else type_name), quoted
 
 
+def _recorded_name(name: lang.Name, recorded: Iterable[str]) -> str:
+    """The name as it is recorded; as it is written if it is not recorded."""
+    return NameTable(dict.fromkeys(recorded)).find(name.text, name.quoted) or name.text
+
+
+def _unique_columns(statement: lang.CreateStream, columns: Mapping[str, DataType]) -> tuple[tuple[str, ...], ...]:
+    """The columns of each UNIQUE, of a column or of the stream."""
+    single = [(column.name,) for column in (statement.tick, *statement.columns) if column.unique]
+    unique = [tuple(_column_named(name, columns) for name in names) for names in (*single, *statement.unique)]
+    for names, written in zip(unique, (*single, *statement.unique), strict=True):
+        if statement.tick.name.text in names:
+            hint = "No two events of a stream have the same tick."
+            raise error("E013", "UNIQUE is not supported with the tick", written[0].span, hint)
+        if len(set(names)) < len(names):
+            raise error("E020", "a column is twice in UNIQUE", written[0].span)
+    return tuple(dict.fromkeys(unique))
+
+
+def _column_named(name: lang.Name, columns: Mapping[str, DataType]) -> str:
+    matching = [c for c in columns if c == name.text or (not name.quoted and c.casefold() == name.text.casefold())]
+    if not matching:
+        raise error("E022", f"there is no column {name.text}", name.span, did_you_mean(name.text, columns))
+    return matching[0]
+
+
 def _translate_check(node: exp.Expr, columns: dict[str, DataType]) -> list[mmpl.Expr]:
-    """The predicates of a CHECK over the columns of a stream or the value of a domain."""
+    """The predicates of a CHECK over the columns of a stream or the value of a domain, or of an import's WHERE."""
     if node.find(exp.Query) is not None:
-        raise error("E047", "a CHECK is about one event and cannot have a subquery", span_of(node))
+        message = "a condition on one event or row cannot have a subquery"
+        raise error("E047", message, span_of(node))
     scope = Scope([FromItem("", NameTable({c: c for c in columns}))])
     return trees.conjuncts(ExpressionTranslator(scope, lambda name, _: columns[name]).translate_predicate(node))
 

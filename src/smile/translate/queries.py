@@ -6,8 +6,10 @@ from sqlglot import exp
 
 from smile.algebra import mmpl
 from smile.algebra.types import DataType
+from smile.analysis.check import check_operator_count
 from smile.errors import error
 from smile.lang import span_of
+from smile.recursion import continue_in_threads
 from smile.translate.alignment import (
     BranchColumns,
     align_branch,
@@ -23,6 +25,7 @@ from smile.translate.scope import NameTable, Scope, is_quoted
 from smile.translate.select import SelectTranslator
 
 
+@continue_in_threads
 def translate_query(node: exp.Expr, catalog: Catalog, names: Sequence[str] = ()) -> mmpl.Rel:
     """`names` are the column names of `v (a, b) AS …`, if given."""
     while isinstance(node, exp.Subquery):
@@ -52,6 +55,7 @@ def _with_ctes(node: exp.Expr, catalog: Catalog) -> Catalog:
             raise error("E020", f"there are two relations named {name} in this WITH", span_of(alias))
         declared.add(name, None, quoted)
         rel = translate_query(cte.this, catalog, [c.name for c in alias.args.get("columns") or []])
+        check_operator_count(rel, span_of(cte))
         catalog = catalog.with_relation(name, quoted, rel)
     return catalog
 

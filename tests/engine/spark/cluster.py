@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,11 +85,11 @@ def lose(session: int) -> None:
 def _said(log: Path, pattern: str, times: int) -> list[str]:
     """What a process has said, as soon as it has said it so many times."""
     patient_until = time.monotonic() + START_S_MAX
-    while len(found := re.findall(pattern, log.read_text())) < times:
+    while len(matches := re.findall(pattern, log.read_text())) < times:
         if time.monotonic() > patient_until:
             raise TimeoutError(f"{log} does not say {pattern!r}: {log.read_text()[-2000:]}")
         time.sleep(0.05)
-    return found
+    return matches
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ class LosingJob(Job):
     number: int = 0
 
     def store(self, stage: int, partition: int) -> StateStore:
-        found = super().store(stage, partition)
+        store = super().store(stage, partition)
         if stage == 1:
-            return found
-        return LosingStore(found.filesystem, found.root, found.program, machine=self.machine, number=self.number)
+            return store
+        return LosingStore(store.filesystem, store.root, store.program, machine=self.machine, number=self.number)
 
 
 @dataclass
@@ -112,8 +112,14 @@ class LosingStore(StateStore):
     machine: int = 0
     number: int = 0
 
-    def save(self, number: int, horizons: Mapping[str, int], tables: Tables) -> int:
-        size = super().save(number, horizons, tables)
+    def save(
+        self,
+        number: int,
+        horizons: Mapping[str, int],
+        tables: Tables,
+        observe: Callable[[str], None] = lambda _: None,
+    ) -> int:
+        size = super().save(number, horizons, tables, observe)
         if os.getsid(0) == self.machine and number >= self.number:
             lose(self.machine)
             os.killpg(0, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""A driver of its own process, since a session has one master: `cluster_driver.py MASTER FOLDER MACHINE`.
+"""A driver in its own process, since a session has one master: `cluster_driver.py MASTER FOLDER MACHINE`.
 
-It runs the same history twice, in the folder's WHOLE and LOST; on the way of the second MACHINE is lost. What it tells,
-and what troubles it, goes to files there.
+It runs the same history twice, in the folders WHOLE and LOST. During the second run, MACHINE is lost. Its messages and
+warnings are written to files there.
 """
 
 import json
@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from smile.engine.local import BatchResult
 from smile.engine.spark.session import spark_session
 from tests.engine.spark import workload
-from tests.engine.spark.beside import ONE, pipeline_of, recorded, rows_of, told
 from tests.engine.spark.cluster import LosingJob
+from tests.engine.spark.comparison import COMMIT_PER_BATCH, batch_messages, make_pipeline, recorded, rows_of
 
 WHOLE, LOST = "whole", "lost"
 PARTITIONS = 3
@@ -28,21 +28,21 @@ def run(spark: SparkSession, folder: Path, machine: int | None) -> None:
     log = recorded(workload.program(), workload.frames(), folder / "log")
     trouble: list[str] = []
     state = folder / "state"
-    pipeline = pipeline_of(spark, workload.program(), log, state, PARTITIONS, ONE, [], trouble.append)
+    pipeline = make_pipeline(spark, workload.program(), log, state, PARTITIONS, COMMIT_PER_BATCH, [], trouble.append)
     if machine is not None:
         same = {field.name: getattr(pipeline.job, field.name) for field in fields(pipeline.job)}
         pipeline.job = LosingJob(**same, machine=machine, number=LOST_AT)
     views, kernels = workload.program().subscriptions, pipeline.job.plans["0"].kernels
-    found = []
+    outputs = []
 
     def deliver(batch: BatchResult) -> None:
-        found.append([pipeline.offset.number, told(kernels, views, batch)])
+        outputs.append([pipeline.offset.number, batch_messages(kernels, views, batch)])
 
     pipeline.deliver = deliver
     pipeline.start(available_now=True)
     while not pipeline.wait():
         pass
-    out = {"told": found, "rows": rows_of(pipeline, views), "trouble": trouble}
+    out = {"messages": outputs, "rows": rows_of(pipeline, views), "trouble": trouble}
     (folder / "out.json").write_text(json.dumps(out))
 
 

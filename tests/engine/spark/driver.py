@@ -12,7 +12,7 @@ from smile.engine.spark.planning import Offset
 from smile.engine.spark.session import spark_session
 from smile.log.storage.durable import DurableLog
 from tests.engine.spark import workload
-from tests.engine.spark.beside import ONE, pipeline_of, told
+from tests.engine.spark.comparison import COMMIT_PER_BATCH, batch_messages, make_pipeline
 
 BATCHES = 3
 
@@ -21,8 +21,8 @@ def main() -> None:
     folder, step = Path(sys.argv[1]), sys.argv[2]
     spark = spark_session("local[2]", "driver", folder / "spark.log")
     log = DurableLog(str(folder / "log"), workload.program().streams)
-    pipeline = pipeline_of(spark, workload.program(), log, folder / "state", 2, ONE, [])
-    out = (folder / "told").open("a")
+    pipeline = make_pipeline(spark, workload.program(), log, folder / "state", 2, COMMIT_PER_BATCH, [])
+    out = (folder / "messages").open("a")
     views, kernels = workload.program().subscriptions, pipeline.job.plans["0"].kernels
     delivered = 0
 
@@ -34,7 +34,7 @@ def main() -> None:
         nonlocal delivered
         delivered += 1
         at("before delivery")
-        out.write(json.dumps([pipeline.offset.number, told(kernels, views, batch)]) + "\n")
+        out.write(json.dumps([pipeline.offset.number, batch_messages(kernels, views, batch)]) + "\n")
         out.flush()
         at("after delivery")
 

@@ -1,7 +1,7 @@
-"""Runs several programs in one Spark pipeline, as generations of it: a streaming query costs a second, whatever it does.
+"""Runs several programs in one Spark pipeline, as its generations, because every streaming query costs a second.
 
-Programs do not see each other: `PackedProgram.of` prefixes the names of all streams and views with the name of the program.
-Batch N of the pipeline has frame N of every program.
+Programs do not see each other: `PackedProgram.of` prefixes the names of all streams and views with the name of the
+program. Batch N of the pipeline has batch N of every program.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from smile.engine.local import BatchResult
 from smile.engine.spark.pipeline import SparkPipeline
 from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.log.input_batch import InputBatch
-from tests.engine.spark.beside import ONE, Told, locally, recorded, told
+from tests.engine.spark.comparison import COMMIT_PER_BATCH, BatchMessages, batch_messages, recorded, run_locally
 
-Result = tuple[list[Told], Told]
+Result = tuple[list[BatchMessages], BatchMessages]
 """The messages of each batch, and all rows at the end."""
 
 
@@ -46,7 +46,7 @@ class PackedProgram:
     @cached_property
     def expected(self) -> Result:
         """The result of the in-process engine, which runs this program alone."""
-        return locally(self.program, self.frames)
+        return run_locally(self.program, self.frames)
 
 
 def prefix_names(program: mmpl.Program, prefix: str) -> mmpl.Program:
@@ -76,7 +76,7 @@ def run_on_spark(
     log = recorded(mmpl.Program(streams, (), ()), frames, folder / "log")
     generations = tuple(_generation(one) for one in programs)
     directory = PipelineDirectory(str(folder / "state"))
-    job = directory.open_job(generations, partitions, log, ONE, print)
+    job = directory.open_job(generations, partitions, log, COMMIT_PER_BATCH, print)
     batches: list[BatchResult] = []
     pipeline = SparkPipeline(spark, directory, job, batches.append, print)
     pipeline.start(available_now=True)
@@ -86,10 +86,10 @@ def run_on_spark(
     results = {}
     for one in programs:
         kernels, views = job.plans[one.name].kernels, one.program.subscriptions
-        messages = [told(kernels, views, batch) for batch in batches]
+        messages = [batch_messages(kernels, views, batch) for batch in batches]
         assert not any(messages[len(one.frames) + 1 :]), f"{one.name}: a batch of other programs changed its views"
         rows = BatchResult({view: pipeline.snapshot(view) for view in views}, pipeline.offset.horizons)
-        results[one.name] = (messages[: len(one.frames) + 1], told(kernels, views, rows))
+        results[one.name] = (messages[: len(one.frames) + 1], batch_messages(kernels, views, rows))
     log.close()
     return results
 

@@ -16,7 +16,7 @@ from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.reconfiguration import Backfill, drop_views
 from smile.log.storage.durable import DurableLog
 from tests.engine.spark import workload
-from tests.engine.spark.beside import ONE, locally
+from tests.engine.spark.comparison import COMMIT_PER_BATCH, run_locally
 
 FIRST, SECOND = ("RemainingBuy",), ("Matchable", "RemainingSell")
 
@@ -28,26 +28,26 @@ def generation(name: str, views: Sequence[str]) -> Generation:
 def shown(pipeline: SparkPipeline, view: str) -> dict[str, object]:
     """The rows of a view that is kept, by their keys."""
     source = pipeline.view_input(view)
-    told = json_changes(source, pipeline.snapshot(view), pipeline.offset.horizons)
-    return {str(m["key"]): m for m in told}
+    messages = json_changes(source, pipeline.snapshot(view), pipeline.offset.horizons)
+    return {str(m["key"]): m for m in messages}
 
 
 def expected(view: str) -> dict[str, object]:
-    _, rows = locally(workload.program(), workload.frames())
-    found = [json.loads(row) for row in rows]
-    return {str(m["key"]): m for m in found if m["view"] == view}
+    _, rows = run_locally(workload.program(), workload.frames())
+    messages = [json.loads(row) for row in rows]
+    return {str(m["key"]): m for m in messages if m["view"] == view}
 
 
-def begun(spark: SparkSession, folder: Path, told: list[BatchResult]) -> tuple[SparkPipeline, DurableLog]:
+def begun(spark: SparkSession, folder: Path, batches: list[BatchResult]) -> tuple[SparkPipeline, DurableLog]:
     log = DurableLog.open_or_create(str(folder / "log"), workload.program().streams, flush=False)
-    standing = PipelineDirectory(str(folder / "state"))
-    job = standing.open_job((generation("0", FIRST),), 2, log, ONE, print)
-    return SparkPipeline(spark, standing, job, told.append, print), log
+    directory = PipelineDirectory(str(folder / "state"))
+    job = directory.open_job((generation("0", FIRST),), 2, log, COMMIT_PER_BATCH, print)
+    return SparkPipeline(spark, directory, job, batches.append, print), log
 
 
 def test_views_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
-    told: list[BatchResult] = []
-    pipeline, log = begun(spark, tmp_path, told)
+    batches: list[BatchResult] = []
+    pipeline, log = begun(spark, tmp_path, batches)
     frames = workload.frames()
     for frame in frames[:4]:
         log.append_batch(frame)
@@ -65,19 +65,22 @@ def test_views_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     publisher.start()
     backfill = Backfill.prepare(pipeline, generation("1", SECOND))
     backfill.backfill_pipeline.start()
-    while not backfill.poll():
+    while not backfill.is_caught_up:
         backfill.backfill_pipeline.wait_for_batch(0.2)
+        backfill.backfill_pipeline.poll()
     backfill.merge()
     publisher.join()
     pipeline.wait_until_caught_up()
     assert all(shown(pipeline, view) == expected(view) for view in (*FIRST, *SECOND))
-    assert {view for batch in told for view in batch.deltas} == {*FIRST, *SECOND}
+    assert {view for batch in batches for view in batch.deltas} == {*FIRST, *SECOND}
     pipeline.stop()
     # The same generations again, from what is written.
-    standing = PipelineDirectory(str(tmp_path / "state"))
-    generations = standing.generations()
+    directory = PipelineDirectory(str(tmp_path / "state"))
+    generations = directory.generations()
     assert generations is not None
-    again = SparkPipeline(spark, standing, standing.open_job(generations, 3, log, ONE, print), told.append, print)
+    again = SparkPipeline(
+        spark, directory, directory.open_job(generations, 3, log, COMMIT_PER_BATCH, print), batches.append, print
+    )
     assert again.offset.number == pipeline.offset.number
     assert all(shown(again, view) == expected(view) for view in (*FIRST, *SECOND))
     again.start()

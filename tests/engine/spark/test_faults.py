@@ -1,7 +1,6 @@
-"""Faults: whatever fails, everything is told in the end, and nothing that was told was false.
+"""Faults: whatever fails, all messages arrive in the end, and none was false.
 
-A commit is a batch here, so a batch that is repeated must tell what it told before: what the in-process engine tells of
-the same frame.
+Here a commit is a batch. So a batch that is repeated must give the same messages as before, and as the local engine.
 """
 
 import json
@@ -24,27 +23,37 @@ from smile.engine.spark.pipeline import PipelineBatch, SparkPipeline
 from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.planning import Offset
 from tests.engine.spark import workload
-from tests.engine.spark.beside import ONE, Told, locally, pipeline_of, recorded, rows_of, told
+from tests.engine.spark.comparison import (
+    COMMIT_PER_BATCH,
+    BatchMessages,
+    batch_messages,
+    make_pipeline,
+    recorded,
+    rows_of,
+    run_locally,
+)
 from tests.engine.spark.faulty import FailingJob
 from tests.shared_spark import python_pids
 
-EXPECTED, ROWS = locally(workload.program(), workload.frames())
+EXPECTED, ROWS = run_locally(workload.program(), workload.frames())
 DRIVER = Path(__file__).parent / "driver.py"
 
 
 def begun(
-    spark: SparkSession, folder: Path, found: dict[int, Told], trouble: list[str], partitions: int = 2
+    spark: SparkSession, folder: Path, outputs: dict[int, BatchMessages], trouble: list[str], partitions: int = 2
 ) -> SparkPipeline:
-    """A pipeline that puts what it tells of each batch into `found`, and must not tell it differently again."""
+    """A pipeline that puts the messages of each batch into `outputs`. If a batch is repeated, they must be the same."""
     log = folder / "log"
     shared = recorded(workload.program(), workload.frames() if not log.exists() else [], log)
-    pipeline = pipeline_of(spark, workload.program(), shared, folder / "state", partitions, ONE, [], trouble.append)
+    pipeline = make_pipeline(
+        spark, workload.program(), shared, folder / "state", partitions, COMMIT_PER_BATCH, [], trouble.append
+    )
     views, kernels = workload.program().subscriptions, pipeline.job.plans["0"].kernels
 
     def deliver(batch: PipelineBatch) -> None:
-        now = told(kernels, views, batch)
+        now = batch_messages(kernels, views, batch)
         number = pipeline.offset.number
-        assert found.setdefault(number, now) == now == EXPECTED[number]
+        assert outputs.setdefault(number, now) == now == EXPECTED[number]
 
     pipeline.deliver = deliver
     return pipeline
@@ -55,21 +64,21 @@ def ended(pipeline: SparkPipeline) -> None:
         pass
 
 
-def check(pipeline: SparkPipeline, found: dict[int, Told]) -> None:
-    assert [found[n] for n in sorted(found)] == EXPECTED
+def check(pipeline: SparkPipeline, outputs: dict[int, BatchMessages]) -> None:
+    assert [outputs[n] for n in sorted(outputs)] == EXPECTED
     assert rows_of(pipeline, workload.program().subscriptions) == ROWS
 
 
 def test_workers_are_killed(spark: SparkSession, tmp_path: Path) -> None:
-    found: dict[int, Told] = {}
-    pipeline = begun(spark, tmp_path, found, [])
+    outputs: dict[int, BatchMessages] = {}
+    pipeline = begun(spark, tmp_path, outputs, [])
     deliver = pipeline.deliver
     over = Event()
     killed: list[int] = []
 
     def kill_between_batches(batch: PipelineBatch) -> None:
         deliver(batch)
-        if len(found) == 3:
+        if len(outputs) == 3:
             killed.append(_kill_workers())
 
     def kill_at_any_moment() -> None:
@@ -87,7 +96,7 @@ def test_workers_are_killed(spark: SparkSession, tmp_path: Path) -> None:
         over.set()
         thread.join()
     assert sum(killed)
-    check(pipeline, found)
+    check(pipeline, outputs)
 
 
 def _kill_workers() -> int:
@@ -101,8 +110,8 @@ def _kill_workers() -> int:
 
 
 def test_tasks_fail_after_they_wrote_their_state(spark: SparkSession, tmp_path: Path) -> None:
-    found: dict[int, Told] = {}
-    pipeline = begun(spark, tmp_path, found, [])
+    outputs: dict[int, BatchMessages] = {}
+    pipeline = begun(spark, tmp_path, outputs, [])
     notes = tmp_path / "notes"
     notes.mkdir()
     same = {field.name: getattr(pipeline.job, field.name) for field in fields(pipeline.job)}
@@ -110,18 +119,18 @@ def test_tasks_fail_after_they_wrote_their_state(spark: SparkSession, tmp_path: 
     pipeline.start(available_now=True)
     ended(pipeline)
     assert len(list(notes.iterdir())) > 3
-    check(pipeline, found)
+    check(pipeline, outputs)
 
 
 def test_the_checkpoint_is_deleted(spark: SparkSession, tmp_path: Path) -> None:
-    found: dict[int, Told] = {}
+    outputs: dict[int, BatchMessages] = {}
     trouble: list[str] = []
-    pipeline = begun(spark, tmp_path, found, trouble)
+    pipeline = begun(spark, tmp_path, outputs, trouble)
     deliver = pipeline.deliver
 
     def delete(batch: PipelineBatch) -> None:
         deliver(batch)
-        if len(found) == 5 and not trouble:
+        if len(outputs) == 5 and not trouble:
             assert pipeline._checkpoint is not None
             shutil.rmtree(pipeline._checkpoint)
 
@@ -129,19 +138,19 @@ def test_the_checkpoint_is_deleted(spark: SparkSession, tmp_path: Path) -> None:
     pipeline.start()
     pipeline.wait_until_caught_up()
     pipeline.stop()
-    check(pipeline, found)
+    check(pipeline, outputs)
 
 
 def test_state_is_damaged_while_it_is_used(spark: SparkSession, tmp_path: Path) -> None:
     """Two workers share a partition, so that what one has written the other reads; what is damaged is made again."""
-    found: dict[int, Told] = {}
+    outputs: dict[int, BatchMessages] = {}
     trouble: list[str] = []
-    pipeline = begun(spark, tmp_path, found, trouble)
+    pipeline = begun(spark, tmp_path, outputs, trouble)
     deliver, random = pipeline.deliver, Random(3)
 
     def damage(batch: PipelineBatch) -> None:
         deliver(batch)
-        if len(found) in (4, 8) and len(trouble) < 4:
+        if len(outputs) in (4, 8) and len(trouble) < 4:
             newest = sorted((tmp_path / "state").glob(f"state-1/*/*/{pipeline.offset.number + 1:012}-*.state"))
             path = random.choice(newest)
             path.write_bytes(path.read_bytes()[: random.randrange(200)])
@@ -150,22 +159,22 @@ def test_state_is_damaged_while_it_is_used(spark: SparkSession, tmp_path: Path) 
     pipeline.deliver = damage
     pipeline.start(available_now=True)
     ended(pipeline)
-    assert any("damaged" in told for told in trouble)
-    check(pipeline, found)
+    assert any("damaged" in warning for warning in trouble)
+    check(pipeline, outputs)
 
 
 @pytest.mark.parametrize("partitions", [(2, 3), (3, 1), (1, 2)])
 def test_stopped_and_started_with_other_partitions(
     spark: SparkSession, tmp_path: Path, partitions: tuple[int, int]
 ) -> None:
-    found: dict[int, Told] = {}
-    pipeline = begun(spark, tmp_path, found, [], partitions[0])
+    outputs: dict[int, BatchMessages] = {}
+    pipeline = begun(spark, tmp_path, outputs, [], partitions[0])
     deliver = pipeline.deliver
     enough = Event()
 
     def stop_soon(batch: PipelineBatch) -> None:
         deliver(batch)
-        if len(found) > 5:
+        if len(outputs) > 5:
             enough.set()
             sleep(0.5)  # so that it is stopped before it has come to the end
 
@@ -173,19 +182,19 @@ def test_stopped_and_started_with_other_partitions(
     pipeline.start()
     assert enough.wait(600)
     pipeline.stop()
-    assert len(found) < len(EXPECTED)
-    pipeline = begun(spark, tmp_path, found, [], partitions[1])
+    assert len(outputs) < len(EXPECTED)
+    pipeline = begun(spark, tmp_path, outputs, [], partitions[1])
     assert pipeline.offset.number > 1
     pipeline.start(available_now=True)
     ended(pipeline)
-    check(pipeline, found)
+    check(pipeline, outputs)
 
 
 @pytest.mark.parametrize("step", ["before delivery", "after delivery", "after the note"])
 def test_the_driver_fails_between_two_steps(spark: SparkSession, tmp_path: Path, step: str) -> None:
     """The next one goes on from the files. `test_the_driver_is_killed` does the same with processes that are killed."""
-    found: dict[int, Told] = {}
-    pipeline = begun(spark, tmp_path, found, [])
+    outputs: dict[int, BatchMessages] = {}
+    pipeline = begun(spark, tmp_path, outputs, [])
     deliver = pipeline.deliver
 
     def fail_at(now: str) -> None:
@@ -207,11 +216,11 @@ def test_the_driver_fails_between_two_steps(spark: SparkSession, tmp_path: Path,
     pipeline.start(available_now=True)
     with pytest.raises(Failure):
         ended(pipeline)
-    assert len(found) < len(EXPECTED)
-    pipeline = begun(spark, tmp_path, found, [])
+    assert len(outputs) < len(EXPECTED)
+    pipeline = begun(spark, tmp_path, outputs, [])
     pipeline.start(available_now=True)
     ended(pipeline)
-    check(pipeline, found)
+    check(pipeline, outputs)
 
 
 class Failure(Exception):
@@ -220,17 +229,18 @@ class Failure(Exception):
 
 @pytest.mark.nightly
 def test_the_driver_is_killed(tmp_path: Path) -> None:
-    """Between any two of its steps, by itself, with a signal that nothing can catch; the last run comes to the end."""
+    """The driver kills itself between any two of its steps, with a signal that cannot be caught. The last run reaches
+    the end."""
     recorded(workload.program(), workload.frames(), tmp_path / "log")
-    out = tmp_path / "told"
+    out = tmp_path / "messages"
     env = {**os.environ, "PYTHONPATH": str(workload.ROOT)}
     for step in ("before delivery", "after delivery", "after the note", "never"):
         done = subprocess.run(
             [sys.executable, DRIVER, str(tmp_path), step], env=env, capture_output=True, text=True, timeout=600
         )
         assert done.returncode == (0 if step == "never" else -signal.SIGKILL), done.stderr[-3000:]
-    found: dict[int, Told] = {}
+    outputs: dict[int, BatchMessages] = {}
     for line in out.read_text().splitlines():
         number, now = json.loads(line)
-        assert found.setdefault(number, now) == now == EXPECTED[number]
-    assert [found[n] for n in sorted(found)] == EXPECTED
+        assert outputs.setdefault(number, now) == now == EXPECTED[number]
+    assert [outputs[n] for n in sorted(outputs)] == EXPECTED

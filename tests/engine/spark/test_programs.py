@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from smile.log.input_batch import InputBatch
 from smile.reference.history import History
 from tests.engine.spark.packed import PackedProgram, run_on_spark
-from tests.kernels.harness import frame_of
+from tests.kernels.harness import input_batch_between
 from tests.programs.reader import Case, cases
 
 PACK_COUNT = 6
@@ -18,7 +18,7 @@ PACK_COUNT = 6
 
 
 def frames(case: Case) -> list[InputBatch]:
-    """A line a frame where there are few, and the end."""
+    """About eight batches of lines (one line each if there are few), and one for the end."""
     program = case.rewritten
     step = max(1, len(case.events) // 8)
     histories = [History.from_lines(program, case.events[:stop]) for stop in range(0, len(case.events), step)]
@@ -26,7 +26,7 @@ def frames(case: Case) -> list[InputBatch]:
         History.from_lines(program, case.events),
         History.from_lines(program, case.events).with_finished_streams(),
     ]
-    every = [frame_of(program, before, after) for before, after in pairwise(histories)]
+    every = [input_batch_between(program, before, after) for before, after in pairwise(histories)]
     return [frame for frame in every if frame.events or frame.horizons != dict(histories[0].horizons)]
 
 

@@ -1,4 +1,4 @@
-"""Random programs on Spark: every batch tells what the in-process engine tells of the same frame."""
+"""Random programs on Spark: every batch gives the same messages as in the local engine."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -11,7 +11,7 @@ from smile.log.input_batch import InputBatch
 from smile.reference.history import History
 from tests.engine.invariants import Run, draw
 from tests.engine.spark.packed import PackedProgram, Result, run_on_spark
-from tests.kernels.harness import cuts, frame_of
+from tests.kernels.harness import cuts, input_batch_between
 from tests.random_programs import SEED_ID, seeds
 
 SEEDS = seeds(30)
@@ -22,7 +22,7 @@ def frames(run: Run, random: Random) -> list[InputBatch]:
     ends = [0, *cuts(random, len(run.lines))]
     histories = [History.from_lines(run.program, run.lines[:stop]) for stop in ends]
     histories.append(histories[-1].with_finished_streams())
-    return [frame_of(run.program, a, b) for a, b in pairwise(histories) if a.horizons != b.horizons]
+    return [input_batch_between(run.program, a, b) for a, b in pairwise(histories) if a.horizons != b.horizons]
 
 
 def packed(seed: int) -> PackedProgram | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no types of its own
+from pyspark.sql import SparkSession
 
 from smile.engine.spark import session
 from smile.engine.spark.session import JavaProcess
@@ -59,7 +60,7 @@ def fake(home: Path, does: str) -> None:
     java.chmod(0o755)
 
 
-def told(java: JavaProcess) -> Diagnostic:
+def start_diagnostic(java: JavaProcess) -> Diagnostic:
     """Why there is no session. Nothing is left."""
     try:
         with pytest.raises(SmileError) as caught:
@@ -85,7 +86,7 @@ def told(java: JavaProcess) -> Diagnostic:
 )
 def test_a_java_that_dies_at_once(java_home: Path, does: str, reason: str) -> None:
     fake(java_home, does)
-    diagnostic = told(JavaProcess("local[1]", java_home / "log"))
+    diagnostic = start_diagnostic(JavaProcess("local[1]", java_home / "log"))
     assert (diagnostic.code, diagnostic.message) == ("E066", reason)
     assert diagnostic.hint is not None
 
@@ -94,7 +95,7 @@ def test_what_is_shown_is_not_hinted_at(java_home: Path, capfd: pytest.CaptureFi
     fake(java_home, "echo 'on standard output'; echo 'on standard error' >&2; exit 3")
     with capfd.disabled(), (java_home / "shown").open("w") as shown, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stderr", shown)
-        diagnostic = told(JavaProcess("local[1]", None))
+        diagnostic = start_diagnostic(JavaProcess("local[1]", None))
     assert (diagnostic.code, diagnostic.hint) == ("E066", None)
     assert {"on standard output", "on standard error"} <= set((java_home / "shown").read_text().splitlines())
 
@@ -103,7 +104,7 @@ def test_an_older_log_is_not_the_reason(java_home: Path) -> None:
     fake(java_home, "exit 1")
     log = java_home / "log"
     log.write_text("Error: long ago\n")
-    assert "long ago" not in told(JavaProcess("local[1]", log)).message
+    assert "long ago" not in start_diagnostic(JavaProcess("local[1]", log)).message
 
 
 def test_one_that_starts_for_ever_is_ended(java_home: Path) -> None:
@@ -183,9 +184,9 @@ def test_a_java_that_is_lost(monkeypatch: pytest.MonkeyPatch, code: int, message
     java = JavaProcess.__new__(JavaProcess)
     java.log, java._has_ended = None, False
     monkeypatch.setattr(java, "process", Ended(code), raising=False)
-    found = java.explain_failure(problem)
-    assert found is not None
-    assert (found.diagnostics[0].code, found.diagnostics[0].message) == ("E069", message)
+    explanation = java.explain_failure(problem)
+    assert explanation is not None
+    assert (explanation.diagnostics[0].code, explanation.diagnostics[0].message) == ("E069", message)
 
 
 def test_other_trouble_is_told_by_its_reason(java_home: Path) -> None:
@@ -194,9 +195,9 @@ def test_other_trouble_is_told_by_its_reason(java_home: Path) -> None:
     try:
         raised = "An error occurred while calling o1.x.\n: org.apache.spark.SparkException: it is stopped\n\tat x.y(Z)"
         assert str(java.explain_failure(Py4JError(raised))) == "Spark failed: it is stopped"
-        found = java.explain_failure(Py4JError("Job aborted: java.lang.OutOfMemoryError: Java heap space"))
-        assert found is not None
-        assert "Give Java more" in str(found.diagnostics[0].hint)
+        explanation = java.explain_failure(Py4JError("Job aborted: java.lang.OutOfMemoryError: Java heap space"))
+        assert explanation is not None
+        assert "Give Java more" in str(explanation.diagnostics[0].hint)
     finally:
         java.stop()
     assert java.explain_failure(ConnectionRefusedError()) is None
@@ -221,7 +222,7 @@ def test_the_user_s_settings_go_before_ours(tmp_path: Path) -> None:
     taken = taken_ports(3)
     first = taken[0].getsockname()[1]
     (tmp_path / "spark-defaults.conf").write_text(
-        f"spark.driver.memory 700m\nspark.ui.port {first}\nspark.locality.wait 7s\n"
+        f"spark.driver.memory 700m\nspark.ui.enabled true\nspark.ui.port {first}\nspark.locality.wait 7s\n"
         "spark.sql.adaptive.enabled true\nspark.driver.extraJavaOptions -Dmine=yes\n"
     )
     env = {**os.environ, "SPARK_CONF_DIR": str(tmp_path), "SPARK_DRIVER_MEMORY": "800m"}
@@ -231,14 +232,21 @@ def test_the_user_s_settings_go_before_ours(tmp_path: Path) -> None:
     for one in taken:
         one.close()
     assert done.returncode == -signal.SIGKILL, done.stderr
-    found = json.loads(done.stdout)
-    assert first + 3 <= int(found.pop("ui").removeprefix("http://127.0.0.1:")) <= first + 100
-    wait_until_gone(found.pop("pid"))
-    assert not Path(found.pop("folder")).exists()
-    assert found == {
+    settings = json.loads(done.stdout)
+    assert first + 3 <= int(settings.pop("ui").removeprefix("http://127.0.0.1:")) <= first + 100
+    wait_until_gone(settings.pop("pid"))
+    assert not Path(settings.pop("folder")).exists()
+    assert settings == {
         "memory": 700 * 2**20,
         "mine": "yes",
         "spark.locality.wait": "7s",
         "spark.sql.adaptive.enabled": "false",
         "spark.python.daemon.module": "smile.engine.spark.daemon",
     }
+
+
+def test_spark_has_no_page_and_its_ports_need_a_secret(spark: SparkSession) -> None:
+    conf = spark.sparkContext.getConf()
+    assert spark.sparkContext.uiWebUrl is None
+    assert conf.get("spark.authenticate") == "true"
+    assert conf.get("spark.driver.bindAddress") == "127.0.0.1"

@@ -24,6 +24,7 @@ from smile.algebra.functions.base import (
     Signature,
     SignatureResolver,
     ValueFunction,
+    common_type_of_all,
 )
 from smile.algebra.types import (
     DATE,
@@ -194,8 +195,6 @@ def _times_limit(values: tuple[NumericValue, ...]) -> Value:
 
 def _quotient_limit(values: tuple[NumericValue, ...]) -> Value:
     a, b = values
-    if b == 0:
-        return None
     return 0 if abs(b) == INFINITY else math.copysign(INFINITY, a) * math.copysign(1, b)
 
 
@@ -305,15 +304,38 @@ def _sign_limit(values: tuple[NumericValue, ...]) -> Value:
 
 
 def _exp_limit(values: tuple[NumericValue, ...]) -> Value:
-    return None if values[0] > 0 else 0.0
+    return INFINITY if values[0] > 0 else 0.0
 
 
-def _identity_limit(values: tuple[Value, ...]) -> Value:
-    return values[0]
+# ── buckets ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _root_limit(values: tuple[NumericValue, ...]) -> Value:
-    return values[0] if values[0] > 0 else None
+def _bucket_signature(types: tuple[DataType, ...]) -> Signature | None:
+    number = common_type_of_all(types[:3])
+    number = INT if number == NULL else number
+    if number is None or not number.is_number or types[3] not in (INT, NULL):
+        return None
+    return Signature((number, number, number, INT), INT)
+
+
+def _width_bucket(values: tuple[NumericValue, ...], signature: Signature) -> Value:
+    """The number of the bucket of `value` among `count` equal ones from `start` to `end`, which may be below `start`:
+    0 before the first bucket, `count` + 1 after the last one."""
+    value, start, end, count = values
+    if start == end or count <= 0:
+        return None
+    if (value < start) if start < end else (value > start):
+        return 0
+    if (value >= end) if start < end else (value <= end):
+        return _fit_result(count + 1, signature)
+    width = Fraction(end) - Fraction(start)
+    return _fit_result(math.floor((Fraction(value) - Fraction(start)) * count / width) + 1, signature)
+
+
+def _bucket_limit(values: tuple[NumericValue, ...]) -> Value:
+    """Only the value can be infinite, because the bounds of the others give none of the result."""
+    value, start, end, count = values
+    return 0 if (value < 0) == (start < end) else count + 1
 
 
 FUNCTIONS: Final = (
@@ -340,7 +362,6 @@ FUNCTIONS: Final = (
         _abs,
         (MONOTONE,),
         turning_points={0: 0},
-        limit_at_infinity=lambda values: INFINITY,
     ),
     ScalarFunction(
         "sign", (1, 1), _same_type_signature(interval=False), _sign, (INCREASING,), limit_at_infinity=_sign_limit
@@ -352,7 +373,6 @@ FUNCTIONS: Final = (
         _rounding_function(ROUND_HALF_UP, round),
         (INCREASING, NOT_MONOTONE),
         partial=True,
-        limit_at_infinity=_identity_limit,
     ),
     ScalarFunction(
         "floor",
@@ -360,7 +380,6 @@ FUNCTIONS: Final = (
         _whole_number_signature,
         _rounding_function(ROUND_FLOOR, math.floor),
         (INCREASING,),
-        limit_at_infinity=_identity_limit,
     ),
     ScalarFunction(
         "ceil",
@@ -368,7 +387,6 @@ FUNCTIONS: Final = (
         _whole_number_signature,
         _rounding_function(ROUND_CEILING, math.ceil),
         (INCREASING,),
-        limit_at_infinity=_identity_limit,
     ),
     ScalarFunction(
         "trunc",
@@ -376,11 +394,19 @@ FUNCTIONS: Final = (
         _whole_number_signature,
         _rounding_function(ROUND_DOWN, math.trunc),
         (INCREASING,),
-        limit_at_infinity=_identity_limit,
     ),
-    ScalarFunction("sqrt", (1, 1), _float_signature, _sqrt, (INCREASING,), limit_at_infinity=_root_limit),
+    ScalarFunction("sqrt", (1, 1), _float_signature, _sqrt, (INCREASING,)),
     ScalarFunction("exp", (1, 1), _float_signature, _exp, (INCREASING,), limit_at_infinity=_exp_limit),
-    ScalarFunction("ln", (1, 1), _float_signature, _ln, (INCREASING,), limit_at_infinity=_root_limit),
-    ScalarFunction("log10", (1, 1), _float_signature, _log10, (INCREASING,), limit_at_infinity=_root_limit),
+    ScalarFunction("ln", (1, 1), _float_signature, _ln, (INCREASING,)),
+    ScalarFunction("log10", (1, 1), _float_signature, _log10, (INCREASING,)),
     ScalarFunction("power", (2, 2), _float_signature, _power, (NOT_MONOTONE, NOT_MONOTONE), partial=True),
+    ScalarFunction(
+        "width_bucket",
+        (4, 4),
+        _bucket_signature,
+        _width_bucket,
+        (MONOTONE, NOT_MONOTONE),
+        partial=True,
+        limit_at_infinity=_bucket_limit,
+    ),
 )

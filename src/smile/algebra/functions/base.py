@@ -41,11 +41,13 @@ class ScalarFunction:
 
     `strict`: the result is NULL if any argument is NULL, and `apply` is never called with NULL. `partial`: the result
     may be NULL although no argument is, and the ends of the arguments' ranges do not show where. (`/`, `sqrt` and `ln`
-    are not partial: where a range contains arguments without a result, one of its ends or a turning point has none.)
+    are not partial: where a range contains arguments without a result, one of its ends or a turning point has none. A
+    function without a result for some values of a NOT_MONOTONE argument is.)
     `monotonicity` has an entry for each argument; the last one applies to all further arguments. `turning_points` has,
     by argument, the value at which the monotonicity changes or the function is undefined: on either side of it,
     `monotonicity` holds. `limit_at_infinity` is the limit of the result where arguments (given as infinite floats) are
-    unbounded: an infinite limit means no bound, None means that the result may be NULL.
+    unbounded: an infinite limit means no bound, as does no function. `casts_arguments`: a call casts its arguments to
+    the types of the signature, also where values lose something, as a tick does that becomes a timestamp.
     """
 
     name: str
@@ -57,6 +59,7 @@ class ScalarFunction:
     partial: bool = False
     turning_points: dict[int, int] = field(default_factory=dict)
     limit_at_infinity: LimitFunction | None = None
+    casts_arguments: bool = False
 
     def monotonicity_in(self, argument: int) -> Monotonicity:
         return self.monotonicity[min(argument, len(self.monotonicity) - 1)]

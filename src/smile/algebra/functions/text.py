@@ -145,8 +145,12 @@ def _simple_function(
 
 
 FUNCTIONS: Final = (
-    ScalarFunction("||", (2, 2), _concatenation_signature, _concatenate, (NOT_MONOTONE, INCREASING)),
-    ScalarFunction("concat", (1, None), _concat_signature, _concat, (NOT_MONOTONE,), strict=False),
+    ScalarFunction(
+        "||", (2, 2), _concatenation_signature, _concatenate, (NOT_MONOTONE, INCREASING), casts_arguments=True
+    ),
+    ScalarFunction(
+        "concat", (1, None), _concat_signature, _concat, (NOT_MONOTONE,), strict=False, casts_arguments=True
+    ),
     ScalarFunction("like", (2, 3), fixed_signature((STRING,) * 3, BOOL, 1), _like, (NOT_MONOTONE,), partial=True),
     ScalarFunction("ilike", (2, 3), fixed_signature((STRING,) * 3, BOOL, 1), _ilike, (NOT_MONOTONE,), partial=True),
     ScalarFunction("length", (1, 1), _length_signature, lambda values, signature: len(values[0]), (NOT_MONOTONE,)),  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """Functions of timestamps, in UTC and in the years 1 to 9999. Dates and ticks are cast to timestamps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
@@ -26,7 +26,12 @@ def _extract_function(
         return Signature((TIMESTAMP,), INT) if types[0] in _TEMPORAL_TYPES else None
 
     return ScalarFunction(
-        f"extract_{name}", (1, 1), resolve, lambda values, signature: extract(_to_datetime(values[0])), (monotonicity,)
+        f"extract_{name}",
+        (1, 1),
+        resolve,
+        lambda values, signature: extract(_to_datetime(values[0])),
+        (monotonicity,),
+        casts_arguments=True,
     )
 
 
@@ -42,10 +47,10 @@ def _extract_seconds_function(
         assert isinstance(values[0], int)
         return Decimal(extract(values[0])).scaleb(-6, EXACT_CONTEXT)
 
-    return ScalarFunction(f"extract_{name}", (1, 1), resolve, apply, (monotonicity,))
+    return ScalarFunction(f"extract_{name}", (1, 1), resolve, apply, (monotonicity,), casts_arguments=True)
 
 
-_UNIT_MICROSECONDS: Final[dict[str, int]] = {
+UNIT_MICROSECONDS: Final[Mapping[str, int]] = {
     "microsecond": 1,
     "millisecond": 1_000,
     "second": 1_000_000,
@@ -53,6 +58,14 @@ _UNIT_MICROSECONDS: Final[dict[str, int]] = {
     "hour": 3_600_000_000,
     "day": MICROSECONDS_PER_DAY,
 }
+"""The units of `date_trunc` that all have one length and begin at its multiples."""
+
+_UNIT_DAYS_MAX: Final = {"week": 7, "month": 31, "quarter": 92, "year": 366}
+TRUNCATED_MICROSECONDS_MAX: Final[Mapping[str, int]] = {
+    **UNIT_MICROSECONDS,
+    **{unit: days * MICROSECONDS_PER_DAY for unit, days in _UNIT_DAYS_MAX.items()},
+}
+"""The units of `date_trunc`, with the greatest length of each."""
 
 
 def _date_trunc_signature(types: tuple[DataType, ...]) -> Signature | None:
@@ -65,8 +78,8 @@ def _date_trunc(values: tuple[Value, ...], signature: Signature) -> Value:
     assert isinstance(unit, str)
     assert isinstance(value, int)
     unit = unit.lower()
-    if unit in _UNIT_MICROSECONDS:
-        return value - value % _UNIT_MICROSECONDS[unit]
+    if unit in UNIT_MICROSECONDS:
+        return value - value % UNIT_MICROSECONDS[unit]
     day = _to_datetime(value).replace(hour=0, minute=0, second=0, microsecond=0)
     period_starts: dict[str, Callable[[], datetime]] = {
         "week": lambda: day - timedelta(days=day.weekday()),
@@ -89,5 +102,13 @@ FUNCTIONS: Final = (
     _extract_function("minute", lambda t: t.minute),
     _extract_seconds_function("second", SECONDS_TYPE, lambda microseconds: microseconds % 60_000_000, NOT_MONOTONE),
     _extract_seconds_function("epoch", EPOCH_SECONDS_TYPE, lambda microseconds: microseconds, INCREASING),
-    ScalarFunction("date_trunc", (2, 2), _date_trunc_signature, _date_trunc, (NOT_MONOTONE, INCREASING), partial=True),
+    ScalarFunction(
+        "date_trunc",
+        (2, 2),
+        _date_trunc_signature,
+        _date_trunc,
+        (NOT_MONOTONE, INCREASING),
+        partial=True,
+        casts_arguments=True,
+    ),
 )

@@ -1,12 +1,12 @@
 """Executors run the views of a maintainer: in this process, on Spark, or elsewhere.
 
-A maintainer decides what happens and when; an executor only does it. All methods except `interrupt`, `status` and what
-`begin_hard_checkpoint` returns are called by one thread at a time. An executor may raise any error from any method:
-the maintainer then calls `suspend`, waits, and begins again with `open`.
+A maintainer decides what happens and when; an executor only does it. All methods are called by one thread at a time,
+except `interrupt`, `status`, `state_bytes_by_view`, `process_problem` and what `begin_hard_checkpoint` returns. An
+executor may raise any error from any method: the maintainer then calls `suspend`, waits, and begins again with `open`.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from smile.broker.maintenance.listener import Horizons
@@ -25,9 +25,12 @@ class Executor(Protocol):
     # ── the lifecycle ───────────────────────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def open(self, generations: Sequence[Generation], log: Log, delivery: OrderedDelivery) -> None:
-        """Resumes these generations from the state on the disk, and deletes the state of all others. Those that it
-        cannot resume are missing in `generations`. Does nothing if it is open."""
+    def open(
+        self, generations: Sequence[Generation], paused: Sequence[Generation], log: Log, delivery: OrderedDelivery
+    ) -> None:
+        """Resumes these generations from the state on the disk. Stores those that are `paused`, without running them,
+        and deletes the state of all others. Generations that it cannot resume are missing in `generations`. Does
+        nothing if it is open."""
 
     def start(self) -> None:
         """Starts other processes, if it needs any. May take long."""
@@ -55,27 +58,43 @@ class Executor(Protocol):
         """The cause of an error, if it is known."""
         return problem
 
+    def process_problem(self) -> str | None:
+        """What is wrong with a process that it depends on. Called by any thread; does not wait for the process."""
+        return None
+
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     @abstractmethod
     def generations(self) -> Sequence[Generation]:
-        """What it maintains, without a generation that is still being filled."""
+        """What it maintains, without paused generations and one that is still being filled."""
 
     @abstractmethod
     def restore_views(self) -> None:
-        """Offers the current rows of all its views to `delivery.restore`."""
+        """Offers the current rows of all its views to `delivery.restore`; when it was opened, also the last rows of
+        paused views."""
 
     @abstractmethod
     def advance(self) -> bool:
         """Runs a batch, or sees that batches are running, and passes the results to `delivery.deliver`. Returns whether
-        there was a new batch."""
+        there was a new batch. A batch that needs too much memory is repeated with fewer events. A ViewError names views
+        that cannot be computed. It changes nothing of their generation, and `advance` raises it again until they are
+        separated."""
+
+    @abstractmethod
+    def separate(self, views: Sequence[str], separated: Generation) -> None:
+        """Continues without these views of one generation. They become the generation `separated`, which is paused:
+        their state is stored, and `fill` continues from there."""
 
     @abstractmethod
     def fill(self, generation: Generation, log: Log) -> bool:
-        """Runs a step of the backfill of a generation. The first step begins it, or resumes it if it was interrupted,
-        and from then on everything reads this log, which may have more streams. Returns whether it advanced. After the
-        last step, `generations` has the generation."""
+        """Runs a step of the backfill of a generation. The first step begins it, or resumes it from its state if it was
+        interrupted or paused, and from then on everything reads this log, which may have more streams. Returns whether
+        it advanced. After the last step, `generations` has the generation."""
+
+    @abstractmethod
+    def pause_fill(self, generation: Generation) -> None:
+        """Ends the backfill of this generation, if one has begun, and stores its state: it is paused."""
 
     @abstractmethod
     def abandon_fill(self, generation: Generation) -> None:
@@ -83,7 +102,8 @@ class Executor(Protocol):
 
     @abstractmethod
     def drop(self, views: Sequence[str]) -> None:
-        """Continues without these views, which it has. Deletes nothing before all that remains is on the disk."""
+        """Continues without these views, which it has or has paused. Deletes nothing before all that remains is on the
+        disk."""
 
     @abstractmethod
     def begin_hard_checkpoint(self) -> Callable[[], Horizons] | None:
@@ -92,5 +112,9 @@ class Executor(Protocol):
         views have no version yet."""
 
     @abstractmethod
+    def state_bytes_by_view(self) -> Mapping[str, int]:
+        """The estimated size of the state of each view. State that several views need counts for each of them."""
+
+    @abstractmethod
     def status(self) -> Json:
-        """The values of `engine.spark.metrics.pipeline_status` that apply."""
+        """The values of `engine.metrics.pipeline_status` that apply."""

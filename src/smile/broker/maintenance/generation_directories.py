@@ -75,7 +75,7 @@ class GenerationDirectories:
                 candidate = Generation.from_json(json.loads((path / GENERATION_FILE).read_text()))
             except (OSError, ValueError, KeyError, TypeError, SmileError):
                 continue  # not a readable generation
-            if candidate.views != generation.views and candidate.find_reduced([generation]) is not None:
+            if candidate.to_json() != generation.to_json() and candidate.contains(generation):
                 return candidate
         return None
 

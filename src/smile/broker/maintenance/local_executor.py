@@ -1,11 +1,12 @@
 """The executor that needs no Spark: all views in this process, one engine for each generation.
 
 The directory has a folder for each generation, with its definition and the checkpoints of its state. After an error it
-continues from the state in memory.
+continues from the state in memory. A paused generation has only its folder.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from smile import limits
@@ -14,8 +15,9 @@ from smile.broker.maintenance.generation_directories import GenerationDirectorie
 from smile.broker.maintenance.listener import Horizons
 from smile.broker.maintenance.local_generation import LocalGeneration
 from smile.broker.maintenance.ordered_delivery import OrderedDelivery
-from smile.engine.generation import Generation, Json
-from smile.engine.spark.metrics import PipelineMetrics, pipeline_status
+from smile.engine.generation import Generation, Json, remaining_generations
+from smile.engine.metrics import PipelineMetrics, pipeline_status
+from smile.engine.view_error import ViewError
 from smile.errors import SmileError
 from smile.horizons import HORIZON_MIN
 from smile.log.input_batch import InputBatch
@@ -31,16 +33,24 @@ class LocalExecutor(Executor):
         self._is_open = False
         self._active: list[LocalGeneration] = []
         self._filling: LocalGeneration | None = None
+        self._paused: list[Generation] = []
+        self._unrestored: list[LocalGeneration] = []
+        """Paused generations whose rows were not offered yet."""
         self._metrics = PipelineMetrics()
         self._written_bytes = 0
 
-    def open(self, generations: Sequence[Generation], log: Log, delivery: OrderedDelivery) -> None:
+    def open(
+        self, generations: Sequence[Generation], paused: Sequence[Generation], log: Log, delivery: OrderedDelivery
+    ) -> None:
         """A generation that has no state begins with the log, at a position of its own."""
         if self._is_open:
             return
         self._log, self._delivery = log, delivery
-        self._active = [self._directories.open_generation(g, log, delivery.warn) for g in generations]
-        self._directories.delete_others(generations)
+        self._active, self._unrestored = (
+            [self._directories.open_generation(g, log, delivery.warn) for g in group] for group in (generations, paused)
+        )
+        self._paused = list(paused)
+        self._directories.delete_others([*generations, *paused])
         self._is_open = True
 
     def close(self) -> None:
@@ -51,9 +61,10 @@ class LocalExecutor(Executor):
         return [local.generation for local in self._active]
 
     def restore_views(self) -> None:
-        for local in self._active:
+        for local in [*self._active, *self._unrestored]:
             if local.version:
                 self._delivery.restore(local.generation.views, local.horizons, local.engine.snapshot)
+        self._unrestored = []
 
     # ── advancing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -61,31 +72,50 @@ class LocalExecutor(Executor):
         """Advances each generation by at most one batch. Those at the same position share the batch."""
         positions = [local.position for local in self._active]
         distinct_positions = [position for i, position in enumerate(positions) if position not in positions[:i]]
-        advanced = False
+        advanced, failures = False, list[ViewError]()
         for position in distinct_positions:
-            advanced |= self._advance_generations([local for local in self._active if local.position == position])
+            generations = [local for local in self._active if local.position == position]
+            advanced |= self._advance_generations(generations, failures)
         self._save_checkpoints(lambda local: local.is_checkpoint_due)
+        for failure in failures[:1]:
+            raise failure
         return advanced
 
-    def _advance_generations(self, generations: Sequence[LocalGeneration]) -> bool:
-        """Advances generations at the same position by one batch."""
+    def _advance_generations(self, generations: Sequence[LocalGeneration], failures: list[ViewError]) -> bool:
+        """Advances generations at the same position by one batch, except those that cannot be advanced: adds their
+        errors to `failures`."""
         start_s, position = time.perf_counter(), generations[0].position
         new = [local for local in generations if not local.version]
         for local in new:
             # The first delivery has the rows that exist before any event.
-            local.advance(InputBatch({}, {}), position, self._delivery)
-        end = self._log.after(position, BatchLimit(limits.batch_rows_max, limits.batch_bytes_max))
+            self._advance_generation(local, InputBatch({}, {}), position, failures)
+        rows_max = min(local.rows_max for local in generations)
+        end = self._log.after(position, BatchLimit(rows_max, limits.batch_bytes_max))
         if end == position:
             return bool(new)
         input_batch = self._read_batch(generations, position, end)
         read_s = time.perf_counter()
-        changed_rows = sum(local.advance(input_batch, end, self._delivery) for local in generations)
+        changed_rows = sum(self._advance_generation(local, input_batch, end, failures) for local in generations)
         events = sum(batch.num_rows for batch in input_batch.events.values())
         metrics = {"read": read_s - start_s, "kernels": time.perf_counter() - read_s, "save": 0.0, "pack": 0.0}
         metrics |= {"events": events, "written": self._written_bytes, "state": 0}
         self._metrics.record_batch([{"stage": 1, "partition": 0, "figures": metrics}], changed_rows)
         self._written_bytes = 0
         return True
+
+    def _advance_generation(
+        self, local: LocalGeneration, input_batch: InputBatch, end: Position, failures: list[ViewError]
+    ) -> int:
+        """Returns the number of changed rows. If the batch needs too much memory, it is repeated with fewer events."""
+        try:
+            changed_rows = local.advance(input_batch, end, self._delivery)
+        except ViewError as failure:
+            rows = sum(batch.num_rows for batch in input_batch.events.values())
+            if not (failure.is_lack_of_memory and local.shrink_batches(rows)):
+                failures.append(failure)
+            return 0
+        local.grow_batches()
+        return changed_rows
 
     def _read_batch(self, generations: Sequence[LocalGeneration], start: Position, end: Position) -> InputBatch:
         streams = dict.fromkeys(stream for local in generations for stream in local.streams)
@@ -110,7 +140,11 @@ class LocalExecutor(Executor):
             for local in self._active:
                 local.replace_log(log)
             self._filling = self._directories.open_generation(generation, log, self._delivery.warn)
-        advanced = self._advance_generations([self._filling])
+            self._paused = [paused for paused in self._paused if paused.name != generation.name]
+        failures = list[ViewError]()
+        advanced = self._advance_generations([self._filling], failures)
+        for failure in failures[:1]:
+            raise failure
         target_commit = max((local.position.commit for local in self._active), default=0)
         if not advanced or (target_commit and self._filling.position.commit >= target_commit):
             self._filling.save_checkpoint()
@@ -118,10 +152,35 @@ class LocalExecutor(Executor):
             self._filling = None
         return advanced
 
+    def pause_fill(self, generation: Generation) -> None:
+        """If its state cannot be written now, its last checkpoint remains."""
+        if self._filling is not None and self._filling.generation.name == generation.name:
+            with suppress(SmileError):
+                self._filling.save_checkpoint()
+            self._filling = None
+            self._paused.append(generation)
+
     def abandon_fill(self, generation: Generation) -> None:
         if self._filling is not None and self._filling.generation.name == generation.name:
             self._filling = None
             self._directories.delete(generation)
+
+    def separate(self, views: Sequence[str], separated: Generation) -> None:
+        (local,) = [local for local in self._active if {*views} & {*local.generation.views}]
+        remaining = local.generation.without_views(views)
+        if remaining is not None:
+            self._active.append(self._directories.with_fewer_views(local, remaining))
+        try:
+            if remaining is not None:
+                self._directories.with_fewer_views(local, separated)
+                self._directories.delete(local.generation)
+            elif local.has_unsaved_changes:
+                local.save_checkpoint()
+        except SmileError as problem:
+            # There may be no memory for it. Its last checkpoint in the directory of the original is sufficient.
+            self._delivery.warn(str(problem))
+        self._active.remove(local)
+        self._paused.append(separated)
 
     def drop(self, views: Sequence[str]) -> None:
         affected = [local for local in self._active if {*views} & {*local.generation.views}]
@@ -132,8 +191,12 @@ class LocalExecutor(Executor):
         ]
         names = {local.generation.name for local in affected}
         self._active = [*(local for local in self._active if local.generation.name not in names), *reduced]
-        for local in affected:
-            self._directories.delete(local.generation)
+        affected_paused = [generation for generation in self._paused if {*views} & {*generation.views}]
+        self._paused = list(remaining_generations(self._paused, views))
+        for generation in self._paused:
+            self._directories.open_generation(generation, self._log, self._delivery.warn)
+        for generation in [*(local.generation for local in affected), *affected_paused]:
+            self._directories.delete(generation)
 
     # ── checkpoints and status ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -149,6 +212,10 @@ class LocalExecutor(Executor):
             return {stream: min(horizons.get(stream, HORIZON_MIN) for horizons in checkpoints) for stream in streams}
 
         return finish
+
+    def state_bytes_by_view(self) -> Mapping[str, int]:
+        active = [*self._active, *([self._filling] if self._filling else [])]
+        return {view: size for local in active for view, size in local.state_bytes_by_view().items()}
 
     def status(self) -> Json:
         active = list(self._active)

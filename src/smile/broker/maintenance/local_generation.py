@@ -3,7 +3,8 @@ number of events between two soft checkpoints are bounded.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from smile.broker.maintenance.ordered_delivery import OrderedDelivery
 from smile.engine.generation import Generation
 from smile.engine.local import EngineState, LocalEngine
 from smile.engine.plan import ExecutableStage, Plan, StageResult
+from smile.engine.view_error import attribute_to_views
 from smile.horizons import HORIZON_MIN
 from smile.log.input_batch import InputBatch
 from smile.log.position import Log, Position
@@ -26,6 +28,8 @@ class LocalGeneration:
     plan: Plan
     engine: LocalEngine
     position: Position
+    rows_max: int = limits.batch_rows_max
+    """The number of events of its next batch: fewer after a batch that needed too much memory."""
     _unsaved_events: int = 0
     """Events since the last checkpoint."""
     _saved_version: int = 0
@@ -87,15 +91,38 @@ class LocalGeneration:
         return self.stage.streams
 
     def advance(self, input_batch: InputBatch, position: Position, delivery: OrderedDelivery) -> int:
-        """Processes and delivers a batch that ends at this position. Returns the number of changed rows."""
+        """Processes and delivers a batch that ends at this position. Returns the number of changed rows. After a
+        ViewError, the generation is as it was before."""
         previous = self.horizons
         own_events = {stream: batch for stream, batch in input_batch.events.items() if stream in self.streams}
-        batch = self.engine.advance(InputBatch(own_events, input_batch.horizons))
+        with self._attributed_errors():
+            batch = self.engine.advance(InputBatch(own_events, input_batch.horizons))
         deltas = dict(self.stage.view_deltas(0, StageResult(self.engine.state.states, batch.deltas)))
         self.position = position
         self._unsaved_events += sum(events.num_rows for events in own_events.values())
         delivery.deliver(self.generation.views, previous, self.horizons, deltas, self.engine.snapshot)
         return sum(map(len, deltas.values()))
+
+    @contextmanager
+    def _attributed_errors(self) -> Iterator[None]:
+        """Raises an error of a transform as the error of the views that need it."""
+        try:
+            yield
+        except Exception as problem:
+            relation = self.engine.relation
+            raise attribute_to_views(problem, self.plan.views_from(relation), relation) from problem
+
+    def shrink_batches(self, failed_rows: int) -> bool:
+        """After a batch with so many events that needed too much memory: tries fewer. Returns whether that is
+        possible."""
+        self.rows_max = max(1, failed_rows // limits.batch_shrink_factor)
+        return failed_rows > 1
+
+    def grow_batches(self) -> None:
+        self.rows_max = min(limits.batch_rows_max, 2 * self.rows_max)
+
+    def state_bytes_by_view(self) -> dict[str, int]:
+        return self.plan.state_bytes_by_view(self.engine.state.states)
 
     @property
     def state_bytes(self) -> int:
@@ -116,7 +143,8 @@ class LocalGeneration:
     def save_checkpoint(self) -> int:
         """Writes a soft checkpoint and returns its size in bytes. If it fails, it is not retried at once."""
         self._saved_at, self._unsaved_events = time.monotonic(), 0
-        written_bytes = self.engine.checkpoint()
+        with self._attributed_errors():
+            written_bytes = self.engine.checkpoint()
         self._saved_version = self.version
         return written_bytes
 

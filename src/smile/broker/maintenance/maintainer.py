@@ -8,20 +8,29 @@ Generations that are wanted and that the executor does not have are filled, one 
 the start those of a program change that was interrupted. A caller of `add` waits until the executor has the generation
 and its rows were delivered. A permanent error of a fill, and any error of its first step, ends the fill and goes to its
 caller. Without a caller a permanent error ends the maintainer, because a view of the program cannot be computed.
+
+If only some views cannot be computed, these are paused, and the others continue. Paused views become a generation of
+their own, whose state the executor stores. To resume them is to fill this generation from its state. If the cause may
+pass, the maintainer does so by itself, after longer and longer times.
 """
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from threading import Thread
+from types import MappingProxyType
 from typing import Any, TypeGuard
 
 from smile import limits
 from smile.broker.maintenance.command_queue import CommandQueue
 from smile.broker.maintenance.executor import Executor
-from smile.broker.maintenance.listener import Horizons, MaintainerListener
+from smile.broker.maintenance.listener import Horizons, MaintainerListener, ViewPause
 from smile.broker.maintenance.ordered_delivery import OrderedDelivery
 from smile.engine.generation import Generation, remaining_generations
-from smile.errors import SmileError, error
+from smile.engine.view_error import ViewError
+from smile.errors import Diagnostic, SmileError, error
 from smile.log.position import Log
 
 _PERMANENT_CODES = {"E051", "E060", "E062", "E065", "E067", "E085", "E086", "E087", "E089", "E097"}
@@ -29,20 +38,52 @@ _PERMANENT_CODES = {"E051", "E060", "E062", "E065", "E067", "E085", "E086", "E08
 Java; events from which a view cannot be computed."""
 
 
+@dataclass
+class PausedGeneration:
+    """A generation that is paused, or is being resumed: then it is filled. It is resumed automatically after `pause_s`
+    seconds, at the monotonic time `retry_at`, if the cause is temporary."""
+
+    pause: ViewPause
+    pause_s: float
+    retry_at: float = math.inf
+    is_resuming: bool = False
+
+    def __post_init__(self) -> None:
+        if self.pause.is_temporary:
+            self.retry_at = time.monotonic() + self.pause_s
+
+
 class Maintainer:
     """Thread-safe. Commands of other threads run in the maintainer's thread."""
 
     def __init__(
-        self, executor: Executor, log: Log, generations: Sequence[Generation], listener: MaintainerListener
+        self,
+        executor: Executor,
+        log: Log,
+        generations: Sequence[Generation],
+        listener: MaintainerListener,
+        paused: Mapping[str, ViewPause] = MappingProxyType({}),
+        view_bytes_max: int | None = None,
     ) -> None:
+        """`paused` has the generations that were paused when the last maintainer ended, by name. A view whose state is
+        larger than `view_bytes_max` is paused."""
         self._executor, self._log, self._generations = executor, log, tuple(generations)
         self._delivery = OrderedDelivery(listener)
         self._callers: dict[str, Future[None]] = {}
         """Those that wait for a generation, by its name."""
         self._begun_fill: str | None = None
         """The name of the generation that is being filled, after the first step."""
+        self._paused: dict[str, PausedGeneration] = {}
+        """The generations that are paused or being resumed, by name."""
+        for name, pause in paused.items():
+            self._paused[name] = PausedGeneration(pause, limits.view_pause_s_min)
+        self._view_bytes_max = view_bytes_max
+        self._sizes_checked_at = -math.inf
         self._pause_s = 0.0
         """The last pause after an error; 0 since there was a batch."""
+        self.filling_views: Sequence[str] = ()
+        """Views that are being added or resumed."""
+        self._responded_at = time.monotonic()
         self._commands = CommandQueue()
         self._thread = Thread(target=self._run, name="maintainer", daemon=True)
         self.state = "starting"
@@ -51,7 +92,7 @@ class Maintainer:
     def start(self) -> None:
         """Restores each view from its last state, then continues from there. Returns when all views are restored; slow
         work, such as starting Spark, continues in the maintainer's thread."""
-        self._executor.open(self._generations, self._log, self._delivery)
+        self._open_executor()
         self._restore_views()
         self._update_state()
         self._thread.start()
@@ -70,33 +111,60 @@ class Maintainer:
         """Removes these views."""
         self._commands.call(lambda: self._drop(views))
 
+    def resume(self, view: str) -> None:
+        """Resumes a paused view, and those that were paused with it. Has no effect on other views."""
+        self._commands.call(lambda: self._resume(view))
+
     def checkpoint(self) -> Horizons | None:
         """Takes a hard checkpoint: the state of all views at the returned horizons is flushed to the disk and was read
         back. The log may be truncated up to there. Returns None if there is no such state yet."""
         finish = self._commands.call(self._begin_hard_checkpoint) if self.state == "running" else None
         return None if finish is None else finish()
 
+    def state_bytes_by_view(self) -> Mapping[str, int]:
+        return self._executor.state_bytes_by_view()
+
+    @property
+    def process_problem(self) -> str | None:
+        return self._executor.process_problem()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def silent_s(self) -> float:
+        """For how long its thread has been busy with one step."""
+        return time.monotonic() - self._responded_at
+
     def status(self) -> Mapping[str, Any]:
         """Values for `/status` and `/metrics`."""
         return {"state": self.state, **self._executor.status()}
 
     def stop(self) -> None:
-        """Stops after the current batch. The listener is not called afterwards."""
+        """Stops after the current batch, or without it if it takes too long. The listener is not called afterwards."""
         self._commands.close(error("E098", "the maintainer is stopping"))
-        for is_overdue in (False, True):
+        for is_overdue, seconds in ((False, limits.maintainer_stop_s_max), (True, limits.maintainer_stop_s_max / 2)):
             if self._thread.is_alive():
                 self._executor.interrupt(is_overdue)
-                self._thread.join(limits.maintainer_stop_s_max)
+                self._thread.join(seconds)
         self._delivery.close()
         if self.state != "failed":
             self.state = "stopped"
 
     # ── the maintainer's thread ─────────────────────────────────────────────────────────────────────────────────────
 
+    def _open_executor(self) -> None:
+        running, paused = list[Generation](), list[Generation]()
+        for generation in self._generations:
+            (paused if self._is_paused(generation) else running).append(generation)
+        self._executor.open(running, paused, self._log, self._delivery)
+
     def _run(self) -> None:
         while not self._commands.is_closed:
             try:
-                self._executor.open(self._generations, self._log, self._delivery)
+                self._open_executor()
                 self._executor.start()
                 # Before the views are restored: if a view cannot be read, it may still be dropped.
                 self._commands.run_pending()
@@ -108,6 +176,7 @@ class Maintainer:
             except Exception as problem:  # noqa: BLE001  # any error: the next attempt may succeed
                 self._handle_error(self._executor.explain(problem))
             self._executor.suspend()
+            self._responded_at = time.monotonic()
             self._pause_s = min(max(2 * self._pause_s, limits.maintainer_pause_s_min), limits.maintainer_pause_s_max)
             self._commands.pause(self._pause_s)
         self._refuse_callers()
@@ -132,12 +201,21 @@ class Maintainer:
 
     def _advance(self) -> bool:
         """Returns whether anything has advanced."""
-        advanced = self._executor.advance()
+        self._responded_at = time.monotonic()
+        try:
+            advanced = self._executor.advance()
+        except ViewError as failure:
+            self._pause_views(failure)
+            advanced = True
+        if (failure_to_deliver := self._delivery.first_failure) is not None:
+            self._pause_views(failure_to_deliver)
+        self._pause_large_views()
+        self._resume_due()
+        missing = self._missing_generations()
+        self.filling_views = tuple(view for generation in missing for view in generation.views)
+        advanced |= bool(missing) and self._fill(missing[0])
         if advanced:
             self._pause_s = 0.0
-        missing = self._missing_generations()
-        if missing and self._fill(missing[0]):
-            advanced, self._pause_s = True, 0.0
         self._update_state()
         return advanced
 
@@ -156,8 +234,9 @@ class Maintainer:
     # ── adding and dropping views ───────────────────────────────────────────────────────────────────────────────────
 
     def _missing_generations(self) -> list[Generation]:
+        """Those to fill."""
         names = {generation.name for generation in self._executor.generations}
-        return [generation for generation in self._generations if generation.name not in names]
+        return [g for g in self._generations if g.name not in names and not self._is_paused(g)]
 
     def _add(self, generation: Generation, log: Log) -> "Future[None]":
         duplicates = sorted({view for g in self._generations for view in g.views} & set(generation.views))
@@ -171,17 +250,25 @@ class Maintainer:
     def _fill(self, generation: Generation) -> bool:
         try:
             advanced = self._executor.fill(generation, self._log)
+        except ViewError as failure:
+            self._pause_views(failure)
+            return True
         except SmileError as problem:
             is_refused = is_permanent(problem) or self._begun_fill != generation.name
             if generation.name not in self._callers or not is_refused:
                 raise
-            self._remove_views(generation.views)
-            self._abandon_fill(generation, problem)
+            self._refuse_fill(generation, problem)
             return True
         self._begun_fill = generation.name
         if generation not in self._missing_generations():
+            if self._paused.pop(generation.name, None) is not None:
+                self._delivery.resume_views(generation)
             self._restore_views()
         return advanced
+
+    def _refuse_fill(self, generation: Generation, problem: SmileError) -> None:
+        self._remove_views(generation.views)
+        self._abandon_fill(generation, problem)
 
     def _abandon_fill(self, generation: Generation, reason: SmileError) -> None:
         self._executor.abandon_fill(generation)
@@ -196,19 +283,82 @@ class Maintainer:
             raise error("E021", f"there is no view {', '.join(unknown)}")
         for generation in self._missing_generations():
             if {*views} & {*generation.views}:
-                self._abandon_fill(generation, error("E021", f"{', '.join(views)} was dropped"))
-        present = [view for generation in self._executor.generations for view in generation.views if view in views]
+                if generation.name in self._paused:
+                    self._executor.pause_fill(generation)  # what remains of it continues from its state
+                else:
+                    self._abandon_fill(generation, error("E021", f"{', '.join(views)} was dropped"))
+        stored = [*self._executor.generations, *(g for g in self._generations if g.name in self._paused)]
+        present = [view for generation in stored for view in generation.views if view in views]
         if present:
             self._executor.drop(present)
         self._remove_views(views)
 
     def _remove_views(self, views: Sequence[str]) -> None:
         self._generations = remaining_generations(self._generations, views)
+        names = {generation.name for generation in self._generations}
+        self._paused = {name: paused for name, paused in self._paused.items() if name in names}
         self._delivery.remove_views(views)
 
     def _begin_hard_checkpoint(self) -> Callable[[], Horizons] | None:
-        """Returns None while views are filled, because these read the log from the beginning."""
-        return None if self._missing_generations() else self._executor.begin_hard_checkpoint()
+        """Returns None while views are filled or paused, because these still need earlier parts of the log."""
+        has_all = not self._missing_generations() and not self._paused
+        return self._executor.begin_hard_checkpoint() if has_all else None
+
+    # ── pausing and resuming views ──────────────────────────────────────────────────────────────────────────────────
+
+    def _is_paused(self, generation: Generation) -> bool:
+        return generation.name in self._paused and not self._paused[generation.name].is_resuming
+
+    def _pause_views(self, failure: ViewError) -> None:
+        """Continues without these views. A generation that is being filled is paused as a whole, or refused if somebody
+        waits for it."""
+        first = failure.diagnostics[0]
+        pause = ViewPause(first.code, first.message, first.hint, time.time(), failure.is_temporary)
+        for generation in self._generations:
+            views = [view for view in generation.views if view in failure.views]
+            if not views or self._is_paused(generation):
+                continue
+            if generation.name in self._callers and generation in self._missing_generations():
+                self._refuse_fill(generation, failure)
+            elif generation in self._missing_generations():
+                self._delivery.pause_views(generation.name, generation, pause)
+                self._executor.pause_fill(generation)
+                self._record_pause(generation, generation, pause)
+            else:
+                separated = generation.separate(views)
+                self._delivery.pause_views(generation.name, separated, pause)
+                self._executor.separate(views, separated)
+                self._record_pause(generation, separated, pause)
+
+    def _pause_large_views(self) -> None:
+        bytes_max, now = self._view_bytes_max, time.monotonic()
+        if bytes_max is None or now - self._sizes_checked_at < limits.view_size_check_s:
+            return
+        self._sizes_checked_at = now
+        for view, size in self._executor.state_bytes_by_view().items():
+            if size > bytes_max:
+                message = f"the state of {view} has {size:,} bytes; the setting view_memory_max allows {bytes_max:,}"
+                hint = "Increase view_memory_max, or change the view so that it stores less."
+                self._pause_views(ViewError([view], [Diagnostic("E053", message, hint=hint)], is_temporary=False))
+
+    def _record_pause(self, generation: Generation, separated: Generation, pause: ViewPause) -> None:
+        remaining = remaining_generations([generation], separated.views)
+        self._generations = tuple(
+            part for g in self._generations for part in ([*remaining, separated] if g == generation else [g])
+        )
+        before = self._paused.get(separated.name)
+        pause_s = limits.view_pause_s_min if before is None else min(2 * before.pause_s, limits.view_pause_s_max)
+        self._paused[separated.name] = PausedGeneration(pause, pause_s)
+
+    def _resume_due(self) -> None:
+        for paused in self._paused.values():
+            if time.monotonic() >= paused.retry_at:
+                paused.is_resuming = True
+
+    def _resume(self, view: str) -> None:
+        for generation in self._generations:
+            if view in generation.views and generation.name in self._paused:
+                self._paused[generation.name].is_resuming = True
 
 
 def is_permanent(problem: BaseException) -> TypeGuard[SmileError]:

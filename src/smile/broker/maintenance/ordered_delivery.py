@@ -3,12 +3,17 @@
 A batch that starts at the delivered horizons is delivered as deltas. Any other batch, after the maintainer went back or
 could not deliver the one before, is skipped until it reaches the delivered horizons. Then the whole view is delivered,
 because a row that came and went in between is in no delta.
+
+If the listener cannot take the rows of one view, the others are delivered nevertheless. The view gets nothing more
+until it is paused or removed, and its error waits in `first_failure`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 
-from smile.broker.maintenance.listener import BatchDelivery, Horizons, MaintainerListener, ViewSnapshot
+from smile.broker.maintenance.listener import BatchDelivery, Horizons, MaintainerListener, ViewPause, ViewSnapshot
+from smile.engine.generation import Generation
+from smile.engine.view_error import ViewError, attribute_to_views
 from smile.errors import SmileError
 from smile.horizons import HORIZON_MIN
 from smile.kernels.delta import Delta
@@ -23,6 +28,7 @@ class OrderedDelivery:
     def __init__(self, listener: MaintainerListener) -> None:
         self._listener = listener
         self._delivered: dict[str, Horizons] = {}
+        self._failures: dict[str, ViewError] = {}
         self._lock = RLock()
         self._closed = False
 
@@ -36,35 +42,62 @@ class OrderedDelivery:
     ) -> None:
         """Delivers what a batch between these horizons changed."""
         with self._lock:
-            if self._closed:
-                return
-            continuing = [
-                view for view in views if _known_horizons(self._delivered.get(view, {})) == _known_horizons(start)
-            ]
-            if continuing:
-                delivered = {view: deltas[view] for view in continuing if view in deltas}
-                self._listener.deliver(BatchDelivery(continuing, delivered, end))
-                self._delivered |= dict.fromkeys(continuing, end)
-            for view in views:
-                if view not in continuing and _reaches(end, self._delivered.get(view, {})):
-                    self._restore(view, end, read_rows)
+            for view in views if not self._closed else ():
+                delivered = self._delivered.get(view, {})
+                if view in self._failures:
+                    continue
+                if _known_horizons(delivered) == _known_horizons(start):
+                    deltas_of_view = {view: deltas[view]} if view in deltas else {}
+                    self._pass_on(view, end, BatchDelivery([view], deltas_of_view, end))
+                elif _reaches(end, delivered):
+                    self._pass_on(view, end, ViewSnapshot(view, read_rows(view), end))
 
     def restore(self, views: Sequence[str], horizons: Horizons, read_rows: ViewRowsReader) -> None:
         """Delivers the rows of views where a maintainer resumes, unless these or newer ones were delivered before."""
         with self._lock:
             for view in views if not self._closed else ():
-                if view not in self._delivered or _is_beyond(horizons, self._delivered[view]):
-                    self._restore(view, horizons, read_rows)
+                is_new = view not in self._delivered or _is_beyond(horizons, self._delivered[view])
+                if is_new and view not in self._failures:
+                    self._pass_on(view, horizons, ViewSnapshot(view, read_rows(view), horizons))
 
-    def _restore(self, view: str, horizons: Horizons, read_rows: ViewRowsReader) -> None:
-        self._listener.restore(ViewSnapshot(view, read_rows(view), horizons))
-        self._delivered[view] = horizons
+    def _pass_on(self, view: str, horizons: Horizons, result: BatchDelivery | ViewSnapshot) -> None:
+        try:
+            if isinstance(result, BatchDelivery):
+                self._listener.deliver(result)
+            else:
+                self._listener.restore(result)
+        except Exception as problem:
+            failure = attribute_to_views(problem, [view], view)
+            if not isinstance(failure, ViewError):
+                raise
+            self._failures[view] = failure
+        else:
+            self._delivered[view] = horizons
+
+    @property
+    def first_failure(self) -> ViewError | None:
+        """The error of a view whose rows the listener could not take."""
+        with self._lock:
+            return next(iter(self._failures.values()), None)
+
+    def pause_views(self, generation: str, separated: Generation, pause: ViewPause) -> None:
+        with self._lock:
+            if not self._closed:
+                self._listener.pause_views(generation, separated, pause)
+            for view in separated.views:
+                self._failures.pop(view, None)
+
+    def resume_views(self, generation: Generation) -> None:
+        with self._lock:
+            if not self._closed:
+                self._listener.resume_views(generation)
 
     def remove_views(self, views: Sequence[str]) -> None:
         """Forgets these views: a later view of the same name is another one."""
         with self._lock:
             for view in views:
                 self._delivered.pop(view, None)
+                self._failures.pop(view, None)
 
     def warn(self, message: str) -> None:
         with self._lock:

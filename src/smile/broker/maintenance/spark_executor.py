@@ -4,38 +4,61 @@ Only the maintainer's thread calls Spark. If the Java process fails, `start` sta
 disk says where to resume.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from smile import limits
 from smile.broker.maintenance.executor import Executor
 from smile.broker.maintenance.listener import Horizons
 from smile.broker.maintenance.ordered_delivery import OrderedDelivery
-from smile.engine.generation import Generation, Json
+from smile.engine.generation import Generation, Json, remaining_generations
+from smile.engine.metrics import PipelineMetrics
 from smile.engine.spark.job import Job
-from smile.engine.spark.metrics import PipelineMetrics
 from smile.engine.spark.pipeline import PipelineBatch, SparkPipeline
-from smile.engine.spark.pipeline_directory import PipelineDirectory, read_snapshot
-from smile.engine.spark.reconfiguration import Backfill, drop_views, replace_log
-from smile.engine.spark.session import SPARK_ERRORS, JavaProcess, PySparkSession, current_java
+from smile.engine.spark.pipeline_directory import PipelineDirectory, read_snapshot, read_states
+from smile.engine.spark.reconfiguration import (
+    Backfill,
+    drop_views,
+    grow_batches,
+    replace_log,
+    separate_views,
+    shrink_batches,
+    store_separated,
+)
+from smile.engine.spark.session import SPARK_ERRORS, STOP_S_MAX, JavaProcess, PySparkSession, current_java
+from smile.engine.view_error import ViewError
 from smile.errors import SmileError, error
 from smile.log.position import BatchLimit, Log
+from smile.log.storage.remote import TOKEN_VARIABLE
+from smile.memory import MEMORY_VARIABLE
 
 BATCH_LIMIT = BatchLimit(limits.spark_batch_rows_max, limits.spark_batch_bytes_max)
 
 
 class SparkExecutor(Executor):
     """It uses the Java process that exists already, or starts one and ends it when it is closed. `token` allows Spark's
-    executors on other machines to read the log over the network."""
+    executors on other machines to read the log over the network. `memory_max` is the limit of each Python worker, in
+    bytes."""
 
     polls_log = True
     _delivery: OrderedDelivery
+    _log: Log
 
     def __init__(
-        self, directory: Path, master: str, partitions: int, spark_log_path: Path, token: str | None = None
+        self,
+        directory: Path,
+        master: str,
+        partitions: int,
+        spark_log_path: Path,
+        token: str | None = None,
+        memory_max: int | None = None,
     ) -> None:
         self._directory = PipelineDirectory(str(directory / "on-spark"))
-        self._master, self._partitions, self._spark_log_path, self._token = master, partitions, spark_log_path, token
+        self._master, self._partitions, self._spark_log_path = master, partitions, spark_log_path
+        self._environment = {TOKEN_VARIABLE: token} if token is not None else {}
+        if memory_max is not None:
+            self._environment[MEMORY_VARIABLE] = str(memory_max)
         self._metrics = PipelineMetrics()
         self._batches_seen = 0
         self._java: JavaProcess | None = None
@@ -45,15 +68,49 @@ class SparkExecutor(Executor):
         """What was resumed from the disk. The pipeline's job replaces it."""
         self._pipeline: SparkPipeline | None = None
         self._backfill: Backfill | None = None
+        self._paused: list[Generation] = []
+        self._unrestored: list[Job] = []
+        """Jobs of paused generations whose rows were not offered yet."""
         self._status: Json = {}
 
     # ── the lifecycle ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self, generations: Sequence[Generation], log: Log, delivery: OrderedDelivery) -> None:
-        if self._job is None:
-            self._delivery = delivery
-            job = self._directory.reconcile_job(generations, self._partitions, log, BATCH_LIMIT, delivery.warn)
-            self._job, self._status = job, job.status(job.start, None, self._metrics.status({}))
+    def open(
+        self, generations: Sequence[Generation], paused: Sequence[Generation], log: Log, delivery: OrderedDelivery
+    ) -> None:
+        if self._job is not None:
+            return
+        self._log, self._delivery, self._paused = log, delivery, list(paused)
+        self._unrestored = [self._open_paused(generation) for generation in paused]
+        stored_names = {generation.name for generation in self._stored_generations()}
+        own = [g for g in generations if g.name in stored_names or not self._is_being_filled(g)]
+        job = self._directory.reconcile_job(own, self._partitions, log, BATCH_LIMIT, delivery.warn)
+        missing = [generation for generation in generations if generation not in job.generations]
+        self._directory.delete_other_backfills([*paused, *missing])
+        self._job, self._status = job, job.status(job.start, None, self._metrics.status({}))
+
+    def _open_paused(self, generation: Generation) -> Job:
+        """The job that a backfill of this generation continues. If a separation was interrupted, the main pipeline
+        still has the state."""
+        directory, warn = self._directory.backfill_directory(generation), self._delivery.warn
+        if directory.generations() is None:
+            stored = self._stored_generations()
+            if any(original.contains(generation) for original in stored):
+                job = self._directory.open_job(stored, self._partitions, self._log, BATCH_LIMIT, warn)
+                store_separated(self._directory, job, job.start, generation, read_states(job, job.start))
+        return directory.reconcile_job([generation], self._partitions, self._log, BATCH_LIMIT, warn)
+
+    def _stored_generations(self) -> tuple[Generation, ...]:
+        """No generation if the description of the pipeline is damaged: `reconcile_job` creates it again."""
+        try:
+            return self._directory.generations() or ()
+        except SmileError as problem:
+            if problem.diagnostics[0].code != "E061":
+                raise
+            return ()
+
+    def _is_being_filled(self, generation: Generation) -> bool:
+        return self._directory.backfill_directory(generation).generations() is not None
 
     def start(self) -> None:
         assert self._job is not None
@@ -83,7 +140,9 @@ class SparkExecutor(Executor):
 
     def interrupt(self, is_overdue: bool) -> None:
         self._is_interrupted = True
-        if self._pipeline is None or is_overdue:
+        if is_overdue:
+            self._end_java(timeout_s=0.0)  # it does not answer, or computes a batch that is much too large
+        elif self._pipeline is None:
             self._end_java()
 
     def explain(self, problem: Exception) -> Exception:
@@ -91,10 +150,14 @@ class SparkExecutor(Executor):
             return self._java.explain_failure(problem) or problem
         return problem
 
+    def process_problem(self) -> str | None:
+        java = self._java
+        return None if java is None else java.problem
+
     def _open_session(self) -> PySparkSession:
         java = current_java()
         if java is None:
-            self._java, self._owns_java = JavaProcess(self._master, self._spark_log_path, self._token), True
+            self._java, self._owns_java = JavaProcess(self._master, self._spark_log_path, self._environment), True
             if self._is_interrupted:
                 raise error("E098", "the maintainer is stopping")
         elif java is not self._java:
@@ -106,9 +169,9 @@ class SparkExecutor(Executor):
             self._end_java()
             raise
 
-    def _end_java(self) -> None:
+    def _end_java(self, timeout_s: float = STOP_S_MAX) -> None:
         if self._java is not None and self._owns_java:
-            self._java.stop()
+            self._java.stop(timeout_s)
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -132,12 +195,29 @@ class SparkExecutor(Executor):
         offset = job.start if self._pipeline is None else self._pipeline.offset
         if offset.number:
             self._delivery.restore(job.views, offset.horizons, lambda view: read_snapshot(job, offset, view))
+        for paused in self._unrestored:
+            if paused.start.number:
+                read_rows = partial(read_snapshot, paused, paused.start)
+                self._delivery.restore(paused.views, paused.start.horizons, read_rows)
+        self._unrestored = []
 
     def advance(self) -> bool:
-        self._running_pipeline.poll()
+        self._poll(self._running_pipeline)
         self._status = self._running_pipeline.last_status
         batches_before, self._batches_seen = self._batches_seen, self._metrics.batches
         return self._batches_seen > batches_before
+
+    def _poll(self, pipeline: SparkPipeline) -> None:
+        """Handles failures of a pipeline. If a batch needs too much memory, it is repeated with fewer events. More are
+        tried again later."""
+        try:
+            pipeline.poll()
+        except ViewError as failure:
+            if not (failure.is_lack_of_memory and shrink_batches(pipeline)):
+                raise
+            self._delivery.warn(f"{failure}; the batch is repeated with fewer events")
+        else:
+            grow_batches(pipeline, BATCH_LIMIT)
 
     def _deliver(self, batch: PipelineBatch) -> None:
         self._delivery.deliver(
@@ -152,21 +232,48 @@ class SparkExecutor(Executor):
         """A second pipeline fills the generation, until it is merged into the first one."""
         if self._backfill is None:
             replace_log(self._running_pipeline, log)
+            self._log = log
             self._backfill = Backfill.prepare(self._running_pipeline, generation)
+            self._paused = [paused for paused in self._paused if paused.name != generation.name]
             self._backfill.backfill_pipeline.start()
-        if not self._backfill.poll():
+        self._poll(self._backfill.backfill_pipeline)
+        if not self._backfill.is_caught_up:
             return False
         self._backfill.merge()
         self._backfill = None
         return True
 
+    def pause_fill(self, generation: Generation) -> None:
+        if self._stop_backfill(generation):
+            self._paused.append(generation)
+
     def abandon_fill(self, generation: Generation) -> None:
-        if self._backfill is not None and self._backfill.generation.name == generation.name:
-            self._backfill.abandon()
-            self._backfill = None
+        self._stop_backfill(generation)
+        self._directory.backfill_directory(generation).delete()
+
+    def _stop_backfill(self, generation: Generation) -> bool:
+        """Returns whether this generation was being filled."""
+        if self._backfill is None or self._backfill.generation.name != generation.name:
+            return False
+        self._backfill.stop()
+        self._backfill = None
+        return True
+
+    def separate(self, views: Sequence[str], separated: Generation) -> None:
+        separate_views(self._running_pipeline, views, separated)
+        self._paused.append(separated)
 
     def drop(self, views: Sequence[str]) -> None:
-        drop_views(self._running_pipeline, views)
+        if not {*views}.isdisjoint(self._current_job.views):
+            drop_views(self._running_pipeline, views)
+        affected = [generation for generation in self._paused if {*views} & {*generation.views}]
+        self._paused = list(remaining_generations(self._paused, views))
+        for generation in affected:
+            reduced = generation.without_views(views)
+            if reduced is None:
+                self._directory.backfill_directory(generation).delete()
+            else:
+                self._open_paused(reduced)
 
     def begin_hard_checkpoint(self) -> Callable[[], Horizons] | None:
         pipeline = self._running_pipeline
@@ -176,6 +283,14 @@ class SparkExecutor(Executor):
             job, offset = pipeline.job, pipeline.offset
             self._directory.begin_hard_checkpoint(job, offset)
         return lambda: self._directory.finish_hard_checkpoint(job, offset)
+
+    def state_bytes_by_view(self) -> Mapping[str, int]:
+        backfill_metrics = [] if self._backfill is None else [self._backfill.backfill_pipeline.metrics]
+        views = {view for generation in self.generations for view in generation.views} | {
+            view for metrics in backfill_metrics for view in metrics.state_bytes_by_view
+        }
+        sizes = {v: s for metrics in [self._metrics, *backfill_metrics] for v, s in metrics.state_bytes_by_view.items()}
+        return {view: size for view, size in sizes.items() if view in views}
 
     def status(self) -> Json:
         return self._status

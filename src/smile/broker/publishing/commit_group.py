@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from smile.algebra.types import Value
+from smile.broker.imports.cache_append import CacheAppend
 from smile.broker.publishing.publication import EventRows, Publication, PublishResult, SilencePublication
 from smile.broker.publishing.published_events import (
     PublishedEvents,
@@ -22,10 +23,13 @@ from smile.broker.publishing.published_events import (
     with_ticks,
 )
 from smile.decoding.stream_schema import StreamSchema
+from smile.decoding.unique_keys import unique_keys
 from smile.errors import SmileError, error
 from smile.horizons import END
+from smile.log.storage.piece_log import ticks_of
 from smile.log.storage.pieces import StreamPiece
 from smile.log.storage.producers import ProducerRecord
+from smile.log.storage.unique_values import used_error
 
 
 @dataclass
@@ -76,7 +80,12 @@ class CommitGroup:
         """The last sequence number of each producer in the group."""
         self.horizons: dict[str, int] = {}
         """The last tick of each stream in the group."""
+        self.cache_appends: list[tuple[CacheAppend, Sequence[StreamPiece], Future[PublishResult]]] = []
+        """What has arrived of imports, with its pieces."""
         self._events_by_stream: dict[str, _StreamEvents] = {}
+
+    def add_imported(self, append: CacheAppend, future: Future[PublishResult]) -> None:
+        self.cache_appends.append((append, append.take_pieces(), future))
 
     def add(self, publication: Publication | SilencePublication, future: Future[PublishResult]) -> bool:
         """Returns False if the publication may repeat events of this group: then commit the group first."""
@@ -87,7 +96,7 @@ class CommitGroup:
             self.answers.append((future, PublishResult(())))
             return True
         sequence = publication.sequence
-        if sequence is not None and self.last_numbers.get(sequence.producer, -1) >= sequence.seq:
+        if sequence is not None and self.last_numbers.get(sequence.producer_key, -1) >= sequence.seq:
             return False
         result = (
             self._add_publisher_timed(publication)
@@ -102,8 +111,8 @@ class CommitGroup:
         return True
 
     def find_violations(self) -> Mapping[int, SmileError]:
-        """The publications that violate a CHECK, by their index in the group, with the error of their first event that
-        does."""
+        """The publications that violate a CHECK or UNIQUE, by their index in the group, with the error of their first
+        event that does."""
         errors = dict[int, SmileError]()
         for stream_events in self._events_by_stream.values():
             checks, events = stream_events.schema.checks, stream_events.events()
@@ -115,7 +124,37 @@ class CommitGroup:
             for part, row in zip(parts.tolist(), rows[firsts].tolist(), strict=True):
                 number = offsets[part] + row - first_rows[part] + 1
                 errors.setdefault(indices[part], error("E080", f"event {number}: {checks.describe(events, row)}"))
+        for stream_events in self._events_by_stream.values():
+            if stream_events.schema.stream.unique:
+                self._add_used_values(stream_events, errors)
         return errors
+
+    def _add_used_values(self, stream_events: _StreamEvents, errors: dict[int, SmileError]) -> None:
+        """Adds an error for each publication with a value of UNIQUE columns that is in the log, or in an earlier event
+        of the group. Events of refused publications do not count."""
+        stream, events = stream_events.schema.stream, stream_events.events()
+        first_rows, indices, offsets = zip(*stream_events.parts, strict=True)
+        parts = np.searchsorted(first_rows, np.arange(events.num_rows), side="right") - 1
+        keys_by_columns = unique_keys(stream, events)
+        used = {
+            columns: dict(self.published.log.used_keys(stream.name, columns, [key for key in keys if key is not None]))
+            for columns, keys in keys_by_columns.items()
+        }
+        ticks = ticks_of(events).tolist()
+        for row, part in enumerate(parts.tolist()):
+            row_keys = {columns: keys[row] for columns, keys in keys_by_columns.items()}
+            if indices[part] in errors:
+                continue
+            number = offsets[part] + row - first_rows[part] + 1
+            for columns, key in row_keys.items():
+                if key is not None and key in used[columns]:
+                    tick = used[columns][key]
+                    errors[indices[part]] = used_error(stream.name, columns, tick, f"event {number}: ")
+                    break
+            else:
+                for columns, key in row_keys.items():
+                    if key is not None:
+                        used[columns][key] = ticks[row]
 
     def log_pieces(self, now: int, advance_all: bool) -> list[StreamPiece]:
         """The pieces that the commit writes. Broker-timed streams advance to `now`: those in the group, or all of them
@@ -127,10 +166,16 @@ class CommitGroup:
                 horizons[stream] = now
         self.horizons = horizons
         events = self._events_by_stream
-        return [
+        own_pieces = [
             StreamPiece(s, origin, published.horizon(s), hi, events[s].events() if s in events else None)
             for s, hi in horizons.items()
         ]
+        return [*own_pieces, *(piece for _, pieces, _ in self.cache_appends for piece in pieces)]
+
+    @property
+    def must_be_whole(self) -> bool:
+        """Whether its pieces must be processed in one batch."""
+        return any(append.cache.has_whole_commits for append, _, _ in self.cache_appends)
 
     def _horizon(self, stream: str) -> int:
         return self.horizons.get(stream, self.published.horizon(stream))
@@ -183,7 +228,7 @@ class CommitGroup:
 
     def _add_record(self, publication: Publication, ticks: Sequence[int], offset: int) -> None:
         if publication.sequence is not None:
-            producer, first = publication.sequence.producer, publication.sequence.seq + offset
+            producer, first = publication.sequence.producer_key, publication.sequence.seq + offset
             last = first + len(ticks) - 1
             origin = self.published.ticks.origin
             self.records.append(ProducerRecord(producer, first, last, publication.stream, origin, ticks[0], ticks[-1]))

@@ -15,10 +15,17 @@ first."""
 
 @dataclass(frozen=True)
 class ProducerSequence:
-    """The producer's name and the sequence number of the first event; the other events have consecutive numbers."""
+    """The producer's name and the sequence number of the first event; the other events have consecutive numbers. Each
+    principal has producers of its own: equal names of two principals are two producers."""
 
+    principal: str
     producer: str
     seq: int
+
+    @property
+    def producer_key(self) -> str:
+        """Identifies the producer in the log. The name of a principal has no slash."""
+        return f"{self.principal}/{self.producer}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ A repeated event is compared with the log, as long as it is still there. So a pr
 publisher's tick, never stands for two different events.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -76,9 +76,12 @@ class PublishedEvents:
         """The horizon that this origin has given to the stream."""
         return self._own_horizons[stream]
 
-    def record_commit(self, horizons: dict[str, int], numbers: dict[str, int]) -> None:
+    def record_commit(
+        self, horizons: Mapping[str, int], numbers: Mapping[str, int], imported_horizons: Mapping[str, int]
+    ) -> None:
         self._own_horizons.update(horizons)
-        self.horizons = {**self.horizons, **{s: min(tick, self._other_horizons[s]) for s, tick in horizons.items()}}
+        own_horizons = {s: min(tick, self._other_horizons[s]) for s, tick in horizons.items()}
+        self.horizons = {**self.horizons, **own_horizons, **imported_horizons}
         for producer, last in numbers.items():
             self._cache_last_number(producer, last)
 
@@ -88,7 +91,7 @@ class PublishedEvents:
         """The ticks of those events that were published before; these are the first ones."""
         if publication.sequence is None:
             return []
-        producer, first = publication.sequence.producer, publication.sequence.seq
+        producer, first = publication.sequence.producer_key, publication.sequence.seq
         last = self._find_last_number(producer)
         if last is None or first > last:
             return []
@@ -101,7 +104,9 @@ class PublishedEvents:
         if len(ticks) < end - first + 1:
             unknown_number = first + len(ticks)
             hint = "Numbers must increase. A skipped number cannot be used later, and old numbers are forgotten."
-            message = f"{producer} has used number {last}, and the log has no number {unknown_number}"
+            message = (
+                f"{publication.sequence.producer} has used number {last}, and the log has no number {unknown_number}"
+            )
             raise error("E096", message, hint=hint)
         return ticks
 

@@ -12,18 +12,20 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Condition, Thread
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from smile import limits
 from smile.algebra import mmpl
+from smile.broker.imports.cache_append import CacheAppend
 from smile.broker.publishing.commit_group import CommitGroup
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.publishing.published_events import PublishedEvents
 from smile.decoding.event_decoder import EventDecoder
 from smile.decoding.stream_schema import StreamSchema
-from smile.errors import SmileError, error
+from smile.errors import SmileError, error, memory_error
 from smile.horizons import END
 from smile.log.clock import TickGenerator
 from smile.log.storage.durable import DurableLog
@@ -33,13 +35,16 @@ _log = logging.getLogger("smile.broker.publisher")
 _VALUE_BYTES = 64
 """The approximate size of a value as a Python object and in the log."""
 
-PendingPublication = tuple[Publication | SilencePublication, "Future[PublishResult]", int, int]
-"""A publication, its future, its number of events, and its approximate size in bytes."""
+PendingPublication = tuple[Publication | SilencePublication | CacheAppend, "Future[PublishResult]", int, int]
+"""A publication, or something that was imported; its future, its number of events, and its approximate size in
+bytes."""
 
 
 class Publisher:
-    """`streams` are those that can be published to. `on_commit` is called in the publisher's thread after every commit
-    that advances a stream."""
+    """`streams` are those that can be published to. `on_commit` is called after every commit that advances a stream.
+    `clock` returns monotonic seconds.
+
+    Either `start` starts the thread, or the caller itself calls `step` whenever it is due."""
 
     def __init__(
         self,
@@ -49,8 +54,9 @@ class Publisher:
         idle_ms: int,
         streams: Sequence[mmpl.StreamDef],
         on_commit: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._log = log
+        self._log, self._clock = log, clock
         self._published = PublishedEvents(log, ticks)
         self._silence_s, self._idle_s = silence_ms / 1000, idle_ms / 1000
         self._on_commit = on_commit
@@ -59,10 +65,11 @@ class Publisher:
         self._queued_events = self._queued_bytes = 0
         self._stopping = False
         self._thread = Thread(target=self._run, name="publisher", daemon=True)
-        self._all_advanced_at = self._committed_at = time.monotonic()
+        self._all_advanced_at = self._committed_at = clock()
         self._had_events = False
-        self._counts = dict.fromkeys(("publications", "events", "repeated", "refused", "commits"), 0)
+        self._counts = dict.fromkeys(("publications", "events", "repeated", "imported", "refused", "commits"), 0)
         self._commit_s = 0.0
+        self._commit_started_at: float | None = None
         self._warning: str | None = None
         self._published.load()
         self._needs_reload = False
@@ -82,10 +89,27 @@ class Publisher:
         if self._thread.is_alive():
             self._thread.join()
 
-    def set_streams(self, streams: Sequence[mmpl.StreamDef]) -> None:
-        """From now on these streams can be published to. The log must have them."""
+    def set_streams(
+        self, streams: Sequence[mmpl.StreamDef], imported_from: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """From now on these streams can be published to. The log must have them. `imported_from` has the broker of each
+        imported stream."""
         self._needs_reload = True
-        self.decoder = EventDecoder(streams)
+        self.decoder = EventDecoder(streams, imported_from)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def problem(self) -> str | None:
+        """Why events cannot be logged; None if they can."""
+        if not self.is_alive:
+            return "the thread that writes the log has ended"
+        started_at = self._commit_started_at
+        if started_at is not None and (elapsed_s := self._clock() - started_at) > limits.commit_s_max:
+            return f"a commit has not ended for {elapsed_s:.0f} s: the disk does not answer"
+        return self._warning
 
     @property
     def horizons(self) -> Mapping[str, int]:
@@ -107,13 +131,26 @@ class Publisher:
         """Thread-safe. An error of this publication is raised here or by the future, and does not affect other
         publications. Cancelling the future in time withdraws the publication."""
         events, size = self._count_events_and_bytes(publication)
+        return self._enqueue(publication, events, size, has_limit=True)
+
+    def submit_imported(self, append: CacheAppend) -> "Future[PublishResult]":
+        """Thread-safe. There is no limit: a link receives only as much as is appended."""
+        return self._enqueue(append, append.rows, append.bytes, has_limit=False)
+
+    def _enqueue(
+        self, publication: Publication | SilencePublication | CacheAppend, events: int, size: int, has_limit: bool
+    ) -> "Future[PublishResult]":
         future: Future[PublishResult] = Future()
         with self._wakeup:
             if self._stopping:
                 raise error("E098", "the broker is stopping", hint="Publish again when it has restarted.")
-            if self._queue and (
-                self._queued_events + events > limits.publisher_events_max
-                or self._queued_bytes + size > limits.publisher_bytes_max
+            if (
+                has_limit
+                and self._queue
+                and (
+                    self._queued_events + events > limits.publisher_events_max
+                    or self._queued_bytes + size > limits.publisher_bytes_max
+                )
             ):
                 hint = "Publish again in a moment."
                 raise error("E092", f"{self._queued_events:,} events are waiting to be logged already", hint=hint)
@@ -125,9 +162,7 @@ class Publisher:
         return future
 
     def _count_events_and_bytes(self, publication: Publication | SilencePublication) -> tuple[int, int]:
-        schema = self.decoder.schemas.get(publication.stream)
-        if schema is None:
-            raise error("E076", f"there is no stream {publication.stream}")
+        schema = self.decoder.schema(publication.stream)
         is_publisher_timed = schema.stream.publisher_timed
         if isinstance(publication, SilencePublication):
             if not is_publisher_timed:
@@ -164,38 +199,69 @@ class Publisher:
     # ── the publisher's thread ──────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
-        while (pending := self._next_publications()) is not None:
-            problem = self._reload() if self._needs_reload else None
-            group = CommitGroup(self._published)
-            for publication, future, _, _ in pending:
-                if not future.set_running_or_notify_cancel():
-                    continue
-                if problem is not None:
-                    self._refuse(future, problem)
-                else:
-                    group = self._add(group, publication, future)
-            if problem is None:
-                self._commit(self._without_violations(group))
-            else:
-                self._committed_at = time.monotonic()
+        while self._wait():
+            self.step()
 
-    def _next_publications(self) -> list[PendingPublication] | None:
-        """The publications of the next commit, none if it is time to log silence; None at the end."""
+    def _wait(self) -> bool:
+        """Waits until a step is due. Returns False at the end."""
         with self._wakeup:
-            # After a commit with events, the other streams follow soon.
-            due_at = self._committed_at + (self._silence_s if self._had_events else self._idle_s)
-            while not self._queue and not self._stopping and (wait_s := due_at - time.monotonic()) > 0:
+            while not self._queue and not self._stopping and (wait_s := self._silence_due_at - self._clock()) > 0:
                 self._wakeup.wait(wait_s)
-            if not self._queue and self._stopping:
-                return None
-            publications, events, size = list[PendingPublication](), 0, 0
+            return bool(self._queue) or not self._stopping
+
+    @property
+    def _silence_due_at(self) -> float:
+        """After a commit with events, the other streams follow soon."""
+        return self._committed_at + (self._silence_s if self._had_events else self._idle_s)
+
+    @property
+    def due_at(self) -> float:
+        """When the next step is due: at once if a publication waits."""
+        with self._wakeup:
+            return self._clock() if self._queue else self._silence_due_at
+
+    def step(self) -> None:
+        """Logs the publications that wait, as many as fit into a commit; silence if there are none."""
+        pending = list[PendingPublication]()
+        try:
+            self._take_publications(pending)
+            self._log_publications(pending)
+        except Exception as problem:  # noqa: BLE001  # even its own bookkeeping may lack memory: it must go on
+            self._needs_reload = True
+            self._committed_at = self._clock()
+            self._warn(problem)
+            for publication, future, _, _ in pending:
+                if not future.done():
+                    if isinstance(publication, CacheAppend):
+                        publication.cache.discard_taken()
+                    self._refuse(future, problem)
+
+    def _log_publications(self, pending: Sequence[PendingPublication]) -> None:
+        problem = self._reload() if self._needs_reload else None
+        group = CommitGroup(self._published)
+        for publication, future, _, _ in pending:
+            if not future.set_running_or_notify_cancel():
+                continue
+            if problem is not None:
+                self._refuse(future, problem)
+            else:
+                group = self._add(group, publication, future)
+        if problem is None:
+            self._commit(self._without_violations(group))
+        else:
+            self._committed_at = self._clock()
+
+    def _take_publications(self, publications: list[PendingPublication]) -> None:
+        """Takes the publications of the next commit."""
+        with self._wakeup:
+            events = size = 0
             while self._queue and events < limits.commit_group_events_max and size < limits.commit_group_bytes_max:
-                pending = self._queue.popleft()
+                pending = self._queue[0]
                 publications.append(pending)
+                self._queue.popleft()
                 events, size = events + pending[2], size + pending[3]
-            self._queued_events -= events
-            self._queued_bytes -= size
-            return publications
+                self._queued_events -= pending[2]
+                self._queued_bytes -= pending[3]
 
     def _reload(self) -> SmileError | None:
         """Reads the log again, because its streams have changed or a commit may have failed."""
@@ -209,11 +275,16 @@ class Publisher:
         return None
 
     def _add(
-        self, group: CommitGroup, publication: Publication | SilencePublication, future: "Future[PublishResult]"
+        self,
+        group: CommitGroup,
+        publication: Publication | SilencePublication | CacheAppend,
+        future: "Future[PublishResult]",
     ) -> CommitGroup:
         """Adds a publication, after a commit of the group if needed. Returns the group for the next publication."""
         try:
-            if not group.add(publication, future):
+            if isinstance(publication, CacheAppend):
+                group.add_imported(publication, future)
+            elif not group.add(publication, future):
                 self._commit(self._without_violations(group))
                 group = CommitGroup(self._published)
                 group.add(publication, future)
@@ -225,7 +296,8 @@ class Publisher:
         """Refuses the publications that violate a CHECK. Returns a group of the others, which get new ticks."""
         while violations := _find_violations(group):
             all_publications = zip(group.publications, group.answers, strict=True)
-            group = CommitGroup(self._published)
+            cache_appends, group = group.cache_appends, CommitGroup(self._published)
+            group.cache_appends = cache_appends
             for index, (publication, (future, _)) in enumerate(all_publications):
                 if index in violations:
                     self._refuse(future, violations[index])
@@ -234,27 +306,33 @@ class Publisher:
         return group
 
     def _commit(self, group: CommitGroup) -> None:
-        start_s = time.monotonic()
+        start_s = self._clock()
         advance_all = start_s - self._all_advanced_at >= self._silence_s
         try:
             pieces = group.log_pieces(self._published.ticks.silence_tick(), advance_all)
             if pieces or group.records:
-                self._log.append(pieces, group.records, self._published.ticks.clock())
+                self._commit_started_at = start_s
+                self._log.append(pieces, group.records, self._published.ticks.clock(), group.must_be_whole)
         except Exception as problem:  # noqa: BLE001  # any error: the waiting publishers receive it
             self._needs_reload = True
             self._warn(problem)
-            for future, _ in group.answers:
+            for append, _, _ in group.cache_appends:
+                append.cache.discard_taken()
+            for future in (*(f for f, _ in group.answers), *(f for _, _, f in group.cache_appends)):
                 self._refuse(future, problem)
             pieces = []
         else:
-            self._published.record_commit(group.horizons, group.last_numbers)
+            self._record_commit(group)
             self._counts["publications"] += len(group.answers)
             self._counts["events"] += group.events
             self._counts["repeated"] += group.repeated
+            self._counts["imported"] += sum(append.rows for append, appended, _ in group.cache_appends if appended)
             for future, result in group.answers:
                 future.set_result(result)
-        self._committed_at = time.monotonic()
-        self._had_events = bool(group.events)
+            for _, _, future in group.cache_appends:
+                future.set_result(PublishResult(()))
+        self._committed_at, self._commit_started_at = self._clock(), None
+        self._had_events = bool(group.events or group.cache_appends)
         if advance_all:
             self._all_advanced_at = start_s
         if pieces:
@@ -263,12 +341,24 @@ class Publisher:
             self._commit_s = self._committed_at - start_s
             self._on_commit()
 
+    def _record_commit(self, group: CommitGroup) -> None:
+        """The commit is on the disk, so it is acknowledged in any case."""
+        try:
+            imported_horizons: dict[str, int] = {}
+            for append, _, _ in group.cache_appends:
+                append.cache.record_commit()
+                imported_horizons.update(append.cache.log_horizons)
+            self._published.record_commit(group.horizons, group.last_numbers, imported_horizons)
+        except MemoryError:
+            self._needs_reload = True
+
     def _refuse(self, future: "Future[PublishResult]", problem: Exception) -> None:
         self._counts["refused"] += 1
-        reported = (
-            problem if isinstance(problem, SmileError) else error("E084", f"the log cannot be written: {problem!r}")
-        )
-        future.set_exception(reported)
+        if isinstance(problem, MemoryError):
+            problem = memory_error()
+        elif not isinstance(problem, SmileError):
+            problem = error("E084", f"the log cannot be written: {problem!r}")
+        future.set_exception(problem)
 
     def _warn(self, problem: Exception) -> None:
         """Logs an error once, as long as it stays the same."""

@@ -25,13 +25,17 @@ class Channel:
     """When a row changes again, its earlier change is outdated: readers skip it, and compaction removes it."""
 
     def __init__(self, condition: ViewCondition, store: ViewStore) -> None:
-        """Has the current rows. It receives later changes only through `extend`."""
+        """Has the current rows. It receives later changes only through `add_changes`."""
         self.condition = condition
         self.waiting: set[Waiter] = set()
         """Subscriptions that are up to date; the next change wakes them."""
         self.subscriber_count = 0
         self._store = store
-        self._set_changes(store.matching_changes(condition.value_columns))
+        self.reload()
+
+    def reload(self) -> None:
+        """Reads the changes of the current rows again, after `extend` has failed."""
+        self._set_changes(self._store.matching_changes(self.condition.value_columns))
 
     def _set_changes(self, numbers: Array) -> None:
         self._buffer, self._count = numbers, len(numbers)
@@ -41,7 +45,8 @@ class Channel:
     def _changes(self) -> Array:
         return self._buffer[: self._count]
 
-    def extend(self, numbers: Array) -> None:
+    def add_changes(self, numbers: Array) -> None:
+        """Adds the numbers of new changes, which are greater than all earlier ones."""
         end = self._count + len(numbers)
         if end > len(self._buffer):
             self._buffer = np.concatenate([self._changes, np.zeros(end, np.int64)])
@@ -70,20 +75,24 @@ class ChannelIndex:
         self._store = store
         self._channels: dict[RowValues, Channel] = {}
 
-    def extend(self, delta: Delta, numbers: Array) -> Sequence[Channel]:
+    def add_changes(self, delta: Delta, numbers: Array) -> Sequence[Channel]:
         """Adds changes to the channels that they match. Returns these channels."""
         if not self.columns:
             channels = list(self._channels.values())
             for channel in channels:
-                channel.extend(numbers)
+                channel.add_changes(numbers)
             return channels
         indices_by_channel: dict[Channel, list[int]] = {}
         for i, values in enumerate(row_values([delta.fixed[name] for name in self.columns])):
             if values in self._channels:
                 indices_by_channel.setdefault(self._channels[values], []).append(i)
         for channel, indices in indices_by_channel.items():
-            channel.extend(numbers[indices])
+            channel.add_changes(numbers[indices])
         return list(indices_by_channel)
+
+    def reload(self) -> None:
+        for channel in self._channels.values():
+            channel.reload()
 
     def open(self, condition: ViewCondition) -> Channel:
         """Returns the channel for one more subscriber."""

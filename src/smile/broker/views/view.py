@@ -13,7 +13,7 @@ from threading import RLock
 from typing import Any, Final, NamedTuple
 
 from smile import limits
-from smile.broker.maintenance.listener import ViewSnapshot
+from smile.broker.maintenance.listener import ViewPause, ViewSnapshot
 from smile.broker.views.channel import Channel, ChannelIndex, Waiter
 from smile.broker.views.condition import ViewCondition, parse_condition
 from smile.broker.views.resume_token import parse_resume_token, resume_token, token_identity
@@ -77,6 +77,8 @@ class View:
     horizons: Horizons = field(default_factory=dict)
     changed_row_count: int = 0
     """The number of changed rows since this object was created."""
+    pause: ViewPause | None = None
+    """Set while the view is paused. Subscribers keep the rows that they have, and are told."""
 
     def __post_init__(self) -> None:
         self._lock = RLock()
@@ -90,6 +92,8 @@ class View:
         self._frames: dict[Channel, tuple[FrameRequest, ViewFrame]] = {}
         """The last frame of each channel that ended with the current horizons, for other subscriptions."""
         self._ended: SmileError | None = None
+        self._has_stale_channels = False
+        """Whether the channels may lack changes that are in the store, after an error."""
 
     @property
     def row_count(self) -> int:
@@ -115,14 +119,23 @@ class View:
             self._advance(snapshot.horizons)
 
     def _apply(self, delta: Delta) -> None:
+        self._reload_stale_channels()
         applied, numbers = self._store.apply(delta)
         self.changed_row_count += len(numbers)
         if not len(numbers):
             return
+        self._has_stale_channels = True
         for index in self._channel_indexes.values():
-            for channel in index.extend(applied, numbers):
+            for channel in index.add_changes(applied, numbers):
                 waiting, channel.waiting = channel.waiting, set()
                 _wake(waiting)
+        self._has_stale_channels = False
+
+    def _reload_stale_channels(self) -> None:
+        if self._has_stale_channels:
+            for index in self._channel_indexes.values():
+                index.reload()
+            self._has_stale_channels = False
 
     def _advance(self, horizons: Horizons) -> None:
         self.horizons = {**self.horizons, **horizons}
@@ -142,6 +155,12 @@ class View:
             self._ended = problem
             for subscription in self._subscriptions:
                 subscription.ended = problem
+            _wake(self._subscriptions)
+
+    def set_pause(self, pause: ViewPause | None) -> None:
+        """The view is paused, or is maintained again if `pause` is None."""
+        with self._lock:
+            self.pause = pause
             _wake(self._subscriptions)
 
     def wake_for_progress(self) -> None:
@@ -184,13 +203,37 @@ class View:
                         if stream in log_horizons:
                             required[stream] = max(tick, required.get(stream, HORIZON_MIN))
                     self._check_token_horizons(horizons, log_horizons)
-            if condition.columns not in self._channel_indexes:
-                self._channel_indexes[condition.columns] = ChannelIndex(condition.columns, self._store)
-                self._set_store_indexes()
-            channel = self._channel_indexes[condition.columns].open(condition)
-            subscription = ViewSubscription(self, channel, waker, last_change, required, ended=self._ended)
-            self._subscriptions.add(subscription)
-            return subscription
+            return self._open_subscription(condition, waker, last_change, required)
+
+    def subscribe_after(
+        self, horizons: Horizons, waker: Callable[[], None]
+    ) -> tuple["ViewSubscription", Horizons | None]:
+        """A subscription that continues after these horizons, which may lack streams that do not affect the view. It
+        begins at the known progress with exactly these horizons, which is also returned; None if there is none: then it
+        begins with all rows. An earlier progress would not do: rows that the subscriber has may have come and gone in
+        one batch after it. Nothing is delivered before the view has reached the horizons."""
+        log_horizons = self.log_horizons()
+        with self._lock:
+            self._check_token_horizons(horizons, log_horizons)
+            begin: tuple[Horizons | None, int | None] = None, None
+            if any(tick > HORIZON_MIN for tick in horizons.values()):
+                for progress, change in self._changes_by_progress.items():
+                    known = dict(progress)
+                    if all(known.get(stream, HORIZON_MIN) == tick for stream, tick in horizons.items()):
+                        begin = known, change
+                        break
+            return self._open_subscription(ViewCondition(), waker, begin[1], horizons), begin[0]
+
+    def _open_subscription(
+        self, condition: ViewCondition, waker: Callable[[], None], last_change: int | None, required: Horizons
+    ) -> "ViewSubscription":
+        if condition.columns not in self._channel_indexes:
+            self._channel_indexes[condition.columns] = ChannelIndex(condition.columns, self._store)
+            self._set_store_indexes()
+        channel = self._channel_indexes[condition.columns].open(condition)
+        subscription = ViewSubscription(self, channel, waker, last_change, required, ended=self._ended)
+        self._subscriptions.add(subscription)
+        return subscription
 
     def _check_token_horizons(self, horizons: Horizons, log_horizons: Horizons) -> None:
         """Refuses tokens that are ahead of the log: subscribers receive only what is in the log."""
@@ -230,6 +273,7 @@ class View:
 
     def _read_frame(self, channel: Channel, request: FrameRequest) -> tuple[ViewFrame, int]:
         """The next frame, and the last change that is delivered with it."""
+        self._reload_stale_channels()
         last_request, last_frame = self._frames.get(channel, _NO_FRAME)
         if last_frame is not None and last_request == request:
             return last_frame, self._store.last_change
@@ -275,6 +319,7 @@ class ViewSubscription:
     progress_due: float = 0.0
     """When a frame with progress only may be delivered."""
     ended: SmileError | None = None
+    _told_pause: ViewPause | None = None
     _previous_progress: tuple[Horizons | None, float] = (None, 0.0)
     """`progress` and `progress_due` before the last frame."""
 
@@ -296,11 +341,23 @@ class ViewSubscription:
                 self.channel.waiting.add(self)
             return frame
 
+    def take_pause_change(self) -> bool:
+        """Whether the view was paused or resumed since the last call."""
+        has_changed = self.view.pause is not self._told_pause
+        self._told_pause = self.view.pause
+        return has_changed
+
     def return_rows(self, frame: ViewFrame, row_count: int) -> None:
         """Moves the cursor back, after the first `row_count` rows of its last frame: the others were not delivered, and
         neither was the progress."""
         self.last_change = int(frame.change_numbers[row_count - 1])
         self.progress, self.progress_due = self._previous_progress
+
+    def seek(self, change: int | None) -> None:
+        """Moves the cursor: continues after this change, or begins anew with all rows if it is None. The progress is
+        then delivered again."""
+        with self.view._lock:
+            self.last_change, self.progress, self.progress_due = change, None, 0.0
 
     def close(self) -> None:
         self.view._close(self)

@@ -50,7 +50,7 @@ class ViewStore:
 
     def apply(self, delta: Delta) -> tuple[Delta, Array]:
         """Stores a delta. Returns its relevant rows and their change numbers. Hidden rows that were never shown are not
-        relevant."""
+        relevant. If the memory is not sufficient for the delta, nothing of it is stored."""
         self._table = self._merges.apply_finished({"view": {"rows": self._table}})["view"]["rows"]
         is_stored, old_rows = self._find(delta)
         is_relevant = masks.is_shown(delta.new.mask) | is_stored
@@ -59,10 +59,11 @@ class ViewStore:
             delta, old_rows, is_stored = delta.take(relevant), old_rows.take(relevant), is_stored[relevant]
         numbers = np.arange(self.last_change + 1, self.last_change + 1 + len(delta))
         if len(delta):
-            self.last_change += len(delta)
-            self._count_rows(masks.is_shown(delta.new.mask), is_stored, old_rows, numbers)
             rows = encode_rows(self.layout, delta.fixed, delta.new)
-            self._table = self._table.with_rows({**rows, CHANGE: ValueColumn(numbers)}, None, old_rows)
+            table = self._table.with_rows({**rows, CHANGE: ValueColumn(numbers)}, None, old_rows)
+            self._count_rows(masks.is_shown(delta.new.mask), is_stored, old_rows, numbers)
+            self._table = table
+            self.last_change += len(delta)
             self._expire_hidden_rows()
             self._drop_encoded_rows(old_rows[CHANGE].data[is_stored])
             self._merges.start_due({"view": {"rows": self._table}})
@@ -78,10 +79,12 @@ class ViewStore:
 
     def _count_rows(self, is_shown: Bools, is_stored: Bools, old_rows: RowLookup, numbers: Array) -> None:
         was_shown = is_stored & masks.is_shown(old_rows[MASK].data)
-        self.row_count += int(is_shown.sum()) - int(was_shown.sum())
-        self._hidden_count += int((~is_shown).sum()) - int((is_stored & ~was_shown).sum())
+        newly_shown, were_hidden = int(is_shown.sum()) - int(was_shown.sum()), int((is_stored & ~was_shown).sum())
         # A row that changes while it is hidden is retained longer.
-        self._hidden_changes.extend(numbers[~is_shown].tolist())
+        hidden_numbers = numbers[~is_shown].tolist()
+        self._hidden_changes.extend(hidden_numbers)
+        self.row_count += newly_shown
+        self._hidden_count += len(hidden_numbers) - were_hidden
 
     def _expire_hidden_rows(self) -> None:
         """Removes the oldest hidden rows if there are too many."""

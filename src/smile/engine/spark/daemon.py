@@ -8,8 +8,10 @@ import gc
 from pyspark.daemon import manager
 
 from smile.engine.spark.source import block_pandas
+from smile.memory import limit_worker_memory
 
 if __name__ == "__main__":
+    limit_worker_memory()
     block_pandas()
     from smile.engine.spark import task
 

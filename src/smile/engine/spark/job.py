@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from smile.engine.generation import Generation, Json
+from smile.engine.metrics import pipeline_status
 from smile.engine.plan import ExecutableStage, Plan
-from smile.engine.spark.metrics import pipeline_status
 from smile.engine.spark.pickled_job import PickledJob
 from smile.engine.spark.planning import BatchPlanner, Offset
 from smile.kernels.layout import Layout

@@ -24,9 +24,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from smile.engine.exchange import ExchangeMessage, merge_deltas
 from smile.engine.generation import Json
 from smile.engine.local import BatchResult
+from smile.engine.metrics import PipelineMetrics
 from smile.engine.spark.error_transport import decode_error, encode_errors
 from smile.engine.spark.job import Job
-from smile.engine.spark.metrics import PipelineMetrics
 from smile.engine.spark.pipeline_directory import PipelineDirectory, read_snapshot
 from smile.engine.spark.planning import Offset
 from smile.engine.spark.pyspark_internals import map_in_arrow
@@ -65,6 +65,8 @@ class SparkPipeline:
     offset: Offset = field(init=False)
     """The end of the last delivered batch."""
     metrics: PipelineMetrics = field(default_factory=PipelineMetrics)
+    batches_at_start: int = 0
+    """The number of batches when the query was started."""
     _query: StreamingQuery | None = None
     _checkpoint: str | None = None
     _failure: BaseException | None = None
@@ -85,6 +87,7 @@ class SparkPipeline:
         """Starts the query at the current offset. With `available_now` it ends at the current end of the log."""
         self.job = replace(self.job, start=self.offset, run_id=uuid4().hex)
         self._failure, self._available_now = None, available_now
+        self.batches_at_start = self.metrics.batches
         self._checkpoint = tempfile.mkdtemp(prefix="smile-")
         dataframe = self.spark.readStream.format(FORMAT).options(**self._source_options()).load()
         for number in range(2, self.job.stage_count + 1):

@@ -34,6 +34,7 @@ FORMAT = 1
 PIPELINE_FILE = "pipeline.json"
 DELIVERED_FILE = "delivered.json"
 STATUS_FILE = "status.json"
+_BACKFILLS_SUFFIX = "-filling"
 
 WarningCallback = Callable[[str], None]
 JobStates = Mapping[tuple[int, int], Mapping[str, Any]]
@@ -177,8 +178,25 @@ class PipelineDirectory:
 
     def clear(self) -> None:
         """Deletes everything in the directory."""
-        self.filesystem.delete_dir(self.root)
+        self.delete()
         self.filesystem.create_dir(self.root)
+
+    def delete(self) -> None:
+        self.filesystem.delete_dir(self.root)
+
+    # ── backfills ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def backfill_directory(self, generation: Generation) -> "PipelineDirectory":
+        """The directory of a generation that is not in the pipeline yet. It is beside this one."""
+        return PipelineDirectory(f"{self.uri}{_BACKFILLS_SUFFIX}/{generation.name}")
+
+    def delete_other_backfills(self, generations: Sequence[Generation]) -> None:
+        """Deletes the directories of all other generations."""
+        names = {generation.name for generation in generations}
+        selector = fs.FileSelector(f"{self.root}{_BACKFILLS_SUFFIX}", allow_not_found=True)
+        for info in self.filesystem.get_file_info(selector):
+            if info.base_name not in names:
+                self.filesystem.delete_dir(info.path)
 
     def new_state_uri(self) -> str:
         """A state folder that has never been used."""

@@ -1,20 +1,21 @@
-"""Adds and drops views while a pipeline runs.
+"""Adds and drops views while a pipeline runs, and separates views that cannot be computed.
 
 A second pipeline backfills an added view from the log while the main one continues. When it has caught up, both stop
 at the same position, their states are merged, and one pipeline continues from there. Dropping a view also drops the
-state that no other view needs.
+state that no other view needs. The state of separated views is stored in a directory of their own; a backfill of these
+views continues from there.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from smile import limits
 from smile.engine.generation import Generation, remaining_generations
+from smile.engine.spark.job import Job
 from smile.engine.spark.pipeline import SparkPipeline
 from smile.engine.spark.pipeline_directory import JobStates, PipelineDirectory, read_states
 from smile.engine.spark.planning import Offset
-from smile.log.position import Log, Position
-
-BACKFILL_DIRECTORY = "filling"
+from smile.log.position import BatchLimit, Log
 
 
 @dataclass
@@ -27,8 +28,9 @@ class Backfill:
 
     @staticmethod
     def prepare(pipeline: SparkPipeline, generation: Generation) -> "Backfill":
-        """Resumes an earlier, interrupted backfill of the same views."""
-        directory, job = PipelineDirectory(f"{pipeline.directory.uri}/{BACKFILL_DIRECTORY}"), pipeline.job
+        """Resumes an earlier backfill of the same views, which was interrupted, or begins with the state of separated
+        views."""
+        directory, job = pipeline.directory.backfill_directory(generation), pipeline.job
         if directory.generations() not in (None, (generation,)):
             # An earlier backfill of other views was abandoned.
             directory.clear()
@@ -38,21 +40,26 @@ class Backfill:
         )
         return Backfill(pipeline, generation, backfill_pipeline)
 
-    def poll(self) -> bool:
-        """Handles failures of the backfill. Returns whether it has caught up."""
-        self.backfill_pipeline.poll()
-        return self.backfill_pipeline.is_caught_up
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether it has caught up with the main pipeline or the log."""
+        # While events are published all the time, neither of the pipelines is ever at the end of the log.
+        target, reached = self.main_pipeline.offset, self.backfill_pipeline.offset
+        has_reached = bool(target.number and reached.number) and reached.position.commit >= target.position.commit
+        return has_reached or self.backfill_pipeline.is_caught_up
 
     def merge(self) -> None:
         """Stops both pipelines at the same position, merges their states, and continues with one."""
         pipeline, backfill_pipeline = self.main_pipeline, self.backfill_pipeline
         backfill_pipeline.stop()
         pipeline.stop()
-        target = max(
-            (pipeline.offset.position, backfill_pipeline.offset.position), key=lambda position: position.commit
-        )
-        for p in (pipeline, backfill_pipeline):
-            _run_to_position(p, target)
+        commit = max(p.offset.position.commit for p in (pipeline, backfill_pipeline))
+        # One of them may have read a part of the next commit.
+        for target in (commit, commit + 1):
+            for p in (pipeline, backfill_pipeline):
+                _run_to_commit(p, target)
+            if pipeline.offset.horizons == backfill_pipeline.offset.horizons:
+                break
         assert pipeline.offset.horizons == backfill_pipeline.offset.horizons, "both have taken in the same commits"
         states = _merge_states(
             read_states(pipeline.job, pipeline.offset), read_states(backfill_pipeline.job, backfill_pipeline.offset)
@@ -60,12 +67,11 @@ class Backfill:
         generations = (*pipeline.job.generations, self.generation)
         pipeline.job = pipeline.directory.switch_job(pipeline.job, pipeline.offset, generations, states)
         pipeline.start()
-        backfill_pipeline.directory.clear()
+        backfill_pipeline.directory.delete()
 
-    def abandon(self) -> None:
-        """The main pipeline continues, also after an error of `merge`."""
+    def stop(self) -> None:
+        """Stores the state. The main pipeline continues, also after an error of `merge`."""
         self.backfill_pipeline.stop()
-        self.backfill_pipeline.directory.clear()
         if not self.main_pipeline.is_running:
             self.main_pipeline.start()
 
@@ -92,10 +98,64 @@ def drop_views(pipeline: SparkPipeline, views: Sequence[str]) -> None:
         pipeline.start()
 
 
-def _run_to_position(pipeline: SparkPipeline, position: Position) -> None:
-    """Runs a stopped pipeline up to exactly this commit."""
-    if not pipeline.offset.number or pipeline.offset.position.commit < position.commit:
-        pipeline.job = replace(pipeline.job, until=position.commit)
+def separate_views(pipeline: SparkPipeline, views: Sequence[str], separated: Generation) -> None:
+    """The pipeline continues without these views of one generation. Their state is stored for a backfill of the
+    generation `separated`."""
+    pipeline.stop()
+    try:
+        job, offset = pipeline.job, pipeline.offset
+        states = read_states(job, offset)
+        store_separated(pipeline.directory, job, offset, separated, states)
+        pipeline.job = pipeline.directory.switch_job(job, offset, remaining_generations(job.generations, views), states)
+    finally:
+        pipeline.start()
+
+
+def store_separated(
+    directory: PipelineDirectory, job: Job, offset: Offset, separated: Generation, states: JobStates
+) -> None:
+    """Stores the state of views of this job for a backfill of the generation `separated`."""
+    original = next(generation for generation in job.generations if generation.contains(separated))
+    separated_states = {
+        partition: {separated.name: partition_states[original.name]}
+        for partition, partition_states in states.items()
+        if original.name in partition_states
+    }
+    backfill_directory = directory.backfill_directory(separated)
+    backfill_directory.clear()
+    backfill_directory.switch_job(job, offset, (separated,), separated_states)
+
+
+def shrink_batches(pipeline: SparkPipeline) -> bool:
+    """Restarts a pipeline that has failed, with fewer events in a batch. Returns whether that is possible."""
+    job = pipeline.job
+    waiting_rows, _ = job.log.backlog(pipeline.offset.position)
+    failed_rows = min(waiting_rows, job.limit.rows or waiting_rows)
+    if failed_rows <= 1:
+        return False
+    _restart_with_limit(pipeline, max(1, failed_rows // limits.batch_shrink_factor))
+    return True
+
+
+def grow_batches(pipeline: SparkPipeline, limit: BatchLimit) -> None:
+    """Restarts a pipeline whose batches were shrunk with more events in a batch, if the last ones have succeeded."""
+    rows, rows_max = pipeline.job.limit.rows, limit.rows
+    if rows is None or rows_max is None or rows >= rows_max:
+        return
+    if pipeline.metrics.batches - pipeline.batches_at_start >= limits.batches_before_growth:
+        pipeline.stop()
+        _restart_with_limit(pipeline, min(rows_max, rows * limits.batch_shrink_factor))
+
+
+def _restart_with_limit(pipeline: SparkPipeline, rows: int) -> None:
+    pipeline.job = replace(pipeline.job, limit=replace(pipeline.job.limit, rows=rows))
+    pipeline.start()
+
+
+def _run_to_commit(pipeline: SparkPipeline, commit: int) -> None:
+    """Runs a stopped pipeline up to the end of exactly this commit."""
+    if not pipeline.offset.number or pipeline.offset.position.commit < commit:
+        pipeline.job = replace(pipeline.job, until=commit)
         try:
             pipeline.start(available_now=True)
             while not pipeline.wait():

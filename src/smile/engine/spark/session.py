@@ -5,6 +5,7 @@ the settings here, except for those in REQUIRED, which a pipeline depends on.
 """
 
 import atexit
+import logging
 import os
 import re
 import shlex
@@ -14,8 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no types of its own
@@ -27,6 +30,7 @@ from smile.engine.spark import pyspark_internals
 from smile.engine.spark.source import SmileSource
 from smile.errors import SmileError, error
 from smile.java import java_home
+from smile.memory import lift_memory_limit
 
 REQUIRED = {
     # State is stored by partition number, so Spark must not split or merge partitions.
@@ -48,7 +52,9 @@ SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.pollingDelay": "1ms",
     "spark.locality.wait": "0s",
-    # If a port is taken, Spark tries the next one. Each Spark on a machine needs a port for its UI.
+    # Everybody who reaches the UI sees the program, and it has no passwords.
+    "spark.ui.enabled": "false",
+    # If a port is taken, Spark tries the next one. Each Spark on a machine needs a port for its UI, if it is enabled.
     "spark.port.maxRetries": "100",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
@@ -58,6 +64,8 @@ SETTINGS = {
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Other users of the machine must not connect to Spark's ports. Spark generates the secret.
+    "spark.authenticate": "true",
 }
 CLUSTER_SETTINGS = {
     "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -119,13 +127,13 @@ class JavaProcess:
     """The Java process that Spark runs in. It reads a pipe from this process, so it ends when this process ends in any
     way. Its output and that of its workers goes to `log`, or to standard error."""
 
-    def __init__(self, master: str, log: Path | None, token: str | None = None) -> None:
+    def __init__(self, master: str, log: Path | None, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         """Starts the process. Raises an error if there is no Java, or if `master` is invalid.
 
-        Executors on other machines use `token` to read the broker's log."""
+        `environment` has variables for the Python workers."""
         _check_master(master)
         jdk_home = java_home()
-        self.master, self.log, self._token = master, log, token
+        self.master, self.log, self._environment = master, log, environment
         self._has_ended = False
         self._log_offset = log.stat().st_size if log is not None and log.exists() else 0
         # The path of a Unix socket must be short.
@@ -152,6 +160,7 @@ class JavaProcess:
                 env=environment,
                 process_group=0,  # so that Ctrl-C in the terminal does not reach it
             )
+        lift_memory_limit(self.process.pid)
         atexit.register(self.stop)
 
     def _worker_python(self, spark_home: Path) -> str:
@@ -171,7 +180,7 @@ class JavaProcess:
             if _java is not self:
                 self._connect()
                 _java = self
-            return _create_session(self.master, name, self.log, self.python, self._token)
+            return _create_session(self.master, name, self.log, self.python, self._environment)
         except (Py4JError, PySparkException) as problem:
             if self.is_lost:
                 raise self._start_error() from None
@@ -224,6 +233,17 @@ class JavaProcess:
         if _MEMORY_PROBLEM.search(str(problem)):
             return error("E069", f"Spark ran out of memory: {_short_reason(str(problem))}", hint=_MORE_MEMORY_HINT)
         return error("E069", f"Spark failed: {_short_reason(str(problem))}", hint=self._hint)
+
+    @property
+    def problem(self) -> str | None:
+        """What is evidently wrong with the process, without asking it."""
+        if self.is_lost:
+            return f"Java {_exit_description(self.process)}"
+        try:
+            state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return None
+        return f"Java does not run: process {self.process.pid} is stopped (SIGSTOP)" if state in "Tt" else None
 
     @property
     def is_lost(self) -> bool:
@@ -288,16 +308,20 @@ def spark_session(master: str, name: str, log: Path | None) -> SparkSession:
         raise
 
 
-def _create_session(master: str, name: str, log: Path | None, python: str, token: str | None) -> SparkSession:
+def _create_session(
+    master: str, name: str, log: Path | None, python: str, environment: Mapping[str, str]
+) -> SparkSession:
     os.environ |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
     conf = SparkConf().setMaster(_with_task_retries(master)).setAppName(name)  # SparkConf includes the user's settings
     for key, value in REQUIRED.items():
         conf.set(key, value)
     for key, value in {**SETTINGS, **(LOCAL_SETTINGS if _is_local(master) else CLUSTER_SETTINGS)}.items():
         conf.setIfMissing(key, value)
-    if token is not None:
+    for variable, value in environment.items():
         # Spark's UI shows all settings, except those with `token` in their names.
-        conf.set("spark.executorEnv.SMILE_TOKEN", token)
+        conf.set(f"spark.executorEnv.{variable}", value)
+    # It logs errors of batches with a traceback. They are raised again as errors of the query.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
     spark.dataSource.register(SmileSource)

@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from smile.engine.background_merges import BackgroundMerges
 from smile.engine.exchange import ExchangeMessage, ExchangeMessageBuilder, merge_deltas
-from smile.engine.local import events_delta
-from smile.engine.plan import ExchangeRoute, ExecutableStage, StageResult, TransformStates
+from smile.engine.local import input_delta
+from smile.engine.plan import ExchangeRoute, ExecutableStage, RelationObserver, StageResult, TransformStates
 from smile.engine.spark.job import Job
 from smile.engine.spark.pickled_job import evict_old_runs
 from smile.engine.spark.planning import Offset
+from smile.engine.view_error import attribute_to_views
 from smile.kernels.delta import Delta
 from smile.kernels.seals import HorizonAdvance
 from smile.state.run import TableSchema
@@ -45,7 +46,7 @@ class PartitionCache:
     states: Mapping[str, TransformStates] = field(default_factory=dict)
     merges: dict[str, BackgroundMerges] = field(default_factory=dict)
 
-    def states_at(self, offset: Offset) -> Mapping[str, TransformStates]:
+    def states_at(self, offset: Offset, computed: "ComputedRelation") -> Mapping[str, TransformStates]:
         """The states at the start of a batch, with finished background merges applied."""
         version = VersionId.from_horizons(offset.number, offset.horizons)
         if version != self.version:
@@ -54,7 +55,9 @@ class PartitionCache:
             )
             self.version = version
         self.states = {
-            g: self.merges[g].apply_finished(transform_states) if g in self.merges else transform_states
+            g: self.merges[g].apply_finished(transform_states, computed.observer(g))
+            if g in self.merges
+            else transform_states
             for g, transform_states in self.states.items()
         }
         return self.states
@@ -63,9 +66,10 @@ class PartitionCache:
         tables = self.store.read(version, self.schemas, whole=False, known_tables=tables_of_states(self.states)).tables
         return states_of_tables(self.stages, tables)
 
-    def save(self, offset: Offset, states: Mapping[str, TransformStates]) -> int:
+    def save(self, offset: Offset, states: Mapping[str, TransformStates], computed: "ComputedRelation") -> int:
         """Writes the next version and caches it. Returns the number of bytes written."""
-        written = self.store.save(offset.number, offset.horizons, tables_of_states(states))
+        tables = tables_of_states(states)
+        written = self.store.save(offset.number, offset.horizons, tables, computed.observe_table)
         self.version, self.states = VersionId.from_horizons(offset.number, offset.horizons), states
         for generation, transform_states in states.items():
             self.merges.setdefault(generation, BackgroundMerges()).start_due(transform_states)
@@ -121,10 +125,11 @@ def run_first_stage(job: Job, partition: int, start: Offset, end: Offset) -> Ite
     started_at = time.perf_counter()
     cache = _partition_cache(job, 1, partition)
     stream_deltas = {}
-    for stream in dict.fromkeys(s for executable in cache.stages.values() for s in executable.streams):
+    kernels_by_stream = {s: stage.kernels for stage in cache.stages.values() for s in stage.streams}
+    for stream, kernels in kernels_by_stream.items():
         events = job.log.read(stream, start.position, end.position)
         if events.num_rows:
-            stream_deltas[stream] = events_delta(events, start.horizons[stream])
+            stream_deltas[stream] = input_delta(kernels, stream, events, start.horizons[stream])
     yield from _run_batch(job, cache, TaskBatch(1, partition, start, end, started_at), stream_deltas, {})
 
 
@@ -167,6 +172,34 @@ class TaskBatch:
         return {"start": self.start.to_json(), "end": self.end.to_json()}
 
 
+@dataclass
+class ComputedRelation:
+    """The relation that a task is computing, if it is at one. So an error can be attributed to views."""
+
+    generation: str = ""
+    relation: str = ""
+
+    def observer(self, generation: str) -> RelationObserver:
+        def observe(relation: str) -> None:
+            self.generation, self.relation = generation, relation
+
+        return observe
+
+    def observe_table(self, table: str) -> None:
+        """`table` is a name of `tables_of_states`."""
+        self.generation, _, rest = table.partition("/")
+        self.relation = rest.rpartition("/")[0]
+
+    def clear(self) -> None:
+        self.generation = self.relation = ""
+
+    def attribute(self, problem: Exception, job: Job) -> Exception:
+        if not self.relation:
+            return problem
+        views = job.plans[self.generation].views_from(self.relation)
+        return attribute_to_views(problem, views, self.relation)
+
+
 def _run_batch(
     job: Job,
     cache: PartitionCache,
@@ -174,8 +207,23 @@ def _run_batch(
     stream_deltas: Mapping[str, Delta],
     received: Mapping[ExchangeRoute, Delta],
 ) -> Iterator[MessageRow]:
+    computed = ComputedRelation()
+    try:
+        yield from _compute_batch(job, cache, batch, stream_deltas, received, computed)
+    except Exception as problem:
+        raise computed.attribute(problem, job) from problem
+
+
+def _compute_batch(
+    job: Job,
+    cache: PartitionCache,
+    batch: TaskBatch,
+    stream_deltas: Mapping[str, Delta],
+    received: Mapping[ExchangeRoute, Delta],
+    computed: ComputedRelation,
+) -> Iterator[MessageRow]:
     start, end = batch.start, batch.end
-    states = cache.states_at(start)
+    states = cache.states_at(start, computed)
     read_at = time.perf_counter()
     advance = HorizonAdvance(start.horizons, end.horizons)
     results = {}
@@ -185,17 +233,20 @@ def _run_batch(
             for (name, by), delta in received.items()
             if name.startswith(f"{generation}/")
         }
+        observe, is_first = computed.observer(generation), not start.number
         results[generation] = stage.step(
-            batch.partition, states[generation], stream_deltas, own_deltas, advance, not start.number
+            batch.partition, states[generation], stream_deltas, own_deltas, advance, is_first, observe
         )
     stepped_at = time.perf_counter()
-    written = cache.save(end, {generation: result.states for generation, result in results.items()})
+    written = cache.save(end, {generation: result.states for generation, result in results.items()}, computed)
     saved_at = time.perf_counter()
-    yield from _exchange_messages(job, cache.stages, batch, results)
+    yield from _exchange_messages(job, cache.stages, batch, results, computed)
     outgoing = ExchangeMessageBuilder()
     for generation, stage in cache.stages.items():
         for view, delta in stage.view_deltas(batch.partition, results[generation]):
+            computed.observer(generation)(view)
             outgoing.add([f"{generation}/{view}"], job.layouts[f"{generation}/{view}"], delta)
+    computed.clear()
     figures = {
         "read": read_at - batch.started_at,
         "kernels": stepped_at - read_at,
@@ -204,13 +255,22 @@ def _run_batch(
         "events": sum(map(len, stream_deltas.values())),
         "written": written,
         "state": cache.bytes,
+        "views": {
+            view: size
+            for generation, result in results.items()
+            for view, size in job.plans[generation].state_bytes_by_view(result.states).items()
+        },
     }
     header = {**batch.header, "stage": batch.stage, "partition": batch.partition, "figures": figures}
     yield batch.partition, DRIVER_STAGE, outgoing.finish(header)
 
 
 def _exchange_messages(
-    job: Job, stages: Mapping[str, ExecutableStage], batch: TaskBatch, results: Mapping[str, StageResult]
+    job: Job,
+    stages: Mapping[str, ExecutableStage],
+    batch: TaskBatch,
+    results: Mapping[str, StageResult],
+    computed: ComputedRelation,
 ) -> Iterator[MessageRow]:
     """Every partition of the next stage gets at least one message, because messages carry the horizons."""
     for later_stage in range(batch.stage + 1, job.stage_count + 1):
@@ -219,8 +279,10 @@ def _exchange_messages(
         )
         for generation, stage in stages.items():
             for target, (relation, by), delta in stage.routed_deltas(batch.partition, results[generation], later_stage):
+                computed.observer(generation)(relation)
                 name = f"{generation}/{relation}"
                 outgoing.setdefault(target, ExchangeMessageBuilder()).add([name, by], job.layouts[name], delta)
+        computed.clear()
         for target, message in outgoing.items():
             yield target, later_stage, message.finish(batch.header)
 

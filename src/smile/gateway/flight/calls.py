@@ -1,82 +1,28 @@
-"""Arrow Flight calls. Each has a principal, counts against the limit until it ends, and then releases its resources.
-Errors are sent to the client with their codes, and reveal nothing else of the broker.
+"""Arrow Flight calls. Each has a principal, and counts against the limits from before it gets a thread until it ends.
+
+A call ends when its client has gone, when its token was revoked, or when its client has not read or sent for too long.
 """
 
-import functools
 import hmac
-import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any, Final, ParamSpec, TypeVar
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, TypeVar
 
+import grpc
 import msgspec
-from pyarrow import flight
 
 from smile import limits
 from smile.errors import SmileError, error
-from smile.gateway.access import PROGRAM, Access, Right
+from smile.gateway.access import Access, Right
 from smile.gateway.rate_limiter import RateLimiter
-from smile.log.storage.remote import FlightErrorInfo, WireError
-
-CALL_MIDDLEWARE: Final = "call"
-"""The middleware's name of a call."""
 
 LOG_READER: Final = "the log's readers"
 """A principal's name cannot contain spaces."""
 
-logger = logging.getLogger("smile.gateway.flight")
-
-P = ParamSpec("P")
-T = TypeVar("T")
 MessageT = TypeVar("MessageT")
-
-_ERROR_TYPES: Final[Mapping[str, type[flight.FlightError]]] = {
-    "E090": flight.FlightUnauthorizedError,
-    "E091": flight.FlightUnauthenticatedError,
-    "E098": flight.FlightUnavailableError,
-    "E108": flight.FlightTimedOutError,
-}
-
-
-# ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def flight_error(problem: SmileError) -> flight.FlightError:
-    """An Arrow Flight error: its text starts with the code, and `extra_info` has all of it as JSON."""
-    first = problem.diagnostics[0]
-    message, hint = _shorten(first.message), first.hint and _shorten(first.hint)
-    extra = msgspec.json.encode(FlightErrorInfo(WireError(first.code, message, hint)))
-    return _ERROR_TYPES.get(first.code, flight.FlightServerError)(f"{first.code}: {message}", extra)
-
-
-def _shorten(text: str) -> str:
-    """Limits the bytes of a text, because headers are limited in bytes. Each byte may be encoded as three."""
-    bytes_max = limits.flight_error_chars_max
-    encoded = text.encode(errors="replace")
-    return text if len(encoded) <= bytes_max else encoded[:bytes_max].decode(errors="ignore") + "…"
-
-
-def report_errors(method: Callable[P, T]) -> Callable[P, T]:
-    """Sends errors of the method to the client as errors of Arrow Flight."""
-
-    @functools.wraps(method)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(*args, **kwargs)
-        except Exception as problem:  # noqa: BLE001  # pyarrow would send the client the whole traceback
-            raise to_flight_error(problem) from None
-
-    return wrapped
-
-
-def to_flight_error(problem: Exception) -> flight.FlightError:
-    if isinstance(problem, flight.FlightError):
-        return problem
-    if isinstance(problem, SmileError):
-        return flight_error(problem)
-    logger.error("an Arrow Flight call failed", exc_info=problem)
-    return flight.FlightInternalError("the broker failed; its log says why")
 
 
 def decode_message(name: str, body: Any, message_type: type[MessageT]) -> MessageT:
@@ -89,21 +35,18 @@ def decode_message(name: str, body: Any, message_type: type[MessageT]) -> Messag
         raise error("E093", f"{name} is wrong: {problem}") from None
 
 
-# ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class FlightCall(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+class FlightCall:
     """A call in progress. Its resources are released when it ends, however it ends."""
 
-    def __init__(self, calls: "FlightCallFactory", principal: str, token: str) -> None:
+    def __init__(self, calls: "FlightCalls", principal: str, token: str) -> None:
         self.principal = principal
         self.resources = ExitStack()
+        self.context: grpc.ServicerContext | None = None
+        """Set when the call has a thread."""
+        self.waits_until: float | None = None
+        """When the call is cancelled, because its client neither reads nor sends; None while it need not."""
         self._calls = calls
         self._token = token
-        self.resources.callback(calls.end_call, principal)
-
-    def call_completed(self, exception: Exception | None) -> None:
-        self.resources.close()
 
     def require(self, right: Right, name: str) -> None:
         """E090 if the right was not granted, E091 if the token was revoked."""
@@ -119,23 +62,60 @@ class FlightCall(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has 
     def is_log_reader(self) -> bool:
         return self.principal == LOG_READER
 
-    def require_log_access(self) -> None:
-        if not self.is_log_reader:
-            self.require(Right.admin, PROGRAM)
+    @property
+    def is_revoked(self) -> bool:
+        try:
+            self._calls.identify(self._token)
+        except SmileError:
+            return True
+        return False
 
-    def require_active(self, context: flight.ServerCallContext) -> None:
+    def require_log_access(self, streams: Iterable[str]) -> None:
+        """The log's readers may read all streams, others those that they have the right READ on."""
+        if self.is_log_reader:
+            return
+        names = list(streams)
+        if not names:
+            raise error("E093", "the request names no streams")
+        for name in names:
+            self.require(Right.read, name)
+
+    @property
+    def is_active(self) -> bool:
+        """False if the client has gone or the call was cancelled."""
+        return self.context is not None and bool(self.context.is_active())
+
+    def require_active(self) -> None:
         """Raises an error if the client has gone or the broker is stopping."""
-        if context.is_cancelled():
-            raise flight.FlightCancelledError("the client has gone")
+        if not self.is_active:
+            raise ClientGone
         self._calls.require_running()
 
+    @contextmanager
+    def waiting(self, seconds: float) -> Iterator[None]:
+        """The client must read or send within this time."""
+        self.waits_until = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self.waits_until = None
 
-_RIGHT_VERBS: Final = {Right.publish: "publish to", Right.subscribe: "subscribe to", Right.admin: "administer"}
+
+class ClientGone(Exception):
+    """Nobody receives the answer."""
 
 
-class FlightCallFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+_RIGHT_VERBS: Final = {
+    Right.publish: "publish to",
+    Right.subscribe: "subscribe to",
+    Right.read: "read the events of",
+    Right.admin: "administer",
+}
+
+
+class FlightCalls:
     """Admits calls with a valid token, up to a limit. `log_token` allows its holder to read the log, and nothing else:
-    Spark's tasks use it, and it ends with this process."""
+    Spark's tasks use it, and it ends with this process. Thread-safe."""
 
     def __init__(self, access: Access, request_limiter: RateLimiter, log_token: str) -> None:
         self.access = access
@@ -143,30 +123,52 @@ class FlightCallFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self.log_token = log_token
         self.stopping = threading.Event()
         self._lock = threading.Lock()
-        self._counts = {True: 0, False: 0}
-        """Calls in progress: of readers of the log (True), and all others (False)."""
+        self._active: set[FlightCall] = set()
+        self._counts: Counter[str] = Counter()
+        """Calls in progress by principal."""
 
     @property
     def count(self) -> int:
-        return sum(self._counts.values())
+        return len(self._active)
 
-    @report_errors
-    def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str | bytes]]) -> FlightCall:
+    def admit(self, headers: Iterable[tuple[str, str | bytes]]) -> FlightCall:
+        """The new call of a client that sent these headers. It must be ended."""
         self.require_running()
         token = _bearer_token(headers)
         principal = self.identify(token)
         if principal != LOG_READER:
             self._request_limiter.spend(principal, 1)
         with self._lock:
-            if self._counts[principal == LOG_READER] >= limits.flight_calls_max:
-                hint = "Try again later, or end other calls."
-                raise error("E092", f"{limits.flight_calls_max} calls are in progress already", hint=hint)
-            self._counts[principal == LOG_READER] += 1
-        return FlightCall(self, principal, token)
+            self._check_limits(principal)
+            call = FlightCall(self, principal, token)
+            self._active.add(call)
+            self._counts[principal] += 1
+        return call
 
-    def end_call(self, principal: str) -> None:
+    def _check_limits(self, principal: str) -> None:
+        own_count = self._counts[principal]
+        all_count = own_count if principal == LOG_READER else len(self._active) - self._counts[LOG_READER]
+        hint = "Try again later, or end other calls."
+        if all_count >= limits.flight_calls_max:
+            raise error("E092", f"{limits.flight_calls_max} calls are in progress already", hint=hint)
+        own_max = limits.flight_calls_per_principal_max
+        if self.access.requires_tokens and principal != LOG_READER and own_count >= own_max:
+            raise error("E092", f"{principal} has {own_max} calls in progress already", hint=hint)
+
+    def end(self, call: FlightCall) -> None:
+        call.resources.close()
         with self._lock:
-            self._counts[principal == LOG_READER] -= 1
+            self._active.discard(call)
+            self._counts[call.principal] -= 1
+            self._counts += Counter()  # without the principals that have none
+
+    def cancel_overdue(self) -> None:
+        """Cancels calls whose clients do nothing, or whose tokens were revoked. Call it every second."""
+        now = time.monotonic()
+        for call in list(self._active):
+            is_overdue = call.waits_until is not None and call.waits_until < now
+            if call.context is not None and (is_overdue or call.is_revoked):
+                call.context.cancel()
 
     def identify(self, token: str) -> str:
         """The principal that the token belongs to; E091 if it is unknown."""
@@ -183,19 +185,10 @@ class FlightCallFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             raise error("E098", "the broker is stopping", hint="Try again when it has restarted.")
 
 
-def _bearer_token(headers: Mapping[str, Sequence[str | bytes]]) -> str:
-    for name, values in headers.items():
-        if name.casefold() == "authorization" and values:
-            value = values[0] if isinstance(values[0], str) else values[0].decode(errors="replace")
+def _bearer_token(headers: Iterable[tuple[str, str | bytes]]) -> str:
+    for name, value in headers:
+        if name == "authorization" and isinstance(value, str):
             scheme, _, token = value.partition(" ")
             if scheme.casefold() == "bearer":
                 return token.strip()
     return ""
-
-
-def report_stream_errors(batches: Iterator[T]) -> Iterator[T]:
-    """Like `report_errors`, for an answer that is generated step by step."""
-    try:
-        yield from batches
-    except Exception as problem:  # noqa: BLE001  # as in `report_errors`
-        raise to_flight_error(problem) from None

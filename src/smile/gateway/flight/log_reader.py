@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from smile import limits
 from smile.errors import error
-from smile.gateway.flight.calls import decode_message
 from smile.horizons import END, HORIZON_MIN
 from smile.log.position import Position
 from smile.log.storage.durable import DurableLog
@@ -36,9 +35,8 @@ class FlightLogReader:
         self._lock = threading.Lock()
         self._logs: dict[tuple[str, tuple[str, ...], str], DurableLog] = {}
 
-    def answer(self, log: DurableLog, action: str, body: Any) -> bytes:
+    def answer(self, log: DurableLog, action: str, request: LogRequest) -> bytes:
         """Answers from the log as it is now; it may have more streams than before."""
-        request = decode_message("the request", body, LogRequest)
         reader = self._reader(log, request.streams, request.digest)
         query: Callable[[], Position | tuple[int, int]]
         if action == "log/start":

@@ -1,5 +1,5 @@
-"""A proxy between Arrow Flight clients and gRPC. gRPC itself accepts messages of any length before it authenticates the
-client, and cannot end a call to a client that does not read.
+"""A proxy between Arrow Flight clients and gRPC. gRPC itself limits neither the connections of an address nor the total
+size of incomplete messages, and does not end connections to clients that do not read.
 
 The proxy looks only at the lengths of the clients' messages: it checks each length before it forwards the first byte of
 the message. The data for the clients is forwarded unchanged.
@@ -17,6 +17,7 @@ from typing import Final, TypeVar, cast
 import uvloop
 
 from smile import limits
+from smile.gateway.connection_counts import ConnectionCounts, peer_address
 
 PREFACE_BYTES: Final = 24
 """The connection preface, which identifies HTTP/2."""
@@ -135,6 +136,8 @@ class GrpcMessageParser:
 
     def _read_data(self, data: bytes, begin: int, end: int) -> None:
         partial = self._partial.setdefault(self._stream, _PartialMessage())
+        if len(self._partial) > limits.flight_streams_max:
+            raise ConnectionRefused(f"E092: more than {limits.flight_streams_max} messages are incomplete")
         while begin < end:
             if partial.missing:
                 step = min(partial.missing, end - begin)
@@ -173,6 +176,8 @@ class _Endpoint(asyncio.Protocol):
     def __init__(self, peer: "_Endpoint | None" = None) -> None:
         self.transport: asyncio.Transport | None = None
         self.peer = peer
+        self.stalled_since: float | None = None
+        """Since when the other side of the connection has not read; None while it does."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -183,10 +188,12 @@ class _Endpoint(asyncio.Protocol):
             self.peer.transport.write(data)
 
     def pause_writing(self) -> None:
+        self.stalled_since = time.monotonic()
         if self.peer is not None and self.peer.transport is not None:
             self.peer.transport.pause_reading()
 
     def resume_writing(self) -> None:
+        self.stalled_since = None
         if self.peer is not None and self.peer.transport is not None:
             self.peer.transport.resume_reading()
 
@@ -210,12 +217,14 @@ class _ClientEndpoint(_Endpoint):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert self.transport is not None
-        if len(self._proxy.clients) >= self._proxy.connections_max:
+        self._proxy.clients.add(self)
+        self._address = peer_address(transport)
+        excess = self._proxy.counts.add(self._address)
+        if excess is not None:
             # A client that receives the reason in HTTP/2 considers itself connected, and reconnects at once.
-            self._proxy.warn_of_connections()
+            self._proxy.warn(f"{excess[0]}; one of Arrow Flight was refused")
             self.transport.abort()
             return
-        self._proxy.clients.add(self)
         self._proxy.tasks.add(task := asyncio.ensure_future(self._connect_inner()))
         task.add_done_callback(self._proxy.tasks.discard)
 
@@ -271,6 +280,7 @@ class _ClientEndpoint(_Endpoint):
     def connection_lost(self, problem: Exception | None) -> None:
         super().connection_lost(problem)
         self._parser.close()
+        self._proxy.counts.remove(self._address)
         self._proxy.clients.discard(self)
 
 
@@ -283,9 +293,9 @@ class FlightProxy:
         inner_path: str,
         tls: ssl.SSLContext | None,
         bytes_max: int,
-        connections_max: int,
+        counts: ConnectionCounts,
     ) -> None:
-        self.inner_path, self.bytes_max, self.connections_max = inner_path, bytes_max, connections_max
+        self.inner_path, self.bytes_max, self.counts = inner_path, bytes_max, counts
         self.buffered = BufferedBytes()
         self._warned_at = -limits.flight_warn_s
         self.clients: set[_ClientEndpoint] = set()
@@ -299,17 +309,31 @@ class FlightProxy:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="flight-proxy", daemon=True)
         self._thread.start()
-        server = self._loop.create_server(lambda: _ClientEndpoint(self), sock=listener, ssl=tls)
+        handshake_s_max = None if tls is None else limits.request_s_max
+        server = self._loop.create_server(
+            lambda: _ClientEndpoint(self), sock=listener, ssl=tls, ssl_handshake_timeout=handshake_s_max
+        )
         self._server = asyncio.run_coroutine_threadsafe(server, self._loop).result()
 
-    def warn_of_connections(self) -> None:
+    def warn(self, message: str) -> None:
         if time.monotonic() - self._warned_at > limits.flight_warn_s:
             self._warned_at = time.monotonic()
-            logger.warning("E092: no more than %d Arrow Flight connections are allowed", self.connections_max)
+            logger.warning("E092: %s", message)
 
     def stop_listening(self) -> None:
         """Accepts no more connections."""
         self._run_on_loop(self._server.close)
+
+    def abort_stalled(self) -> None:
+        """Ends the connections of clients that have not read for too long. Call it every second."""
+        deadline = time.monotonic() - limits.unread_s_max
+
+        def abort() -> None:
+            for client in list(self.clients):
+                if client.stalled_since is not None and client.stalled_since < deadline:
+                    client.abort()
+
+        self._loop.call_soon_threadsafe(abort)
 
     def abort_connections(self) -> None:
         """Ends all connections."""

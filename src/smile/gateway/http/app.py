@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smile.errors import SmileError, error
+from smile.errors import SmileError, error, memory_error
 from smile.gateway.gateway import Caller, Gateway
 from smile.gateway.http.operations import OPERATIONS
 from smile.gateway.http.response import HttpError, error_response
@@ -120,6 +120,9 @@ def create_app(gateway: Gateway) -> Starlette:
         gateway.refusals[problem.diagnostics[0].code] += 1
         return error_response(problem)
 
+    async def answer_lack_of_memory(request: Request, _: Exception) -> Response:
+        return await answer_error(request, memory_error())
+
     async def answer_wrong_method(request: Request, _: Exception) -> Response:
         matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
         allowed = ", ".join(method for route in matching for method in sorted(route.methods or ()))
@@ -139,6 +142,7 @@ def create_app(gateway: Gateway) -> Starlette:
         middleware=[Middleware(OriginMiddleware, gateway=gateway)],
         exception_handlers={
             SmileError: answer_error,
+            MemoryError: answer_lack_of_memory,
             405: answer_wrong_method,
             ClientDisconnect: ignore_disconnect,
         },

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from smile import limits
+from smile.broker.health import HealthWord
 from smile.horizons import END, HORIZON_MIN
 
 Tick = Annotated[
@@ -49,8 +50,33 @@ class SilentBody(Struct):
     silent: Tick
 
 
+class LiveBody(Struct):
+    live: bool
+
+
 class HealthBody(Struct):
-    health: str
+    health: Annotated[
+        HealthWord,
+        Meta(description="degraded: some views are not up to date. failing: publishing, or all views, do not work."),
+    ]
+    troubles: Annotated[list[str], Meta(description="The kinds of the current troubles; /status has the details.")]
+
+
+class PauseBody(Struct):
+    """Why a view is paused, and since when."""
+
+    code: Annotated[str, Meta(pattern="^E[0-9]{3}$")]
+    message: str
+    since: Annotated[float, Meta(description="Seconds since 1970.")]
+    temporary: Annotated[bool, Meta(description="The broker resumes the view by itself.")]
+    hint: str | UnsetType = UNSET
+
+
+class ResumedBody(Struct):
+    """The view is being resumed: it continues from where it was paused."""
+
+    view: str
+    paused: PauseBody | None
 
 
 class KnowledgeBody(Struct, forbid_unknown_fields=True):
@@ -60,6 +86,16 @@ class KnowledgeBody(Struct, forbid_unknown_fields=True):
     between: Annotated[list[Any], Meta(min_length=2, max_length=2)] | UnsetType = UNSET
     latest: Any = UNSET
     at: Tick | UnsetType = UNSET
+    source: Annotated[int, Meta(ge=1, description="Of two events at one tick, the greater is later.")] | UnsetType = (
+        UNSET
+    )
+    rows: (
+        Annotated[
+            list[Literal["final", "stays", "shown"]], Meta(description="The state of each row of a nested relation.")
+        ]
+        | UnsetType
+    ) = UNSET
+    open: Annotated[bool, Meta(description="Rows may still come or leave.")] | UnsetType = UNSET
     unknown: Literal[True] | UnsetType = UNSET
 
 
@@ -169,6 +205,9 @@ Conditions = Annotated[
 class SnapshotQuery(Struct):
     format: Annotated[Literal["json", "ndjson", "csv", "arrow"], Meta(description="Overrides the header Accept.")]
     conditions: Conditions
+    times: Annotated[
+        Literal["true", "false"], Meta(description="In CSV, ticks as timestamps in UTC, to the microsecond.")
+    ] = "false"
     wait_ms: Annotated[
         int, Meta(ge=0, le=limits.wait_ms_max, description="How long to wait for the ticks of `after.STREAM`.")
     ] = limits.wait_ms_default

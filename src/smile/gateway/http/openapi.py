@@ -58,7 +58,7 @@ class Operation:
     other_responses: Mapping[int, tuple[str, Content]] = field(default_factory=dict)
 
 
-def describe(operations: Iterable[Operation]) -> Json:
+def openapi_document(operations: Iterable[Operation]) -> Json:
     """The OpenAPI document of these operations."""
     operations = list(operations)
     contents = [c for o in operations for c in (o.response, o.body)]

@@ -15,17 +15,19 @@ from smile.gateway.http.bodies import (
     ChangesHeaders,
     ChangesQuery,
     HealthBody,
+    LiveBody,
     NoQuery,
     ProgramBody,
     ProgramQuery,
     PublishedBody,
     PublishHeaders,
+    ResumedBody,
     SilenceBody,
     SilentBody,
     SnapshotBody,
     SnapshotQuery,
 )
-from smile.gateway.http.openapi import JSON, Json, Operation, describe
+from smile.gateway.http.openapi import JSON, Json, Operation, openapi_document
 from smile.gateway.http.request import parse_query
 from smile.gateway.http.response import HttpError, JsonResponse
 
@@ -45,7 +47,7 @@ async def show_document(_gateway: Gateway, request: Request) -> Response:
 
 @cache
 def document() -> Json:
-    return describe(OPERATIONS)
+    return openapi_document(OPERATIONS)
 
 
 OPERATIONS: Final = (
@@ -87,6 +89,15 @@ OPERATIONS: Final = (
         query=SnapshotQuery,
         errors=(404, 406, 410, 413, 504),
     ),
+    Operation(
+        "POST",
+        "/views/{view}/resume",
+        "resumeView",
+        program.resume_view,
+        {JSON: ResumedBody},
+        status=202,
+        errors=(404,),
+    ),
     Operation("DELETE", "/views/{view}", "dropView", program.drop_view, {JSON: ProgramDifference}, errors=(404, 409)),
     Operation(
         "GET",
@@ -120,12 +131,24 @@ OPERATIONS: Final = (
     Operation("GET", "/metrics", "metrics", status.metrics, {"text/plain": str}),
     Operation(
         "GET",
-        "/health",
-        "health",
-        status.health,
-        {JSON: HealthBody},
+        "/live",
+        "live",
+        status.live,
+        {JSON: LiveBody},
         is_public=True,
-        other_responses={503: ("The broker is not healthy.", {JSON: HealthBody})},
+        other_responses={503: ("The broker must be restarted.", {JSON: LiveBody})},
+    ),
+    *(
+        Operation(
+            "GET",
+            path,
+            name,
+            status.ready,
+            {JSON: HealthBody},
+            is_public=True,
+            other_responses={503: ("The broker cannot be used now.", {JSON: HealthBody})},
+        )
+        for path, name in (("/ready", "ready"), ("/health", "health"))
     ),
     Operation("GET", "/openapi.json", "openapi", show_document, {JSON: Object}, is_public=True),
     Operation("GET", "/ws", "webSocket", upgrade, {}, status=101, errors=(401, 426), is_public=True),

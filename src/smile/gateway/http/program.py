@@ -12,9 +12,18 @@ from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.gateway import Caller, Gateway
 from smile.gateway.http import program_edits
-from smile.gateway.http.bodies import ApplyQuery, ColumnBody, NoQuery, ProgramBody, ProgramQuery, StreamBody, ViewBody
+from smile.gateway.http.bodies import (
+    ApplyQuery,
+    ColumnBody,
+    NoQuery,
+    ProgramBody,
+    ProgramQuery,
+    ResumedBody,
+    StreamBody,
+    ViewBody,
+)
 from smile.gateway.http.request import parse_query, read_body, read_content_type
-from smile.gateway.http.response import HttpError, JsonResponse, ProgramError
+from smile.gateway.http.response import HttpError, JsonResponse, ProgramError, pause_body
 from smile.knowledge.types import MaskDirection, RelationType
 from smile.program import CompiledProgram
 from smile.source import Source
@@ -104,6 +113,16 @@ async def drop_view(gateway: Gateway, request: Request) -> Response:
         gateway, request.user, None, lambda: program_edits.remove_view(broker.compiled, broker.view(name).name)
     )
     return JsonResponse(difference)
+
+
+async def resume_view(gateway: Gateway, request: Request) -> Response:
+    """Resume a paused view, and those that were paused with it. Has no effect on other views."""
+    gateway.require(request.user, Right.admin)
+    parse_query(request, NoQuery)
+    view = gateway.broker.view(request.path_params["view"])
+    await gateway.run_in_thread(lambda: gateway.broker.resume(view.name))
+    logger.info("a view is being resumed", extra={"view": view.name, "principal": request.user.principal})
+    return JsonResponse(ResumedBody(view.name, pause_body(view.pause)), 202)
 
 
 async def _apply_edit(

@@ -28,7 +28,7 @@ def add_views(compiled: CompiledProgram, text: str) -> Source:
     before = compiled.source.text.rstrip() + "\n\n"
     combined = Source(added.name, before + text.rstrip().removesuffix(";") + ";\n")
     try:
-        program = compile_program(combined).original
+        program = compile_program(combined, compiled.recorded).original
     except SmileError as problem:
         raise SmileError([_shift_span(d, len(before)) for d in problem.diagnostics]) from None
     if program.streams != compiled.original.streams:

@@ -49,14 +49,15 @@ def submit_silence(gateway: Gateway, caller: Caller, stream: str, to: int) -> Fu
     return gateway.broker.publish(SilencePublication(gateway.broker.decoder.schema(stream).name, to))
 
 
-def producer_sequence(producer: str | None, seq: int | None) -> ProducerSequence | None:
+def producer_sequence(caller: str, producer: str | None, seq: int | None) -> ProducerSequence | None:
+    """`caller` is the principal of the call."""
     if producer is None and seq is None:
         return None
     if producer is None or seq is None:
         raise error("E093", "a producer and a sequence number belong together: give both, or none")
     if not 0 < len(producer) <= limits.producer_chars_max or not producer.isprintable():
         raise error("E093", f"a producer's name must have 1 to {limits.producer_chars_max} printable characters")
-    return ProducerSequence(producer, seq)
+    return ProducerSequence(caller, producer, seq)
 
 
 def published_body(result: PublishResult) -> PublishedBody:
@@ -70,9 +71,8 @@ async def publish(gateway: Gateway, request: Request) -> Response:
     if content_type not in _DECODE:
         hint = f"Send {', '.join(_DECODE)}."
         raise HttpError(415, "E093", f"events cannot be read from {content_type[:100]!r}", hint)
-    sequence = producer_sequence(
-        read_header(request, b"smile-producer"), _parse_sequence(read_header(request, b"smile-sequence"))
-    )
+    producer, seq = read_header(request, b"smile-producer"), read_header(request, b"smile-sequence")
+    sequence = producer_sequence(request.user.principal, producer, _parse_sequence(seq))
     body = await read_body(request, gateway.settings.message_bytes_max)
     future = submit_events(gateway, request.user, request.path_params["stream"], content_type, body, sequence)
     return JsonResponse(published_body(await gateway.pending_publications.wait(future)))

@@ -7,7 +7,6 @@ from msgspec import Struct
 from starlette.requests import HTTPConnection, Request
 
 from smile import limits
-from smile.decoding.stream_schema import TICK_MAX
 from smile.errors import did_you_mean, error
 from smile.gateway.http.bodies import AFTER_PREFIX, WHERE_PREFIX
 from smile.gateway.http.response import HttpError
@@ -71,13 +70,13 @@ def read_header(connection: HTTPConnection, name: bytes) -> str | None:
 
 
 def parse_tick(text: str | int, name: str) -> int:
-    """A tick in JSON or in a query."""
+    """A tick in JSON or in a query. It may be a horizon, so it may lie after the last tick of an event."""
     if isinstance(text, str):
-        if not (text.isascii() and text.isdigit() and len(text) <= len(str(TICK_MAX))):
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(END))):
             raise error("E093", f"{name}: {text[:40]!r} is not a tick", hint="Write a whole number, also as text.")
         text = int(text)
-    if not 0 <= text <= TICK_MAX:
-        raise error("E093", f"{name}: {text} is not a tick", hint=f"Ticks lie between 0 and {TICK_MAX}.")
+    if not 0 <= text <= END:
+        raise error("E093", f"{name}: {text} is not a tick", hint=f"Ticks lie between 0 and {END}.")
     return text
 
 

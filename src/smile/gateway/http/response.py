@@ -10,15 +10,17 @@ import msgspec
 from starlette.responses import Response
 
 from smile import limits
+from smile.broker.maintenance.listener import ViewPause
 from smile.errors import CATALOGUE, Diagnostic, SmileError
-from smile.gateway.http.bodies import ErrorBody, FailureBody
+from smile.gateway.http.bodies import ErrorBody, FailureBody, PauseBody
 from smile.source import Source
 
 encode = msgspec.json.Encoder().encode
 
 _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "E003": 413, "E021": 404, "E076": 404, "E081": 409, "E082": 409, "E083": 409, "E090": 403, "E091": 401, "E092": 503,
-    "E095": 410, "E096": 409, "E097": 410, "E098": 503, "E102": 409, "E104": 403, "E108": 504,
+    "E095": 410, "E096": 409, "E097": 410, "E098": 503, "E102": 409, "E104": 403, "E108": 504, "E109": 503, "E110": 409,
+    "E114": 503, "E128": 409,
 }  # fmt: skip
 """Of the other codes, errors that the caller has not caused (E06x, E084–E089, E101, E105) are 503, and the rest is
 400."""
@@ -70,6 +72,15 @@ def http_status(problem: SmileError) -> int:
 def error_body(problem: SmileError) -> ErrorBody:
     """The first error, as the field `error` of a WebSocket message."""
     return _diagnostic_body(problem.diagnostics[0], None)
+
+
+def pause_body(pause: ViewPause | None) -> PauseBody | None:
+    if pause is None:
+        return None
+    body = PauseBody(pause.code, replace_surrogates(pause.message), pause.since, pause.is_temporary)
+    if pause.hint:
+        body.hint = replace_surrogates(pause.hint)
+    return body
 
 
 def error_response(problem: SmileError) -> Response:

@@ -17,7 +17,7 @@ from smile.gateway.access import Right
 from smile.gateway.gateway import Caller, Gateway
 from smile.gateway.http.bodies import AFTER_PREFIX, ChangesQuery
 from smile.gateway.http.request import parse_query, parse_ticks, read_header
-from smile.gateway.http.response import encode, error_body
+from smile.gateway.http.response import encode, error_body, pause_body
 from smile.gateway.http.snapshots import TaskSubscriber, parse_condition, select_prefix
 
 _HEADERS: Final = {
@@ -75,7 +75,7 @@ class EventStream(StreamingResponse):
 
 
 async def stream_changes(gateway: Gateway, request: Request) -> Response:
-    """The view's rows, then its changes, as server-sent events: reset, change, progress, end."""
+    """The view's rows, then its changes, as server-sent events: reset, change, progress, paused, end."""
     gateway.require(request.user, Right.subscribe, request.path_params["view"])
     return EventStream(gateway, SseSubscriber(gateway, request))
 
@@ -87,6 +87,8 @@ async def _events(gateway: Gateway, subscriber: SseSubscriber) -> AsyncIterator[
             gateway.counts["rows"] += frame.row_count
             yield frame.body
             continue
+        if subscriber.subscription.take_pause_change():
+            yield b"event: paused\ndata: " + encode({"paused": pause_body(subscriber.view.pause)}) + b"\n\n"
         ended = subscriber.ended or subscriber.subscription.ended
         if ended:
             yield b"event: end\ndata: " + encode({"error": error_body(ended)}) + b"\n\n"

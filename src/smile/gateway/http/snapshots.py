@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from smile import limits
-from smile.algebra.coercions import to_text
-from smile.algebra.types import DataType
+from smile.algebra.coercions import cast, to_text
+from smile.algebra.types import TIME, TIMESTAMP, DataType
 from smile.broker.views.condition import ViewCondition
 from smile.broker.views.view import View, ViewFrame
 from smile.errors import error
@@ -44,6 +44,9 @@ async def snapshot(gateway: Gateway, request: Request) -> Response:
         raise error(
             "E093", f"there is no format {chosen_format[:100]!r}", hint=f"There are {', '.join(CONTENT_TYPES)}."
         )
+    with_times = _parse_bool(query.get("times", "false"))
+    if with_times and chosen_format != "csv":
+        raise error("E093", f"times is not for the format {chosen_format}", hint="Only CSV can have ticks as times.")
     view = gateway.broker.view(name)
     condition = parse_condition(view, query)
     after = parse_ticks(select_prefix(query, AFTER_PREFIX))
@@ -59,9 +62,12 @@ async def snapshot(gateway: Gateway, request: Request) -> Response:
             message = f"the snapshot has {frame.row_count:,} rows; at most {rows_max:,} are allowed"
             raise HttpError(413, "E092", message, hint)
         headers = {"content-type": CONTENT_TYPES[chosen_format]}
+        if view.pause is not None:
+            headers["smile-paused"] = view.pause.code
         if chosen_format in ("csv", "arrow") and frame.progress is not None and frame.resume is not None:
             headers |= {"smile-progress": progress_json(frame).decode("latin-1"), "smile-resume": frame.resume}
-        return Response(_ENCODERS[chosen_format](frame), headers=headers)
+        body = _encode_csv(frame, with_times=True) if with_times else _ENCODERS[chosen_format](frame)
+        return Response(body, headers=headers)
 
     return await gateway.run_in_thread(encode_snapshot)
 
@@ -83,6 +89,12 @@ def _parse_float(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def _parse_bool(text: str) -> bool:
+    if text not in _BOOLS:
+        raise error("E093", f"times is true or false, not {text[:100]!r}")
+    return _BOOLS[text]
 
 
 _BOOLS: Final = {"true": True, "false": False}
@@ -138,7 +150,7 @@ class TaskSubscriber:
 
 
 async def _wait_until_reached(gateway: Gateway, view: View, after: Mapping[str, int], wait_ms: int) -> None:
-    """E108 if the view does not reach these ticks in time."""
+    """E108 if the view does not reach these ticks in time, E109 if it is paused."""
     if view.is_reached(after):
         return
     subscriber = TaskSubscriber(gateway)
@@ -148,6 +160,8 @@ async def _wait_until_reached(gateway: Gateway, view: View, after: Mapping[str, 
         while subscription.next_frame(1) is None:
             if subscription.ended:
                 raise subscription.ended
+            if view.pause is not None:
+                raise view.pause.to_error(view.name)
             gateway.require_running()
             if not await subscriber.wait(max(0.0, deadline - gateway.loop.time())):
                 hint = "Try again, or use a larger wait_ms."
@@ -172,28 +186,38 @@ def _encode_trailer(frame: ViewFrame) -> bytes:
     return b'"progress":%b,"resume":%b}' % (progress_json(frame), encode(frame.resume))
 
 
-def _encode_csv(frame: ViewFrame) -> bytes:
-    """The values of the view's columns, without the knowledge about them."""
+def _encode_csv(frame: ViewFrame, with_times: bool = False) -> bytes:
+    """The values of the view's columns, without the knowledge about them. `with_times`: ticks as timestamps."""
     heading = frame.source.type.heading
     batch = frame_batch(frame)
     names = dict.fromkeys((*heading.key, *heading.value_columns))
-    table = pa.table({name: _plain_column(batch.column(name), heading.columns[name]) for name in names})
+    table = pa.table({name: _plain_column(batch.column(name), heading.columns[name], with_times) for name in names})
     out = io.BytesIO()
     pa.csv.write_csv(table, out)
     return out.getvalue()
 
 
-def _plain_column(column: pa.Array, data: DataType) -> pa.Array:
+def _plain_column(column: pa.Array, data: DataType, with_times: bool) -> pa.Array:
     """Values as in JSON: times and bytes in the language's notation, a relation as JSON."""
-    if data.name not in ("bytes", "relation", "timestamp", "date"):
+    if data.name not in ("bytes", "relation", "timestamp", "date") and not (with_times and data == TIME):
         return column
-    write = _relation_text if data.name == "relation" else to_text
-    return pa.array([None if value is None else write(value, data) for value in column.to_pylist()], pa.string())
+
+    def text(value: Any) -> str | None:
+        plain = _plain_value(value, data, with_times)
+        return encode(plain).decode() if isinstance(plain, list) else plain
+
+    return pa.array(map(text, column.to_pylist()), pa.string())
 
 
-def _relation_text(rows: Any, data: DataType) -> str:
-    columns = dict(data.columns)
-    return encode([{c: plain_json(value, columns[c]) for c, value in row.items()} for row in rows]).decode()
+def _plain_value(value: Any, data: DataType, with_times: bool) -> Any:
+    if value is None:
+        return None
+    if data.name == "relation":
+        columns = dict(data.columns)
+        return [{c: _plain_value(cell, columns[c], with_times) for c, cell in row.items()} for row in value]
+    if with_times and data == TIME:
+        return to_text(cast(value, TIME, TIMESTAMP), TIMESTAMP)
+    return plain_json(value, data)
 
 
 def _encode_arrow(frame: ViewFrame) -> bytes:

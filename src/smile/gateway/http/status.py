@@ -1,5 +1,5 @@
-"""The broker's status: for people and programs (`/status`), for Prometheus (`/metrics`), and for supervisors
-(`/health`).
+"""The broker's status: for people and programs (`/status`), for Prometheus (`/metrics`), and for supervisors (`/live`,
+`/ready`).
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from smile.gateway.access import Right
 from smile.gateway.gateway import Gateway
-from smile.gateway.http.bodies import HealthBody, NoQuery
+from smile.gateway.http.bodies import HealthBody, LiveBody, NoQuery
 from smile.gateway.http.request import parse_query
 from smile.gateway.http.response import JsonResponse
 from smile.gateway.metrics import BROKER_METRICS, StatusCollector
@@ -25,12 +25,20 @@ async def status(gateway: Gateway, request: Request) -> Response:
     return JsonResponse(_to_json(await gateway.run_in_thread(lambda: gateway_status(gateway))))
 
 
-async def health(gateway: Gateway, request: Request) -> Response:
-    """Whether the broker is healthy."""
+async def live(gateway: Gateway, request: Request) -> Response:
+    """Whether the broker's process works. If not, restart it."""
     parse_query(request, NoQuery)
-    # One word, because every caller may see it.
-    word = "stopping" if gateway.stopping else gateway.broker.health.partition(":")[0]
-    return JsonResponse(HealthBody(word), 200 if word == "ok" else 503)
+    is_live = gateway.broker.is_live
+    return JsonResponse(LiveBody(is_live), 200 if is_live else 503)
+
+
+async def ready(gateway: Gateway, request: Request) -> Response:
+    """Whether events can be published, and views follow."""
+    parse_query(request, NoQuery)
+    word = "stopping" if gateway.stopping else gateway.broker.health
+    # Every caller may see this, so it has no names and no texts.
+    kinds = sorted({str(trouble.kind) for trouble in gateway.broker.health_watch.report.troubles})
+    return JsonResponse(HealthBody(word, kinds), 200 if word in ("ok", "degraded") else 503)
 
 
 async def metrics(gateway: Gateway, request: Request) -> Response:

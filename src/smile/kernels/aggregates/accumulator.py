@@ -53,6 +53,9 @@ class Accumulator(ABC):
     """Tables of its own, by unique names. Each has the column GROUP_KEY_HASH and an index on it."""
     reads_members = False
     """Whether it may call `GroupContext.find_members`."""
+    passed_column: str | None = None
+    """The column with a value of a member. Once no new member can have a lower value, new members cannot affect the
+    aggregate."""
 
     @abstractmethod
     def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:

@@ -28,7 +28,7 @@ class AppendOnlyAverage(Accumulator):
 
     def __init__(self, prefix: str, argument: AggregateArgument) -> None:
         self.argument = argument
-        self.exact_sum = exact_sum(f"{prefix}sum", argument.data)
+        self.exact_sum = exact_sum(f"{prefix}sum", argument.data, argument.limits)
         self.count_column, self.mean_column = f"{prefix}n", f"{prefix}mean"
         mean = arrow_type(_mean_type(argument.data))
         self.columns: Mapping[str, pa.DataType] = {
@@ -74,7 +74,9 @@ class RetractableAverage(Accumulator):
     def __init__(self, prefix: str, argument: AggregateArgument) -> None:
         self.argument = argument
         self.bounds = MemberBounds(prefix, argument)
-        self.settled_sum, self.now_sum = (exact_sum(f"{prefix}{part}", argument.data) for part in ("settled", "now"))
+        self.settled_sum, self.now_sum = (
+            exact_sum(f"{prefix}{part}", argument.data, argument.limits) for part in ("settled", "now")
+        )
         self.unsettled_column, self.count_column = f"{prefix}unsettled", f"{prefix}n"
         counts = dict.fromkeys((self.unsettled_column, self.count_column), pa.int64())
         self.columns = {**self.bounds.columns, **self.settled_sum.columns, **self.now_sum.columns, **counts}

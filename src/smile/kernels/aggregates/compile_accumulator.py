@@ -5,31 +5,28 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from smile.algebra import mmpl
-from smile.algebra.types import BOOL
+from smile.algebra.types import BOOL, DataType
 from smile.columns.knowledge import ColumnKind
 from smile.kernels.aggregates.accumulator import Accumulator
 from smile.kernels.aggregates.averages import AppendOnlyAverage, RetractableAverage
 from smile.kernels.aggregates.contributions import AggregateArgument
 from smile.kernels.aggregates.count_distinct import AppendOnlyCountDistinct, RetractableCountDistinct
 from smile.kernels.aggregates.counts import AppendOnlyCount, RetractableCount
+from smile.kernels.aggregates.earliest import AppendOnlyEarliest, RetractableEarliest
 from smile.kernels.aggregates.latest import AppendOnlyLatest, RetractableLatest
 from smile.kernels.aggregates.min_max import AppendOnlyMinMax, RetractableMinMax
 from smile.kernels.aggregates.nested_group import NestedGroupAccumulator
 from smile.kernels.aggregates.sums import AppendOnlySum, RetractableSum
 from smile.kernels.layout import EvolvingColumnLayout
-from smile.kernels.transform import InputRelation, OutputRelation
-from smile.knowledge.values.cells import to_range
+from smile.kernels.transform import InputRelation
+from smile.knowledge.types import ColumnType
 
 
 def compile_accumulator(
-    number: int,
-    name: str,
-    aggregate: mmpl.Aggregate,
-    per: Mapping[str, pa.DataType],
-    source: InputRelation,
-    output: OutputRelation,
+    number: int, aggregate: mmpl.Aggregate, per: Mapping[str, pa.DataType], source: InputRelation, result: ColumnType
 ) -> Accumulator:
-    """`number` is the position of the aggregate in its operator; `per` are the grouping columns."""
+    """`number` is the position of the aggregate in its operator; `per` are the grouping columns. `result` is the type
+    of the aggregate."""
     prefix = f"{number}:"
     if aggregate.function == "group":
         return NestedGroupAccumulator(aggregate.columns, source.layout)
@@ -40,7 +37,8 @@ def compile_accumulator(
     assert argument is not None
     match aggregate.function:
         case "sum":
-            return AppendOnlySum(prefix, argument) if append_only else RetractableSum(prefix, argument)
+            # Only an overflow makes a sum NULL.
+            return (AppendOnlySum if append_only else RetractableSum)(prefix, argument, can_overflow=result.nullable)
         case "avg":
             return AppendOnlyAverage(prefix, argument) if append_only else RetractableAverage(prefix, argument)
         case "max" | "min":
@@ -48,19 +46,14 @@ def compile_accumulator(
             return (AppendOnlyMinMax if append_only else RetractableMinMax)(prefix, argument, is_max)
         case "count_distinct":
             return (AppendOnlyCountDistinct if append_only else RetractableCountDistinct)(prefix, argument, per)
+        case "earliest":
+            tick = source.type.heading.tick
+            return (AppendOnlyEarliest if append_only else RetractableEarliest)(prefix, argument, tick)
         case _:
-            tick, bottom = source.type.heading.tick, to_range(output.bottoms[name])
-            as_latest = output.type.columns[name].domain == "latest"
-            kind = AppendOnlyLatest if append_only else RetractableLatest
-            return kind(prefix, argument, tick, bottom, as_latest)
+            return (AppendOnlyLatest if append_only else RetractableLatest)(prefix, argument, source.type.heading.tick)
 
 
-def aggregate_column(name: str, aggregate: mmpl.Aggregate, output: OutputRelation) -> EvolvingColumnLayout:
+def aggregate_column(aggregate: mmpl.Aggregate, data: DataType) -> EvolvingColumnLayout:
     """The layout of the aggregate's column in the output."""
-    data = output.type.heading.columns[name]
-    kind: ColumnKind = "mask" if data == BOOL else "range"
-    if aggregate.function == "group":
-        kind = "object"
-    elif aggregate.function == "latest" and output.type.columns[name].domain == "latest":
-        kind = "latest"
-    return EvolvingColumnLayout(kind, data)
+    kinds: dict[str, ColumnKind] = {"group": "object", "latest": "latest"}
+    return EvolvingColumnLayout(kinds.get(aggregate.function, "mask" if data == BOOL else "range"), data)

@@ -5,7 +5,7 @@ a batch, an accumulator subtracts the old contribution and adds the new one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,13 +14,17 @@ from smile.algebra import mmpl
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.types import BOOL, DataType
 from smile.columns import masks, values as v
-from smile.columns.knowledge import KnowledgeColumn, MaskColumn, RangeColumn
+from smile.columns.knowledge import KnowledgeColumn, RangeColumn
 from smile.columns.masks import MaskCodes
-from smile.columns.ranges import to_range_column
+from smile.columns.ranges import to_mask_column, to_range_column
 from smile.columns.values import Array, Bools, ValueColumn
+from smile.kernels.aggregates.ordered_values import better_of, is_as_good
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge
 from smile.kernels.expressions import compile_expression
 from smile.kernels.transform import InputRelation
+from smile.knowledge.aggregate_types import distinct_values_max
+from smile.knowledge.column_values import value_limits
+from smile.knowledge.expression_types import expression_type
 from smile.knowledge.values.cells import to_range
 from smile.knowledge.values.range import Range
 from smile.knowledge.values.transfer import expression_knowledge
@@ -29,21 +33,28 @@ _ALWAYS_NULL = 2
 
 
 class AggregateArgument:
-    """The argument of an aggregate. `is_fixed`: its value never changes in a row. `domain` bounds the value in absent
-    rows."""
+    """The argument of an aggregate. `is_fixed`: its value never changes in a row. `domain` bounds the value in rows
+    that are shown in the end: only these contribute. `values_max`: the number of values in it, if it has few."""
 
     def __init__(self, expr: mmpl.Expr, source: InputRelation) -> None:
         types = source.type.heading.columns
         self.expr = expr
         self.data: DataType = type_of(expr, types)
-        self.domain: Range = to_range(expression_knowledge(expr, dict(source.bottoms), types))
+        self.domain, domain_of_all = (
+            to_range(expression_knowledge(expr, dict(bottoms), types, source.limits))
+            for bottoms in (source.shown_bottoms, source.bottoms)
+        )
+        column_type = expression_type(expr, source.type.columns)
+        self.limits = value_limits(column_type)
+        self.values_max = distinct_values_max(column_type, self.domain)
         layout = source.layout
         self.column = expr.name if isinstance(expr, mmpl.ColumnRef) else None
-        if self.column is not None and self.column in layout.evolving:
-            # Only the domain is known of a latest value that may be replaced: compiled expressions handle that.
-            self.column = self.column if layout.evolving[self.column].kind in ("range", "mask") else None
-        self.compiled = None if self.column else compile_expression(expr, layout, source.bottoms)
+        if self.column is not None and self.data.name == "relation":
+            self.column = None  # compiled expressions handle nested relations
+        self.compiled = None if self.column else compile_expression(expr, layout, source.limits)
         self.is_fixed = self.column in layout.fixed if self.compiled is None else self.compiled.kind == "exact"
+        has_narrow_domain = (self.domain.lo, self.domain.hi) != (domain_of_all.lo, domain_of_all.hi)
+        self.may_leave_domain = has_narrow_domain and not (self.is_fixed and layout.certain)
 
     def evaluate(
         self, fixed: Mapping[str, ValueColumn], columns: Mapping[str, KnowledgeColumn], count: int
@@ -52,6 +63,12 @@ class AggregateArgument:
             return self.compiled(fixed, columns, count)
         assert self.column is not None
         return fixed[self.column] if self.is_fixed else columns[self.column]
+
+    def contributions(self, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge) -> "Contributions":
+        """The contributions of members with these fixed columns and this knowledge."""
+        column = self.evaluate(fixed, knowledge.columns, len(knowledge))
+        contributions = contributions_of(column, knowledge.mask)
+        return contributions.within(self.domain, self.data) if self.may_leave_domain else contributions
 
     def evaluate_fixed(self, delta: Delta) -> ValueColumn:
         """The argument's values in the rows of a batch; only for a fixed argument."""
@@ -74,12 +91,31 @@ class Contributions:
     def __len__(self) -> int:
         return len(self.possible)
 
+    def within(self, domain: Range, data: DataType) -> "Contributions":
+        """The contributions within a domain. A member whose value lies outside of it does not contribute."""
+        lo, hi = self.lo, self.hi
+        if domain.lo is not None:
+            lo = _tighter_end(lo, v.constant(domain.lo, data, len(self)), is_lower=True)
+        if domain.hi is not None:
+            hi = _tighter_end(hi, v.constant(domain.hi, data, len(self)), is_lower=False)
+        if lo is None or hi is None:
+            return replace(self, lo=lo, hi=hi)
+        is_outside = lo.is_valid() & hi.is_valid() & ~is_as_good(hi, lo, is_max=True)
+        if not is_outside.any():
+            return replace(self, lo=lo, hi=hi)
+        now = ValueColumn(self.now.data, self.now.is_valid() & ~is_outside)
+        return Contributions(self.possible & ~is_outside, self.certain & ~is_outside, lo, hi, now)
+
     @cached_property
     def is_final(self) -> Bools:
         """Where the value is final, whether or not the member will contribute."""
         if self.lo is None or self.hi is None:
             return np.zeros(len(self.possible), bool)
         return self.lo.is_valid() & self.hi.is_valid() & v.equal_data(self.lo.data, self.hi.data)
+
+
+def _tighter_end(end: ValueColumn | None, domain_end: ValueColumn, is_lower: bool) -> ValueColumn:
+    return domain_end if end is None else better_of(end, domain_end, is_max=is_lower)
 
 
 def contributions_of(column: KnowledgeColumn | None, mask: MaskCodes) -> Contributions:
@@ -92,7 +128,7 @@ def contributions_of(column: KnowledgeColumn | None, mask: MaskCodes) -> Contrib
         if column.valid is not None:
             possible, certain, shown = possible & column.valid, certain & column.valid, shown & column.valid
         return Contributions(possible, certain, column, column, ValueColumn(column.data, shown))
-    ranges = to_range_column(column, BOOL)  # a compiled expression: a range, or a mask
+    ranges = to_range_column(column)  # a compiled expression: a range, or a mask
     if ranges.nulls is not None:
         possible, certain = possible & (ranges.nulls != _ALWAYS_NULL), certain & (ranges.nulls == 0)
     now = ranges.now
@@ -101,23 +137,8 @@ def contributions_of(column: KnowledgeColumn | None, mask: MaskCodes) -> Contrib
     )
 
 
-def boolean_masks(ranges: RangeColumn) -> MaskColumn:
-    """Ranges of Booleans (false before true) as masks of the possible truth values."""
-    null_codes = ranges.null_codes()
-    can_have_value = null_codes != _ALWAYS_NULL
-    can_be_true, can_be_false = can_have_value.copy(), can_have_value.copy()
-    if ranges.hi is not None:
-        can_be_true &= ~ranges.hi.is_valid() | ranges.hi.data
-    if ranges.lo is not None:
-        can_be_false &= ~(ranges.lo.is_valid() & ranges.lo.data)
-    possible = (can_be_true * 1 + can_be_false * 2 + (null_codes != 0) * 4).astype(np.uint8)
-    now = np.where(ranges.now.is_valid(), np.where(ranges.now.data, 1, 2), 4).astype(np.uint8)
-    is_single_truth = (possible & (possible - np.uint8(1))) == 0
-    return MaskColumn(possible, np.where(is_single_truth, possible, now))
-
-
 def range_or_mask(ranges: RangeColumn, data: DataType) -> KnowledgeColumn:
-    return boolean_masks(ranges) if data == BOOL else ranges
+    return to_mask_column(ranges) if data == BOOL else ranges
 
 
 @dataclass(frozen=True)
@@ -128,8 +149,9 @@ class MemberDelta:
     groups: RowGroups
 
     def contributions(self, argument: AggregateArgument | None, knowledge: RowKnowledge) -> Contributions:
-        column = None if argument is None else argument.evaluate(self.delta.fixed, knowledge.columns, len(knowledge))
-        return contributions_of(column, knowledge.mask)
+        if argument is None:
+            return contributions_of(None, knowledge.mask)
+        return argument.contributions(self.delta.fixed, knowledge)
 
     def old_and_new_contributions(
         self, argument: AggregateArgument | None

@@ -67,7 +67,7 @@ class AppendOnlyCountDistinct(Accumulator):
 
     def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
         now = ValueColumn(rows[self.count_column].data)
-        return RangeColumn(now, now, None if sealed is None else ValueColumn(now.data, sealed))
+        return RangeColumn(now, now, _upper_bounds(now.data, sealed, self.argument.values_max))
 
 
 class RetractableCountDistinct(Accumulator):
@@ -139,12 +139,18 @@ class RetractableCountDistinct(Accumulator):
 
     def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
         least = np.maximum(rows[self.certain_column].data, rows[self.certain_members_column].data > 0)
-        most = (
-            None
-            if sealed is None
-            else ValueColumn(rows[self.exact_column].data + rows[self.inexact_members_column].data, sealed)
+        most = _upper_bounds(
+            rows[self.exact_column].data + rows[self.inexact_members_column].data, sealed, self.argument.values_max
         )
         return RangeColumn(ValueColumn(rows[self.now_column].data), ValueColumn(least), most)
+
+
+def _upper_bounds(possible: Array, sealed: Bools | None, values_max: int | None) -> ValueColumn | None:
+    """The number of possible values in sealed groups; in open groups, that of the whole domain, if it has few."""
+    if values_max is None:
+        return None if sealed is None else ValueColumn(possible, sealed)
+    bounds = np.minimum(possible, values_max)
+    return ValueColumn(np.full(len(possible), values_max) if sealed is None else np.where(sealed, bounds, values_max))
 
 
 def _is_inexact(contributions: Contributions) -> Bools:

@@ -7,14 +7,20 @@ summed in a superaccumulator and rounded once.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 
-from smile.algebra.types import INTERVAL, DataType
+from smile.algebra.types import INTERVAL, DataType, decimal_type
 from smile.columns import superaccumulator as s, values as v
+from smile.columns.exact import zero_out_of_bounds
 from smile.columns.values import Array, Bools, ValueColumn
 from smile.kernels.delta import RowGroups
+from smile.kernels.expressions.arithmetic_kernels import bounds_of
+from smile.knowledge.values.range import Range
+from smile.knowledge.values.transfer import Operand as Limits
+from smile.limits import decimal_digits_max, relation_rows_max
 from smile.state.run import TableRows
 
 _INT64_SAFE = 2**62
@@ -34,7 +40,7 @@ class ExactSum(ABC):
 
     @abstractmethod
     def value(self, rows: TableRows) -> ValueColumn:
-        """The sum of each group; NULL where a float overflows."""
+        """The sum of each group; NULL where it is not a value of its type."""
 
     @abstractmethod
     def mean(self, rows: TableRows, counts: Array) -> ValueColumn:
@@ -42,18 +48,25 @@ class ExactSum(ABC):
         count is zero."""
 
 
-def exact_sum(column: str, data: DataType) -> ExactSum:
-    return FloatSum(column) if data.name == "float" else IntegerSum(column, data)
+def exact_sum(column: str, data: DataType, limits: Limits) -> ExactSum:
+    """`data` and `limits` are those of the values."""
+    return FloatSum(column) if data.name == "float" else IntegerSum(column, data, limits)
 
 
 # ── integers and decimals ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 class IntegerSum(ExactSum):
-    def __init__(self, column: str, data: DataType) -> None:
+    """The sum is exact even where it has more digits than its type, since later members may reduce it."""
+
+    def __init__(self, column: str, data: DataType, limits: Limits) -> None:
         self.column = column
-        self.columns = {column: pa.decimal128(38, data.scale or 0)}
-        self.divisor = 10 ** (data.scale or 0) if data.name == "decimal" else 1
+        scale = data.scale or 0
+        assert isinstance(limits, Range)
+        self.bounds = bounds_of(data if data == INTERVAL else decimal_type(decimal_digits_max, scale))
+        self.sum_max = max(abs(Fraction(end)) for end in (limits.lo, limits.hi)) * 10**scale * relation_rows_max
+        self.columns = {column: pa.decimal128(decimal_digits_max, scale)}
+        self.divisor = 10**scale if data.name == "decimal" else 1
         self.in_ticks = data == INTERVAL
 
     def update(
@@ -66,7 +79,11 @@ class IntegerSum(ExactSum):
         return {self.column: ValueColumn(add_exactly(old_sums, group_sums(groups, change), 1))}
 
     def value(self, rows: TableRows) -> ValueColumn:
-        return ValueColumn(rows[self.column].data)
+        data = rows[self.column].data
+        if self.sum_max <= self.bounds[1]:
+            return ValueColumn(data)
+        data, overflows = zero_out_of_bounds(data, *self.bounds)
+        return ValueColumn(data, None if overflows is None else ~overflows)
 
     def mean(self, rows: TableRows, counts: Array) -> ValueColumn:
         total = rows[self.column].data

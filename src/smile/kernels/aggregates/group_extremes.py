@@ -11,9 +11,10 @@ import numpy as np
 
 from smile.algebra.types import INT_MAX, INT_MIN
 from smile.columns import values as v
-from smile.columns.values import Array, Bools, Indices, ValueColumn, ranks
+from smile.columns.values import Array, Indices, ValueColumn, ranks
 from smile.kernels.aggregates.accumulator import GroupContext
-from smile.kernels.aggregates.contributions import AggregateArgument, Contributions, MemberDelta, contributions_of
+from smile.kernels.aggregates.contributions import AggregateArgument, Contributions, MemberDelta
+from smile.kernels.aggregates.ordered_values import better_of, is_as_good
 from smile.kernels.delta import RowGroups
 
 
@@ -44,7 +45,7 @@ def update_extreme(
     if not len(rescan_groups):
         return updated
     group_numbers, fixed, knowledge = context.find_members(context, rescan_groups)
-    contributions = contributions_of(argument.evaluate(fixed, knowledge.columns, len(knowledge)), knowledge.mask)
+    contributions = argument.contributions(fixed, knowledge)
     rescanned = best_per_group_number(
         group_numbers, len(rescan_groups), extreme.member_values(contributions), extreme.is_max
     )
@@ -62,35 +63,6 @@ def _groups_to_rescan(
     has_lost_extreme = np.zeros(groups.count, bool)
     has_lost_extreme[groups.group_numbers[is_removed]] = True
     return np.flatnonzero(has_lost_extreme & ~is_as_good(best, stored, extreme.is_max))
-
-
-# ── comparing ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _comparable(a: ValueColumn, b: ValueColumn) -> tuple[Array, Array]:
-    if isinstance(a.data, np.ndarray) and isinstance(b.data, np.ndarray):
-        return a.data, b.data
-    codes = ranks(ValueColumn(v.concat([ValueColumn(a.data), ValueColumn(b.data)]).data))
-    return codes[: len(a)], codes[len(a) :]
-
-
-def is_as_good(a: ValueColumn, b: ValueColumn, is_max: bool) -> Bools:
-    """Where `a` is valid, and is at least as good as `b` or `b` is NULL."""
-    x, y = _comparable(a, b)
-    is_good = np.asarray(x >= y if is_max else x <= y, bool)
-    return a.is_valid() & (is_good | b.is_null())
-
-
-def better_of(a: ValueColumn, b: ValueColumn, is_max: bool) -> ValueColumn:
-    """The better of the two; a value is better than NULL."""
-    if a.valid is None and b.valid is None and isinstance(a.data, np.ndarray) and a.data.dtype != bool:
-        return ValueColumn(np.maximum(a.data, b.data) if is_max else np.minimum(a.data, b.data))
-    better_values = v.where(is_as_good(b, a, is_max), b, a)
-    return (
-        better_values
-        if better_values.valid is None or not better_values.valid.all()
-        else ValueColumn(better_values.data)
-    )
 
 
 def replace_at(target: ValueColumn, indices: Indices, values: ValueColumn) -> ValueColumn:

@@ -7,23 +7,23 @@ member leaves.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from smile.algebra.arrow_types import arrow_type
-from smile.algebra.types import BOOL, DataType
+from smile.algebra.types import DataType
 from smile.columns import masks, values as v
-from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, RangeColumn, current_values, is_final
-from smile.columns.values import Array, Bools, Indices, ValueColumn
+from smile.columns.knowledge import KnowledgeColumn, LatestColumn, current_values, is_final
+from smile.columns.timed_values import TimedValues, latest_column
+from smile.columns.values import Bools, Indices, ValueColumn
 from smile.kernels.aggregates.accumulator import Accumulator, AccumulatorUpdate, GroupContext
-from smile.kernels.aggregates.contributions import AggregateArgument, MemberDelta, range_or_mask
+from smile.kernels.aggregates.contributions import AggregateArgument, MemberDelta
 from smile.kernels.aggregates.group_extremes import replace_at
 from smile.kernels.delta import RowGroups, RowKnowledge
-from smile.knowledge.values.range import Range
+from smile.knowledge.values.range import NEVER
 from smile.state.run import TableRows
-
-_MAYBE_NULL, _ALWAYS_NULL = 1, 2
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class LatestColumns:
     source: str
     value: str
 
-    @staticmethod
-    def with_prefix(prefix: str, part: str) -> "LatestColumns":
-        return LatestColumns(f"{prefix}{part}.tick", f"{prefix}{part}.source", f"{prefix}{part}.value")
+    @classmethod
+    def with_prefix(cls, prefix: str, part: str) -> "LatestColumns":
+        return cls(f"{prefix}{part}.tick", f"{prefix}{part}.source", f"{prefix}{part}.value")
 
     def columns(self, data: DataType) -> dict[str, pa.DataType]:
         return {self.tick: pa.int64(), self.source: pa.int64(), self.value: arrow_type(data)}
@@ -46,21 +46,6 @@ class LatestColumns:
 
     def write(self, latest: "TimedValues") -> dict[str, ValueColumn]:
         return {self.tick: latest.tick, self.source: ValueColumn(latest.source), self.value: latest.value}
-
-
-@dataclass(frozen=True)
-class TimedValues:
-    """Values with their ticks and sources; there is no value where the tick is NULL."""
-
-    tick: ValueColumn
-    source: Array
-    value: ValueColumn
-
-    def take(self, indices: Indices) -> "TimedValues":
-        return TimedValues(self.tick.take(indices), self.source[indices], self.value.take(indices))
-
-    def keep_where(self, where: Bools) -> "TimedValues":
-        return TimedValues(ValueColumn(self.tick.data, self.tick.is_valid() & where), self.source, self.value)
 
 
 def latest_per_group(group_numbers: Indices, count: int, timed: TimedValues) -> TimedValues:
@@ -103,45 +88,26 @@ def later_of(first: TimedValues, second: TimedValues) -> TimedValues:
     )
 
 
-class _LatestBase(Accumulator):
-    """Common part: the time of a member, and the output column."""
+class TimedAccumulator(Accumulator):
+    """Common part: the time of a member, and the columns that store it."""
 
-    def __init__(self, argument: AggregateArgument, tick: tuple[str, ...], bottom: Range, as_latest: bool) -> None:
+    stored_columns: ClassVar[type[LatestColumns]] = LatestColumns
+
+    def __init__(self, argument: AggregateArgument, tick: tuple[str, ...]) -> None:
         self.argument, self.tick_columns = argument, tick
-        self.bottom, self.as_latest = bottom, as_latest
 
     def _timed_values(self, fixed: Mapping[str, ValueColumn], value: ValueColumn) -> TimedValues:
         tick = fixed[self.tick_columns[0]]
         source = fixed[self.tick_columns[1]].data if len(self.tick_columns) > 1 else np.zeros(len(tick), np.int64)
         return TimedValues(tick, source, value)
 
-    def _column(self, settled: TimedValues, now: ValueColumn, is_final: Bools) -> KnowledgeColumn:
-        """The output column. `is_final`: no later value can come."""
-        value = ValueColumn(settled.value.data, settled.value.is_valid() & settled.tick.is_valid())
-        # Where nothing later can come, the settled value is the current one.
-        now = v.where(is_final, value, now) if is_final.any() else now
-        if self.as_latest:
-            return LatestColumn(value, settled.tick, settled.source, is_final, now)
-        data = self.argument.data
-        if data == BOOL:
-            bits = np.where(now.is_valid(), np.where(now.data, 1, 2), 4).astype(np.uint8)
-            return MaskColumn(np.where(is_final, bits, np.uint8(7)), bits)
-        lo, hi = (
-            v.where(is_final, value, v.nulls_like(now, len(now)) if e is None else v.constant(e, data, len(now)))
-            for e in (self.bottom.lo, self.bottom.hi)
-        )
-        null_codes = np.where(is_final, np.where(value.is_valid(), 0, _ALWAYS_NULL), _MAYBE_NULL).astype(np.uint8)
-        return range_or_mask(RangeColumn(now, lo, hi, null_codes), data)
 
+class AppendOnlyTimed(TimedAccumulator):
+    """Members that never leave, with values that never change: only the latest is stored."""
 
-class AppendOnlyLatest(_LatestBase):
-    """LATEST of members that never leave, with values that never change: only the latest is stored."""
-
-    def __init__(
-        self, prefix: str, argument: AggregateArgument, tick: tuple[str, ...], bottom: Range, as_latest: bool
-    ) -> None:
-        super().__init__(argument, tick, bottom, as_latest)
-        self.last = LatestColumns.with_prefix(prefix, "last")
+    def __init__(self, prefix: str, argument: AggregateArgument, tick: tuple[str, ...]) -> None:
+        super().__init__(argument, tick)
+        self.last = self.stored_columns.with_prefix(prefix, "last")
         self.columns = self.last.columns(argument.data)
 
     def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
@@ -153,27 +119,35 @@ class AppendOnlyLatest(_LatestBase):
             self.last.write(later_of(self.last.read(rows), latest_per_group(groups.group_numbers, groups.count, timed)))
         )
 
+    def _latest_values(self, rows: TableRows, closed: Bools | None) -> LatestColumn:
+        last = self.last.read(rows).without_stale_values()
+        return latest_column(last, last.value, closed, last.tick.is_valid(), self.argument.domain, self.argument.data)
+
+
+class AppendOnlyLatest(AppendOnlyTimed):
+    """LATEST of such members."""
+
     def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
-        last = self.last.read(rows)
-        now = ValueColumn(last.value.data, last.value.is_valid() & last.tick.is_valid())
-        return self._column(last, now, np.zeros(len(now), bool) if sealed is None else sealed)
+        return self._latest_values(rows, sealed)
 
 
-class RetractableLatest(_LatestBase):
+class RetractableLatest(TimedAccumulator):
     """LATEST of members that may leave or change: the latest settled member, the latest that can be shown in the end,
-    and the latest that is shown now."""
+    and the latest that is shown now. `certain_column` counts the members that stay, if the argument is never NULL: then
+    neither is the result, as soon as there is one."""
 
     reads_members = True
 
-    def __init__(
-        self, prefix: str, argument: AggregateArgument, tick: tuple[str, ...], bottom: Range, as_latest: bool
-    ) -> None:
-        super().__init__(argument, tick, bottom, as_latest)
+    def __init__(self, prefix: str, argument: AggregateArgument, tick: tuple[str, ...]) -> None:
+        super().__init__(argument, tick)
         self.settled, self.present, self.shown = (
-            LatestColumns.with_prefix(prefix, part) for part in ("settled", "present", "shown")
+            self.stored_columns.with_prefix(prefix, part) for part in ("settled", "present", "shown")
         )
         data = argument.data
         self.columns = {**self.settled.columns(data), **self.present.columns(data), **self.shown.columns(data)}
+        self.certain_column = f"{prefix}certain" if argument.domain.nulls is NEVER else None
+        if self.certain_column is not None:
+            self.columns[self.certain_column] = pa.int64()
 
     def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
         delta, groups = member_delta.delta, member_delta.groups
@@ -191,6 +165,10 @@ class RetractableLatest(_LatestBase):
                     result, rescan_groups, latest_per_group(group_numbers, len(rescan_groups), rescanned[last])
                 )
             columns |= last.write(result)
+        if self.certain_column is not None:
+            old_certain = None if delta.old is None else masks.is_permanently_shown(delta.old.mask)
+            changes = member_delta.count_changes(old_certain, masks.is_permanently_shown(delta.new.mask))
+            columns[self.certain_column] = ValueColumn(rows[self.certain_column].data + changes)
         return AccumulatorUpdate(columns)
 
     def _latest_candidates(
@@ -206,11 +184,16 @@ class RetractableLatest(_LatestBase):
         }
 
     def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
-        settled, present, shown = (last.read(rows) for last in (self.settled, self.present, self.shown))
-        now = ValueColumn(shown.value.data, shown.value.is_valid() & shown.tick.is_valid())
-        if sealed is None:
-            return self._column(settled, now, np.zeros(len(now), bool))
-        return self._column(settled, now, sealed & (is_later(settled, present) | present.tick.is_null()))
+        return self._latest_values(rows, sealed)
+
+    def _latest_values(self, rows: TableRows, sealed: Bools | None) -> LatestColumn:
+        settled, present, shown = (
+            last.read(rows).without_stale_values() for last in (self.settled, self.present, self.shown)
+        )
+        if sealed is not None:
+            sealed = sealed & (is_later(settled, present) | present.tick.is_null())
+        is_certain = settled.tick.is_valid() if self.certain_column is None else rows[self.certain_column].data > 0
+        return latest_column(settled, shown.value, sealed, is_certain, self.argument.domain, self.argument.data)
 
 
 def _groups_to_rescan(

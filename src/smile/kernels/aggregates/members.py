@@ -83,6 +83,6 @@ def member_columns(aggregates: Iterable[mmpl.Aggregate], tick: tuple[str, ...]) 
     """The columns of members that these aggregates read."""
     columns: set[str] = set()
     for aggregate in aggregates:
-        columns |= {*aggregate.columns, *(tick if aggregate.function == "latest" else ())}
+        columns |= {*aggregate.columns, *(tick if aggregate.function in ("latest", "earliest") else ())}
         columns |= set(trees.columns_in(aggregate.arg)) if aggregate.arg is not None else set()
     return columns

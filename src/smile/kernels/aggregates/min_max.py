@@ -1,8 +1,9 @@
 """MAX and MIN. MIN is the mirror of MAX.
 
 The lower bound of MAX is the greatest lower bound of the members that are permanently shown. Its upper bound is the
-greatest upper bound of all possible members, or that of the domain while the group is open. If members may leave, all
-members of a group are read again only when the extreme itself leaves.
+greatest upper bound of all possible members, or that of the domain while the group is open. For the MIN of a time, a
+group is closed as soon as no new member can have a lower value. If members may leave, all members of a group are read
+again only when the extreme itself leaves.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,8 @@ from smile.columns.knowledge import KnowledgeColumn, RangeColumn
 from smile.columns.values import Bools, ValueColumn
 from smile.kernels.aggregates.accumulator import Accumulator, AccumulatorUpdate, GroupContext
 from smile.kernels.aggregates.contributions import AggregateArgument, Contributions, MemberDelta, range_or_mask
-from smile.kernels.aggregates.group_extremes import GroupExtreme, best_per_group, better_of, update_extreme
+from smile.kernels.aggregates.group_extremes import GroupExtreme, best_per_group, update_extreme
+from smile.kernels.aggregates.ordered_values import better_of
 from smile.state.run import TableRows
 
 _MAYBE_NULL, _ALWAYS_NULL = 1, 2
@@ -28,6 +30,7 @@ class AppendOnlyMinMax(Accumulator):
     def __init__(self, prefix: str, argument: AggregateArgument, is_max: bool) -> None:
         self.argument, self.is_max = argument, is_max
         self.value_column = f"{prefix}value"
+        self.passed_column = None if is_max else self.value_column
         self.columns: Mapping[str, pa.DataType] = {self.value_column: arrow_type(argument.data)}
 
     def absorb(self, rows: TableRows, member_delta: MemberDelta, context: GroupContext) -> AccumulatorUpdate:
@@ -183,6 +186,7 @@ class RetractableMinMax(Accumulator):
         self.bounds = MemberBounds(prefix, argument)
         self.certain_extreme = GroupExtreme(f"{prefix}bound", certain_lo if is_max else certain_hi, is_max)
         self.now_extreme = GroupExtreme(f"{prefix}now", current_values, is_max)
+        self.passed_column = None if is_max else self.certain_extreme.column
         kind = arrow_type(argument.data)
         self.columns = {**self.bounds.columns, self.certain_extreme.column: kind, self.now_extreme.column: kind}
 

@@ -1,7 +1,7 @@
-"""SUM: never NULL, unless floats overflow.
+"""SUM: never NULL, unless it overflows.
 
 In a sealed group its bounds are the sums of the members' bounds. An open group has a lower bound only if no new member
-can lower the sum, and an upper bound only if none can raise it.
+can lower the sum, and an upper bound only if none can raise it. If the sum can overflow, an open group has no bounds.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ _MAYBE_NULL, _ALWAYS_NULL = 1, 2
 class AppendOnlySum(Accumulator):
     """SUM of members that never leave, with values that never change: one exact sum."""
 
-    def __init__(self, prefix: str, argument: AggregateArgument) -> None:
-        self.argument = argument
-        self.exact_sum = exact_sum(f"{prefix}sum", argument.data)
+    def __init__(self, prefix: str, argument: AggregateArgument, can_overflow: bool) -> None:
+        self.argument, self.can_overflow = argument, can_overflow
+        self.exact_sum = exact_sum(f"{prefix}sum", argument.data, argument.limits)
         self.columns: Mapping[str, pa.DataType] = self.exact_sum.columns
         self.can_fall, self.can_rise = _open_directions(argument)
 
@@ -34,38 +34,24 @@ class AppendOnlySum(Accumulator):
 
     def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
         now = self.exact_sum.value(rows)
-        lo = (
-            now
-            if not self.can_fall
-            else None
-            if sealed is None
-            else ValueColumn(now.data, _valid_where_sealed(now, sealed))
-        )
-        hi = (
-            now
-            if not self.can_rise
-            else None
-            if sealed is None
-            else ValueColumn(now.data, _valid_where_sealed(now, sealed))
-        )
-        if now.valid is None:
-            return RangeColumn(now, lo, hi)
-        # A sum that overflows is NULL; permanently, if no more members can come.
-        overflows = ~now.valid & (
-            np.ones(len(now), bool) if not (self.can_fall and self.can_rise) else _sealed_or_false(sealed, len(now))
-        )
-        null_codes = np.where(_sealed_or_false(sealed, len(now)), _ALWAYS_NULL, _MAYBE_NULL)
-        return RangeColumn(now, lo, hi, np.where(overflows, null_codes, 0).astype(np.uint8))
+        if self.can_overflow:
+            return _render_with_overflow(now, sealed)
+        final = None if sealed is None else ValueColumn(now.data, sealed)
+        return RangeColumn(now, final if self.can_fall else now, final if self.can_rise else now)
+
+
+def _render_with_overflow(now: ValueColumn, sealed: Bools | None) -> RangeColumn:
+    """A sum that can overflow has bounds only when no more members can come."""
+    is_sealed, is_valid = _sealed_or_false(sealed, len(now)), now.is_valid()
+    final = None if sealed is None else ValueColumn(now.data, is_sealed & is_valid)
+    null_codes = np.where(is_sealed, np.where(is_valid, 0, _ALWAYS_NULL), _MAYBE_NULL).astype(np.uint8)
+    return RangeColumn(now, final, final, null_codes)
 
 
 def _open_directions(argument: AggregateArgument) -> tuple[bool, bool]:
     """Whether a new member can lower the sum, and whether it can raise it."""
     lo, hi = argument.domain.lo, argument.domain.hi
     return lo is None or sign_of(lo) < 0, hi is None or sign_of(hi) > 0
-
-
-def _valid_where_sealed(now: ValueColumn, sealed: Bools) -> Bools:
-    return sealed if now.valid is None else sealed & now.valid
 
 
 def _sealed_or_false(sealed: Bools | None, count: int) -> Bools:
@@ -76,10 +62,10 @@ class RetractableSum(Accumulator):
     """SUM of members that may leave or change: exact sums of the members' bounds and current values, and the numbers of
     members without a bound."""
 
-    def __init__(self, prefix: str, argument: AggregateArgument) -> None:
-        self.argument = argument
+    def __init__(self, prefix: str, argument: AggregateArgument, can_overflow: bool) -> None:
+        self.argument, self.can_overflow = argument, can_overflow
         self.lower_sum, self.upper_sum, self.now_sum = (
-            exact_sum(f"{prefix}{part}", argument.data) for part in ("lo", "hi", "now")
+            exact_sum(f"{prefix}{part}", argument.data, argument.limits) for part in ("lo", "hi", "now")
         )
         self.unbounded_below_column, self.unbounded_above_column, self.unsettled_column = (
             f"{prefix}{part}" for part in ("below", "above", "unsettled")
@@ -114,17 +100,14 @@ class RetractableSum(Accumulator):
         lower_sums, upper_sums = self.lower_sum.value(rows), self.upper_sum.value(rows)
         bounded_below = (rows[self.unbounded_below_column].data == 0) & (is_sealed | (not self.can_fall))
         bounded_above = (rows[self.unbounded_above_column].data == 0) & (is_sealed | (not self.can_rise))
-        overflows = (bounded_below & lower_sums.is_null()) | (bounded_above & upper_sums.is_null())
-        lo, hi = (
-            ValueColumn(lower_sums.data, bounded_below & lower_sums.is_valid()),
-            ValueColumn(upper_sums.data, bounded_above & upper_sums.is_valid()),
-        )
-        if not overflows.any():
+        lo, hi = ValueColumn(lower_sums.data, bounded_below), ValueColumn(upper_sums.data, bounded_above)
+        if not self.can_overflow:
             return RangeColumn(now, lo, hi)
-        is_always_null = overflows & is_sealed & (rows[self.unsettled_column].data == 0)
-        null_codes = np.where(is_always_null, _ALWAYS_NULL, np.where(overflows, _MAYBE_NULL, 0)).astype(np.uint8)
-        now, lo, hi = (ValueColumn(column.data, column.is_valid() & ~is_always_null) for column in (now, lo, hi))
-        return RangeColumn(now, lo, hi, null_codes)
+        has_bounds = is_sealed & bounded_below & bounded_above & lower_sums.is_valid() & upper_sums.is_valid()
+        is_always_null = is_sealed & ~has_bounds & (rows[self.unsettled_column].data == 0)
+        null_codes = np.where(is_always_null, _ALWAYS_NULL, np.where(has_bounds, 0, _MAYBE_NULL)).astype(np.uint8)
+        now = ValueColumn(now.data, now.is_valid() & ~is_always_null)
+        return RangeColumn(now, ValueColumn(lo.data, has_bounds), ValueColumn(hi.data, has_bounds), null_codes)
 
 
 class _SumTerms:

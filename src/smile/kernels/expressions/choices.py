@@ -8,10 +8,11 @@ from functools import reduce
 
 import numpy as np
 
+from smile.algebra.types import DataType
 from smile.columns import values as v
 from smile.columns.knowledge import MaskColumn, RangeColumn
 from smile.columns.values import Array, Bools, ValueColumn
-from smile.kernels.expressions.column_functions import ColumnFunction, is_less
+from smile.kernels.expressions.column_functions import ColumnFunction, constant_column, is_less
 from smile.kernels.expressions.logic import possible_truths
 from smile.kernels.expressions.operands import (
     ALWAYS_NULL,
@@ -28,6 +29,7 @@ from smile.kernels.expressions.operands import (
     null_where,
     select_end,
 )
+from smile.knowledge.value_set import ValueSet
 
 ChoiceFunction = Callable[[Sequence[Operand]], RangeColumn]
 IsBetter = Callable[[Array, Array], Bools]
@@ -150,27 +152,73 @@ def greatest_or_least(now_function: ColumnFunction, greatest: bool) -> ChoiceFun
 # ── CASE ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Branches:
-    """For each branch, and for the ELSE branch, the rows that may take it and the rows that take it at present."""
+class RangeClip:
+    """What remains of a range between two ends, as `ValueSet.clip`. The range itself where nothing remains."""
 
-    def __init__(self, conditions: Sequence[MaskColumn], count: int) -> None:
+    def __init__(self, values: ValueSet, data: DataType) -> None:
+        self.values = values
+        self.lo, self.hi = (None if e is None else constant_column(e, data) for e in (values.lo, values.hi))
+
+    def is_possible(self, operand: Operand) -> Bools:
+        """Where something remains."""
+        ranges = as_range(operand)
+        return self._has_values(ranges, *self._ends(ranges)) | self._is_nullable(ranges)
+
+    def __call__(self, operand: Operand) -> RangeColumn:
+        ranges = as_range(operand)
+        lo, hi = self._ends(ranges)
+        has_values, is_nullable = self._has_values(ranges, lo, hi), self._is_nullable(ranges)
+        is_empty, is_always_null = ~has_values & ~is_nullable, ~has_values & is_nullable
+        null_codes = np.where(is_nullable, np.uint8(MAYBE_NULL), np.uint8(NEVER_NULL))
+        null_codes = np.where(is_empty, ranges.null_codes(), null_codes)
+        lo, hi = (
+            end_null_where(select_end(is_empty, before, end), is_always_null)
+            for before, end in ((ranges.lo, lo), (ranges.hi, hi))
+        )
+        now = null_where(ranges.now, is_always_null)
+        return canonical_ranges(now, lo, hi, np.where(is_always_null, np.uint8(ALWAYS_NULL), null_codes))
+
+    def _ends(self, ranges: RangeColumn) -> tuple[ValueColumn | None, ValueColumn | None]:
+        lo, hi, everywhere = ranges.lo, ranges.hi, _all_true(len(ranges))
+        if self.lo is not None:
+            lo = _best_end([(lo, everywhere), (self.lo(len(ranges)), everywhere)], _greater, skips_missing=True)
+        if self.hi is not None:
+            hi = _best_end([(hi, everywhere), (self.hi(len(ranges)), everywhere)], is_less, skips_missing=True)
+        return lo, hi
+
+    def _has_values(self, ranges: RangeColumn, lo: ValueColumn | None, hi: ValueColumn | None) -> Bools:
+        has_values = (ranges.null_codes() != ALWAYS_NULL) & self.values.has_values
+        if lo is None or hi is None:
+            return has_values
+        return has_values & ~(lo.is_valid() & hi.is_valid() & is_less(hi.data, lo.data))
+
+    def _is_nullable(self, ranges: RangeColumn) -> Bools:
+        return (ranges.null_codes() != NEVER_NULL) & self.values.nullable
+
+
+class _Branches:
+    """For each branch, and for the ELSE branch, the rows that may take it and the rows that take it at present.
+    `can_hold`: where columns can have the values that a branch needs; None: everywhere."""
+
+    def __init__(self, conditions: Sequence[MaskColumn], can_hold: Sequence[Bools | None], count: int) -> None:
         is_undecided, is_now_undecided = _all_true(count), _all_true(count)
         self.possible: list[Bools] = []
         self.current: list[Bools] = []
-        for condition in conditions:
+        for condition, holds in zip(conditions, can_hold, strict=False):
             can_be_taken = is_undecided & (condition.possible & np.uint8(TRUE) != 0)
+            can_be_taken = can_be_taken if holds is None else can_be_taken & holds
             is_taken_now = can_be_taken & (condition.now == TRUE) & is_now_undecided
             self.possible.append(can_be_taken)
             self.current.append(is_taken_now)
             is_now_undecided = is_now_undecided & ~is_taken_now
             is_undecided = is_undecided & (condition.possible != TRUE)
-        self.possible.append(is_undecided)
+        self.possible.append(is_undecided if can_hold[-1] is None else is_undecided & can_hold[-1])
         self.current.append(is_now_undecided)
 
 
-def case(conditions: Sequence[Operand], results: Sequence[Operand]) -> RangeColumn:
-    """`results` has one element more than `conditions`: the result of ELSE."""
-    branches = _Branches([as_mask(c) for c in conditions], len(results[0]))
+def case(conditions: Sequence[Operand], results: Sequence[Operand], can_hold: Sequence[Bools | None]) -> RangeColumn:
+    """`results` and `can_hold` have one element more than `conditions`: that of ELSE."""
+    branches = _Branches([as_mask(c) for c in conditions], can_hold, len(results[0]))
     args = [as_range(r) for r in results]
     lo, hi, nulls = hull(args, branches.possible)
     now = args[-1].now
@@ -181,8 +229,10 @@ def case(conditions: Sequence[Operand], results: Sequence[Operand]) -> RangeColu
     return canonical_ranges(now, lo, hi, nulls)
 
 
-def boolean_case(conditions: Sequence[Operand], results: Sequence[Operand]) -> MaskColumn:
-    branches = _Branches([as_mask(c) for c in conditions], len(results[0]))
+def boolean_case(
+    conditions: Sequence[Operand], results: Sequence[Operand], can_hold: Sequence[Bools | None]
+) -> MaskColumn:
+    branches = _Branches([as_mask(c) for c in conditions], can_hold, len(results[0]))
     masks = [as_mask(r) for r in results]
     possible = np.zeros(len(masks[0]), np.uint8)
     now = masks[-1].now

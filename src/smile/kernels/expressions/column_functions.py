@@ -16,6 +16,7 @@ from smile.columns.values import Bools, ValueColumn
 from smile.kernels.expressions import arithmetic_kernels
 from smile.kernels.expressions.arithmetic_kernels import ColumnData, Kernel
 from smile.kernels.expressions.python_kernels import python_kernel, to_python
+from smile.kernels.expressions.time_kernels import date_trunc_kernel
 
 ColumnFunction = Callable[[Sequence[ValueColumn]], ValueColumn]
 
@@ -39,9 +40,12 @@ def strict_kernel(name: str, signature: Signature) -> Kernel:
     if name == "||":
         return lambda operands, _: (pc.binary_join_element_wise(*operands, _empty_separator(operands[0])), None)
     arithmetic = arithmetic_kernels.arithmetic_kernel(name, signature)
-    return arithmetic or python_kernel(
+    if arithmetic is not None:
+        return arithmetic
+    row_by_row = python_kernel(
         lambda values: evaluate(name, tuple(values), signature), signature.args, signature.result
     )
+    return date_trunc_kernel(row_by_row) if name == "date_trunc" else row_by_row
 
 
 def strict_function(compute: Kernel) -> ColumnFunction:

@@ -1,7 +1,7 @@
 """Ranges under `*`, `/` and `abs`: the extremes are at the corners of the operands' box, or at zero.
 
-The results are those of `knowledge.values.range_arithmetic`. Where a corner is undefined the result has no bounds; it
-is permanently NULL if all operands are single values.
+The results are those of `knowledge.values.range_arithmetic`. Where the function may overflow or be undefined the result
+has no bounds; it is permanently NULL if all operands are single values.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from smile.kernels.expressions.operands import (
     MAYBE_NULL,
     NEVER_NULL,
     Operand,
+    OperandLimits,
     as_range,
     canonical_ranges,
     is_single_valued,
@@ -77,10 +78,13 @@ class ProductFunction:
 
     compute: Kernel
     is_division: bool
+    limits: OperandLimits
 
     def __call__(self, operands: Sequence[Operand]) -> RangeColumn:
         a, b = (as_range(o) for o in operands)
         result = None
+        if self.limits.can_be_undefined:
+            return self._from_all_corners(a, b)
         if b.lo is b.hi and b.lo is not None:
             result = _times_exact_factor(self.compute, a, b, b.lo)
         elif a.lo is a.hi and a.lo is not None and not self.is_division:
@@ -91,6 +95,8 @@ class ProductFunction:
         count = len(a)
         now, _ = value_at_corner(self.compute, (a.now, b.now))
         is_undefined = self._can_be_zero(b) if self.is_division else np.zeros(count, bool)
+        if self.limits.can_be_undefined:
+            is_undefined = is_undefined | self._can_overflow(a, b)
         builder = _RangeBuilder(count)
         tried: list[tuple[ValueColumn | None, ValueColumn | None]] = []
         for x, x_sign in ((a.lo, -1), (a.hi, 1)):
@@ -99,8 +105,18 @@ class ProductFunction:
                     if any(x is p and y is q for p, q in tried) and x.valid is None and y.valid is None:
                         continue
                     tried.append((x, y))
-                is_undefined = is_undefined | self._add_corner(builder, x, x_sign, y, y_sign, now.data.dtype)
+                self._add_corner(builder, x, x_sign, y, y_sign, now.data.dtype)
         return builder.build(now, (a, b), is_undefined)
+
+    def _can_overflow(self, a: RangeColumn, b: RangeColumn) -> Bools:
+        """The rows in which the result may overflow. The limits stand for absent ends."""
+        is_undefined = np.zeros(len(a), bool)
+        for x in (self.limits.fill_lower(0, a), self.limits.fill_upper(0, a)):
+            for y in (self.limits.fill_lower(1, b), self.limits.fill_upper(1, b)):
+                if x is not None and y is not None:  # an operand without limits is always NULL
+                    undefined = value_at_corner(self.compute, (x, y))[1]
+                    is_undefined = is_undefined if undefined is None else is_undefined | undefined
+        return is_undefined
 
     def _add_corner(
         self,
@@ -110,18 +126,16 @@ class ProductFunction:
         y: ValueColumn | None,
         y_sign: int,
         dtype: np.dtype[Any],
-    ) -> Bools:
-        """Adds one corner to the range. Returns the rows in which it is undefined."""
+    ) -> None:
+        """Adds one corner to the range."""
         count = len(builder.has_value)
-        undefined = np.zeros(count, bool)
         has_corner = np.zeros(count, bool)
         if x is not None and y is not None:
-            value, corner_undefined = value_at_corner(self.compute, (x, y))
+            value, _ = value_at_corner(self.compute, (x, y))
             has_corner = x.is_valid() & y.is_valid()
-            undefined = undefined if corner_undefined is None else corner_undefined
             builder.add(value.data, has_corner)
             if x.valid is None and y.valid is None:
-                return undefined
+                return
         is_unbounded = ~has_corner
         product = _end_sign(x, x_sign, count) * _end_sign(y, y_sign, count)
         is_zero = is_unbounded & (product == 0)
@@ -132,7 +146,6 @@ class ProductFunction:
         builder.is_unbounded_above = builder.is_unbounded_above | (is_unbounded & ~is_zero & (product > 0))
         if is_zero.any():
             builder.add(np.zeros(count, dtype), is_zero)
-        return undefined
 
     def _can_be_zero(self, b: RangeColumn) -> Bools:
         can_be_zero = np.ones(len(b), bool)
@@ -178,20 +191,24 @@ class AbsoluteFunction:
     """`abs`: the least value is 0 wherever the operand may be zero."""
 
     compute: Kernel
+    limits: OperandLimits
 
     def __call__(self, operands: Sequence[Operand]) -> RangeColumn:
         arg = as_range(operands[0])
         count = len(arg)
         now, _ = value_at_corner(self.compute, (arg.now,))
         is_undefined = np.zeros(count, bool)
+        if self.limits.can_be_undefined:
+            for filled in (self.limits.fill_lower(0, arg), self.limits.fill_upper(0, arg)):
+                undefined = None if filled is None else value_at_corner(self.compute, (filled,))[1]
+                is_undefined = is_undefined if undefined is None else is_undefined | undefined
         builder = _RangeBuilder(count)
         can_be_zero = np.ones(count, bool)
         for end, sign in ((arg.lo, -1), (arg.hi, 1)):
             if end is None:
                 builder.is_unbounded_above[:] = True
                 continue
-            magnitude, undefined = value_at_corner(self.compute, (end,))
-            is_undefined = is_undefined if undefined is None else is_undefined | undefined
+            magnitude, _ = value_at_corner(self.compute, (end,))
             builder.add(magnitude.data, end.is_valid())
             builder.is_unbounded_above |= end.is_null()
             can_be_zero &= end.is_null() | (end.data >= 0 if sign > 0 else end.data <= 0)

@@ -1,12 +1,11 @@
 """Ranges under strict monotone functions, with the results of `smile.knowledge.values.range_arithmetic`.
 
-Where the function overflows or is undefined at a corner of the operands' box the result has no bounds; it is
-permanently NULL if all operands are single values.
+Where the function may overflow or be undefined the result has no bounds; it is permanently NULL if all operands are
+single values. Functions that are defined everywhere within the limits of their operands do not pay for this.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -26,10 +25,10 @@ from smile.kernels.expressions.operands import (
     NULL,
     TRUE,
     Operand,
+    OperandLimits,
     as_range,
     canonical_mask,
     canonical_ranges,
-    end_null_where,
     is_single_valued,
     null_where,
     strict_nulls,
@@ -37,8 +36,6 @@ from smile.kernels.expressions.operands import (
 )
 
 KnowledgeFunction = Callable[[Sequence[Operand]], Operand]
-LimitValue = Literal["nothing", "no bound"] | Value
-"""The limit of a function where an argument has no bound: undefined ("nothing"), unbounded, or a value."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +43,29 @@ class MonotoneFunction:
     """A function that is monotone in each argument. Arguments in which it is not monotone must be single values, else
     the result has no bounds.
 
-    `limits` are those of the lower and of the upper end. `is_partial`: it may be undefined. `is_injective`: a range
-    never narrows to a single value unless all operands do.
+    `is_partial`: it may be undefined where it is not monotone. `limit_values`: the lower and the upper end where an
+    argument has none; None is no bound. `is_injective`: a range never narrows to a single value unless all operands do.
     """
 
     compute: Kernel
     growth: tuple[Monotonicity, ...]
     result: DataType
+    limits: OperandLimits
     is_partial: bool = False
-    limits: tuple[LimitValue, LimitValue] = ("no bound", "no bound")
+    limit_values: tuple[Value, Value] = (None, None)
     is_injective: bool = False
 
     def __call__(self, operands: Sequence[Operand]) -> Operand:
         args = [as_range(o) for o in operands]
-        if NOT_MONOTONE not in self.growth and self.limits == ("no bound", "no bound"):
+        is_simple = NOT_MONOTONE not in self.growth and self.limit_values == (None, None)
+        if is_simple and not self.limits.can_be_undefined:
             result = self._without_overflow(args)
             if result is not None:
                 return result
         return self._with_undefined_ends(args)
 
     def _without_overflow(self, args: list[RangeColumn]) -> RangeColumn | None:
-        """The fast path; None if there is an overflow in any row."""
+        """The fast path; None if there is an overflow, which there can be only in absent rows."""
         nows = [a.now for a in args]
         now, now_undefined = value_at_corner(self.compute, nows)
         ends: list[ValueColumn | None] = []
@@ -104,8 +103,7 @@ class MonotoneFunction:
                 is_imprecise |= ~is_single_valued(arg)
         is_computable = ~is_imprecise & (null_codes != ALWAYS_NULL)
         now, _ = value_at_corner(self.compute, [a.now for a in args])
-        (lo, lo_undefined), (hi, hi_undefined) = (self._end_value(args, low, is_computable) for low in (True, False))
-        is_undefined = lo_undefined | hi_undefined
+        is_undefined = self._is_undefined(args, is_computable)
         is_always_null = (null_codes == ALWAYS_NULL) | (
             is_undefined & np.logical_and.reduce([is_single_valued(a) for a in args])
         )
@@ -113,35 +111,44 @@ class MonotoneFunction:
         nulls = np.where(
             is_always_null, np.uint8(ALWAYS_NULL), np.where(may_be_null, np.uint8(MAYBE_NULL), np.uint8(NEVER_NULL))
         )
-        has_no_bound = is_undefined | is_imprecise | is_always_null
+        has_bounds = is_computable & ~(is_undefined | is_always_null)
         now = null_where(now, is_always_null) if is_always_null.any() else now
+        lo = self._end_value(args, True, has_bounds)
         if self.result == BOOL:
-            return _as_masks(now, end_null_where(lo, has_no_bound), nulls)
-        return canonical_ranges(now, end_null_where(lo, has_no_bound), end_null_where(hi, has_no_bound), nulls)
+            return _as_masks(now, lo, nulls)
+        return canonical_ranges(now, lo, self._end_value(args, False, has_bounds), nulls)
 
-    def _end_value(self, args: list[RangeColumn], low: bool, is_computable: Bools) -> tuple[ValueColumn | None, Bools]:
-        """One end of the result, and the rows in which it is undefined."""
-        limit = self.limits[0 if low else 1]
-        end_arguments = self._end_arguments(args, low)
-        nowhere = np.zeros(len(is_computable), bool)
-        if None in end_arguments:
-            end, is_undefined, is_valid = None, nowhere, nowhere
-        else:
-            within = [ValueColumn(e.data, e.is_valid() & is_computable) for e in end_arguments if e is not None]
-            valid = all_valid(within)
-            assert valid is not None
-            is_valid = valid
-            end, undefined = value_at_corner(self.compute, within)
-            is_undefined = nowhere if undefined is None else undefined
-        if limit == "no bound":
-            return end, is_undefined
-        is_unbounded = is_computable & ~is_valid
-        if limit == "nothing":
-            return end, is_undefined | is_unbounded
-        limit_column = v.constant(limit, self.result, len(is_computable))
-        return v.where(is_unbounded, limit_column, end) if end is not None else null_where(
-            limit_column, ~is_unbounded
-        ), is_undefined
+    def _is_undefined(self, args: list[RangeColumn], is_computable: Bools) -> Bools:
+        """The rows in which the function may overflow or be undefined. The limits stand for absent ends."""
+        is_undefined = np.zeros(len(is_computable), bool)
+        if not self.limits.can_be_undefined:
+            return is_undefined
+        lower = [self.limits.fill_lower(i, arg) for i, arg in enumerate(args)]
+        upper = [self.limits.fill_upper(i, arg) for i, arg in enumerate(args)]
+        for low in (True, False):
+            ends = [a if (g is DECREASING) != low else b for a, b, g in zip(lower, upper, self.growth, strict=True)]
+            has_ends = is_computable
+            for end in ends:
+                has_ends = np.zeros(len(has_ends), bool) if end is None else has_ends & end.is_valid()
+            corner = [ValueColumn(e.data, has_ends) for e in ends if e is not None]
+            if len(corner) == len(ends):
+                undefined = value_at_corner(self.compute, corner)[1]
+                is_undefined = is_undefined if undefined is None else is_undefined | undefined
+            if self.is_partial:  # only text has no limits
+                is_undefined = is_undefined | (is_computable & ~has_ends)
+        return is_undefined
+
+    def _end_value(self, args: list[RangeColumn], low: bool, has_bounds: Bools) -> ValueColumn | None:
+        """One end of the result; not valid where there is no bound."""
+        limit = self.limit_values[0 if low else 1]
+        ends = [e for e in self._end_arguments(args, low) if e is not None]
+        if len(ends) < len(args):
+            return None if limit is None else null_where(v.constant(limit, self.result, len(has_bounds)), ~has_bounds)
+        has_ends = has_bounds if (valid := all_valid(ends)) is None else has_bounds & valid
+        end, _ = value_at_corner(self.compute, [ValueColumn(e.data, has_ends) for e in ends])
+        if limit is None:
+            return end
+        return v.where(has_bounds & ~has_ends, v.constant(limit, self.result, len(has_bounds)), end)
 
 
 def value_at_corner(compute: Kernel, ends: Sequence[ValueColumn]) -> tuple[ValueColumn, Bools | None]:
@@ -166,29 +173,28 @@ def _as_masks(now: ValueColumn, point: ValueColumn | None, nulls: Array) -> Mask
     return canonical_mask(np.where(nulls == ALWAYS_NULL, np.uint8(NULL), possible), truth_bits(now))
 
 
-_UNDEFINED_LIMITS: Final[tuple[LimitValue, LimitValue]] = ("nothing", "nothing")
-
-
-def monotone_function(scalar: ScalarFunction, signature: Signature, compute: Kernel) -> MonotoneFunction:
+def monotone_function(
+    scalar: ScalarFunction, signature: Signature, compute: Kernel, limits: OperandLimits
+) -> MonotoneFunction:
     """The range function of a catalogue function that has no argument with the monotonicity MONOTONE."""
     growth = tuple(scalar.monotonicity_in(i) for i in range(len(signature.args)))
-    limits: tuple[LimitValue, LimitValue] = ("no bound", "no bound")
-    if scalar.limit_at_infinity is not None:
-        other_arguments = (0,) * (len(signature.args) - 1)
-        limits = tuple(
-            _limit_value(scalar.limit_at_infinity((end, *other_arguments)), signature.result)
-            for end in (-INFINITY, INFINITY)
-        )  # type: ignore[assignment]
-    elif scalar.partial:
-        limits = _UNDEFINED_LIMITS
     is_whole = all(t.name != "float" for t in signature.args) and "timestamp" not in {t.name for t in signature.args}
     return MonotoneFunction(
-        compute, growth, signature.result, scalar.partial, limits, scalar.name in ("+", "-", "neg") and is_whole
+        compute,
+        growth,
+        signature.result,
+        limits,
+        scalar.partial,
+        (_limit_value(scalar, -INFINITY, signature), _limit_value(scalar, INFINITY, signature)),
+        scalar.name in ("+", "-", "neg") and is_whole,
     )
 
 
-def _limit_value(limit: Any, result: DataType) -> LimitValue:
+def _limit_value(scalar: ScalarFunction, end: float, signature: Signature) -> Value:
+    """The result where the first argument has no bound; None: no bound."""
+    if scalar.limit_at_infinity is None:
+        return None
+    limit = scalar.limit_at_infinity((end, *(0,) * (len(signature.args) - 1)))
     if isinstance(limit, float) and abs(limit) == INFINITY:
-        return "no bound"
-    fitted = fit_number(limit, result)
-    return "nothing" if fitted is None else fitted
+        return None
+    return fit_number(limit, signature.result)  # type: ignore[arg-type]  # only functions of numbers have limits

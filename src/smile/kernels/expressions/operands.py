@@ -4,21 +4,19 @@ Canonical means: where the value is final, `now` is that value; where only NULL 
 nor a value.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from smile.algebra.types import BOOL, DataType
-from smile.columns import knowledge as k, values as v
-from smile.columns.knowledge import ColumnKind, KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
+from smile.columns import values as v
+from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
+from smile.columns.ranges import to_mask_column
 from smile.columns.values import Array, Bools, ValueColumn
 from smile.kernels.expressions.column_functions import constant_column, is_equal
-from smile.knowledge.values.cell_knowledge import CellKnowledge
-from smile.knowledge.values.cells import to_operand_in_domain, to_range
-from smile.knowledge.values.nested import NestedRelation
-from smile.knowledge.values.range import MAYBE, Range
-from smile.knowledge.values.transfer import unknown_operand
+from smile.knowledge.values.range import Range
+from smile.knowledge.values.transfer import Operand as Limits
 
 Operand = ValueColumn | RangeColumn | MaskColumn
 
@@ -113,45 +111,48 @@ def select_end(chosen: Bools, a: ValueColumn | None, b: ValueColumn | None) -> V
     return v.where(chosen, a, b)
 
 
+# ── limits ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LimitColumn = Callable[[int], ValueColumn] | None
+"""Gives the limit for a number of rows. None: the type has no limit."""
+
+
+@dataclass(frozen=True)
+class OperandLimits:
+    """The limits of the operands of a function. `can_be_undefined`: within them, it can overflow or be undefined."""
+
+    ends: tuple[tuple[LimitColumn, LimitColumn], ...]
+    can_be_undefined: bool
+
+    def fill_lower(self, argument: int, operand: RangeColumn) -> ValueColumn | None:
+        """The lower ends, with the limit where there is none."""
+        return _fill(operand.lo, self.ends[argument][0], len(operand))
+
+    def fill_upper(self, argument: int, operand: RangeColumn) -> ValueColumn | None:
+        return _fill(operand.hi, self.ends[argument][1], len(operand))
+
+
+def _fill(end: ValueColumn | None, limit: LimitColumn, count: int) -> ValueColumn | None:
+    if limit is None or (end is not None and end.valid is None):
+        return end
+    return limit(count) if end is None else v.where(end.is_valid(), end, limit(count))
+
+
+def operand_limits(limits: Sequence[Limits], types: Sequence[DataType], can_be_undefined: bool) -> OperandLimits:
+    def columns(limit: Limits, data: DataType) -> tuple[LimitColumn, LimitColumn]:
+        ends = (limit.lo, limit.hi) if isinstance(limit, Range) else (None, None)
+        lo, hi = (None if end is None else constant_column(end, data) for end in ends)
+        return lo, hi
+
+    return OperandLimits(tuple(columns(o, t) for o, t in zip(limits, types, strict=True)), can_be_undefined)
+
+
 # ── conversion of columns ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def to_operand(column: KnowledgeColumn, bottom: CellKnowledge, data: DataType) -> Operand:
-    """The column as an operand."""
-    if isinstance(column, LatestColumn) and data != BOOL:
-        return _latest_ranges(column, bottom, data)
-    if isinstance(column, LatestColumn | ObjectColumn):
-        kind: ColumnKind = "mask" if data == BOOL else "range"
-        points = [_point(column, i, bottom, data) for i in range(len(column))]
-        operand = k.from_points(points, kind, data)
-        assert isinstance(operand, RangeColumn | MaskColumn)
-        return operand
+def to_operand(column: KnowledgeColumn, data: DataType) -> Operand:
+    """The column as an operand. A nested relation is not one."""
+    assert not isinstance(column, ObjectColumn)
+    if isinstance(column, LatestColumn):
+        return to_mask_column(column.bounds) if data == BOOL else column.bounds
     return column
-
-
-def _point(column: LatestColumn | ObjectColumn, index: int, bottom: CellKnowledge, data: DataType) -> CellKnowledge:
-    if isinstance(column, ObjectColumn) and column.points[index] is None:
-        # Absent rows need not have a point.
-        return unknown_operand(data, nullable=True, now=None)
-    return to_operand_in_domain(column.knowledge_at(index, data), bottom, data)
-
-
-def domain_ends(bottom: CellKnowledge) -> tuple[Any, Any]:
-    domain = Range() if isinstance(bottom, NestedRelation) else to_range(bottom)
-    return domain.lo, domain.hi
-
-
-def _latest_ranges(column: LatestColumn, bottom: CellKnowledge, data: DataType) -> RangeColumn:
-    """Latest values as ranges: where the value may still be replaced, the bounds are those of the column's domain."""
-    lo, hi = domain_ends(bottom)
-    sealed, count = column.sealed, len(column)
-    open_code = np.uint8(k.NULLABILITY_BY_CODE.index(MAYBE))
-    if not sealed.any():
-        ends = [None if end is None else constant_column(end, data)(count) for end in (lo, hi)]
-        return RangeColumn(column.now, ends[0], ends[1], np.full(count, open_code, np.uint8))
-    value = column.value
-    sealed_codes = np.where(value.is_valid(), np.uint8(NEVER_NULL), np.uint8(ALWAYS_NULL))
-    if sealed.all():
-        return RangeColumn(value, value, value, sealed_codes if sealed_codes.any() else None)
-    ends = [v.where(sealed, value, constant_column(end, data)(count)) for end in (lo, hi)]
-    return RangeColumn(v.where(sealed, value, column.now), ends[0], ends[1], np.where(sealed, sealed_codes, open_code))

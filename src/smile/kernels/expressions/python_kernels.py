@@ -83,7 +83,7 @@ def _value_codes(data: ColumnData) -> tuple[Array, int]:
 def _compute_or_null(compute: PythonFunction, values: Sequence[Any]) -> Value:
     try:
         return compute(values)
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError, AssertionError):
         # No function raises on a value of its type, but the data of an absent row need not be one.
         return None
 

@@ -12,15 +12,14 @@ from smile.columns.knowledge import ColumnKind, KnowledgeColumn, MaskColumn, Ran
 from smile.errors import SmileError
 from smile.kernels.expressions.operands import Operand
 from smile.knowledge.values.cell_knowledge import CellKnowledge
-from smile.knowledge.values.cells import to_operand_in_domain
-from smile.knowledge.values.transfer import expression_knowledge, unknown_operand
+from smile.knowledge.values.transfer import ColumnLimits, Operand as Limits, expression_knowledge, unknown_operand
 
 
 def evaluate_row_by_row(
     expr: mmpl.Expr,
     columns: Mapping[str, KnowledgeColumn],
     types: Mapping[str, DataType],
-    bottoms: Mapping[str, CellKnowledge],
+    limits: ColumnLimits,
     kind: ColumnKind,
     data: DataType,
     count: int,
@@ -31,8 +30,7 @@ def evaluate_row_by_row(
         try:
             cells = {c: k.knowledge_at(column, index, types[c]) for c, column in columns.items()}
             if None not in cells.values():
-                row = {c: to_operand_in_domain(cell, bottoms[c], types[c]) for c, cell in cells.items()}
-                return expression_knowledge(expr, row, types)
+                return expression_knowledge(expr, cells, types, limits)
         except (SmileError, LookupError, ArithmeticError, ValueError):
             pass
         # Only in absent rows, whose data need not be a point of the column's domain.
@@ -42,18 +40,18 @@ def evaluate_row_by_row(
 
 
 def row_by_row_function(
-    name: str, args: tuple[DataType, ...], result: DataType
+    name: str, args: tuple[DataType, ...], limits: Sequence[Limits], result: DataType
 ) -> Callable[[Sequence[Operand]], Operand]:
-    """The function on operands, evaluated row by row."""
+    """The function on operands with these limits, evaluated row by row."""
     names = [str(n) for n in range(len(args))]
     types = dict(zip(names, args, strict=True))
     expr = mmpl.Call(name, tuple(map(mmpl.ColumnRef, names)))
-    bottoms: dict[str, CellKnowledge] = {n: unknown_operand(t, nullable=True, now=None) for n, t in types.items()}
+    column_limits = dict(zip(names, limits, strict=True))
     kind: ColumnKind = "mask" if result == BOOL else "range"
 
     def run(operands: Sequence[Operand]) -> Operand:
         columns = dict(zip(names, operands, strict=True))
-        column = evaluate_row_by_row(expr, columns, types, bottoms, kind, result, len(operands[0]))
+        column = evaluate_row_by_row(expr, columns, types, column_limits, kind, result, len(operands[0]))
         assert isinstance(column, RangeColumn | MaskColumn)
         return column
 

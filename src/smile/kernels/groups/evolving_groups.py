@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smile.algebra.types import DataType
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.hashing import hashes
 from smile.columns.knowledge import KnowledgeColumn
@@ -19,7 +18,7 @@ from smile.columns.ranges import to_range_column
 from smile.columns.values import Bools, Indices, ValueColumn
 from smile.kernels.aggregates.accumulator import GroupContext, MemberRows
 from smile.kernels.aggregates.contributions import MemberDelta
-from smile.kernels.aggregates.group_extremes import is_as_good
+from smile.kernels.aggregates.ordered_values import is_as_good
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, drop_unchanged_rows
 from smile.kernels.groups.summarize import AggregateGrouping
 from smile.kernels.ordering import NEVER_NULL, ONLY_NULL
@@ -62,7 +61,7 @@ class EvolvingGroups(Transform):
         return Delta(key, None, self.grouping.default_knowledge(key, count, self.seals.is_sealed(horizons, key, count)))
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
-        return self.seals.can_seal_rows(advance)
+        return self.seals.can_seal_rows(advance) or bool(self.grouping.value_seals)
 
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         (delta,) = inputs
@@ -102,12 +101,15 @@ class EvolvingGroups(Transform):
     def _affected_groups(
         self, key: list[ValueColumn], count: int, delta: Delta | None, advance: HorizonAdvance
     ) -> Indices:
-        """Groups that a changed row belongs or can belong to, before or after, and groups that the horizons seal."""
+        """Groups that a changed row belongs or can belong to, before or after, and groups that the horizons seal. All
+        groups, if the horizons may pass the value of an aggregate."""
         key_columns = dict(zip(self.per, key, strict=True))
         sealed_before, sealed_after = (
             self.seals.is_sealed(h, key_columns, count) for h in (advance.before, advance.after)
         )
         is_affected = sealed_before != sealed_after
+        if self.grouping.value_seals and advance.has_moved:
+            is_affected[:] = True
         if delta is not None:
             knowledge_parts = [delta.new] if delta.old is None else [delta.old, delta.new]
             for knowledge in knowledge_parts:
@@ -151,7 +153,7 @@ class EvolvingGroups(Transform):
         is_sealed = self.seals.is_sealed(horizons, key, count)
         if self.is_single_member:
             is_sealed[group_numbers[masks.can_be_shown(belongs)]] = True
-        return self._aggregate_members(group_numbers, fixed, group_members, key, count, is_sealed, is_present)
+        return self._aggregate_members(group_numbers, fixed, group_members, key, is_sealed, is_present, horizons)
 
     def _aggregate_members(
         self,
@@ -159,14 +161,14 @@ class EvolvingGroups(Transform):
         fixed: Mapping[str, ValueColumn],
         members: RowKnowledge,
         key: Mapping[str, ValueColumn],
-        count: int,
         is_sealed: Bools,
         is_present: Bools,
+        horizons: Horizons,
     ) -> RowKnowledge:
         def find_members(_context: GroupContext, _numbers: Indices) -> MemberRows:
             return group_numbers, fixed, members
 
-        grouping = self.grouping
+        grouping, count = self.grouping, len(is_sealed)
         # Only groups that have members are accumulated; the others get the zero row, which is appended below.
         groups = RowGroups([ValueColumn(group_numbers)], len(group_numbers))
         key_hashes = hashes([key[c] for c in self.per], count)
@@ -180,7 +182,7 @@ class EvolvingGroups(Transform):
         zero = grouping.zero_rows(1)
         rows = {name: v.concat([column, zero[name]]).take(row_of_group) for name, column in accumulated.items()}
         return grouping.group_knowledge(
-            rows, is_sealed, GroupContext(key, key_hashes, tables, find_members), is_present
+            rows, is_sealed, GroupContext(key, key_hashes, tables, find_members), is_present, horizons
         )
 
     def _membership_masks(self, members: EvolvingMembers, key: Sequence[ValueColumn], group: int) -> MaskCodes:
@@ -190,16 +192,16 @@ class EvolvingGroups(Transform):
             member_column: KnowledgeColumn = (
                 members.fixed[name] if name in self.source_layout.fixed else members.knowledge.columns[name]
             )
-            mask = masks.all_of(mask, not_distinct_masks(member_column, wanted, self.source_layout.types[name]))
+            mask = masks.all_of(mask, not_distinct_masks(member_column, wanted))
         return mask
 
 
-def not_distinct_masks(column: KnowledgeColumn, wanted: ValueColumn, data: DataType) -> MaskCodes:
+def not_distinct_masks(column: KnowledgeColumn, wanted: ValueColumn) -> MaskCodes:
     """For each row the mask of the cell IS NOT DISTINCT FROM the wanted value."""
     if isinstance(column, ValueColumn):
         equal = column.same(wanted)
         return masks.pack_codes(equal, ~equal, equal)
-    ranges = to_range_column(column, data)
+    ranges = to_range_column(column)
     null_codes = ranges.null_codes()
     is_value, can_have_value = wanted.is_valid(), null_codes != ONLY_NULL
     above = _is_inside_bound(wanted, ranges.lo, is_lower=True)

@@ -52,5 +52,5 @@ class SingleMemberGroups(Transform):
         rows, tables = grouping.absorb(grouping.zero_rows(count), member_delta, context)
         is_sealed = np.ones(count, bool)
         return grouping.group_knowledge(
-            rows, is_sealed, grouping.make_context(key, context.key_hashes, tables), is_present
+            rows, is_sealed, grouping.make_context(key, context.key_hashes, tables), is_present, None
         )

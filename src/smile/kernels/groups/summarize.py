@@ -1,8 +1,8 @@
 """SUMMARIZE and DISTINCT: one row per group, which depends on the group's accumulators and on whether it is sealed.
 
 A batch looks up each of its groups once, subtracts the contributions of old members and adds those of new ones. A group
-is in the output delta if its members change or a horizon seals it. A sealed group expires, because nothing can affect
-it any more.
+is in the output delta if its members change, or if a horizon seals it or passes the value of an aggregate. A sealed
+group expires, because nothing can affect it any more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +22,13 @@ from smile.kernels.aggregates.accumulator import Accumulator, GroupContext, Memb
 from smile.kernels.aggregates.compile_accumulator import aggregate_column, compile_accumulator
 from smile.kernels.aggregates.contributions import MemberDelta
 from smile.kernels.aggregates.members import MEMBERS, MemberStore, member_columns, remove_groups
+from smile.kernels.aggregates.value_seals import ValueSealIndex, compile_value_seals
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.layout import Layout
 from smile.kernels.row_encoding import stored_column
-from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex
+from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, Seals
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
+from smile.knowledge.aggregate_types import group_closing_seals
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableRows, TableSchema
 from smile.state.table import StateTable
@@ -61,11 +63,18 @@ class AggregateGrouping:
         self.certain = source.layout.certain or not per
         key_types = {c: arrow_type(heading.columns[c]) for c in per}
         self.accumulators: dict[str, Accumulator] = {
-            name: compile_accumulator(i, name, wanted, key_types, source, output)
+            name: compile_accumulator(i, wanted, key_types, source, output.type.columns[name])
             for i, (name, wanted) in enumerate(aggregates)
         }
+        self.value_seals: dict[str, ValueSealIndex] = {}
+        """When aggregates are final before their group is sealed."""
+        for name, call in aggregates:
+            column = self.accumulators[name].passed_column
+            index = None if column is None else compile_value_seals(column, call, source, output)
+            if index is not None:
+                self.value_seals[name] = index
         fixed = {c: heading.columns[c] for c in per}
-        columns = {name: aggregate_column(name, wanted, output) for name, wanted in aggregates}
+        columns = {name: aggregate_column(wanted, output.type.heading.columns[name]) for name, wanted in aggregates}
         self.layout = Layout(per, fixed, columns, self.certain, output.includes_permanently_hidden)
         self.count_columns: tuple[str, ...] = () if self.certain else tuple(_COUNTS)
         self.columns: dict[str, pa.DataType] = {
@@ -121,13 +130,20 @@ class AggregateGrouping:
     # ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def group_knowledge(
-        self, rows: TableRows, is_sealed: Bools | None, context: GroupContext, is_present: Bools | None
+        self,
+        rows: TableRows,
+        is_sealed: Bools | None,
+        context: GroupContext,
+        is_present: Bools | None,
+        horizons: Horizons | None,
     ) -> RowKnowledge:
-        """The knowledge of group rows. `is_present`: which groups are present, None for all."""
+        """The knowledge of group rows. `is_present`: which groups are present, None for all. `horizons` is None if all
+        groups are sealed."""
         mask = self._group_masks(rows, is_sealed, len(context))
         if is_present is not None:
             mask[~is_present] = masks.ABSENT
-        return RowKnowledge(_AggregateColumns(self, rows, is_sealed, context), mask, rows[_STEPS].data)
+        columns = _AggregateColumns(self, rows, is_sealed, context, horizons)
+        return RowKnowledge(columns, mask, rows[_STEPS].data)
 
     def _group_masks(self, rows: TableRows, is_sealed: Bools | None, count: int) -> MaskCodes:
         """A group is shown while any of its members is. It can get new members until it is sealed."""
@@ -144,7 +160,8 @@ class AggregateGrouping:
         mask = masks.full(masks.HIDDEN if self.per else masks.T, count)
         if is_sealed is not None and self.per:
             mask[is_sealed] = masks.F
-        return RowKnowledge(_AggregateColumns(self, rows, is_sealed, context), mask, np.zeros(count, np.int64))
+        columns = _AggregateColumns(self, rows, is_sealed, context, None)
+        return RowKnowledge(columns, mask, np.zeros(count, np.int64))
 
     def zero_rows(self, count: int) -> TableRows:
         """The accumulator rows of groups without members."""
@@ -164,9 +181,15 @@ class _AggregateColumns(Mapping[str, KnowledgeColumn]):
     """The aggregates of groups. Each column is computed on first access."""
 
     def __init__(
-        self, grouping: AggregateGrouping, rows: TableRows, is_sealed: Bools | None, context: GroupContext
+        self,
+        grouping: AggregateGrouping,
+        rows: TableRows,
+        is_sealed: Bools | None,
+        context: GroupContext,
+        horizons: Horizons | None,
     ) -> None:
         self.grouping, self.rows, self.is_sealed, self.context = grouping, rows, is_sealed, context
+        self.horizons = horizons
         self._columns: dict[str, KnowledgeColumn] = {}
 
     def __len__(self) -> int:
@@ -178,8 +201,18 @@ class _AggregateColumns(Mapping[str, KnowledgeColumn]):
     def __getitem__(self, name: str) -> KnowledgeColumn:
         if name not in self._columns:
             accumulator = self.grouping.accumulators[name]
-            self._columns[name] = accumulator.render(self.rows, self.is_sealed, self.context)
+            self._columns[name] = accumulator.render(self.rows, self._closed_groups(name), self.context)
         return self._columns[name]
+
+    def _closed_groups(self, name: str) -> Bools | None:
+        """The groups in which no new member can affect the aggregate; None if there are none."""
+        value_seals = self.grouping.value_seals.get(name)
+        if value_seals is None or self.horizons is None:
+            return self.is_sealed
+        is_passed = value_seals.passed_groups(self.horizons, self.context.key, self.rows)
+        if self.is_sealed is not None:
+            is_passed = is_passed | self.is_sealed
+        return is_passed if is_passed.any() else None
 
 
 class MultiMemberGroups(Transform):
@@ -189,16 +222,23 @@ class MultiMemberGroups(Transform):
         self.grouping, self.layout = grouping, grouping.layout
         output = grouping.output
         self.per = grouping.per
-        self.seal_index = SealIndex(output.type.seals, output.type.heading.columns, "@")
-        key, ticks = tuple(map(stored_column, self.per)), self.seal_index.column_types
+        source = grouping.source.type
+        self.seal_index = SealIndex(group_closing_seals(source, self.per), source.heading.columns, "@")
+        self.determined_columns = sorted(self.seal_index.seal_columns - {*self.per})
+        """Columns on which all members of a group agree, and that decide when it is sealed."""
+        self.default_row_seals = Seals(output.type.seals, output.type.heading.columns)
+        self.value_seals = tuple(grouping.value_seals.values())
+        key = tuple(map(stored_column, self.per))
+        ticks = {name: kind for i in (self.seal_index, *self.value_seals) for name, kind in i.column_types.items()}
         schema = TableSchema(key, {**grouping.columns, **ticks}, tick_indexes=tuple(ticks))
         self.table_schemas = {GROUPS: schema, **grouping.table_schemas}
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:
-        return not self.per or self.seal_index.can_seal_rows(advance)
+        return not self.per or any(i.can_seal_rows(advance) for i in (self.seal_index, *self.value_seals))
 
     def default_rows(self, key: Mapping[str, ValueColumn], count: int, horizons: Horizons) -> Delta:
-        return Delta(key, None, self.grouping.default_knowledge(key, count, self._sealed_groups(horizons, key, count)))
+        is_sealed = self.default_row_seals.is_sealed(horizons, key, count)
+        return Delta(key, None, self.grouping.default_knowledge(key, count, is_sealed if is_sealed.any() else None))
 
     def step(self, state: State, inputs: Sequence[Delta | None], advance: HorizonAdvance) -> tuple[State, Delta | None]:
         (delta,) = inputs
@@ -214,6 +254,14 @@ class MultiMemberGroups(Transform):
             sealing_rows = sealing_rows.without(touched_rows)
         if sealing_rows.row_count:
             parts.append(self._seal_groups(tables, sealing_rows, advance, state))
+        for value_seals in self.value_seals:
+            passed_rows = value_seals.find_sealed_rows(old_groups, advance)
+            for done_rows in (touched_rows, sealing_rows):
+                if done_rows is not None and done_rows.row_count and passed_rows.row_count:
+                    passed_rows = passed_rows.without(done_rows)
+            if passed_rows.row_count:
+                parts.append(self._group_delta(passed_rows, advance, state))
+                sealing_rows = RowLookup.union(old_groups, [sealing_rows, passed_rows])
         if not parts:
             return tables, None
         return tables, drop_unchanged_rows(concat_deltas(self.layout, parts), self.layout.includes_permanently_hidden)
@@ -229,23 +277,30 @@ class MultiMemberGroups(Transform):
         key = delta.fixed if count == 1 else {c: delta.fixed[c].take(groups.first) for c in self.per}
         key = {c: key[c] for c in self.per}
         columns = list(key.values())
+        seal_columns = {**key, **{c: delta.fixed[c].take(groups.first) for c in self.determined_columns}}
         context = self.grouping.make_context(key, row_hashes[groups.first], state)
         was_present, old_rows = state[GROUPS].find(columns)
         new_rows, tables = self.grouping.absorb(old_rows, MemberDelta(delta, groups), context)
         sealed_before, sealed_after = (
-            self._sealed_groups(h, key, groups.count) for h in (advance.before, advance.after)
+            self._sealed_groups(h, seal_columns, groups.count) for h in (advance.before, advance.after)
         )
         old_knowledge = (
-            self.grouping.group_knowledge(old_rows, sealed_before, context, was_present) if was_present.any() else None
+            self.grouping.group_knowledge(old_rows, sealed_before, context, was_present, advance.before)
+            if was_present.any()
+            else None
         )
         is_present = self._present_groups(new_rows)
         new_knowledge = self.grouping.group_knowledge(
-            new_rows, sealed_after, self.grouping.make_context(key, context.key_hashes, tables), is_present
+            new_rows,
+            sealed_after,
+            self.grouping.make_context(key, context.key_hashes, tables),
+            is_present,
+            advance.after,
         )
         rows = {
             **{stored_column(c): column for c, column in key.items()},
             **new_rows,
-            **self.seal_index.tick_values(key, groups.count),
+            **self._tick_values(key, seal_columns, new_rows, groups.count),
         }
         is_expired = self._expired_groups(is_present, sealed_after)
         new_tables = dict(tables)
@@ -289,30 +344,50 @@ class MultiMemberGroups(Transform):
         assert isinstance(knowledge.columns, _AggregateColumns)
         rows = dict(knowledge.columns.rows)
         zeros = {name: _without_nulls(rows[name]) for name in (_STEPS, *self.grouping.count_columns)}
-        tables[GROUPS] = tables[GROUPS].with_rows({**rows, **zeros, **self.seal_index.tick_values({}, 1)})
+        tables[GROUPS] = tables[GROUPS].with_rows({**rows, **zeros, **self._tick_values({}, {}, rows, 1)})
         return Delta({}, None, knowledge)
+
+    def _tick_values(
+        self,
+        key: Mapping[str, ValueColumn],
+        seal_columns: Mapping[str, ValueColumn],
+        rows: TableRows,
+        count: int,
+    ) -> dict[str, ValueColumn]:
+        """The ticks at which these groups change without new members."""
+        ticks = self.seal_index.tick_values(seal_columns, count)
+        for value_seals in self.value_seals:
+            ticks |= value_seals.tick_values(value_seals.value_columns(key, rows), count)
+        return ticks
 
     # ── horizon advances ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _sealed_groups(self, horizons: Horizons, key: Mapping[str, ValueColumn], count: int) -> Bools | None:
+    def _sealed_groups(self, horizons: Horizons, columns: Mapping[str, ValueColumn], count: int) -> Bools | None:
+        """Which groups are sealed; None if none is. `columns` are those that the seals depend on."""
         if not self.seal_index.can_be_sealed(horizons):
             return None
-        is_sealed = self.seal_index.is_sealed(horizons, key, count)
+        is_sealed = self.seal_index.is_sealed(horizons, columns, count)
         return is_sealed if is_sealed.any() else None
 
     def _seal_groups(
         self, tables: dict[str, StateTable], rows: RowLookup, advance: HorizonAdvance, state: State
     ) -> Delta:
+        delta, count = self._group_delta(rows, advance, state), rows.row_count
+        if self.per:
+            tables[GROUPS] = tables[GROUPS].with_rows(rows, np.ones(count, bool))
+            key_hashes = hashes([delta.fixed[c] for c in self.per], count)
+            self._expire_groups(tables, delta.fixed, key_hashes, np.arange(count))
+        return delta
+
+    def _group_delta(self, rows: RowLookup, advance: HorizonAdvance, state: State) -> Delta:
+        """The knowledge of stored groups, without a change of their members, before and after the horizon advance."""
         count = rows.row_count
         key = {c: rows[stored_column(c)] for c in self.per}
         context = self.grouping.make_context(key, hashes([key[c] for c in self.per], count), state)
-        sealed_before, sealed_after = (self._sealed_groups(h, key, count) for h in (advance.before, advance.after))
         old, new = (
-            self.grouping.group_knowledge(rows, sealed, context, None) for sealed in (sealed_before, sealed_after)
+            self.grouping.group_knowledge(rows, self.seal_index.sealed_rows(rows, h), context, None, h)
+            for h in (advance.before, advance.after)
         )
-        if self.per:
-            tables[GROUPS] = tables[GROUPS].with_rows(rows, np.ones(count, bool))
-            self._expire_groups(tables, key, context.key_hashes, np.arange(count))
         return Delta(key, old, new)
 
 

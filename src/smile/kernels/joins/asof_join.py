@@ -21,7 +21,7 @@ from smile.horizons import END
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.joins import kleene
 from smile.kernels.joins.join_sides import JoinRows, JoinSides
-from smile.kernels.joins.latest_column import Columns, LatestMatches, latest_column, latest_kind
+from smile.kernels.joins.latest_matches import Columns, LatestMatches, latest_match_column, latest_match_kind
 from smile.kernels.joins.pair_match_counter import cross_rows
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.row_encoding import StoredEvolvingColumns, encode_rows, stored_column, table_columns
@@ -61,7 +61,9 @@ class AsofJoin(Transform):
         self.tick_columns = right.type.heading.tick
         left_layout, columns = left.layout, output.type.columns
         self.right_columns = {
-            c: EvolvingColumnLayout(latest_kind(t), t.data) for c, t in columns.items() if c not in left.type.columns
+            c: EvolvingColumnLayout(latest_match_kind(t), t.data)
+            for c, t in columns.items()
+            if c not in left.type.columns
         }
         self.layout = Layout(
             left_layout.key,
@@ -214,12 +216,15 @@ class AsofJoin(Transform):
         can_gain = self._can_gain_match(rows, horizons)
         find_candidates = self._match_by_order if self.can_match_by_order else self._match_all_pairs
         latest_by_column, candidates, match_mask, steps = find_candidates(rows, right_rows)
+        is_certain = masks.is_permanently_shown(match_mask)
         match_mask = np.where(can_gain, masks.any_of(match_mask, masks.full(masks.HIDDEN, len(rows))), match_mask)
         columns: dict[str, KnowledgeColumn] = {}
         for name, evolving in self.right_columns.items():
             latest = latest_by_column[name] if name in latest_by_column else latest_by_column[""]
-            bottom = self.output.bottoms[name]
-            columns[name] = latest_column(latest, candidates.column(name), ~can_gain, evolving, bottom)
+            domain = self.right.source.bottoms[name]
+            columns[name] = latest_match_column(
+                latest, candidates.column(name), ~can_gain, is_certain, evolving.data, domain
+            )
         return AsofMatches(columns, match_mask, steps)
 
     def _can_gain_match(self, rows: JoinRows, horizons: Horizons) -> Bools:
@@ -288,10 +293,9 @@ class AsofJoin(Transform):
         else:
             left_numbers, lookup = self.right.match_lookup(right_rows, self.left.join_key(rows.fixed), count)
         candidates, left_rows = self.right.decode_rows(lookup), rows.take(left_numbers)
-        types = self.left.source.layout.types
         left_tick, right_tick = self.rel.ticks
         left_times, right_times = left_rows.column(left_tick), candidates.column(right_tick)
-        is_not_after = kleene.compare_columns("<=", right_times, left_times, types[left_tick])
+        is_not_after = kleene.compare_columns("<=", right_times, left_times)
         equalities = self.rel.on if self.sides.has_evolving_keys else ()
         match = self.sides.match_codes(left_rows, candidates, equalities, uses_condition=False)
         match = masks.all_of(match, kleene.as_filter(is_not_after))

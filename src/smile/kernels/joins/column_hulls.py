@@ -7,8 +7,7 @@ import numpy as np
 
 from smile.algebra.types import DataType
 from smile.columns import knowledge as k, values as v
-from smile.columns.knowledge import KnowledgeColumn, MaskColumn, ObjectColumn, RangeColumn
-from smile.columns.ranges import to_range_column
+from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import Indices, ValueColumn, true_indices
 from smile.kernels.expressions.operands import (
     ALWAYS_NULL,
@@ -20,7 +19,7 @@ from smile.kernels.expressions.operands import (
 )
 from smile.kernels.layout import EvolvingColumnLayout
 from smile.knowledge.values.cell_knowledge import CellKnowledge
-from smile.knowledge.values.cells import cell_hull, null_cell, to_operand_in_domain
+from smile.knowledge.values.cells import cell_hull, null_cell
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,6 @@ class Alternatives:
     count: int
 
 
-def to_kind(column: KnowledgeColumn, evolving: EvolvingColumnLayout) -> KnowledgeColumn:
-    """The column as one of the given kind, which can represent its cells."""
-    if isinstance(column, ValueColumn):
-        return k.exact_column(column, evolving.kind, evolving.data)
-    if evolving.kind == "object":
-        return k.to_object_column(column, evolving.data)
-    return to_range_column(column, evolving.data) if evolving.kind == "range" else column
-
-
 def null_column(evolving: EvolvingColumnLayout, count: int) -> KnowledgeColumn:
     """NULL in all rows."""
     if evolving.kind == "object":
@@ -52,15 +42,12 @@ def null_column(evolving: EvolvingColumnLayout, count: int) -> KnowledgeColumn:
 
 def domain_column(bottom: CellKnowledge, evolving: EvolvingColumnLayout) -> KnowledgeColumn:
     """One row: any value of the column's domain."""
-    point = bottom if evolving.kind == "object" else to_operand_in_domain(bottom, bottom, evolving.data)
-    return k.from_points([point], evolving.kind, evolving.data)
+    return k.from_points([bottom], evolving.kind, evolving.data)
 
 
-def hull_column(
-    column: KnowledgeColumn, choice: Alternatives, bottom: CellKnowledge, data: DataType
-) -> KnowledgeColumn:
+def hull_column(column: KnowledgeColumn, choice: Alternatives, data: DataType) -> KnowledgeColumn:
     """The hull of the alternatives of each row, which are cells of `column`. A single alternative stays as it is."""
-    assert isinstance(column, RangeColumn | MaskColumn | ObjectColumn)
+    assert not isinstance(column, ValueColumn)
     order = np.argsort(choice.rows, kind="stable")
     alternatives = choice.alternatives[order]
     starts = choice.rows[order].searchsorted(np.arange(choice.count + 1))
@@ -79,8 +66,10 @@ def hull_column(
         hulls: KnowledgeColumn = _range_hulls(column, inner)
     elif isinstance(column, MaskColumn):
         hulls = _mask_hulls(column, inner)
+    elif isinstance(column, LatestColumn):
+        hulls = LatestColumn.from_ranges(_range_hulls(column.bounds, inner))
     else:
-        hulls = _object_hulls(column, inner, bottom, data)
+        hulls = _object_hulls(column, inner, data)
     positions = alternatives[starts[:-1]]
     positions[several] = len(column) + np.arange(len(several))
     return k.concat([column, hulls]).take(positions)  # type: ignore[type-var]
@@ -127,10 +116,10 @@ def _mask_hulls(column: MaskColumn, choice: Alternatives) -> MaskColumn:
     return canonical_mask(possible, now)
 
 
-def _object_hulls(column: ObjectColumn, choice: Alternatives, bottom: CellKnowledge, data: DataType) -> KnowledgeColumn:
+def _object_hulls(column: ObjectColumn, choice: Alternatives, data: DataType) -> KnowledgeColumn:
     cells: list[list[CellKnowledge]] = [[] for _ in range(choice.count)]
     for row, alternative in zip(choice.rows.tolist(), choice.alternatives.tolist(), strict=True):
         cells[row].append(column.points[alternative])
     current = [None if i < 0 else column.points[i].now for i in choice.current.tolist()]
-    points: Sequence[CellKnowledge] = [cell_hull(c, now, bottom, data) for c, now in zip(cells, current, strict=True)]
+    points: Sequence[CellKnowledge] = [cell_hull(c, now, data) for c, now in zip(cells, current, strict=True)]
     return k.from_points(points, "object", data)

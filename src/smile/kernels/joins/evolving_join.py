@@ -14,6 +14,8 @@ import numpy as np
 from smile.algebra import mmpl
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.masks import MaskCodes
+from smile.columns.ranges import to_kind
+from smile.columns.row_limit import check_row_count
 from smile.columns.values import Bools, Indices, ValueColumn, true_indices
 from smile.kernels.delta import (
     Delta,
@@ -23,9 +25,8 @@ from smile.kernels.delta import (
     concat_knowledge,
     drop_unchanged_rows,
 )
-from smile.kernels.expressions.operands import to_operand
 from smile.kernels.joins import kleene
-from smile.kernels.joins.column_hulls import domain_column, null_column, to_kind
+from smile.kernels.joins.column_hulls import domain_column, null_column
 from smile.kernels.joins.inner_join import equal_pairs
 from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides
 from smile.kernels.joins.lookup_join import find_by_key
@@ -186,13 +187,15 @@ class EvolvingJoin(Transform):
     ) -> Pairs:
         """Compares all pairs of the given rows of `side` and of the other side. Returns those that match or may match;
         if `includes_impossible`, all of them."""
-        parts = []
+        parts, count = [], 0
         for first, second in _cross_product(row_numbers, other_numbers):
             codes = self._match_codes(side, rows.take(first), others.take(second))
             if not includes_impossible:
                 possible = true_indices(codes != masks.F)
                 first, second, codes = first[possible], second[possible], codes[possible]
             parts.append(Pairs(first, second, codes))
+            count += len(first)
+            check_row_count(count, "pairs of rows that may match")
         return concat_pairs(parts)
 
     def _match_codes(self, side: JoinSide, rows: JoinRows, others: JoinRows) -> MaskCodes:
@@ -200,11 +203,8 @@ class EvolvingJoin(Transform):
         left, right = (rows, others) if side is self.sides.left else (others, rows)
         return self.sides.match_codes(left, right, self.rel.on)
 
-    def _find_matches(
-        self, side: JoinSide, numbers: Indices, snapshot: Snapshot, match_excludes_others: bool = True
-    ) -> Matches:
-        """The matches of rows of `side`. `match_excludes_others`: if the row with the key that a row looks up is
-        present, no absent row can match."""
+    def _find_matches(self, side: JoinSide, numbers: Indices, snapshot: Snapshot) -> Matches:
+        """The matches of rows of `side`."""
         other = self.sides.other(side)
         side_rows, other_rows = snapshot.sides[side.name], snapshot.sides[other.name]
         rows, candidates = side_rows.rows.take(numbers), other_rows.rows.take(other_rows.present)
@@ -215,7 +215,7 @@ class EvolvingJoin(Transform):
         matches = Matches(
             Pairs(pairs.first, pairs.second, codes),
             candidates,
-            self._can_gain_match(side, rows, candidates, snapshot.horizons, match_excludes_others),
+            self._can_gain_match(side, rows, candidates, snapshot.horizons),
         )
         return self._with_default_matches(side, rows, matches, snapshot.horizons) if other.total else matches
 
@@ -257,13 +257,11 @@ class EvolvingJoin(Transform):
         knowledge = concat_knowledge(other.layout, [matches.candidates.knowledge, defaults.knowledge])
         return Matches(pairs, JoinRows(fixed, knowledge), matches.can_gain)
 
-    def _can_gain_match(
-        self, side: JoinSide, rows: JoinRows, candidates: JoinRows, horizons: Horizons, match_excludes_others: bool
-    ) -> Bools:
+    def _can_gain_match(self, side: JoinSide, rows: JoinRows, candidates: JoinRows, horizons: Horizons) -> Bools:
         other = self.sides.other(side)
         can_gain = self._is_open(side, rows, horizons)
         is_key_final = np.logical_and.reduce([k.is_final(rows.column(c)) for c in side.on])
-        if match_excludes_others and other.covers_key:
+        if other.excludes_others and other.covers_key:
             is_present = np.ones(len(rows), bool) if other.total else self._is_present(side, rows, candidates)
             can_gain &= ~(is_key_final & is_present)
         if other.total:
@@ -288,15 +286,16 @@ class EvolvingJoin(Transform):
         columns = {}
         for name, evolving in self.layout.evolving.items():
             if self.sides.column_sides[name] is probe or (name in probe.on and name in build.on):
-                columns[name] = to_kind(rows.column(name), evolving)
+                columns[name] = to_kind(rows.column(name), evolving.kind, evolving.data)
                 continue
-            bottom, candidates = build.source.bottoms[name], to_kind(matches.candidates.column(name), evolving)
+            candidates = to_kind(matches.candidates.column(name), evolving.kind, evolving.data)
             if name in looked_up:
                 # An absent row that comes has the value that the probe row looks up.
-                operand = to_operand(rows.column(looked_up[name]), bottom, evolving.data)
-                columns[name] = choice.column(candidates, to_kind(operand, evolving), True, evolving, bottom)
+                to_come = to_kind(rows.column(looked_up[name]), evolving.kind, evolving.data)
+                columns[name] = choice.column(candidates, to_come, True, evolving)
             else:
-                columns[name] = choice.column(candidates, domain_column(bottom, evolving), False, evolving, bottom)
+                to_come = domain_column(build.source.bottoms[name], evolving)
+                columns[name] = choice.column(candidates, to_come, False, evolving)
         return JoinRows({c: rows.fixed[c] for c in self.layout.fixed}, RowKnowledge(columns, mask, steps))
 
     def _take_present(self, side: JoinSide, numbers: Indices, snapshot: Snapshot) -> tuple[Indices, JoinRows]:
@@ -306,11 +305,11 @@ class EvolvingJoin(Transform):
 
     def _pair_rows(self, old: Snapshot, new: Snapshot) -> tuple[list[JoinRows], list[JoinRows]]:
         """The pairs of which a row changed, before and after the batch."""
-        found = [self._changed_pairs(s) for s in (old, new)]
+        changed_pairs = [self._changed_pairs(s) for s in (old, new)]
         right_count = len(old.sides["right"].rows)
-        ids = np.unique(np.concatenate([p.first * right_count + p.second for p in found]))
+        ids = np.unique(np.concatenate([p.first * right_count + p.second for p in changed_pairs]))
         rows = []
-        for snapshot, pairs in zip((old, new), found, strict=True):
+        for snapshot, pairs in zip((old, new), changed_pairs, strict=True):
             codes = masks.full(masks.F, len(ids))
             codes[ids.searchsorted(pairs.first * right_count + pairs.second)] = pairs.codes
             left_masks, right_masks = (snapshot.sides[s.name].rows.knowledge.mask for s in self.both_sides)
@@ -357,25 +356,20 @@ class EvolvingJoin(Transform):
             codes = masks.all_of(codes, masks.all_of(left_mask, right_mask))
         sources = {c: (left if s is self.sides.left else right).column(c) for c, s in self.sides.column_sides.items()}
         fixed = {c: k.current_values(sources[c]) for c in self.layout.fixed}
-        columns = {
-            c: sources[c] if e.kind == "latest" and not isinstance(sources[c], ValueColumn) else to_kind(sources[c], e)
-            for c, e in self.layout.evolving.items()
-        }
+        columns = {c: to_kind(sources[c], e.kind, e.data) for c, e in self.layout.evolving.items()}
         return JoinRows(fixed, RowKnowledge(columns, codes, left.knowledge.steps + right.knowledge.steps))
 
     def _unmatched_rows(self, side: JoinSide, numbers: Indices, snapshot: Snapshot) -> JoinRows:
         """The output rows of those of these rows that are present, for the case that they have no match."""
         numbers, rows = self._take_present(side, numbers, snapshot)
-        other = self.sides.other(side)
-        match_excludes_others = other.total or not other.source.type.can_become_absent
-        matches = self._find_matches(side, numbers, snapshot, match_excludes_others)
+        matches = self._find_matches(side, numbers, snapshot)
         is_unmatched = kleene.as_filter(kleene.negation(matches.has_match()))
         fixed = {
             c: k.current_values(rows.column(c)) if c in side.layout.types else v.nulls(data, len(rows))
             for c, data in self.layout.fixed.items()
         }
         columns = {
-            c: to_kind(rows.column(c), e) if c in side.layout.types else null_column(e, len(rows))
+            c: to_kind(rows.column(c), e.kind, e.data) if c in side.layout.types else null_column(e, len(rows))
             for c, e in self.layout.evolving.items()
         }
         mask = masks.all_of(rows.knowledge.mask, is_unmatched)

@@ -12,6 +12,7 @@ from smile.algebra import mmpl
 from smile.columns import masks
 from smile.columns.hashing import hashes
 from smile.columns.masks import MaskCodes
+from smile.columns.row_limit import check_row_count
 from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
 from smile.kernels.delta import Delta, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides
@@ -135,6 +136,7 @@ def equal_pairs(
     """The numbers of all pairs of rows that are equal in all columns, none of them NULL. `left_hashes` and
     `right_hashes` are the hashes of the keys, if they are known."""
     if not left_key:
+        check_row_count(left_count * right_count, "pairs of rows")
         return np.repeat(np.arange(left_count), right_count), np.tile(np.arange(right_count), left_count)
     if left_hashes is not None and right_hashes is not None:
         return find_matches(build_hash_index(right_hashes), right_key, left_hashes, left_key)

@@ -72,6 +72,7 @@ class JoinRows:
 class JoinSide:
     """One side of a join. `on` are its join key columns, in the join's order. `covers_key`: they include the side's
     whole key, so that a row of the other side matches at most one of its rows; `total`: and that row always exists.
+    `excludes_others`: while a row is present, no other row of its key can come.
     `fixed` are the columns that never change. `match_seals` say, in terms of `fixed`, when every row of the other side
     that a row can match is sealed: then none can come any more, and those that have come are final. `layout` has the
     stored columns."""
@@ -94,6 +95,7 @@ class JoinSide:
         self.key = heading.key
         self.covers_key = is_key_equated(heading, on)
         self.total = self.covers_key and heading.total
+        self.excludes_others = self.total or not source.type.can_become_absent
         self.fixed = tuple(c for c, t in source.type.columns.items() if not t.evolves and c in source_layout.fixed)
         self.other_side_seals = {s: ties.express_seal(seal, self.fixed) for s, seal in other.type.seals.items()}
         seal_columns = {c for seal in self.other_side_seals.values() for c, _ in seal.terms}
@@ -295,8 +297,8 @@ class JoinSides:
         """The side that each output column comes from. If both sides have a column of that name, it is the right side
         for a right join or if the column is part of the right key only; else the left side."""
         self.pair_layout = self._make_pair_layout()
-        bottoms = {**right.bottoms, **left.bottoms}
-        self.condition = None if rel.when is None else compile_expression(rel.when, self.pair_layout, bottoms)
+        limits = {**right.limits, **left.limits}
+        self.condition = None if rel.when is None else compile_expression(rel.when, self.pair_layout, limits)
 
     def _assign_columns(self, output: OutputRelation) -> dict[str, JoinSide]:
         first_side, second_side = (self.right, self.left) if self.rel.kind == "right" else (self.left, self.right)
@@ -332,9 +334,8 @@ class JoinSides:
         """Masks that say whether pairs of rows match, by these equalities, the absence of conflicts, and the join
         condition (NULL is false)."""
         codes = masks.full(masks.T, len(left))
-        types = self.left.source.layout.types
         for a, b in equalities:
-            equal = kleene.compare_columns("=", left.column(a), right.column(b), types[a])
+            equal = kleene.compare_columns("=", left.column(a), right.column(b))
             codes = masks.all_of(codes, kleene.as_filter(equal))
         for side, rows in ((self.left, left), (self.right, right)):
             if side.columns_equated_twice:

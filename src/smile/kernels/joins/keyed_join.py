@@ -21,7 +21,6 @@ from smile.kernels.joins.lookup_join import expiry_index, find_by_key
 from smile.kernels.joins.optional_rows import (
     CERTAIN,
     MISSING,
-    PENDING,
     OptionalColumns,
     OptionalRows,
     optional_kinds,
@@ -291,7 +290,7 @@ class FullKeyedJoin(KeyedJoin):
         return [self._key_seals(other)]
 
     def _key_seals(self, side: JoinSide) -> SealIndex:
-        """A side's seals, in terms of the key."""
+        """The seals of a side's rows, expressed by the columns of the join key."""
         ties = self.sides.ties
         seals = {s: ties.express_seal(seal, side.key) for s, seal in side.source.type.seals.items()}
         return SealIndex(all_or_never(seals), side.source.type.heading.columns, "comes ")
@@ -315,13 +314,14 @@ class FullKeyedJoin(KeyedJoin):
                 side_rows = with_defaults(side, side_rows, self._name_key_columns(side, key), has_no_null, horizons)
             codes = side_rows.knowledge.mask
             present = masks.is_present(codes)
-            can_come = ~present & has_no_null
+            can_come = has_no_null & (~present if side.excludes_others else codes != masks.T)
             if can_come.any():
                 can_come &= ~self._key_seals(side).is_sealed(horizons, key_columns, count)
-            codes = np.where(present, codes, np.where(can_come, np.uint8(masks.HIDDEN), np.uint8(masks.F)))
-            mask = masks.any_of(mask, codes)
-            presence = presence_states(codes)
-            presence[can_come] = PENDING
+            codes = np.where(present, codes, np.uint8(masks.F))
+            mask = masks.any_of(
+                mask, masks.any_of(codes, np.where(can_come, np.uint8(masks.HIDDEN), np.uint8(masks.F)))
+            )
+            presence = presence_states(codes, can_come)
             if side.total:
                 presence[has_no_null] = CERTAIN
             columns: Mapping[str, KnowledgeColumn] = side_rows.knowledge.columns

@@ -8,7 +8,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from smile.algebra.types import DataType
 from smile.columns import masks
 from smile.columns.knowledge import KnowledgeColumn, MaskColumn
 from smile.columns.masks import MaskCodes
@@ -67,13 +66,13 @@ def as_filter(truths: MaskColumn) -> MaskCodes:
     return masks.pack_codes((possible & TRUE) != 0, (possible & (FALSE | NULL)) != 0, truths.now == TRUE)
 
 
-def compare_columns(name: Literal["=", "<="], a: KnowledgeColumn, b: KnowledgeColumn, data: DataType) -> MaskColumn:
+def compare_columns(name: Literal["=", "<="], a: KnowledgeColumn, b: KnowledgeColumn) -> MaskColumn:
     """Compares two columns; NULL if an operand is NULL."""
     if isinstance(a, ValueColumn) and isinstance(b, ValueColumn):
         holds = a.same(b) if name == "=" else a.data <= b.data
         truth_bits = np.where(a.is_valid() & b.is_valid(), np.where(holds, TRUE, FALSE), NULL).astype(np.uint8)
         return MaskColumn(truth_bits, truth_bits)
-    return comparison_function(name)([to_range_column(a, data), to_range_column(b, data)])
+    return comparison_function(name)([to_range_column(a), to_range_column(b)])
 
 
 # ── counting ────────────────────────────────────────────────────────────────────────────────────────────────────────

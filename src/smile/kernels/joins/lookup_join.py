@@ -19,7 +19,6 @@ from smile.kernels.joins.inner_join import equal_pairs
 from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides, MultiSourceColumns, SideName
 from smile.kernels.joins.optional_rows import (
     MISSING,
-    PENDING,
     OptionalColumns,
     OptionalRows,
     optional_kinds,
@@ -269,10 +268,13 @@ class LookupJoin(Transform):
         match_mask = masks.full(masks.T, count) if match is None else match
         if not self.total:
             match_mask = np.where(is_stored, masks.all_of(build.knowledge.mask, match_mask), np.uint8(masks.F))
-        presence = presence_states(match_mask)
+        can_come = np.zeros(count, bool)
         if not self.total:
-            can_come = ~is_stored & ~self.probe.has_final_matches(probe.fixed, count, horizons)
-            presence[can_come if valid_keys is None else can_come & valid_keys] = PENDING
+            can_come = ~is_stored if self.build.excludes_others else match_mask != masks.T
+            can_come &= ~self.probe.has_final_matches(probe.fixed, count, horizons)
+            if valid_keys is not None:
+                can_come &= valid_keys
+        presence = presence_states(match_mask, can_come)
         if valid_keys is not None:
             presence[~valid_keys] = MISSING
         probe_values = dict(zip(self.build.on, (probe.fixed[a] for a in self.probe.on), strict=True))

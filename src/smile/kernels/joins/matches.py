@@ -13,7 +13,6 @@ from smile.kernels.joins import kleene
 from smile.kernels.joins.column_hulls import Alternatives, hull_column, null_column
 from smile.kernels.joins.join_sides import JoinRows
 from smile.kernels.layout import EvolvingColumnLayout
-from smile.knowledge.values.cell_knowledge import CellKnowledge
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,6 @@ class MatchChoice:
         to_come: KnowledgeColumn,
         is_per_row: bool,
         evolving: EvolvingColumnLayout,
-        bottom: CellKnowledge,
     ) -> KnowledgeColumn:
         """The column of the match. `candidates` is the column of the candidates, and `to_come` that of a match that may
         still come: one for each row if `is_per_row`, else the same for all."""
@@ -98,7 +96,7 @@ class MatchChoice:
             len(self.open_rows),
         )
         all_cells = k.concat([candidates, null_column(evolving, 1), to_come])  # type: ignore[type-var]
-        hulls = hull_column(all_cells, alternatives, bottom, evolving.data)
+        hulls = hull_column(all_cells, alternatives, evolving.data)
         positions = self.certain.copy()
         positions[self.open_rows] = count + np.arange(len(self.open_rows))
         return k.concat([candidates, hulls]).take(positions)  # type: ignore[type-var]

@@ -1,7 +1,8 @@
 """Columns of matches that may be missing: the cells of a missing row are NULL.
 
-Each row is in one of four states: it is certain; it is permanently missing; it is present, but uncertain; or it is
-absent and may still come (pending). A column is computed when it is read.
+Each row is in one of five states: it is certain; it is permanently missing; it is present, but uncertain; it is present
+and uncertain, and another row may take its place (replaceable); or it is absent and may still come (pending). A column
+is computed when it is read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,31 +13,30 @@ import numpy as np
 
 from smile.algebra.types import BOOL, DataType
 from smile.columns import knowledge as k, masks, values as v
-from smile.columns.knowledge import KnowledgeColumn, MaskColumn, RangeColumn
+from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, RangeColumn
 from smile.columns.masks import MaskCodes
-from smile.columns.values import Array, Indices, ValueColumn
+from smile.columns.values import Array, Bools, Indices, ValueColumn
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.cells import cell_hull, null_cell
 from smile.knowledge.values.range import MAYBE, ONLY
 
-CERTAIN, MISSING, UNCERTAIN, PENDING = range(4)
+CERTAIN, MISSING, UNCERTAIN, REPLACEABLE, PENDING = range(5)
 _MAYBE_NULL: Final = k.NULLABILITY_BY_CODE.index(MAYBE)
 _ALWAYS_NULL: Final = k.NULLABILITY_BY_CODE.index(ONLY)
 
 
 def optional_kinds(layout: Layout) -> dict[str, EvolvingColumnLayout]:
-    """The layouts of the columns of optional rows. All evolve; kinds that cannot represent NULL become "object"."""
-    kinds = {}
-    for name, data in layout.types.items():
-        kind = layout.evolving[name].kind if name in layout.evolving else k.column_kind(data, "range")
-        kinds[name] = EvolvingColumnLayout(kind if kind in ("range", "mask") else "object", data)
-    return kinds
+    """The layouts of the columns of optional rows. All of them evolve."""
+    fixed = {name: EvolvingColumnLayout(k.column_kind(data, "range"), data) for name, data in layout.fixed.items()}
+    return {**fixed, **layout.evolving}
 
 
-def presence_states(mask: MaskCodes) -> Array:
-    """The states of rows that are present, by their masks."""
-    return np.where(mask == masks.T, CERTAIN, np.where(mask == masks.F, MISSING, UNCERTAIN))
+def presence_states(mask: MaskCodes, can_come: Array) -> Array:
+    """The states of rows by their masks, F for those that are absent, and by whether another row may still come."""
+    if_open = np.where(mask == masks.F, PENDING, REPLACEABLE)
+    if_closed = np.where(mask == masks.F, MISSING, UNCERTAIN)
+    return np.where(mask == masks.T, CERTAIN, np.where(can_come, if_open, if_closed))
 
 
 @dataclass(frozen=True)
@@ -54,62 +54,66 @@ class OptionalRows:
     probe_values: Mapping[str, ValueColumn]
 
     def column(self, name: str) -> KnowledgeColumn:
-        evolving = self.kinds[name]
-        present_rows = np.flatnonzero((self.state == CERTAIN) | (self.state == UNCERTAIN))
-        column = self.columns[name] if name in self.columns else self.fixed[name]
-        if len(present_rows) == len(self.state):
-            return self._present_column(name, column, self.state == UNCERTAIN, self.is_shown)
-        absent_rows = np.flatnonzero((self.state == MISSING) | (self.state == PENDING))
-        absent_column = self._absent_column(name, evolving, absent_rows)
-        if not len(present_rows):
-            return absent_column
-        present_column = self._present_column(
-            name, column.take(present_rows), self.state[present_rows] == UNCERTAIN, self.is_shown[present_rows]
-        )
-        positions = np.empty(len(self.state), np.int64)
-        positions[present_rows], positions[absent_rows] = (
-            np.arange(len(present_rows)),
-            np.arange(len(present_rows), len(positions)),
-        )
-        return k.concat([present_column, absent_column]).take(positions)  # type: ignore[type-var]
+        state, column = self.state, self.columns[name] if name in self.columns else self.fixed[name]
+        present_rows = np.flatnonzero((state == CERTAIN) | (state == UNCERTAIN))
+        if len(present_rows) == len(state):
+            return self._present_column(name, column, state == UNCERTAIN, self.is_shown)
+        absent_rows = np.flatnonzero((state == MISSING) | (state == PENDING))
+        if len(absent_rows) == len(state):
+            return self._absent_column(name, absent_rows)
+        replaceable_rows = np.flatnonzero(state == REPLACEABLE)
+        parts = [
+            self._present_column(
+                name, column.take(present_rows), state[present_rows] == UNCERTAIN, self.is_shown[present_rows]
+            ),
+            self._replaceable_column(name, column.take(replaceable_rows), replaceable_rows),
+            self._absent_column(name, absent_rows),
+        ]
+        positions = np.empty(len(state), np.int64)
+        positions[np.concatenate([present_rows, replaceable_rows, absent_rows])] = np.arange(len(state))
+        return k.concat([part for part in parts if len(part)]).take(positions)  # type: ignore[type-var]
 
-    def _present_column(self, name: str, column: KnowledgeColumn, uncertain: Array, shown: Array) -> KnowledgeColumn:
-        """The column of rows that are present; also NULL is possible where they are uncertain."""
+    def _to_kind(self, name: str, column: KnowledgeColumn) -> KnowledgeColumn:
         evolving = self.kinds[name]
         if isinstance(column, ValueColumn):
             column = k.exact_column(column, evolving.kind, evolving.data)
-        if evolving.kind == "object":
-            column = k.to_object_column(column, evolving.data)
+        return k.to_object_column(column, evolving.data) if evolving.kind == "object" else column
+
+    def _replaceable_column(self, name: str, column: KnowledgeColumn, indices: Indices) -> KnowledgeColumn:
+        """The column of rows that are present, and that others may replace: only the current value is theirs."""
+        column, shown = self._to_kind(name, column), self.is_shown[indices]
+        replacement = self._absent_column(name, indices)
+        if isinstance(column, RangeColumn) and isinstance(replacement, RangeColumn):
+            now = ValueColumn(column.now.data, column.now.is_valid() & shown)
+            return RangeColumn(now, replacement.lo, replacement.hi, replacement.nulls)
+        if isinstance(column, MaskColumn) and isinstance(replacement, MaskColumn):
+            return MaskColumn(replacement.possible, np.where(shown, column.now, replacement.now))
+        data = self.kinds[name].data
+        pairs = [[k.knowledge_at(c, i, data) for c in (replacement, column)] for i in range(len(column))]
+        points = [cell_hull(p, p[1].now, data) if shown[i] else p[0] for i, p in enumerate(pairs)]
+        return k.from_points(points, "object", data)
+
+    def _present_column(self, name: str, column: KnowledgeColumn, uncertain: Array, shown: Array) -> KnowledgeColumn:
+        """The column of rows that are present; also NULL is possible where they are uncertain."""
+        evolving, column = self.kinds[name], self._to_kind(name, column)
         if not uncertain.any():
             return column
         hidden = uncertain & ~shown
         if isinstance(column, RangeColumn):
-            null_codes = column.null_codes()
-            now = ValueColumn(column.now.data, column.now.is_valid() & ~hidden)
-            return RangeColumn(
-                now,
-                column.lo,
-                column.hi,
-                np.where(uncertain & (null_codes != _ALWAYS_NULL), np.uint8(_MAYBE_NULL), null_codes),
-            )
+            return _nullable_ranges(column, uncertain, hidden)
+        if isinstance(column, LatestColumn):
+            # The row may be missing in the end, and then no event decides.
+            ticks = ValueColumn(column.tick.data, column.tick.is_valid() & ~uncertain)
+            return LatestColumn(_nullable_ranges(column.bounds, uncertain, hidden), column.value, ticks, column.source)
         if isinstance(column, MaskColumn):
             now_bits = np.where(hidden, np.uint8(4), column.now)
             return MaskColumn(np.where(uncertain, column.possible | np.uint8(4), column.possible), now_bits)
-        return self._uncertain_points(name, column, uncertain, shown, evolving.data)
+        return _uncertain_points(column, uncertain, shown, evolving.data)
 
-    def _uncertain_points(
-        self, name: str, column: KnowledgeColumn, uncertain: Array, shown: Array, data: DataType
-    ) -> KnowledgeColumn:
-        points: list[Any] = [k.knowledge_at(column, i, data) for i in range(len(column))]
-        for i in np.flatnonzero(uncertain).tolist():
-            points[i] = cell_hull(
-                [points[i], null_cell(data)], points[i].now if shown[i] else None, self.bottoms[name], data
-            )
-        return k.from_points(points, "object", data)
-
-    def _absent_column(self, name: str, evolving: EvolvingColumnLayout, indices: Indices) -> KnowledgeColumn:
+    def _absent_column(self, name: str, indices: Indices) -> KnowledgeColumn:
         """The column of rows that are not present: NULL, or NULL and whatever may come."""
-        data, is_pending = evolving.data, self.state[indices] == PENDING
+        evolving = self.kinds[name]
+        data, is_pending = evolving.data, self.state[indices] != MISSING
         bottom = self.bottoms[name]
         if name in self.probe_values and is_pending.any() and data != BOOL and evolving.kind == "range":
             values = self.probe_values[name].take(indices)
@@ -123,14 +127,29 @@ class OptionalRows:
         if name in self.probe_values and is_pending.any():
             values = self.probe_values[name].take(indices)
             points = [
-                cell_hull([null_cell(data), k.knowledge_at(values, i, data)], None, bottom, data)
+                cell_hull([null_cell(data), k.knowledge_at(values, i, data)], None, data)
                 if is_pending[i]
                 else null_cell(data)
                 for i in range(len(indices))
             ]
             return k.from_points(points, evolving.kind, data)
-        null_and_pending = [null_cell(data), cell_hull([null_cell(data), bottom], None, bottom, data)]
+        null_and_pending = [null_cell(data), cell_hull([null_cell(data), bottom], None, data)]
         return k.from_points(null_and_pending, evolving.kind, data).take(is_pending.astype(np.int64))
+
+
+def _nullable_ranges(ranges: RangeColumn, uncertain: Bools, hidden: Bools) -> RangeColumn:
+    """The ranges, with NULL possible in uncertain rows, and the current value where these are hidden."""
+    null_codes = ranges.null_codes()
+    now = ValueColumn(ranges.now.data, ranges.now.is_valid() & ~hidden)
+    can_be_null = uncertain & (null_codes != _ALWAYS_NULL)
+    return RangeColumn(now, ranges.lo, ranges.hi, np.where(can_be_null, np.uint8(_MAYBE_NULL), null_codes))
+
+
+def _uncertain_points(column: KnowledgeColumn, uncertain: Bools, shown: Bools, data: DataType) -> KnowledgeColumn:
+    points: list[Any] = [k.knowledge_at(column, i, data) for i in range(len(column))]
+    for i in np.flatnonzero(uncertain).tolist():
+        points[i] = cell_hull([points[i], null_cell(data)], points[i].now if shown[i] else None, data)
+    return k.from_points(points, "object", data)
 
 
 class OptionalColumns(Mapping[str, KnowledgeColumn]):

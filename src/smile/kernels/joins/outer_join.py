@@ -16,7 +16,7 @@ from smile.columns.values import Indices, ValueColumn
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
 from smile.kernels.joins.join_sides import JoinSide, JoinSides
 from smile.kernels.joins.match_tracker import MatchDelta, MatchTracker
-from smile.kernels.layout import EvolvingColumnLayout, Layout
+from smile.kernels.layout import Layout
 from smile.kernels.row_wise import lift_columns
 from smile.kernels.seals import HorizonAdvance
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
@@ -58,8 +58,8 @@ class OuterJoin(Transform):
                 if name in fixed:
                     evolving[name] = side_column
                     del fixed[name]
-                elif name in evolving and evolving[name].kind != side_column.kind:
-                    evolving[name] = EvolvingColumnLayout("object", side_column.data)
+                elif name in evolving:
+                    evolving[name] = evolving[name].common_with(side_column)
         return Layout(pair_layout.key, fixed, evolving, False, output.includes_permanently_hidden)
 
     def has_sealing_rows(self, advance: HorizonAdvance) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from smile.algebra import trees
 from smile.columns import knowledge as k, masks
+from smile.columns.row_limit import check_row_count
 from smile.columns.values import Array, Bools, Indices, ValueColumn
 from smile.kernels.delta import Delta
 from smile.kernels.joins import kleene
@@ -127,7 +128,7 @@ class PairMatchCounter(MatchCounter):
             )
         test = kleene.masks_from_codes(masks.full(masks.T, len(probe)))
         for a, b in self.compared_pairs:
-            equal = kleene.compare_columns("=", probe.column(a), build.column(b), self.types[a])
+            equal = kleene.compare_columns("=", probe.column(a), build.column(b))
             test = kleene.conjunction(test, equal)
         when = self.sides.evaluate_condition(left, right)
         if when is not None:
@@ -261,5 +262,6 @@ class PairMatchCounter(MatchCounter):
 
 def cross_rows(numbers: Array, lookup: RowLookup) -> tuple[Indices, RowLookup]:
     """All combinations of a number and a row."""
+    check_row_count(len(numbers) * lookup.row_count, "pairs of rows")
     repeated_numbers = np.repeat(numbers, lookup.row_count)
     return repeated_numbers, lookup.take(np.tile(np.arange(lookup.row_count), len(numbers)))

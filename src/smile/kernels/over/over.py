@@ -49,12 +49,13 @@ class OverTransform(Transform):
             replace(source, layout=replace(source_layout, certain=False)) if self.has_evolving_groups else source
         )
         accumulators = {
-            n: compile_accumulator(i, n, a, {}, accumulator_source, output) for i, (n, a) in enumerate(rel.aggregates)
+            n: compile_accumulator(i, a, {}, accumulator_source, output.type.columns[n])
+            for i, (n, a) in enumerate(rel.aggregates)
         }
-        evolving_key = {c: types[c] for c in rel.per} if self.has_evolving_groups else {}
+        evolving_key = rel.per if self.has_evolving_groups else ()
         self.aggregates = WindowAggregates(accumulators, evolving_key, source_layout.is_history)
         self.is_final_on_arrival = source_layout.is_history and list(type_.seals.values()) == [Seal.from_column(rel.by)]
-        aggregate_columns = {n: aggregate_column(n, a, output) for n, a in rel.aggregates}
+        aggregate_columns = {n: aggregate_column(a, output.type.heading.columns[n]) for n, a in rel.aggregates}
         self.layout = _output_layout(
             source_layout, aggregate_columns, self.is_final_on_arrival, output.includes_permanently_hidden
         )

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from smile.columns import superaccumulator as s, values as v
+from smile.columns.timed_values import TimedValues
 from smile.columns.values import Array, Indices, ValueColumn
 from smile.kernels.aggregates.accumulator import Accumulator
 from smile.kernels.aggregates.averages import AppendOnlyAverage
 from smile.kernels.aggregates.counts import AppendOnlyCount
 from smile.kernels.aggregates.exact_sums import ExactSum, FloatSum, IntegerSum, add_exactly, is_within, zero_filled
-from smile.kernels.aggregates.group_extremes import better_of
-from smile.kernels.aggregates.latest import AppendOnlyLatest, TimedValues, later_of
+from smile.kernels.aggregates.latest import AppendOnlyLatest, later_of
 from smile.kernels.aggregates.min_max import AppendOnlyMinMax
+from smile.kernels.aggregates.ordered_values import better_of
 from smile.kernels.aggregates.sums import AppendOnlySum
 from smile.kernels.delta import Delta
 from smile.state.run import TableRows

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smile.algebra.types import DataType
 from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import KnowledgeColumn
 from smile.columns.ranges import to_range_column
@@ -93,7 +92,7 @@ class WindowAggregates:
     rows are permanently shown, and none of their columns evolves."""
 
     accumulators: Mapping[str, Accumulator]
-    evolving_key: Mapping[str, DataType]
+    evolving_key: tuple[str, ...]
     certain: bool
 
     def compute(
@@ -162,8 +161,8 @@ class WindowAggregates:
     def _same_group_masks(self, rows: Delta, target_rows: Indices, member_rows: Indices) -> Array:
         """For pairs of rows, the mask of being in one group. A row is always in its own group."""
         now, may, sure = (np.ones(len(member_rows), bool) for _ in range(3))
-        for name, data in self.evolving_key.items():
-            ranks = range_ranks(to_range_column(find_column(name, rows.fixed, rows.new.columns), data))
+        for name in self.evolving_key:
+            ranks = range_ranks(to_range_column(find_column(name, rows.fixed, rows.new.columns)))
             now &= ranks.now[target_rows] == ranks.now[member_rows]
             may &= ranks.can_be_equal(target_rows, member_rows)
             sure &= ranks.is_surely_equal(target_rows, member_rows)

@@ -1,19 +1,21 @@
 """Aggregates over knowledge: the result contains the aggregate of every possible outcome of the group's members.
 
 A member under T always takes part, one under F never, any other may. While the group is not sealed, further members may
-appear, of which only the column's domain lo..hi is known. Bounds are never derived from how many members may appear.
+appear. Their values are in the column's domain lo..hi, and above the values that time has passed. It is the domain of
+rows that are shown: a member that lies outside of it is hidden in the end, and contributes nothing. Bounds are never
+derived from how many members may appear.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from smile.algebra.coercions import EXACT_CONTEXT
+from smile.algebra.coercions import EXACT_CONTEXT, fit_number
 from smile.algebra.mmpl import AggregateName
-from smile.algebra.types import DataType, Value
+from smile.algebra.types import BOOL, DataType, Value, decimal_type
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.latest import LatestValue, TickAndSource
 from smile.knowledge.values.mask import Mask
@@ -21,6 +23,7 @@ from smile.knowledge.values.masked import MaskedValue
 from smile.knowledge.values.nested import NestedRelation, NestedRow
 from smile.knowledge.values.range import MAYBE, NEVER, ONLY, Range, RangeEnd, hull, max_lower_bound, min_upper_bound
 from smile.knowledge.values.transfer import to_operand
+from smile.limits import decimal_digits_max
 
 
 @dataclass(frozen=True)
@@ -45,40 +48,59 @@ class _Contribution:
 
 
 def aggregate(
-    function: AggregateName, members: Sequence[Member], sealed: bool, lo: RangeEnd, hi: RangeEnd, type: DataType
+    function: AggregateName,
+    members: Sequence[Member],
+    sealed: bool,
+    lo: RangeEnd,
+    hi: RangeEnd,
+    type: DataType,
+    is_passed: Callable[[Value], bool] = lambda _: False,
+    nullable: bool = True,
+    can_overflow: bool = False,
+    values_max: int | None = None,
 ) -> CellKnowledge:
-    """`type` is that of the argument, lo..hi its domain (None: no bound). SUM of ints is a decimal. AVG is a float,
-    except that AVG of intervals is an interval."""
+    """`type` is that of the argument, lo..hi its domain (None: no bound); only `latest` asks whether it is `nullable`.
+    `values_max`: the greatest number of different values, if the domain has few (`distinct_values_max`).
+    `is_passed`: whether no member that appears later can have a lower value than this one; for `earliest`, whether none
+    can have this tick or an earlier one. `can_overflow`: a sum can. SUM of ints is a decimal. AVG is a float, except
+    that AVG of intervals is an interval."""
     if function == "group":
         return NestedRelation({m.key: MaskedValue(m.mask, m.value or NestedRow()) for m in members}, sealed)
+    is_ranged = type != BOOL
+    domain = Range(lo if is_ranged else None, hi if is_ranged else None, MAYBE if nullable else NEVER)
     if function == "latest":
-        return _latest(members, sealed)
-    contributions = [p for m in members if (p := _contribution(m, type)) is not None]
+        return _latest(members, sealed, domain)
+    if function == "earliest":
+        return _earliest(members, sealed, domain, is_passed)
+    contributions = [p for m in members if (p := _contribution(m, lo, hi, type)) is not None]
     match function:
         case "count":
             return _count(contributions, sealed)
         case "count_distinct":
-            return _count_distinct(contributions, sealed)
+            return _count_distinct(contributions, sealed, values_max)
         case "sum":
-            return _sum(contributions, sealed, lo, hi, type)
+            return _sum(contributions, sealed, lo, hi, type, can_overflow)
         case "max":
             return _max(contributions, sealed, lo, hi)
         case "min":
-            return _min(contributions, sealed, lo, hi)
+            return _min(contributions, sealed, lo, hi, is_passed)
         case "avg":
             return _avg(contributions, sealed, lo, hi, type)
 
 
-def _contribution(member: Member, type: DataType) -> _Contribution | None:
+def _contribution(member: Member, lo: RangeEnd, hi: RangeEnd, type: DataType) -> _Contribution | None:
     """NULL contributes nothing, so a value that may be NULL is not certain to contribute."""
     value_range = Range.exactly(True) if member.value is None else to_operand(member.value, type)
     if isinstance(value_range, Mask):
         value_range = value_range.to_range()
     if member.mask.is_permanently_hidden or value_range.nulls is ONLY:
         return None
+    least, greatest = max_lower_bound(value_range.lo, lo), min_upper_bound(value_range.hi, hi)
+    if least is not None and greatest is not None and least > greatest:
+        return None
     is_certain = member.mask.is_permanently_shown and value_range.nulls is NEVER
     now = value_range.now if member.mask.is_shown else None
-    return _Contribution(Range(value_range.lo, value_range.hi), is_certain, now)
+    return _Contribution(Range(least, greatest), is_certain, now)
 
 
 # ── counts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -89,20 +111,29 @@ def _count(contributions: list[_Contribution], sealed: bool) -> Range:
     return Range(sum(p.is_certain for p in contributions), len(contributions) if sealed else None, NEVER, now)
 
 
-def _count_distinct(contributions: list[_Contribution], sealed: bool) -> Range:
-    """Values that are not exact may all become equal to one that is counted already, or may all differ."""
+def _count_distinct(contributions: list[_Contribution], sealed: bool, values_max: int | None) -> Range:
+    """Values that are not exact may all become equal to one that is counted already, or may all differ. There are never
+    more than the domain has."""
     certain_values = {p.range.lo for p in contributions if p.is_certain and p.range.is_final}
     exact_values = {p.range.lo for p in contributions if p.range.is_final}
     inexact_count = sum(not p.range.is_final for p in contributions)
     least = max(len(certain_values), int(any(p.is_certain for p in contributions)))
     now = len({p.now for p in contributions if p.now is not None})
-    return Range(least, len(exact_values) + inexact_count if sealed else None, NEVER, now)
+    most = len(exact_values) + inexact_count if sealed else None
+    return Range(least, min_upper_bound(most, values_max), NEVER, now)
 
 
 # ── sums ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _sum(contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: RangeEnd, type: DataType) -> Range:
+def _sum(
+    contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: RangeEnd, type: DataType, can_overflow: bool
+) -> Range:
+    """A sum that is not a value of its type is NULL. So if it can overflow, nothing is known of it while members may
+    appear."""
+    now = _exact_sum([p.now for p in contributions if p.now is not None], type)
+    if can_overflow and not sealed:
+        return Range.bottom(now=now)
     lows = [p.range.lo if p.is_certain or p.range.lo is None else min(p.range.lo, _zero(type)) for p in contributions]
     highs = [p.range.hi if p.is_certain or p.range.hi is None else max(p.range.hi, _zero(type)) for p in contributions]
     is_unbounded_below = None in lows or (not sealed and (lo is None or lo < 0))
@@ -111,12 +142,10 @@ def _sum(contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: Ran
         (None if is_unbounded_below else _exact_sum(lows, type)),
         (None if is_unbounded_above else _exact_sum(highs, type)),
     )
-    # A sum that is too large for a float is NULL, like any overflow. Sums of other types do not overflow.
-    overflows = (least is None and not is_unbounded_below) or (greatest is None and not is_unbounded_above)
-    now = _exact_sum([p.now for p in contributions if p.now is not None], type)
-    if overflows and all(p.is_certain and p.range.is_final for p in contributions) and sealed:
+    may_overflow = can_overflow and (least is None or greatest is None)
+    if may_overflow and all(p.is_certain and p.range.is_final for p in contributions):
         return Range.exactly(None)
-    return Range(least, greatest, MAYBE if overflows else NEVER, now)
+    return Range.bottom(now=now) if may_overflow else Range(least, greatest, NEVER, now)
 
 
 def _zero(type: DataType) -> Any:
@@ -124,12 +153,13 @@ def _zero(type: DataType) -> Any:
 
 
 def _exact_sum(values: Sequence[Any], type: DataType) -> Value:
-    """The exact sum, independent of the order. A float is rounded once, at the end."""
+    """The exact sum, independent of the order; None if it overflows. A float is rounded once, at the end."""
     if type.name == "float":
         return _round_to_float(sum(map(Fraction, values), Fraction(0)))
     if type.name == "interval":
-        return int(sum(values))
-    return reduce(EXACT_CONTEXT.add, (Decimal(v) for v in values), Decimal(0))
+        return fit_number(int(sum(values)), type)
+    exact = reduce(EXACT_CONTEXT.add, (Decimal(v) for v in values), Decimal(0))
+    return fit_number(exact, decimal_type(decimal_digits_max, type.scale or 0))
 
 
 def _round_to_float(exact: Fraction) -> float | None:
@@ -174,12 +204,21 @@ def _max(contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: Ran
     return Range(reduce(max_lower_bound, (p.range.lo for p in contributions if p.is_certain)), extent.hi, NEVER, now)
 
 
-def _min(contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: RangeEnd) -> Range:
-    extent = _value_extent(contributions, sealed, lo, hi)
+def _min(
+    contributions: list[_Contribution],
+    sealed: bool,
+    lo: RangeEnd,
+    hi: RangeEnd,
+    is_passed: Callable[[Value], bool],
+) -> Range:
+    """The mirror of MAX. Members that appear later cannot lower it once time has passed its upper bound."""
     now = min((p.now for p in contributions if p.now is not None), default=None)
+    upper_bounds = [p.range.hi for p in contributions if p.is_certain]
+    greatest = reduce(min_upper_bound, upper_bounds) if upper_bounds else None
+    extent = _value_extent(contributions, sealed or (greatest is not None and is_passed(greatest)), lo, hi)
     if extent.nulls is not NEVER:
         return Range(extent.lo, extent.hi, extent.nulls, now)
-    return Range(extent.lo, reduce(min_upper_bound, (p.range.hi for p in contributions if p.is_certain)), NEVER, now)
+    return Range(extent.lo, greatest, NEVER, now)
 
 
 def _value_extent(contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: RangeEnd) -> Range:
@@ -191,17 +230,38 @@ def _value_extent(contributions: list[_Contribution], sealed: bool, lo: RangeEnd
     return Range(extent.lo, extent.hi, NEVER if any(p.is_certain for p in contributions) else MAYBE)
 
 
-def _latest(members: Sequence[Member], sealed: bool) -> LatestValue:
+def _latest(members: Sequence[Member], sealed: bool, domain: Range) -> LatestValue:
     """The latest member that stays and whose value is final is a bound: the final value is its value, or a later
-    one."""
-    if any(m.tick is None for m in members):
-        raise ValueError("the latest of rows without a tick")
-    present = sorted((m for m in members if not m.mask.is_permanently_hidden), key=lambda m: m.tick or (0, 0))
+    one. Until no later one is possible, the value is anywhere in the domain."""
+    present = _present_by_time(members)
     shown_members = [m for m in present if m.mask.is_shown]
     final_members = [m for m in present if m.mask.is_permanently_shown and m.value is not None and m.value.is_final]
     now = shown_members[-1].value.now if shown_members and shown_members[-1].value is not None else None
-    if not final_members:
-        return LatestValue(sealed=sealed and not present, now=now)
-    last = final_members[-1]
-    assert last.value is not None
-    return LatestValue(last.value.now, last.tick, sealed and last is present[-1], now)
+    last = final_members[-1] if final_members else None
+    value = None if last is None or last.value is None else last.value.now
+    if sealed and last is (present[-1] if present else None):
+        return LatestValue.exactly(value)
+    is_certain = any(m.mask.is_permanently_shown for m in present)
+    bounds = Range(domain.lo, domain.hi, domain.nulls if is_certain else MAYBE, now)
+    return LatestValue(value, None if last is None else last.tick, bounds)
+
+
+def _earliest(members: Sequence[Member], sealed: bool, domain: Range, is_passed: Callable[[Value], bool]) -> Range:
+    """Exact if the earliest member stays, its value is final, and no member can appear before it."""
+    present = _present_by_time(members)
+    now = next((m.value.now for m in present if m.mask.is_shown and m.value is not None), None)
+    if not present:
+        return Range.exactly(None) if sealed else Range(domain.lo, domain.hi, MAYBE)
+    first = present[0]
+    is_settled = first.mask.is_permanently_shown and first.value is not None and first.value.is_final
+    if is_settled and (sealed or (first.tick is not None and is_passed(first.tick[0]))):
+        return Range.exactly(now)
+    is_certain = any(m.mask.is_permanently_shown for m in present)
+    return Range(domain.lo, domain.hi, domain.nulls if is_certain else MAYBE, now)
+
+
+def _present_by_time(members: Sequence[Member]) -> list[Member]:
+    """The members that may be shown, by tick and source."""
+    if any(m.tick is None for m in members):
+        raise ValueError("the latest or earliest of rows without a tick")
+    return sorted((m for m in members if not m.mask.is_permanently_hidden), key=lambda m: m.tick or (0, 0))

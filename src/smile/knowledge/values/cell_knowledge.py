@@ -10,8 +10,8 @@ from smile.algebra.types import Value
 from smile.errors import Diagnostic, SmileError
 
 WireKnowledge = dict[str, Any]
-"""The keys are exactly, at_least, at_most, between, latest with at, or unknown. Values are Python values, not yet
-encoded as JSON."""
+"""The keys are exactly, at_least, at_most, between, latest with at and perhaps source, rows with open, or unknown.
+Values are Python values, not yet encoded as JSON."""
 
 
 class Contradiction(SmileError):

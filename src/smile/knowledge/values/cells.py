@@ -1,15 +1,13 @@
 """Cells of rows. The knowledge of a Boolean cell is a Mask; that of any other cell is a Range, a LatestValue, a
 OnceValue or a NestedRelation."""
 
-from collections.abc import Sequence
-from decimal import Decimal
-from fractions import Fraction
-from math import ceil, floor
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from smile.algebra.types import BOOL, INT, DataType, Value
-from smile.knowledge.symbolic import Bound
-from smile.knowledge.types import ColumnType
+from smile.algebra.mmpl import Expr
+from smile.algebra.types import BOOL, INT, DataType
+from smile.knowledge.implied_values import narrow_sets
+from smile.knowledge.value_set import ValueSet
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.comparison import comparison_truths
 from smile.knowledge.values.latest import LatestValue
@@ -32,17 +30,17 @@ def null_cell(data: DataType) -> CellKnowledge:
     return Mask.exactly(None) if data == BOOL else Range.exactly(None)
 
 
-def cell_hull(cells: Sequence[CellKnowledge], now: Any, bottom: CellKnowledge, data: DataType) -> CellKnowledge:
+def cell_hull(cells: Sequence[CellKnowledge], now: Any, data: DataType) -> CellKnowledge:
     """A cell whose final value is that of one of `cells`, of which there is at least one. `now` is its current
     value."""
     if len(cells) == 1:
         return cells[0]
     if data.name == "relation":
         return Range(None, None, MAYBE, now)
-    cells = [to_operand_in_domain(c, bottom, data) for c in cells]
+    operands = [to_operand(c, data) for c in cells]
     if data == BOOL:
-        return Mask(frozenset[Truth]().union(*(m.possible for m in cells if isinstance(m, Mask))), now)
-    return hull([to_range(c) for c in cells], now)
+        return Mask(frozenset[Truth]().union(*(m.possible for m in operands if isinstance(m, Mask))), now)
+    return hull([r for r in operands if isinstance(r, Range)], now)
 
 
 def optional_cell(data: DataType, cells: Sequence[CellKnowledge]) -> CellKnowledge:
@@ -50,35 +48,31 @@ def optional_cell(data: DataType, cells: Sequence[CellKnowledge]) -> CellKnowled
     if any(isinstance(c, NestedRelation) for c in cells):
         return cells[0]
     data = BOOL if data == BOOL else INT
-    return cell_hull([*cells, null_cell(data)], None, null_cell(data), data)
+    return cell_hull([*cells, null_cell(data)], None, data)
 
 
-def to_operand_in_domain(cell: CellKnowledge, bottom: CellKnowledge, data: DataType) -> CellKnowledge:
-    """The cell as an operand of an expression. A latest value that may be replaced can become any value of the column's
-    domain."""
-    if isinstance(cell, NestedRelation):
-        return cell
-    if isinstance(cell, LatestValue) and not cell.sealed and data != BOOL:
-        domain_range = Range() if isinstance(bottom, NestedRelation) else to_range(bottom)
-        return Range.bottom(domain_range.lo, domain_range.hi, cell.now)
-    return to_operand(cell, data)
+def narrow_cells(
+    cells: Mapping[str, CellKnowledge], predicate: Expr, types: Mapping[str, DataType]
+) -> dict[str, CellKnowledge]:
+    """The cells of a row for which the predicate is true in the end."""
+    sets = {n: _cell_values(c) for n, c in cells.items() if isinstance(c, Range | Mask)}
+    narrow = narrow_sets(sets, predicate, types)
+    if narrow is None:
+        return dict(cells)  # there is no such row
+    return {n: cell_from_values(narrow[n], types[n]) if n in sets else c for n, c in cells.items()}
 
 
-def domain_ends(column: ColumnType) -> tuple[Any, Any]:
-    """The ends of a column's domain; None for an end that is not a number."""
-    if column.range is None:
-        return None, None
-    return _domain_end(column.range.lo, column.data, floor), _domain_end(column.range.hi, column.data, ceil)
+def _cell_values(cell: Range | Mask) -> ValueSet:
+    if isinstance(cell, Range):
+        return ValueSet.from_range(cell)
+    return ValueSet.of((v for v in cell.possible if v is not None), None in cell.possible)
 
 
-def _domain_end(bound: Bound, data: DataType, rounded: Any) -> Value:
-    number = bound.number
-    if number is None:
-        return None
-    if data.name == "decimal":
-        exact = Fraction(number)
-        return Decimal(exact.numerator) / Decimal(exact.denominator)
-    return float(number) if data.name == "float" else int(rounded(number))
+def cell_from_values(values: ValueSet, data: DataType) -> CellKnowledge:
+    """A cell of which only its possible values are known."""
+    if data != BOOL:
+        return values.to_range()
+    return Mask.from_truths(v for v in (True, False, None) if values.contains(v))
 
 
 def equality_mask(a: CellKnowledge, b: CellKnowledge) -> Mask:

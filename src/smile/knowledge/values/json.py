@@ -18,7 +18,7 @@ def knowledge_json(cell: CellKnowledge, data: DataType) -> Json:
     """The knowledge of a cell."""
     return {
         name: [plain_json(v, data) for v in value] if name == "between"
-        else value if name == "unknown"
+        else value if name in ("unknown", "source", "rows", "open")
         else tick_json(value) if name == "at"
         else plain_json(value, data)
         for name, value in cell.wire().items()

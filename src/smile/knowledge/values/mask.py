@@ -57,6 +57,9 @@ class Mask:
     def is_shown(self) -> bool:
         return self.now is True
 
+    def contains(self, value: Truth) -> bool:
+        return value in self.possible
+
     def null_as_false(self) -> "Mask":
         """The mask as a restriction uses it: NULL counts as false."""
         return Mask(frozenset(v is True for v in self.possible), self.now is True)

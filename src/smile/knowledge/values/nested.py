@@ -72,8 +72,17 @@ class NestedRelation:
     @property
     def now(self) -> list[tuple[Key, Any]]:
         """The rows shown, in the order of their keys, NULLs last."""
-        shown_rows = [(k, r.now) for k, r in self.rows.items() if r.mask.is_shown]
+        return [(key, row.now) for key, row in self._shown_rows()]
+
+    def _shown_rows(self) -> list[tuple[Key, MaskedValue]]:
+        shown_rows = [(k, r) for k, r in self.rows.items() if r.mask.is_shown]
         return sorted(shown_rows, key=lambda item: [(part is None, 0 if part is None else part) for part in item[0]])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether rows may still come or leave. A row that may leave may also come back, so this ends only when all
+        masks are decided."""
+        return not self.sealed or not all(r.mask.is_decided for r in self.rows.values())
 
     @property
     def is_final(self) -> bool:
@@ -114,4 +123,12 @@ class NestedRelation:
         return f"{'=' if self.is_final else '≥' if not self.sealed else ''}{{{rows}}}"
 
     def wire(self) -> WireKnowledge:
-        return {"exactly": self.now} if self.is_final else {"unknown": True}
+        if self.is_final:
+            return {"exactly": self.now}
+        return {"rows": [_row_state(row) for _, row in self._shown_rows()], "open": self.is_open}
+
+
+def _row_state(row: MaskedValue) -> str:
+    if row.is_final:
+        return "final"
+    return "stays" if row.mask.is_permanently_shown else "shown"

@@ -74,6 +74,13 @@ class Range:
         """Whether there is no bound to send to a client. If NULL is possible, no bound is sure to hold."""
         return self.nulls is MAYBE or (self.nulls is NEVER and self.lo is None and self.hi is None)
 
+    def filled(self, limits: "Range") -> "Range":
+        """The range with the ends of `limits` where it has none."""
+        if self.nulls is ONLY or (self.lo is not None and self.hi is not None):
+            return self
+        lo, hi = limits.lo if self.lo is None else self.lo, limits.hi if self.hi is None else self.hi
+        return Range(lo, hi, self.nulls, self.now)
+
     def contains(self, value: Value) -> bool:
         if value is None:
             return self.nulls is not NEVER

@@ -15,16 +15,21 @@ from smile.knowledge.values.range import MAYBE, NEVER, ONLY, Range, RangeEnd, hu
 Box = tuple[Range, ...]
 
 
-def strict_image(scalar: ScalarFunction, ranges: list[Range], signature: Signature, now: Value) -> Range | None:
+def strict_image(
+    scalar: ScalarFunction, ranges: list[Range], limits: list[Range], signature: Signature, now: Value
+) -> Range | None:
     """The possible results of the function, or None if its monotonicity gives no bounds. A NULL operand makes the
-    result NULL."""
+    result NULL. If the function may overflow or be undefined, nothing is known of the result. `limits` are those of the
+    operands."""
     if any(r.nulls is ONLY for r in ranges):
         return Range.exactly(None)
     if any(scalar.monotonicity_in(i) is NOT_MONOTONE and (r.lo is None or r.lo != r.hi) for i, r in enumerate(ranges)):
         return None
-    image = hull([_box_image(scalar, box, signature) for box in _boxes(scalar, ranges, signature)])
-    nullable = image.nulls is not NEVER or any(r.nulls is MAYBE for r in ranges)
-    return Range(image.lo, image.hi, MAYBE if nullable else NEVER, now)
+    boxes = list(_boxes(scalar, ranges, signature))
+    if not all(_is_defined(scalar, box, limits, signature) for box in boxes):
+        return Range.bottom(now=now)
+    image = hull([_box_image(scalar, box, signature) for box in boxes])
+    return Range(image.lo, image.hi, MAYBE if any(r.nulls is MAYBE for r in ranges) else NEVER, now)
 
 
 def _boxes(scalar: ScalarFunction, ranges: list[Range], signature: Signature) -> Iterator[Box]:
@@ -56,31 +61,43 @@ def _turning_point_neighbours(turning_point: int, type: DataType) -> tuple[Any, 
     return turning_point - step, turning_point + 0 * step, turning_point + step
 
 
+def _is_defined(scalar: ScalarFunction, box: Box, limits: list[Range], signature: Signature) -> bool:
+    """Whether the function has a value everywhere in the box. Limits stand for absent ends. Text has no limits."""
+    ends = [
+        (limit.lo if r.lo is None else r.lo, limit.hi if r.hi is None else r.hi)
+        for r, limit in zip(box, limits, strict=True)
+    ]
+    corners = list(_corners(scalar, ends))
+    if any(None in corner for corner in corners):
+        return not scalar.partial
+    return all(scalar.apply(corner, signature) is not None for corner in corners)
+
+
 def _box_image(scalar: ScalarFunction, box: Box, signature: Signature) -> Range:
-    """If a corner overflows or is undefined, nothing is known: the corner does not show in which direction it
-    overflows."""
-    growths = [scalar.monotonicity_in(i) for i in range(len(box))]
+    """The range of a function that has a value everywhere in the box. An absent end is at infinity."""
     ends = [(-INFINITY if r.lo is None else r.lo, INFINITY if r.hi is None else r.hi) for r in box]
-    if MONOTONE in growths:
-        corner_values = [_corner_value(scalar, corner, signature) for corner in product(*ends)]
-        return (
-            Range.bottom()
-            if None in corner_values
-            else Range(_finite_end(min(corner_values)), _finite_end(max(corner_values)))
-        )
-    directed = [(hi, lo) if g is DECREASING else (lo, hi) for g, (lo, hi) in zip(growths, ends, strict=True)]
-    low, high = (_corner_value(scalar, corner, signature) for corner in zip(*directed, strict=True))
-    return Range.bottom() if low is None or high is None else Range(_finite_end(low), _finite_end(high))
+    values = [_corner_value(scalar, corner, signature) for corner in _corners(scalar, ends)]
+    if MONOTONE in scalar.monotonicity:
+        values = [min(values), max(values)]
+    return Range(*map(_finite_end, values))
+
+
+def _corners(scalar: ScalarFunction, ends: list[tuple[RangeEnd, RangeEnd]]) -> Iterator[tuple[Any, ...]]:
+    """The corners of a box at which the function is least and greatest, in this order; or all corners."""
+    if MONOTONE in scalar.monotonicity:
+        return product(*ends)
+    directed = [(hi, lo) if scalar.monotonicity_in(i) is DECREASING else (lo, hi) for i, (lo, hi) in enumerate(ends)]
+    return zip(*directed, strict=True)
 
 
 def _corner_value(scalar: ScalarFunction, corner: tuple[Any, ...], signature: Signature) -> RangeEnd:
-    """The result at a corner: a value, an infinity (no bound), or None for NULL."""
+    """The result at a corner. An infinity is no bound."""
     if not any(isinstance(v, float) and math.isinf(v) for v in corner):
         return scalar.apply(corner, signature)
     if scalar.limit_at_infinity is None:
-        return None if scalar.partial else INFINITY
+        return INFINITY
     limit_value = scalar.limit_at_infinity(corner)
-    if limit_value is None or (isinstance(limit_value, float) and math.isinf(limit_value)):
+    if isinstance(limit_value, float) and math.isinf(limit_value):
         return limit_value
     return fit_number(limit_value, signature.result)  # type: ignore[arg-type]  # only functions of numbers have limits
 

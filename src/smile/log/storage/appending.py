@@ -5,10 +5,12 @@ Only what is new is written. The pieces of each stream and origin continue one a
 
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from smile.decoding.stream_schema import StreamSchema
+from smile.errors import error
 from smile.horizons import HORIZON_MIN
-from smile.log.storage import producers
+from smile.log.storage import producers, unique_values
 from smile.log.storage.database import checksum
 from smile.log.storage.pieces import StreamPiece, check_joining, gap_error, split_into_commits
 from smile.log.storage.producers import ProducerRecord
@@ -18,13 +20,16 @@ _INSERT_PIECE = "INSERT INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 def append(
     db: sqlite3.Connection,
+    streams: Mapping[str, StreamSchema],
     pieces: Sequence[StreamPiece],
     records: Sequence[ProducerRecord],
     time_us: int,
     rows_max: int,
     bytes_max: int,
+    whole: bool = False,
 ) -> int:
-    """Appends what is new in the pieces, in one or more commits within the limits. Returns the newest commit's number.
+    """Appends what is new in the pieces, in one or more commits within the limits. If `whole`, it is one commit of as
+    many pieces as needed. Returns the newest commit's number.
 
     The records belong to the last commit. Records of events that are already known need no commit, and belong to the
     next one."""
@@ -35,13 +40,16 @@ def append(
         horizon = _horizon(db, piece.stream, piece.origin)
         if horizon is None:
             joining_origins.add((piece.stream, piece.origin))
-            horizon = _joining_horizon(db, piece)
+            horizon = _joining_horizon(db, streams, piece)
         if piece.lo > horizon:
             raise gap_error(piece, horizon)
         if piece.hi > horizon:
             new.append(piece.above(horizon))
+            unique_values.insert_keys(db, streams[piece.stream].stream, new[-1])
     last_record = producers.insert_records(db, records)
     commits = split_into_commits(new, rows_max, bytes_max)
+    if whole and commits:
+        commits = [[piece for commit_pieces in commits for piece in commit_pieces]]
     for n, commit_pieces in enumerate(commits, 1):
         seq += 1
         rows = [_piece_row(seq, piece) for piece in commit_pieces]
@@ -74,10 +82,13 @@ def _insert_origins(
     db.executemany("INSERT INTO origins VALUES (?, ?, ?, ?, ?, ?)", [(*row, checksum(*row)) for row in rows])
 
 
-def _joining_horizon(db: sqlite3.Connection, piece: StreamPiece) -> int:
+def _joining_horizon(db: sqlite3.Connection, streams: Mapping[str, StreamSchema], piece: StreamPiece) -> int:
     """The horizon of a new origin: its stream's horizon, up to which the stream is already known."""
     origins = db.execute("SELECT origin FROM origins WHERE stream = ?", (piece.stream,)).fetchall()
     horizons = [_horizon(db, piece.stream, origin) for (origin,) in origins]
+    if origins and streams[piece.stream].stream.unique:
+        hint = "One broker enforces UNIQUE. Publish to the stream there, or give each broker a stream of its own."
+        raise error("E088", f"{piece.stream} has UNIQUE columns, and so only one origin", hint=hint)
     stream_horizon = min((horizon for horizon in horizons if horizon is not None), default=HORIZON_MIN)
     check_joining(piece, stream_horizon)
     return stream_horizon

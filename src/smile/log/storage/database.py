@@ -15,10 +15,11 @@ from smile.algebra import mmpl
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
 from smile.errors import SmileError, error
+from smile.log.storage import unique_values
 from smile.log.storage.piece_log import damaged_error
 from smile.source import Source
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 HEADER: Final = b"SQLite format 3\0"
 BUSY_S: Final = 5.0
 """A writer needs milliseconds. One that locks the log for longer than this is another broker, or hangs."""
@@ -119,6 +120,8 @@ def open_for_writing(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) 
             db.execute("PRAGMA secure_delete = OFF")
             if not is_log:
                 _create(db, path, streams)
+            if any(stream.unique for stream in streams):
+                db.execute(unique_values.CREATE_TABLE)
             _verify(db, path, streams)
         except BaseException:
             db.close()
@@ -141,7 +144,8 @@ def _is_log(db: sqlite3.Connection, path: str) -> bool:
             raise error("E086", f"{path} was written by a newer SMILE (format {version}, not {FORMAT})")
         if version == FORMAT:
             return True
-        raise error("E086", f"{path} was written by another SMILE (format {version}, not {FORMAT})")
+        hint = "Its producers have no principals yet. Read it with the SMILE that wrote it, or start a new log."
+        raise error("E086", f"{path} was written by an earlier SMILE (format {version}, not {FORMAT})", hint=hint)
     if application or version or db.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
         raise not_a_log_error(path)
     return False
@@ -188,6 +192,8 @@ def add_streams(db: sqlite3.Connection, path: str, streams: Sequence[mmpl.Stream
     """Adds streams, within a transaction. Streams that exist must have the same definition."""
     log_definitions = _definitions(db, path)
     _insert_streams(db, [stream for stream in streams if stream.name not in log_definitions])
+    if any(stream.unique for stream in streams):
+        db.execute(unique_values.CREATE_TABLE)
     _verify(db, path, streams)
 
 

@@ -22,7 +22,7 @@ from smile.errors import error
 from smile.horizons import END, HORIZON_MIN
 from smile.log.input_batch import InputBatch
 from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
-from smile.log.storage import appending, database, producers, retention
+from smile.log.storage import appending, database, producers, retention, unique_values
 from smile.log.storage.database import checksum, translate_read_errors, translate_write_errors
 from smile.log.storage.piece_log import (
     Origins,
@@ -33,6 +33,7 @@ from smile.log.storage.piece_log import (
     log_truncated_error,
     missing_error,
     range_indices,
+    slice_events,
     ticks_of,
 )
 from smile.log.storage.pieces import StreamPiece, check_piece, merge_pieces
@@ -40,7 +41,8 @@ from smile.log.storage.producers import ProducerRecord
 
 COMMIT_ROWS_MAX = 50_000
 COMMIT_BYTES_MAX = 2**26
-"""Commits must be small, because a batch has whole commits. Besides, SQLite limits a blob to a billion bytes."""
+"""Commits must be small: a batch with a part of a commit reads all of it. Besides, SQLite limits a blob to a billion
+bytes."""
 
 _ENTRY_COLUMNS = "seq, stream, origin, lo, hi, rows, bytes, events_crc, crc"
 _FROM_ORIGIN = "FROM pieces WHERE stream = ? AND origin = ?"
@@ -96,12 +98,21 @@ class DurableLog(PieceLog):
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def append(self, pieces: Iterable[StreamPiece], records: Sequence[ProducerRecord] = (), time_us: int = 0) -> int:
+    def append(
+        self,
+        pieces: Iterable[StreamPiece],
+        records: Sequence[ProducerRecord] = (),
+        time_us: int = 0,
+        whole: bool = False,
+    ) -> int:
         """Appends the pieces and the producers' numbers atomically, in one commit, or several if they are large.
-        `time_us` is the commit time in microseconds since 1970. Returns the number of the newest commit."""
+        `time_us` is the commit time in microseconds since 1970. If `whole`, it is one commit in any case, and so no
+        batch ends within it. Returns the number of the newest commit."""
         merged_pieces = merge_pieces([check_piece(piece, self.schemas) for piece in pieces])
         return self._transact(
-            lambda db: appending.append(db, merged_pieces, records, time_us, COMMIT_ROWS_MAX, COMMIT_BYTES_MAX)
+            lambda db: appending.append(
+                db, self.schemas, merged_pieces, records, time_us, COMMIT_ROWS_MAX, COMMIT_BYTES_MAX, whole
+            )
         )
 
     def append_batch(self, batch: InputBatch, origin: str = DEFAULT_ORIGIN) -> int:
@@ -161,6 +172,11 @@ class DurableLog(PieceLog):
     def newest(self) -> Position:
         with self._read_transaction():
             return super().newest()
+
+    def stream_horizons(self, stream: str) -> Mapping[str, int]:
+        """The horizon of each origin of a stream."""
+        with self._read_transaction():
+            return {origin: self._horizon(s, origin) for s, origin in self._origins() if s == stream}
 
     def resume_position(self, horizons: Mapping[str, int]) -> Position:
         with self._read_transaction():
@@ -228,10 +244,39 @@ class DurableLog(PieceLog):
             if highs[end - 1] > entry.hi:
                 range_index, lows[end - 1] = end - 1, entry.hi
 
+    def read_range(self, stream: str, origin: str, after: int, bytes_max: int) -> StreamPiece | None:
+        """What follows tick `after` of one origin: whole pieces up to this size, at least one; None if nothing does.
+        Raises E097 if events above `after` were removed."""
+        with self._read_transaction():
+            truncated_tick = self._truncated_ticks().get((stream, origin), HORIZON_MIN)
+            origin_start = self._origins().get((stream, origin))
+            if origin_start is None:
+                return None
+            if after < truncated_tick:
+                raise log_truncated_error(self.path, f"events of {stream} up to tick {truncated_tick} were removed")
+            batches, hi, size = list[pa.RecordBatch](), max(after, origin_start[1]), 0
+            with closing(self._pieces(stream, origin, after, END)) as pieces:
+                for entry, events in pieces:
+                    if size and size + entry.bytes > bytes_max:
+                        break
+                    if entry.lo > hi:
+                        raise missing_error(self.path, stream, hi, entry.lo)
+                    hi, size = entry.hi, size + entry.bytes
+                    batches += [] if events is None else [slice_events(events, after, entry.hi)]
+        if hi == after:
+            return None
+        events = pa.concat_batches(batches) if batches else None
+        return StreamPiece(stream, origin, after, hi, events if events is not None and events.num_rows else None)
+
     def last_number(self, producer: str) -> int | None:
         """The greatest number that the producer has used; None if the log does not know the producer."""
         with translate_read_errors(self.path):
             return producers.last_number(self._db(), self.path, producer)
+
+    def used_keys(self, stream: str, columns: Sequence[str], keys: Sequence[bytes]) -> unique_values.UsedKeys:
+        """Those of the keys of UNIQUE columns that are used."""
+        with translate_read_errors(self.path):
+            return unique_values.used_keys(self._db(), stream, columns, keys)
 
     def records(self, producer: str, first: int, last: int) -> list[ProducerRecord]:
         """The records of a producer's numbers from `first` to `last`, in order. Old records may be deleted."""

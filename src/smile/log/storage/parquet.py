@@ -18,13 +18,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from smile.algebra import mmpl
+from smile.algebra.types import TICK_MAX
 from smile.decoding.arrow_columns import check_columns, stream_events
-from smile.decoding.stream_schema import TICK_MAX, StreamSchema
+from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, did_you_mean, error
-from smile.horizons import HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN
 from smile.log.lines import unreadable_error
 from smile.log.position import DEFAULT_ORIGIN
 from smile.log.storage.piece_log import Origins, PieceEntry, PieceLog, damaged_error, ticks_of
+from smile.log.storage.unique_values import UsedValues
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,18 @@ class ParquetLog(PieceLog):
         ordered = [group for files in groups_by_file.values() for group in _link_row_groups(files)]
         ordered.sort(key=lambda group: group.entry.hi)
         groups = [replace(group, entry=replace(group.entry, commit=n)) for n, group in enumerate(ordered, 1)]
-        return ParquetLog(path, streams, groups)
+        log = ParquetLog(path, streams, groups)
+        log._check_unique_values()
+        return log
+
+    def _check_unique_values(self) -> None:
+        """Raises an error if two events have the same values of UNIQUE columns."""
+        used_values = UsedValues()
+        for name, schema in self.schemas.items():
+            if schema.stream.unique:
+                for _, events in self._pieces(name, DEFAULT_ORIGIN, HORIZON_MIN, END):
+                    if events is not None:
+                        used_values.add(schema.stream, events)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ParquetLog, (self.path, [schema.stream for schema in self.schemas.values()], self._groups)
@@ -76,7 +89,9 @@ class ParquetLog(PieceLog):
         for n in range(after, len(self._groups)):
             yield n + 1, [self._groups[n].entry]
 
-    def _pieces(self, stream: str, origin: str, lo: int, hi: int) -> Iterator[tuple[PieceEntry, pa.RecordBatch | None]]:
+    def _pieces(
+        self, stream: str, origin: str, lo: int, hi: int
+    ) -> Generator[tuple[PieceEntry, pa.RecordBatch | None], None, None]:
         """Combines the row groups of a file that are read together to one piece."""
         groups = self._groups_by_stream[stream] if origin == DEFAULT_ORIGIN else []
         first = bisect_right(groups, lo, key=lambda group: group.entry.hi)

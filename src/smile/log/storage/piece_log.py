@@ -6,7 +6,7 @@ added to the log after the position is read from its beginning.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -84,7 +84,9 @@ class PieceLog(ABC):
         """The commits after `after`, in order. They are fetched lazily."""
 
     @abstractmethod
-    def _pieces(self, stream: str, origin: str, lo: int, hi: int) -> Iterator[tuple[PieceEntry, pa.RecordBatch | None]]:
+    def _pieces(
+        self, stream: str, origin: str, lo: int, hi: int
+    ) -> Generator[tuple[PieceEntry, pa.RecordBatch | None], None, None]:
         """The pieces that overlap (lo, hi], in order."""
 
     @abstractmethod
@@ -201,14 +203,51 @@ class PieceLog(ABC):
                 if sizes_above:
                     total_rows = rows + sum(r for r, _ in sizes_above)
                     total_size = size + sum(b for _, b in sizes_above)
-                    if count and not limit.allows(total_rows, total_size, count + 1):
-                        break
+                    if not limit.allows(total_rows, total_size, count + 1):
+                        if count:
+                            break
+                        share = limit.share_of(total_rows, total_size)
+                        part = None if self._is_whole(entries) else self._plan_part(tracker, entries, number, share)
+                        if part is not None:
+                            return part
                     rows, size, count = total_rows, total_size, count + 1
                 for entry in entries:
                     if not tracker.advance_over(entry):
                         raise damaged_error(self.path, f"events of {entry.stream} up to tick {entry.lo} are missing")
                 last_commit = number
         return (tracker.position(last_commit), rows, size) if tracker and count else (position, 0, 0)
+
+    def _is_whole(self, entries: Sequence[PieceEntry]) -> bool:
+        """Whether no batch may end within the commit of these pieces."""
+        return any(self.schemas[entry.stream].stream.whole_commits for entry in entries)
+
+    def _plan_part(
+        self, tracker: "HorizonTracker", entries: Sequence[PieceEntry], commit: int, share: float
+    ) -> tuple[Position, int, int] | None:
+        """The end of a batch with this share of a commit that is larger than the limit: the first events of each piece,
+        at least one, and all silence. None if that is the whole commit."""
+        rows, size, is_whole, ends = 0, 0, True, list[tuple[PieceEntry, int]]()
+        for entry in entries:
+            horizon = tracker.horizon(entry.stream, entry.origin)
+            rows_above, size_above = self._count_above(entry, horizon) if entry.hi > horizon else (0, 0)
+            count = max(1, int(share * rows_above)) if rows_above else 0
+            if count == rows_above:
+                ends.append((entry, entry.hi))
+            else:
+                is_whole = False
+                ends.append((entry, self._nth_tick(entry, horizon, count)))
+            rows, size = rows + count, size + (size_above * count // rows_above if count else 0)
+        if is_whole:
+            return None
+        for entry, tick in ends:
+            tracker.advance(entry, tick)
+        return tracker.position(commit - 1), rows, size
+
+    def _nth_tick(self, entry: PieceEntry, horizon: int, number: int) -> int:
+        """The tick of the event with this number, from 1, of those in a piece above a horizon."""
+        with closing(self._pieces(entry.stream, entry.origin, horizon, entry.hi)) as pieces:
+            events = next(events for _, events in pieces if events is not None)
+            return int(ticks_of(slice_events(events, horizon, entry.hi))[number - 1])
 
     def _tracker_at(self, position: Position) -> "HorizonTracker":
         """A tracker that starts at the position. For a stream that the position does not have, it starts with the
@@ -250,8 +289,9 @@ class HorizonTracker:
     def __init__(self, position: Position, origins: Origins) -> None:
         self._base = position.stream_horizons()
         self._origins = origins
-        # The placeholder for unknown origins is omitted: it would hold the stream back once real origins join.
-        joined = {origin for origin, (commit, _) in origins.items() if commit <= position.commit}
+        # The placeholder for unknown origins is omitted: it would hold the stream back once real origins join. The
+        # position may have a part of the next commit.
+        joined = {origin for origin, (commit, _) in origins.items() if commit <= position.commit + 1}
         self.horizons = {
             stream: {origin: tick for origin, tick in origin_horizons.items() if (stream, origin) in joined}
             for stream, origin_horizons in position.horizons.items()
@@ -260,10 +300,15 @@ class HorizonTracker:
     def horizon(self, stream: str, origin: str) -> int:
         return self.horizons[stream].get(origin, self._base[stream])
 
+    def advance(self, entry: PieceEntry, tick: int) -> None:
+        """Advances the origin of the piece to this tick, unless it is further."""
+        horizon = self.horizon(entry.stream, entry.origin)
+        self.horizons[entry.stream][entry.origin] = max(horizon, tick)
+
     def advance_over(self, entry: PieceEntry) -> bool:
         """Returns False if a piece before this one is missing."""
         horizon = self.horizon(entry.stream, entry.origin)
-        self.horizons[entry.stream][entry.origin] = max(horizon, entry.hi)
+        self.advance(entry, entry.hi)
         origin_start = self._origins.get((entry.stream, entry.origin))
         return origin_start is not None and entry.lo <= max(horizon, origin_start[1])
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from smile.decoding.stream_schema import TICK_MAX, StreamSchema
+from smile.algebra.types import TICK_MAX
+from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import END, HORIZON_MIN
 from smile.log.storage.piece_log import slice_events, ticks_of
@@ -23,7 +24,7 @@ class StreamPiece:
     events: pa.RecordBatch | None = None
 
     def above(self, tick: int) -> "StreamPiece":
-        """The part of the piece above `tick`."""
+        """The events and the silence of the piece after `tick`."""
         if tick <= self.lo:
             return self
         events = None if self.events is None else slice_events(self.events, tick, self.hi)

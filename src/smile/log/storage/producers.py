@@ -21,8 +21,8 @@ _INSERT_RECORDS = f"INSERT INTO producers SELECT {', '.join(f'value->>{n}' for n
 
 
 class ProducerRecord(NamedTuple):
-    """The events of a producer with the numbers `first` to `last` are the events of the stream and origin with the
-    ticks `lo` to `hi`. No other events of that origin lie between them."""
+    """`producer` identifies a producer of a principal. Its events with the numbers `first` to `last` are the events of
+    the stream and origin with the ticks `lo` to `hi`. No other events of that origin lie between them."""
 
     producer: str
     first: int

@@ -8,10 +8,12 @@ from smile.algebra.functions.catalogue import expect_type
 from smile.algebra.heading import ColumnNames, Heading, check_pairs, check_unique, is_key_equated
 from smile.algebra.types import BOOL
 from smile.errors import error
+from smile.knowledge.join_types import match_predicate
 from smile.knowledge.state_retention import StateRetention
 from smile.knowledge.types import RelationType
-from smile.knowledge.values.cells import optional_cell
+from smile.knowledge.values.cells import cell_hull, narrow_cells, optional_cell
 from smile.knowledge.values.mask import Mask
+from smile.knowledge.values.transfer import unknown_operand
 from smile.operators.join.state import is_joined_to_one_row, join_state
 from smile.operators.join.type import join_type
 from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, Operator, StateLookup, TypeLookup
@@ -47,16 +49,27 @@ class JoinOperator(Operator[mmpl.Join]):
         return join_type(rel, left, right, lookup.heading_of(rel))
 
     def bottom_row(self, rel: mmpl.Join, lookup: BottomRowLookup) -> BottomRow:
-        left, right = lookup.bottom_row(rel.left), lookup.bottom_row(rel.right)
         if rel.kind in ("semi", "anti"):
-            return left
+            return lookup.bottom_row(rel.left)
         if rel.kind == "match":
             assert rel.match_column is not None
-            return {**left, rel.match_column: Mask.bottom()}
+            return {**lookup.bottom_row(rel.left), rel.match_column: Mask.bottom()}
+        left, right = _side_rows(rel, lookup)
         columns = lookup.heading_of(rel).columns
-        # The default row of a total relation has the key that the other side looks up.
-        sources = [left, right, {b: left[a] for a, b in rel.on}, {a: right[b] for a, b in rel.on}]
-        return {c: optional_cell(t, [s[c] for s in sources if c in s]) for c, t in columns.items()}
+        return {c: optional_cell(t, [s[c] for s in (left, right) if c in s]) for c, t in columns.items()}
+
+    def narrow_shown_row(self, rel: mmpl.Join, row: BottomRow, lookup: BottomRowLookup) -> BottomRow:
+        """A match satisfies the conditions. A row of a preserved side is shown without a match too, and the columns of
+        the other side are then NULL."""
+        if rel.kind not in ("inner", "left", "right", "semi"):
+            return row
+        left, right = _side_rows(rel, lookup)
+        types = {**lookup.heading_of(rel.right).columns, **lookup.heading_of(rel.left).columns}
+        pair = narrow_cells({**right, **left}, match_predicate(rel), types)
+        if rel.kind in ("inner", "semi"):
+            return {c: pair[c] for c in row}
+        preserved = left if rel.kind == "left" else right
+        return {c: cell if c in preserved else optional_cell(types[c], [pair[c]]) for c, cell in row.items()}
 
     def map_expressions(self, rel: mmpl.Join, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Join:
         return rel if rel.when is None else replace(rel, when=change(rel.when))
@@ -64,7 +77,7 @@ class JoinOperator(Operator[mmpl.Join]):
     def state(self, rel: mmpl.Join, lookup: StateLookup) -> list[StateRetention]:
         return join_state(rel, lookup)
 
-    def input_use(self, rel: mmpl.Join) -> str:
+    def input_storage_reason(self, rel: mmpl.Join) -> str:
         return "looks up its rows"
 
     def has_expiring_rows(self, rel: mmpl.Join, inputs: Sequence[bool]) -> bool:
@@ -84,6 +97,33 @@ class JoinOperator(Operator[mmpl.Join]):
             return None
         sides = {"inner": slice(2), "right": slice(1, 2)}.get(rel.kind, slice(1))
         return [pair[sides] for pair in chosen]
+
+
+def _side_rows(rel: mmpl.Join, lookup: BottomRowLookup) -> tuple[BottomRow, BottomRow]:
+    """The bottom rows of both sides. Tests are about rows that exist; other joins also see default rows."""
+    left, right = lookup.bottom_row(rel.left), lookup.bottom_row(rel.right)
+    if rel.kind == "semi":
+        return left, right
+    flipped = [(b, a) for a, b in rel.on]
+    return _with_default_row(rel.left, rel.on, right, lookup), _with_default_row(rel.right, flipped, left, lookup)
+
+
+def _with_default_row(
+    side: mmpl.Rel, on: Sequence[tuple[str, str]], other: BottomRow, lookup: BottomRowLookup
+) -> BottomRow:
+    """The bottom row of a side. If it is total, it has a row for every key that the other side looks up, whether the
+    group is shown or not. `on` are columns of this side, each with the column of the other."""
+    heading = lookup.heading_of(side)
+    if not (heading.total and is_key_equated(heading, (own for own, _ in on))):
+        return lookup.bottom_row(side)
+    columns = lookup.relation_type(side).columns
+    row = dict(lookup.every_row.bottom_row(side))
+    keys = {own: cell_hull([row[own], other[name]], None, columns[own].data) for own, name in on}
+    for name, column in columns.items():
+        if column.follows_group_key:
+            is_key = name in heading.key
+            row[name] = keys[name] if is_key else unknown_operand(column.data, nullable=True, now=None)
+    return row
 
 
 def _key_and_tick(rel: mmpl.Join, left: Heading, right: Heading) -> tuple[tuple[str, ...], tuple[str, ...]]:

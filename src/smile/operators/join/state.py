@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from smile.algebra import mmpl
 from smile.algebra.heading import is_key_equated
+from smile.algebra.time_forms import START
 from smile.knowledge.join_types import has_evolving_keys, match_constraints
-from smile.knowledge.seals import START, Seal
+from smile.knowledge.seals import Seal
 from smile.knowledge.state_retention import (
     StateRetention,
     UnboundedState,

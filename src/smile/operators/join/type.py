@@ -5,9 +5,18 @@ from dataclasses import replace
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, is_key_equated
+from smile.algebra.time_forms import START
 from smile.algebra.types import BOOL
 from smile.errors import error
-from smile.knowledge.expression_types import conjunction_mask, disjunction_mask, negation_mask, predicate_mask
+from smile.knowledge.column_values import narrow_columns
+from smile.knowledge.expression_types import (
+    conjunction_mask,
+    disjunction_mask,
+    greatest_per_event,
+    negation_mask,
+    predicate_mask,
+)
+from smile.knowledge.functional_dependencies import FunctionalDependencies
 from smile.knowledge.join_types import (
     SealsByStream,
     as_evolving,
@@ -16,9 +25,10 @@ from smile.knowledge.join_types import (
     has_evolving_keys,
     latest_seals,
     match_constraints,
+    match_predicate,
 )
-from smile.knowledge.seals import START, Reach, TimeConstraints, union_reach
-from smile.knowledge.symbolic import ONE
+from smile.knowledge.seals import Reach, TimeConstraints, union_reach
+from smile.knowledge.symbolic import ONE, UNBOUNDED
 from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType, RelationType
 
 
@@ -69,6 +79,8 @@ def _inner_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
     if keys_evolve and len(heading.key) == len(left.heading.key):
         # A different row may match later.
         columns |= {n: as_evolving(c) for n, c in defaults.items() if n not in left.columns}
+    if rel.kind == "inner":
+        columns = narrow_columns(columns, match_predicate(rel))
     build, probe = {"left": (right, left), "right": (left, right)}.get(rel.kind, (None, None))
     if build is not None and probe is not None:
         probe_columns = [probe.columns[c] for c in _equated_columns(rel, probe is left)]
@@ -77,6 +89,12 @@ def _inner_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
             null_evolves = any(c.null_evolves for c in probe_columns)
             for n in build.columns.keys() - probe.columns.keys():
                 columns[n] = replace(columns[n], nullable=True, null_evolves=columns[n].null_evolves or null_evolves)
+    if rel.kind == "inner" and not (left_is_total or right_is_total or keys_evolve):
+        # NULL matches nothing.
+        columns |= {c: replace(columns[c], nullable=False) for pair in rel.on for c in pair}
+    if rel.kind == "full" and any(left.columns[a].nullable or right.columns[b].nullable for a, b in rel.on):
+        # The group whose key is NULL is kept, whichever side has it. Fixed columns of a default row are its key.
+        columns |= {n: replace(c, nullable=True) for n, c in columns.items() if c.domain in ("key", "once")}
     constraints = match_constraints(rel, left, right)
     fixed_columns = [c for c in heading.columns if not columns[c].evolves]
     seals = latest_seals(
@@ -98,7 +116,24 @@ def _inner_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
     return RelationType(
         heading, _with_key_domains(columns, heading), mask, rows, steps, events, seals,
         constraints.project(fixed_columns), reach, _can_become_absent(rel, left, right),
+        _dependencies_of_pairs(rel, left, right, fixed_columns),
+        shares_ticks=_side_with_tick(rel, left, right).shares_ticks,
     )  # fmt: skip
+
+
+def _dependencies_of_pairs(
+    rel: mmpl.Join, left: RelationType, right: RelationType, columns: list[str]
+) -> FunctionalDependencies:
+    """In a pair, the columns of each side determine each other as before, and equated columns are equal. This does not
+    hold for the default rows of a total relation."""
+    if rel.kind != "inner" or left.heading.total or right.heading.total:
+        return FunctionalDependencies()
+    dependencies = left.dependencies.merge(right.dependencies)
+    for a, b in rel.on:
+        if not left.columns[a].evolves and not right.columns[b].evolves:
+            dependencies = dependencies.add([a], [b]).add([b], [a])
+    nullable = {*left.nullable_columns, *right.nullable_columns} - {c for pair in rel.on for c in pair}
+    return dependencies.project(columns, nullable)
 
 
 def _outer_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, heading: Heading) -> RelationType:
@@ -108,6 +143,9 @@ def _outer_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
         _columns_with_default(rel, right, left, "right") if _is_total(rel, right, "right") else right.columns
     )
     columns |= _columns_with_default(rel, left, right, "left") if _is_total(rel, left, "left") else left.columns
+    if len(preserved) == 1:
+        matched_columns = narrow_columns(columns, match_predicate(rel))
+        columns |= {n: c for n, c in matched_columns.items() if n not in preserved[0].columns}
     for name in columns:
         if name in left.columns and name in right.columns:
             columns[name] = _shared_column_type(rel, name, left, right, heading)
@@ -140,6 +178,7 @@ def _outer_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
         heading, _with_key_domains(columns, heading), mask, rows, left.steps + right.events, events, seals,
         _constraints_of_all_rows(constraints.project(fixed_columns), preserved, nulls), reach,
         _can_become_absent(rel, left, right),
+        shares_ticks=_side_with_tick(rel, left, right).shares_ticks,
     )  # fmt: skip
 
 
@@ -182,8 +221,7 @@ def _shared_column_type(
         raise error("E040", f"{name} identifies rows without a match, and evolves", rel.span)
     if len(column_types) == 1:
         return column_types[0]
-    range_ = a.range.hull(b.range) if a.range is not None and b.range is not None else None
-    union_column = replace(a, range=range_, nullable=a.nullable or b.nullable)
+    union_column = replace(a.hull(b), nullable=a.nullable or b.nullable, per_event=greatest_per_event([a, b]))
     return as_evolving(union_column) if a.evolves or b.evolves else union_column
 
 
@@ -221,10 +259,19 @@ def _existence_join_type(rel: mmpl.Join, left: RelationType, right: RelationType
         else replace(negation_mask(exists), can_be_final_true=can_be_sealed or absence_can_be_final)
     )
     mask = conjunction_mask([left.mask, test])
-    return replace(left, heading=heading, mask=mask, seals=seals, steps=steps, reach=reach)
+    columns = dict(left.columns)
+    if rel.kind == "semi":
+        matched_columns = narrow_columns({**right.columns, **left.columns}, match_predicate(rel))
+        columns = {n: matched_columns[n] for n in left.columns}
+    return replace(left, heading=heading, columns=columns, mask=mask, seals=seals, steps=steps, reach=reach)
 
 
 # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _side_with_tick(rel: mmpl.Join, left: RelationType, right: RelationType) -> RelationType:
+    """The side whose tick the joined rows have, if they have one."""
+    return right if rel.kind == "right" else left
 
 
 def _can_become_absent(rel: mmpl.Join, left: RelationType, right: RelationType) -> bool:
@@ -238,20 +285,27 @@ def _columns_with_default(rel: mmpl.Join, side: RelationType, other: RelationTyp
     """The columns of a total side. Its default row has sum and count 0; its other aggregates are unknown, and may stay
     NULL. Its key is the one that the other side looks up."""
     probe_columns = {b: a for a, b in rel.on} if which == "right" else dict(rel.on)
-    return {
-        n: _column_with_default(n, c, side, other.columns[probe_columns[n]] if n in probe_columns else None)
-        for n, c in side.columns.items()
+    key = {
+        n: _key_with_default(side.columns[n], other.columns[probe_columns[n]] if n in probe_columns else None)
+        for n in side.heading.key
     }
+    has_wider_key = any(column != side.columns[n] for n, column in key.items())
+    return {n: key[n] if n in key else _column_with_default(c, has_wider_key) for n, c in side.columns.items()}
 
 
-def _column_with_default(
-    name: str, column: ColumnType, side: RelationType, probe_column: ColumnType | None
-) -> ColumnType:
-    if name in side.heading.key:
-        if probe_column is None or probe_column.range is None or column.range is None:
-            return column
-        return replace(column, range=column.range.hull(probe_column.range))
+def _key_with_default(column: ColumnType, probe_column: ColumnType | None) -> ColumnType:
+    return column if probe_column is None else column.hull(probe_column)
+
+
+def _column_with_default(column: ColumnType, has_wider_key: bool) -> ColumnType:
     default_column = column if column.has_default else replace(column, nullable=True, null_evolves=True)
+    if has_wider_key and column.follows_group_key:
+        # Its range holds only for keys of the range that the key had.
+        default_column = default_column.with_range(None if column.range is None else UNBOUNDED)
+    else:
+        default_column = default_column.with_range(column.range)
+    if column.follows_group_key:
+        default_column = replace(default_column, nullable=True)
     # A column that the only row of its group fixes has no value in the default row yet.
     return default_column if column.evolves else as_evolving(default_column)
 

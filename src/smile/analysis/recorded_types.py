@@ -1,0 +1,74 @@
+"""Recorded types: the export descriptions of other brokers' relations, by broker. They resolve the imports of a
+program."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from smile.algebra import mmpl
+from smile.analysis.export_description import read_definition
+from smile.errors import SmileError, did_you_mean, error
+
+RecordedTypes = Mapping[str, Mapping[str, Any]]
+"""Broker → relation → export description."""
+
+
+def resolve_imports(program: mmpl.Program, recorded: RecordedTypes) -> mmpl.Program:
+    """The program with the definitions of its imports. Raises all errors."""
+    imports, problems = [], []
+    for import_ in program.imports:
+        try:
+            imports.append(resolve_import(import_, recorded))
+        except SmileError as problem:
+            problems += problem.diagnostics
+    if problems:
+        raise SmileError(problems)
+    return replace(program, imports=tuple(imports))
+
+
+def resolve_import(import_: mmpl.ImportDef, recorded: RecordedTypes) -> mmpl.ImportDef:
+    """The import with its definition. One that has a definition already, because it is written in MMPL, keeps it."""
+    if import_.definition is not None:
+        return import_
+    relations = find_relations(import_.broker, recorded, import_)
+    if import_.relation not in relations:
+        hint = did_you_mean(import_.relation, relations) or f"Recorded are {', '.join(relations)}."
+        message = f"no type of {import_.relation} at {import_.broker} is recorded"
+        raise error("E027", message, import_.span, hint)
+    try:
+        return replace(import_, definition=read_definition(relations[import_.relation], import_.relation))
+    except SmileError as problem:
+        raise SmileError([replace(d, span=import_.span) for d in problem.diagnostics]) from None
+
+
+def find_relations(broker: str, recorded: RecordedTypes, import_: mmpl.ImportDef) -> Mapping[str, Any]:
+    """The recorded relations of a broker."""
+    if broker in recorded:
+        return recorded[broker]
+    if recorded:
+        hint = did_you_mean(broker, recorded) or f"Recorded are those of {', '.join(recorded)}."
+    else:
+        hint = "Give them with --imports FILE. `smile explain PROGRAM --as exports --broker NAME` prints such a file."
+    raise error("E027", f"no types of the broker {broker} are recorded", import_.span, hint)
+
+
+def parse_recorded_types(text: str, name: str) -> RecordedTypes:
+    """The content of a file of recorded types."""
+    try:
+        recorded = json.loads(text)
+    except (ValueError, RecursionError):
+        recorded = None
+    if not isinstance(recorded, dict) or not all(isinstance(relations, dict) for relations in recorded.values()):
+        hint = "It is a JSON object of brokers, each an object of relations with their descriptions."
+        raise error("E027", f"{name} has no recorded types", hint=hint)
+    return recorded
+
+
+def merge_recorded_types(parts: Iterable[RecordedTypes]) -> RecordedTypes:
+    """All of them together. A later description of a relation replaces an earlier one."""
+    merged: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for broker, relations in part.items():
+            merged.setdefault(broker, {}).update(relations)
+    return merged

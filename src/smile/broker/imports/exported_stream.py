@@ -1,0 +1,48 @@
+"""Exports a stream: the ranges of its events that another broker needs to import it, each origin for itself.
+
+A range has all events between two ticks that satisfy the condition of the import. Where there is none, it is silence.
+"""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from smile.algebra import mmpl
+from smile.algebra.arrow_types import stream_types
+from smile.columns.values import ValueColumn, from_arrow, true_indices
+from smile.kernels.expressions import compile_expression
+from smile.kernels.layout import Layout
+from smile.log.storage.durable import DurableLog
+from smile.log.storage.pieces import StreamPiece
+
+
+class ExportedStream:
+    """`condition` is that of the import, None if it has none."""
+
+    def __init__(self, log: DurableLog, stream: mmpl.StreamDef, condition: mmpl.Expr | None) -> None:
+        self._log, self._stream, self.name = log, stream, stream.name
+        self._predicate = None
+        if condition is not None:
+            layout = Layout((stream.tick,), stream_types(stream), certain=True)
+            self._predicate = compile_expression(condition, layout)
+
+    def horizons(self) -> Mapping[str, int]:
+        """The horizon of each origin."""
+        return self._log.stream_horizons(self._stream.name)
+
+    def read_range(self, origin: str, after: int, bytes_max: int) -> StreamPiece | None:
+        """What follows tick `after` of an origin, as much as fits in this size before the condition is applied; None if
+        nothing is new. Raises E097 if it was removed from the log."""
+        piece = self._log.read_range(self._stream.name, origin, after, bytes_max)
+        if piece is None or piece.events is None or self._predicate is None:
+            return piece
+        return StreamPiece(piece.stream, piece.origin, piece.lo, piece.hi, self._matching_events(piece.events))
+
+    def _matching_events(self, events: pa.RecordBatch) -> pa.RecordBatch | None:
+        assert self._predicate is not None
+        columns = {name: from_arrow(events.column(name)) for name in events.schema.names}
+        truths = self._predicate(columns, {}, events.num_rows)
+        assert isinstance(truths, ValueColumn), "all columns of a stream are fixed"
+        holds = truths.data if truths.valid is None else truths.data & truths.valid
+        matching = true_indices(holds)
+        return events.take(pa.array(matching)) if len(matching) else None

@@ -1,0 +1,93 @@
+"""What a broker's neighbours may import: the streams and imported streams of its program, and the views that it
+maintains. A view is exported as it is computed: with the definition of its generation."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from smile.algebra import mmpl
+from smile.analysis.export_description import definition_digest, describe_export, export_definition
+from smile.broker.network.descriptions import ImportRecords, source_edges
+from smile.broker.network.host import ExportedRelation
+from smile.broker.program_difference import GenerationRecord
+from smile.broker.views.view import View
+from smile.program import CompiledProgram
+
+
+class ExportedRelations:
+    """Those of one program. `broker` is the name of this broker, `log_id` identifies its log, and `origin` is its own
+    in the streams that are published here."""
+
+    def __init__(
+        self,
+        broker: str,
+        log_id: str,
+        origin: str,
+        compiled: CompiledProgram,
+        records: ImportRecords,
+        generations: Sequence[GenerationRecord],
+    ) -> None:
+        self._broker, self._log_id, self._origin = broker, log_id, origin
+        self._compiled, self._records, self._generations = compiled, records, generations
+        self._program = compiled.rewritten
+        self._view_programs = {view: r.generation.program for r in generations for view in r.digests}
+        self._found: dict[str, ExportedRelation] = {}
+
+    def is_of(self, compiled: CompiledProgram, records: ImportRecords, generations: Sequence[GenerationRecord]) -> bool:
+        """Whether these are still the relations of the broker."""
+        return self._compiled is compiled and self._records is records and self._generations is generations
+
+    def find(self, relation: str, views: Mapping[str, View]) -> ExportedRelation | None:
+        """None if there is no such relation."""
+        known = self._found.get(relation)
+        if known is not None and known.view is views.get(relation):
+            return known
+        program = self._defining_program(relation)
+        if program is None or (relation in self._view_programs and relation not in views):
+            return None
+        found = self._found[relation] = self._export(relation, program, views.get(relation))
+        return found
+
+    def describe(self, relation: str) -> dict[str, Any] | None:
+        """What an importing broker records about a relation; None if there is no such relation."""
+        program = self._defining_program(relation)
+        if program is None:
+            return None
+        edges = source_edges(self._broker, program, relation, self._records)
+        return {
+            **describe_export(program, relation),
+            "history": self._history(program, relation),
+            "sources": [[*reader, *source] for reader, source in edges],
+        }
+
+    def _defining_program(self, relation: str) -> mmpl.Program | None:
+        if relation in self._view_programs:
+            return self._view_programs[relation]
+        names = {stream.name for stream in self._program.streams}
+        names |= {i.name for i in self._program.imports if i.stream is not None}
+        return self._program if relation in names else None
+
+    def _export(self, relation: str, program: mmpl.Program, view: View | None) -> ExportedRelation:
+        definition = export_definition(program, relation)
+        imported = {i.name: i.stream.name for i in program.imports if i.stream is not None}
+        return ExportedRelation(
+            relation,
+            definition,
+            definition_digest(definition),
+            self._history(program, relation),
+            view,
+            "" if view is not None else imported.get(relation, relation),
+            None if view is not None or relation in imported else self._origin,
+        )
+
+    def _history(self, program: mmpl.Program, relation: str) -> str:
+        """An imported stream has the history that it has at its home. Everything else goes back to several."""
+        for import_ in program.imports:
+            if import_.name == relation and import_.stream is not None:
+                return self._records.history(import_)
+        part = export_definition(program, relation)
+        histories = {self._log_id} if part.streams else set[str]()
+        histories |= {self._records.history(import_) for import_ in part.imports}
+        if "" in histories:
+            return ""
+        return hashlib.sha256(repr(sorted(histories)).encode()).hexdigest()[:16]

@@ -1,0 +1,69 @@
+"""What a network needs of its broker, and who may do what."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from smile.algebra import mmpl
+from smile.broker.imports.cache_append import CacheAppend
+from smile.broker.views.view import View
+from smile.log.storage.durable import DurableLog
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedRelation:
+    """A relation that neighbours may import. `digest` is that of its definition, and `history` identifies the logs that
+    it goes back to. A stream has no `view`; `logged_stream` is the name that it has in the log, and `home_origin` the
+    origin of which this broker's log is the first one to know, None if the stream is imported."""
+
+    relation: str
+    definition: mmpl.Program
+    digest: str
+    history: str
+    view: View | None = None
+    logged_stream: str = ""
+    home_origin: str | None = None
+
+    def import_with(self, condition: mmpl.Expr | None) -> mmpl.ImportDef:
+        """The import of a neighbour."""
+        return mmpl.ImportDef(self.relation, "", self.relation, condition, self.definition)
+
+
+class NetworkHost(Protocol):
+    """A broker, or a simulated one."""
+
+    @property
+    def log(self) -> DurableLog: ...
+
+    def find_export(self, relation: str) -> ExportedRelation:
+        """Raises E021 if there is no such relation."""
+
+    def append_imported(self, append: CacheAppend) -> "Future[Any]":
+        """Appends what has arrived to the log: `append.take_pieces()`, then one commit, then
+        `append.cache.record_commit()`, all in the thread that writes the log. The future has the error if the commit
+        has failed; `append.cache.discard_taken()` was called then."""
+
+    def checkpoint_horizons(self) -> Mapping[str, int]:
+        """The horizons of the last hard checkpoint, by stream of the log: what no view will read again, whatever
+        happens to this broker. Empty if there is none."""
+
+
+class LinkAccess(Protocol):
+    """What neighbours may do. It is asked before everything that is sent, so it must be fast."""
+
+    def can_import(self, principal: str, relation: str) -> bool:
+        """Whether the principal has SUBSCRIBE on the relation."""
+
+    def can_act_as(self, principal: str, broker: str) -> bool:
+        """Whether the principal may call itself this broker. Otherwise anybody could send what this broker imports."""
+
+
+class OpenAccess:
+    """Everybody may do everything: for a broker that requires no tokens."""
+
+    def can_import(self, principal: str, relation: str) -> bool:
+        return True
+
+    def can_act_as(self, principal: str, broker: str) -> bool:
+        return True

@@ -1,0 +1,105 @@
+"""The exports of one link: what this broker sends to the neighbour at its other end."""
+
+from collections.abc import Callable
+from functools import partial
+
+from smile.algebra import mmpl
+from smile.algebra.parser import parse_expression
+from smile.analysis.imports import check_import
+from smile.broker.imports.exported_stream import ExportedStream
+from smile.broker.imports.exported_view import ExportedView
+from smile.broker.network.host import ExportedRelation, LinkAccess, NetworkHost
+from smile.broker.network.neighbours import Neighbours
+from smile.broker.network.stream_source import LoggedStreamSource
+from smile.broker.network.view_cursor import ExportCursor, from_link_horizons
+from smile.errors import SmileError, error
+from smile.horizons import HORIZON_MIN
+from smile.links.exports import Export, StreamExport, ViewExport
+from smile.links.messages import OpenImport, StreamHorizons
+
+
+class LinkExports:
+    """`principal` is who the neighbour is for grants. `log_version` changes with every commit."""
+
+    def __init__(
+        self,
+        host: NetworkHost,
+        access: LinkAccess,
+        principal: str,
+        neighbours: Neighbours,
+        log_version: Callable[[], int],
+    ) -> None:
+        self._host, self._access, self._principal = host, access, principal
+        self._neighbours, self._log_version = neighbours, log_version
+        self.logged_streams: list[str] = []
+        """The streams of the log that the neighbour imports over this link, one for each import."""
+
+    @property
+    def has_streams(self) -> bool:
+        return bool(self.logged_streams)
+
+    def open(self, neighbour: str, request: OpenImport, wake: Callable[[], None]) -> tuple[Export, int]:
+        def check_access() -> None:
+            if not self._access.can_import(self._principal, request.relation):
+                hint = f"smile grant {self._principal} subscribe {request.relation}"
+                raise error("E090", f"{self._principal} may not import {request.relation}", hint=hint)
+
+        check_access()
+        exported = self._host.find_export(request.relation)
+        _check_definition(exported, request)
+        import_ = exported.import_with(parse_expression(request.where) if request.where else None)
+        check_import(import_)
+        if exported.view is None:
+            return self._open_stream(neighbour, exported, import_, request, check_access), -1
+        known = from_link_horizons(request.horizons)
+        view = ExportedView(exported.view, import_.base_streams, import_.condition, known, wake)
+        cursor = ExportCursor(view, check_access)
+        return ViewExport(request.id, cursor), cursor.change
+
+    def _open_stream(
+        self,
+        neighbour: str,
+        exported: ExportedRelation,
+        import_: mmpl.ImportDef,
+        request: OpenImport,
+        check_access: Callable[[], None],
+    ) -> StreamExport:
+        log, known = self._host.log, request.horizons.get(request.relation, {})
+        definition = log.schemas[exported.logged_stream].stream
+        stream = ExportedStream(log, definition, import_.condition)
+        close = partial(self.logged_streams.remove, exported.logged_stream)
+        source = LoggedStreamSource(stream, self._log_version, check_access, close)
+        home_origin, horizons = exported.home_origin, source.horizons()
+        if home_origin is not None and known.get(home_origin, HORIZON_MIN) > horizons.get(home_origin, HORIZON_MIN):
+            message = f"{neighbour} has {request.relation} up to tick {known[home_origin]}, but the log ends before it"
+            raise error("E089", message, hint="The log has lost its end: restore a backup of it.")
+        self._neighbours.register(neighbour, exported.logged_stream)
+        self.logged_streams.append(exported.logged_stream)
+        return StreamExport(request.id, source, known, HORIZON_MIN)
+
+    def acknowledge(self, neighbour: str, relation: str, horizons: StreamHorizons) -> None:
+        stream = self._logged_stream(relation)
+        if stream is not None and relation in horizons:
+            self._neighbours.acknowledge(neighbour, stream, horizons[relation])
+
+    def release(self, neighbour: str, relation: str) -> None:
+        stream = self._logged_stream(relation)
+        if stream is not None:
+            self._neighbours.release(neighbour, stream)
+
+    def _logged_stream(self, relation: str) -> str | None:
+        """None if it is a view, or no longer in the program."""
+        try:
+            return self._host.find_export(relation).logged_stream or None
+        except SmileError:
+            return None
+
+
+def _check_definition(exported: ExportedRelation, request: OpenImport) -> None:
+    if request.definition != exported.digest:
+        message = f"{exported.relation} is defined otherwise than when its type was recorded"
+    elif request.history and request.history != exported.history:
+        message = f"{exported.relation} has another history than when it was imported first: a log was replaced"
+    else:
+        return
+    raise error("E124", message, hint="Apply the importing program again: the import then begins anew.")

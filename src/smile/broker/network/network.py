@@ -1,0 +1,255 @@
+"""The links and imports of one broker. It has no sockets, no threads and no clock of its own: a transport or a
+simulator creates connections, and drives their links.
+
+For each connection: `link = network.connect(…)`, then pass every packet to `link.receive(packet, now)`, and call
+`link.poll(now, is_writable)` when `link.deadline` is reached, when `wake` was called and when the connection can be
+written to; afterwards send and clear `link.outgoing`. If `receive` or `poll` raises an error, or the connection ends,
+close the connection and call `network.disconnect(link, problem, now)`.
+
+`now` is in seconds of any monotonic clock, the same one in all calls. Each link is used by one thread at a time; the
+methods of `Network` may be called from any thread.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from threading import RLock
+from typing import Any
+
+from smile.algebra import mmpl
+from smile.broker.imports.stream_cache import StreamCache
+from smile.broker.imports.view_cache import ViewCache
+from smile.broker.network.host import LinkAccess, NetworkHost
+from smile.broker.network.imported_relation import ImportedRelation, open_cache
+from smile.broker.network.link_exports import LinkExports
+from smile.broker.network.link_imports import LinkImports, LogQueue
+from smile.broker.network.neighbours import Neighbours
+from smile.errors import SmileError, error
+from smile.links.imports import Import
+from smile.links.link import Link, LinkIdentity
+from smile.links.messages import StreamHorizons
+
+_STATES = ("live", "opening", "refused", "gone")
+"""States of an import on a link, the best first."""
+
+
+@dataclass(eq=False)
+class Connection:
+    """A link with what this broker knows of it. `expected` is the broker that was called; None if the other side has
+    called."""
+
+    expected: str | None
+    principal: str
+    queue: LogQueue
+    exports: LinkExports
+    wake: Callable[[], None]
+    since: float
+    link: Link = field(init=False)
+    neighbour: str | None = None
+    imports: dict[int, Import] = field(default_factory=dict)
+    imports_version: int = -1
+
+
+class Network:
+    def __init__(
+        self, identity: LinkIdentity, host: NetworkHost, access: LinkAccess, neighbours: Neighbours, random: Random
+    ) -> None:
+        self.identity, self.access, self.neighbours = identity, access, neighbours
+        self._host, self._random = host, random
+        self._lock = RLock()
+        self._relations: dict[int, ImportedRelation] = {}
+        self._caches: dict[tuple[mmpl.ImportDef, str], StreamCache | ViewCache] = {}
+        """By import and history, also of imports that were dropped."""
+        self._imports_version = self._log_version = self._last_id = 0
+        self._connections: dict[Link, Connection] = {}
+        self._absences: dict[str, tuple[SmileError | None, float]] = {}
+        """For each neighbour without a link, why and since when."""
+
+    # ── imports ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def set_imports(self, imports: Sequence[mmpl.ImportDef], histories: Mapping[str, str]) -> None:
+        """The program has these imports now. The log must have their streams. `histories` has the history of each
+        import by its name, as far as it is known."""
+        with self._lock:
+            present = {(r.import_, r.history): r for r in self._relations.values()}
+            relations: dict[int, ImportedRelation] = {}
+            for import_ in imports:
+                relation = present.get((import_, history := histories.get(import_.name, "")))
+                if relation is None:
+                    self._last_id += 1
+                    cache = self._find_cache(import_, history)
+                    relation = ImportedRelation(self._last_id, import_, history, cache)
+                relations[relation.import_id] = relation
+            self._relations = relations
+            self._imports_version += 1
+            connections = list(self._connections.values())
+        for connection in connections:
+            connection.wake()
+
+    def _find_cache(self, import_: mmpl.ImportDef, history: str) -> StreamCache | ViewCache:
+        """A cache that was dropped is used again: something may still be on its way from it to the log."""
+        key = import_, history
+        if key not in self._caches:
+            self._caches[key] = open_cache(import_, self._host.log)
+        return self._caches[key]
+
+    def neighbours_wanted(self) -> frozenset[str]:
+        """The brokers that the program imports from."""
+        return frozenset(relation.import_.broker for relation in self._relations.values())
+
+    def log_advanced(self) -> None:
+        """Called after every commit. Fast: it is called in the thread that writes the log."""
+        self._log_version += 1
+        for connection in list(self._connections.values()):
+            if connection.exports.has_streams:
+                connection.wake()
+
+    # ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connect(self, neighbour: str | None, principal: str, now: float, wake: Callable[[], None]) -> Link:
+        """A link for a new connection. `neighbour` is the broker that was called; None if the other side has called: it
+        says its name in its first message. `principal` is who the neighbour is for grants: that of its token if it has
+        called, its broker name if it was called. `wake` is called from any thread when `poll` has something to do."""
+        exports = LinkExports(self._host, self.access, principal, self.neighbours, lambda: self._log_version)
+        connection = Connection(neighbour, principal, LogQueue(self._host, wake), exports, wake, now)
+        imports = LinkImports(
+            connection.queue,
+            lambda name: self._greet(connection, name),
+            lambda at: self._find_imports(connection, at),
+            self._acknowledged,
+        )
+        connection.link = Link(self.identity, imports, exports, now, wake)
+        with self._lock:
+            self._connections[connection.link] = connection
+        return connection.link
+
+    def disconnect(self, link: Link, problem: SmileError | None, now: float) -> None:
+        """The connection has ended; `problem` says why, None if this broker has closed it."""
+        link.close()
+        with self._lock:
+            connection = self._connections.pop(link, None)
+            neighbour = None if connection is None else connection.neighbour or connection.expected
+            if neighbour is not None:
+                self._absences[neighbour] = problem, now
+
+    def report_unreachable(self, neighbour: str, problem: SmileError, now: float) -> None:
+        """The neighbour could not be called. Imports from it show the problem until there is a link."""
+        with self._lock:
+            _, since = self._absences.get(neighbour, (None, now))
+            self._absences[neighbour] = problem, since
+
+    def _greet(self, connection: Connection, name: str) -> None:
+        if connection.expected is not None and name != connection.expected:
+            hint = "Check the address of the neighbour, and the setting `name` there."
+            raise error("E126", f"{connection.expected} was called, but {name} has answered", hint=hint)
+        if connection.expected is None and not self.access.can_act_as(connection.principal, name):
+            hint = f"Give the broker {name} a token of the principal {name}."
+            raise error("E090", f"{connection.principal} may not act as the broker {name}", hint=hint)
+        with self._lock:
+            connection.neighbour = name
+            self._absences.pop(name, None)
+
+    def _find_imports(self, connection: Connection, now: float) -> Mapping[int, Import]:
+        """The imports that a link carries: all from its neighbour. If several links go there, each carries them."""
+        if connection.imports_version != self._imports_version:
+            with self._lock:
+                relations = [r for r in self._relations.values() if r.import_.broker == connection.neighbour]
+                connection.imports_version = self._imports_version
+            connection.imports = {
+                r.import_id: connection.imports.get(r.import_id) or r.open(connection.queue, self._random, now)
+                for r in relations
+            }
+        return connection.imports
+
+    # ── acknowledgements and retention ──────────────────────────────────────────────────────────────────────────────
+
+    def _acknowledged(self, import_id: int) -> StreamHorizons:
+        relation = self._relations.get(import_id)
+        if relation is None:
+            return {}
+        downstream = self.neighbours.acknowledged(relation.import_.log_streams[0].name)
+        return relation.safe_horizons(self._host.checkpoint_horizons(), downstream)
+
+    @property
+    def has_imported_streams(self) -> bool:
+        """Whether neighbours wait for acknowledgements."""
+        return any(isinstance(relation.cache, StreamCache) for relation in self._relations.values())
+
+    def needed_horizons(self, away_us_max: int) -> Mapping[str, int]:
+        """For each stream of the log that neighbours import, up to which tick none of them needs it. A neighbour that
+        has been away for longer than `away_us_max` is forgotten."""
+        connected = [
+            (connection.neighbour, stream)
+            for connection in list(self._connections.values())
+            if connection.neighbour is not None
+            for stream in list(connection.exports.logged_streams)
+        ]
+        return self.neighbours.needed_horizons(connected, away_us_max)
+
+    # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def status(self, now: float) -> dict[str, Any]:
+        """`links` and `imports` for `smile status`."""
+        with self._lock:
+            connections, relations = list(self._connections.values()), list(self._relations.values())
+        return {
+            "links": [self._link_status(connection, now) for connection in connections],
+            "imports": {r.import_.name: self._import_status(r, connections, now) for r in relations},
+        }
+
+    def _link_status(self, connection: Connection, now: float) -> dict[str, Any]:
+        link, figures = connection.link, connection.link.figures
+        names = {r.import_id: r.import_.name for r in list(self._relations.values())}
+        return {
+            "neighbour": connection.neighbour or connection.expected,
+            "state": "greeting" if link.neighbour is None else "open",
+            "called": connection.expected is not None,
+            "principal": connection.principal,
+            "for_s": round(now - connection.since, 3),
+            "delay_ms": None if link.delay_s is None else round(1000 * link.delay_s, 3),
+            "imports": [names[i] for i in list(connection.imports) if i in names],
+            "exports": link.exported_relations,
+            "sent": {
+                "bytes": figures.sent_bytes.total,
+                "bytes_per_s": round(figures.sent_bytes.per_second(now), 1),
+                "rows_per_s": round(figures.sent_rows.per_second(now), 1),
+            },
+            "received": {
+                "bytes": figures.received_bytes.total,
+                "bytes_per_s": round(figures.received_bytes.per_second(now), 1),
+                "rows_per_s": round(figures.received_rows.per_second(now), 1),
+            },
+            "questions_asked": figures.questions_asked,
+            "questions_answered": figures.questions_answered,
+        }
+
+    def _import_status(
+        self, relation: ImportedRelation, connections: Sequence[Connection], now: float
+    ) -> dict[str, Any]:
+        on_links = [i for c in connections if (i := c.imports.get(relation.import_id)) is not None]
+        best = min(on_links, key=lambda i: _STATES.index(i.figures.state), default=None)
+        if best is not None:
+            state, problem, since = best.figures.state, best.figures.problem, best.figures.since
+        else:
+            state, (problem, since) = "waiting", self._absences.get(relation.import_.broker, (None, now))
+        behind_s = relation.behind_s(self.neighbours.clock())
+        return {
+            "broker": relation.import_.broker,
+            "relation": relation.import_.relation,
+            "kind": "stream" if isinstance(relation.cache, StreamCache) else "view",
+            "edition": relation.import_.edition,
+            "state": state,
+            "for_s": round(now - since, 3),
+            "problem": None if problem is None else problem_json(problem),
+            "links": len(on_links),
+            "horizons": dict(relation.cache.horizons),
+            "behind_s": None if behind_s is None else round(behind_s, 3),
+            "gaps": max((i.gap_count for i in on_links), default=0),
+            "questions": sum(i.figures.asked for i in on_links),
+            "redundant": sum(i.figures.redundant for i in on_links),
+        }
+
+
+def problem_json(problem: SmileError) -> dict[str, Any]:
+    first = problem.diagnostics[0]
+    return {"code": first.code, "message": first.message, "hint": first.hint}

@@ -1,0 +1,1 @@
+"""`smile replay`: runs recorded events through a program and prints its views."""

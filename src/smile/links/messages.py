@@ -1,0 +1,179 @@
+"""Messages of a link: what two brokers send each other.
+
+A message has a header, a small JSON object of a known type, and possibly a body: Arrow data in the encoding of its
+relation. Nothing that a neighbour sends is trusted: a header is decoded into its type, with bounded sizes.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from smile import limits
+from smile.errors import error
+from smile.horizons import END, HORIZON_MIN
+
+VERSION: Final = 1
+"""The version of the protocol. Two brokers use the lower one of theirs, if both know it."""
+
+VERSION_MIN: Final = 1
+"""The oldest version that this broker knows."""
+
+Tick = Annotated[int, Meta(ge=HORIZON_MIN, le=END)]
+Name = Annotated[str, Meta(min_length=1, max_length=limits.link_name_chars_max)]
+Text = Annotated[str, Meta(max_length=limits.link_text_chars_max)]
+ImportId = Annotated[int, Meta(ge=0, le=2**31)]
+Number = Annotated[int, Meta(ge=0, le=2**62)]
+Change = Annotated[int, Meta(ge=-1, le=2**62)]
+Origin = Annotated[str, Meta(min_length=1, max_length=limits.link_name_chars_max)]
+StreamHorizons = Annotated[dict[str, dict[str, Tick]], Meta(max_length=limits.link_streams_max)]
+"""By stream and origin."""
+OriginRange = tuple[Origin, Tick, Tick]
+"""The ticks of an origin above the first and up to the second."""
+
+
+class LinkMessage(Struct, frozen=True, tag_field="kind"):
+    """The base class of all headers."""
+
+
+class Hello(LinkMessage, frozen=True, tag="hello"):
+    """The first message of both sides. `run` identifies one start of the broker. `has_heard`: the sender has heard the
+    other side's greeting, and needs no answer."""
+
+    version: int
+    version_min: int
+    broker: Name
+    run: Name
+    has_heard: bool = False
+
+
+class OpenImport(LinkMessage, frozen=True, tag="open"):
+    """Asks for a relation. `definition` is the digest of the definition that the importing broker has compiled its
+    program with, and `history` identifies the log that it goes back to. `horizons` say what it has already: those of
+    the stream, or of the streams that the view is computed from."""
+
+    id: ImportId
+    relation: Name
+    definition: Text
+    history: Text = ""
+    where: Text = ""
+    horizons: StreamHorizons = {}
+
+
+class ImportOpened(LinkMessage, frozen=True, tag="opened"):
+    """For a view: the change number of the exporting broker after which the rows begin (-1: with all rows). The data
+    messages that follow have numbers above `n`."""
+
+    id: ImportId
+    change: Change = -1
+    n: Number = 0
+
+
+class ImportRefused(LinkMessage, frozen=True, tag="refused"):
+    """`is_permanent`: it makes no sense to ask again before somebody has changed something."""
+
+    id: ImportId
+    code: Name
+    message: Text
+    hint: Text = ""
+    is_permanent: bool = False
+
+
+class EventsMessage(LinkMessage, frozen=True, tag="events"):
+    """All events of an origin above `lo` up to `hi`, in the body; no body means silence. `n` numbers the data messages
+    of a link. `rows` is the number of events."""
+
+    n: Number
+    id: ImportId
+    origin: Origin
+    lo: Tick
+    hi: Tick
+    rows: Number = 0
+
+
+class RowsMessage(LinkMessage, frozen=True, tag="rows"):
+    """All rows of a view that have changed after change `first` up to change `last`, each with its whole present
+    knowledge, in the body. If the rows are complete up to horizons, the message has them.
+
+    `epoch` counts how often the exporting side has begun anew with all rows. The first message of an epoch has -1 as
+    `first`: all earlier rows are then to be discarded."""
+
+    n: Number
+    id: ImportId
+    epoch: Number
+    first: Change
+    last: Change
+    horizons: StreamHorizons | None = None
+    rows: Number = 0
+
+
+class Curious(LinkMessage, frozen=True, tag="curious"):
+    """Asks again for ranges of a stream, and for everything of origins that are not named; or for what has changed in a
+    view after a change of an epoch (-1: for all rows)."""
+
+    id: ImportId
+    ranges: Annotated[tuple[OriginRange, ...], Meta(max_length=limits.link_ranges_max)] = ()
+    includes_other_origins: bool = False
+    epoch: Number = 0
+    after: Change | None = None
+
+
+class Acknowledge(LinkMessage, frozen=True, tag="acknowledge"):
+    """What the importing broker will not ask for again, whatever happens to it."""
+
+    id: ImportId
+    horizons: StreamHorizons
+
+
+class Received(LinkMessage, frozen=True, tag="received"):
+    """The greatest number of a data message that has arrived. It opens the window of the sender."""
+
+    n: Number
+
+
+class Heartbeat(LinkMessage, frozen=True, tag="heartbeat"):
+    """Sent when nothing else is. `n` is the number of the last data message that was sent."""
+
+    n: Number
+
+
+class CloseImport(LinkMessage, frozen=True, tag="close"):
+    """`is_dropped`: the importing broker needs nothing of the relation any more."""
+
+    id: ImportId
+    is_dropped: bool = False
+
+
+AnyMessage = (
+    Hello
+    | OpenImport
+    | ImportOpened
+    | ImportRefused
+    | EventsMessage
+    | RowsMessage
+    | Curious
+    | Acknowledge
+    | Received
+    | Heartbeat
+    | CloseImport
+)
+
+_decoder: Final = msgspec.json.Decoder(AnyMessage)
+_HEADER_LENGTH_BYTES: Final = 4
+
+
+def encode_message(message: LinkMessage, body: bytes = b"") -> bytes:
+    header = msgspec.json.encode(message)
+    return len(header).to_bytes(_HEADER_LENGTH_BYTES, "big") + header + body
+
+
+def decode_message(packet: bytes) -> tuple[AnyMessage, bytes]:
+    """E120 if the packet is not a message of this protocol."""
+    header_end = _HEADER_LENGTH_BYTES + int.from_bytes(packet[:_HEADER_LENGTH_BYTES], "big")
+    if len(packet) < _HEADER_LENGTH_BYTES or header_end > min(len(packet), limits.link_header_bytes_max):
+        raise error("E120", "the neighbour sent something that is not a message of a link")
+    try:
+        message = _decoder.decode(packet[_HEADER_LENGTH_BYTES:header_end])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+        raise error("E120", f"the neighbour sent a wrong message: {str(problem)[: limits.excerpt_chars_max]}") from None
+    return message, packet[header_end:]

@@ -1,0 +1,311 @@
+"""Links over a network with faults: nothing false is handed on, and in the end everything arrives."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from smile.errors import SmileError, error
+from smile.links.curiosity import Curiosity
+from smile.links.exports import StreamExport, ViewExport
+from smile.links.imports import REFUSED_WAIT_S, StreamImport, ViewImport
+from smile.links.link import DEAD_S, Link, LinkIdentity
+from smile.links.messages import Curious, Heartbeat, Hello, OpenImport, RowsMessage, decode_message, encode_message
+from smile.links.redial import WAIT_S_MAX, WAIT_S_MIN, Redial
+from smile.links.send_window import SendWindow
+from tests.links.lossy_network import ExporterModel, Faults, ImporterModel, LossyNetwork
+from tests.random_programs import SEED_ID, seeds
+
+
+def publish_something(random: Random, exporter: ExporterModel) -> None:
+    stream, view = exporter.stream, exporter.view
+    for _ in range(random.randint(0, 6)):
+        origin = random.choice("012")
+        tick = stream.known.get(origin, -1) + random.randint(1, 5)
+        stream.publish(origin, tick, random.choice([None, "x", "y" * random.randint(1, 50)]))
+    if random.random() < 0.7:
+        keys = random.sample("abcdefghijklmnopqrstuvwxyz", random.randint(0, 8))
+        view.change({key: random.choice([None, *range(10)]) for key in keys}, view.horizon + random.randint(1, 3))
+    if random.random() < 0.02:
+        view.expire_hidden()
+
+
+def random_faults(random: Random) -> Faults:
+    def rate() -> float:
+        return random.choice([0.0, 0.0, 0.05, 0.3])
+
+    return Faults(rate(), rate(), rate(), random.choice([0.0, 0.1, 1.0]))
+
+
+def run_with_faults(seed: int) -> None:
+    """A history with faults, after which everything must have arrived and the network must become silent."""
+    random = Random(seed)
+    exporter = ExporterModel()
+    exporter.view.change({}, 0)
+    network = LossyNetwork(random, exporter, random_faults(random))
+    for _ in range(random.randint(1, 60)):
+        publish_something(random, exporter)
+        if random.random() < 0.03:
+            network.disconnect(random.uniform(0, 2))
+            exporter.restart()
+        network.run(random.choice([0.02, 0.1, 0.5]))
+    network.faults = Faults()
+    network.run(60)
+    assert network.is_caught_up
+    messages = network.figures.messages
+    network.run(20)
+    # Heartbeats, acknowledgements and questions about horizons that stand still.
+    assert network.figures.messages - messages < 80, "the network does not become silent"
+
+
+@pytest.mark.parametrize("seed", seeds(300), ids=SEED_ID)
+def test_everything_arrives_and_nothing_false(seed: int) -> None:
+    run_with_faults(seed)
+
+
+def accept_any_order(imported: ViewImport, message: RowsMessage) -> bool:
+    """Frames that were made earlier replace newer rows."""
+    imported._last_number = 0
+    return _can_accept(imported, message)
+
+
+def forget_waiting(imported: StreamImport, inbox: Any, origin: str) -> None:
+    """What has waited behind a gap counts as known, but is not handed on."""
+    inbox.horizon = max([inbox.horizon, *(hi for hi, _ in inbox.waiting.values())])
+    inbox.waiting.clear()
+
+
+def accept_over_gap(imported: ViewImport, message: RowsMessage) -> bool:
+    return message.epoch >= imported._epoch
+
+
+def never_ask(curiosity: Curiosity, now: float) -> None:
+    curiosity.deadline = now + 1e9
+
+
+def skip_unsent(export: StreamExport, question: Curious) -> None:
+    """The sender takes everything that was asked for as sent."""
+    for origin, _, hi in question.ranges:
+        export._sent[origin] = max(export._sent.get(origin, -1), min(hi, 2**62))
+
+
+_can_accept = ViewImport._can_accept
+PLANTED_BUGS: dict[str, tuple[type, str, Any]] = {
+    "older frames replace newer ones": (ViewImport, "_can_accept", accept_any_order),
+    "a gap between frames is ignored": (ViewImport, "_can_accept", accept_over_gap),
+    "pieces behind a gap are forgotten": (StreamImport, "_hand_on_waiting", forget_waiting),
+    "a gap is never asked for": (Curiosity, "noticed_gap", never_ask),
+    "a lost end is never asked for": (Curiosity, "advanced", never_ask),
+    "questions about streams are not answered": (StreamExport, "answer", lambda *_: None),
+    "questions about views are not answered": (ViewExport, "answer", lambda *_: None),
+    "what was asked for is skipped": (StreamExport, "answer", skip_unsent),
+    "the window never opens again": (SendWindow, "received", lambda *_: None),
+    "a greeting is never repeated": (Link, "_greet", lambda link, now: setattr(link, "_greet_at", now + 1e9)),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED_BUGS)
+def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, member, replacement = PLANTED_BUGS[bug]
+    monkeypatch.setattr(owner, member, replacement)
+    if bug == "the window never opens again":
+        monkeypatch.setattr("smile.limits.link_window_bytes", 1000)
+    for seed in range(500):
+        try:
+            run_with_faults(seed)
+        except AssertionError:
+            return
+    pytest.fail(f"not found in 500 histories: {bug}")
+
+
+def test_a_link_without_faults_sends_everything_once() -> None:
+    exporter = ExporterModel()
+    exporter.view.change({}, 0)
+    network = LossyNetwork(Random(1), exporter, Faults())
+    random = Random(2)
+    for _ in range(200):
+        publish_something(random, exporter)
+        network.run(0.1)
+    network.run(1)
+    assert network.is_caught_up
+    assert network.view_sink.resets <= 1 + exporter.view.expired_up_to
+    assert all(i.figures.redundant == 0 for i in network.imports.values())
+
+
+def test_after_a_broken_connection_only_what_is_new_is_sent() -> None:
+    exporter = ExporterModel()
+    exporter.view.change({str(n): n for n in range(1000)}, 1)
+    for tick in range(1000):
+        exporter.stream.publish("0", tick, "x" * 20)
+    network = LossyNetwork(Random(1), exporter, Faults())
+    network.run(5)
+    assert network.is_caught_up
+    first_bytes = network.figures.sent_bytes
+    network.disconnect()
+    exporter.view.change({"7": 70}, 2)
+    exporter.stream.publish("0", 1000, "y")
+    network.run(5)
+    assert network.is_caught_up
+    assert network.view_sink.resets == 1
+    assert network.figures.sent_bytes - first_bytes < 2000
+
+
+@pytest.mark.parametrize("has_missed_something", [False, True])
+def test_a_view_of_a_restarted_broker_begins_anew_only_if_something_was_missed(has_missed_something: bool) -> None:
+    exporter = ExporterModel()
+    exporter.view.change({"a": 1}, 1)
+    network = LossyNetwork(Random(1), exporter, Faults())
+    network.run(5)
+    network.disconnect()
+    if has_missed_something:
+        exporter.view.change({"b": 1}, 2)
+    exporter.restart()
+    exporter.view.change({"a": None}, 3)
+    network.run(5)
+    assert network.is_caught_up
+    assert network.view_sink.resets == 1 + has_missed_something
+
+
+def test_the_neighbour_sends_no_more_while_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smile.limits.link_window_bytes", 1000)
+    exporter = ExporterModel()
+    for tick in range(1000):
+        exporter.stream.publish("0", tick, "x" * 20)
+    network = LossyNetwork(Random(1), exporter, Faults())
+    network.connect()
+    network.importer.has_room = False
+    network.run(5)
+    assert len(network.stream_sink.events["0"]) < 100
+    network.importer.has_room = True
+    network.run(5)
+    assert network.is_caught_up
+
+
+def test_a_dropped_import_is_closed_and_released() -> None:
+    exporter = ExporterModel()
+    exporter.stream.publish("0", 1, "x")
+    network = LossyNetwork(Random(1), exporter, Faults())
+    network.run(10)
+    assert "stream" in exporter.acknowledged
+    del network.imports[0]
+    network.run(1)
+    assert "stream" not in exporter.acknowledged
+    assert network.links[1].exported_relations == ["view"]
+
+
+def test_a_broker_refuses_itself_and_its_namesakes() -> None:
+    for run, message in (("1", "has called itself"), ("2", "both brokers")):
+        with pytest.raises(SmileError, match=message) as caught:
+            new_link().receive(encode_message(Hello(1, 1, "a", run)), 0.0)
+        assert caught.value.diagnostics[0].code == "E126"
+
+
+def test_what_cannot_be_used_ends_one_import_only() -> None:
+    exporter = ExporterModel()
+    network = LossyNetwork(Random(1), exporter, Faults())
+
+    def refuse(origin: str, lo: int, hi: int, body: bytes) -> None:
+        raise error("E125", "nonsense")
+
+    network.stream_sink.append = refuse  # type: ignore[method-assign]
+    network.run(1)
+    exporter.stream.publish("0", 1, "x")
+    exporter.view.change({"a": 1}, 1)
+    network.run(5)
+    assert network.imports[0].figures.state == "refused"
+    assert network.links[1].exported_relations == ["view"]
+    assert network.view_sink.rows == {"a": 1}
+
+
+def test_an_export_of_another_type_is_refused_until_somebody_repairs_it() -> None:
+    exporter = ExporterModel()
+    network = LossyNetwork(Random(1), exporter, Faults())
+    network.run(0.1)
+    wrong = StreamImport(2, OpenImport(2, "stream", "wrong"), network.stream_sink, Random(1), network.now)
+    network.imports[2] = wrong
+    network.run(5)
+    assert wrong.figures.state == "refused"
+    assert wrong.figures.problem is not None and wrong.figures.problem.diagnostics[0].code == "E124"
+    assert network.imports[0].figures.state == "live"
+    wrong._request = OpenImport(2, "stream", "right")  # somebody has repaired it
+    network.run(2 * REFUSED_WAIT_S)
+    assert wrong.figures.state == "live"
+
+
+def test_events_that_were_removed_are_gone() -> None:
+    exporter = ExporterModel()
+    exporter.stream.publish("0", 1, "x")
+    exporter.stream.removed_to = 1
+    exporter.stream.publish("0", 5, "y")
+    network = LossyNetwork(Random(1), exporter, Faults())
+    network.run(5)
+    assert network.imports[0].figures.state == "gone"
+    assert network.imports[1].figures.state == "live"
+
+
+def new_link(now: float = 0.0) -> Link:
+    return Link(LinkIdentity("a", "1"), ImporterModel(), ExporterModel(), now)
+
+
+def test_a_neighbour_that_is_silent_is_given_up() -> None:
+    link = new_link()
+    link.poll(DEAD_S - 0.1)
+    with pytest.raises(SmileError, match="silent"):
+        link.poll(DEAD_S)
+
+
+def test_versions_that_do_not_meet_are_refused() -> None:
+    with pytest.raises(SmileError, match="knows versions 7 to 9"):
+        new_link().receive(encode_message(Hello(9, 7, "b", "1")), 0.0)
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [b"", b"\0", b"\0\0\0\5{}", b"\xff\xff\xff\xff{}", encode_message(Heartbeat(1))[:-1], b"\0\0\0\4[[[["],
+)
+def test_nonsense_is_refused(packet: bytes) -> None:
+    with pytest.raises(SmileError) as caught:
+        new_link().receive(packet, 0.0)
+    assert caught.value.diagnostics[0].code == "E120"
+
+
+def test_a_deeply_nested_header_is_refused() -> None:
+    header = b'{"kind":"heartbeat","n":1,"more":' + b"[" * 100_000
+    with pytest.raises(SmileError, match="wrong message"):
+        decode_message(len(header).to_bytes(4, "big") + header)
+
+
+def test_a_closed_window_stops_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour that confirms nothing is sent only as much as fits into the window."""
+    monkeypatch.setattr("smile.limits.link_window_bytes", 1000)
+    exporter = ExporterModel()
+    for tick in range(1000):
+        exporter.stream.publish("0", tick, "x" * 20)
+    link = Link(LinkIdentity("up", "1"), ImporterModel(), exporter, 0.0)
+    link.receive(encode_message(Hello(1, 1, "down", "2", has_heard=True)), 0.0)
+    link.receive(encode_message(OpenImport(0, "stream", "right")), 0.0)
+    for _ in range(10):
+        link.poll(0.0)
+    assert sum(map(len, link.outgoing)) < 2000
+
+
+def test_a_message_of_an_older_frame_never_replaces_newer_rows() -> None:
+    exporter = ExporterModel()
+    exporter.view.change({"a": 1, "b": 1}, 1)
+    network = LossyNetwork(Random(1), exporter, Faults())
+    network.run(1)
+    exporter.view.change({"a": 2}, 2)
+    network.run(1)
+    before = dict(network.view_sink.rows)
+    old = RowsMessage(1, 1, 1, 0, 2, {"S": {"0": 1}})
+    network.links[0].receive(encode_message(old, b'{"a": 1}'), network.now)
+    assert network.view_sink.rows == before
+
+
+def test_a_neighbour_that_keeps_failing_is_called_less_and_less() -> None:
+    redial = Redial(Random(1))
+    waits = [redial.wait_s(0) for _ in range(12)]
+    assert max(waits[:3]) < 1
+    assert waits[5] >= 0.75 * WAIT_S_MIN
+    assert 0.75 * WAIT_S_MAX <= waits[-1] <= 1.25 * WAIT_S_MAX
+    assert redial.wait_s(100) < 1
