@@ -271,7 +271,7 @@ class BrokerProcess(Broker):
             self.popen = subprocess.Popen(
                 self.command,
                 cwd=self.folder,
-                env=clean_environment(PYTHONPATH=ROOT, **self.variables),
+                env=clean_environment(PYTHONPATH=f"{ROOT}:{ROOT}/src", **self.variables),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -52,10 +52,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker": BASE
     | {"settings", "memory", "algebra", "knowledge", "analysis", "graph", "program", "columns", "state", "kernels"}
     | {"decoding", "log", "engine", "links"},
+    "client": BASE,
     "gateway": BASE
     | {"settings", "lang", "algebra", "knowledge", "program", "columns", "kernels", "decoding", "log"}
-    | {"encoding", "broker"},
-    "client": BASE,
+    | {"encoding", "links", "broker", "client"},
     "demo": BASE | {"client"},
     "cli": BASE
     | {"java", "memory", "temporary_folder", "settings", "lang", "algebra", "knowledge", "analysis", "graph"}

@@ -219,14 +219,14 @@ def test_neighbours_come_from_the_file_and_the_environment(tmp_path: Path) -> No
     variables = {
         "SMILE_BROKERS_BUYS_TOKEN": "t",
         "SMILE_BROKERS_BUYS_CA": "b.pem",
-        "SMILE_BROKERS_A_B_URL": "https://[::1]",
+        "SMILE_BROKERS_A_B_URL": "https://[::1], http://c",
     }
     read = read_settings(str(config), variables, {})
     assert read.name == "floor"
     assert read.brokers == {
-        "Buys": NeighbourSettings(url="http://b:1", token="t", ca="b.pem"),
+        "Buys": NeighbourSettings(url=("http://b:1",), token="t", ca="b.pem"),
         "sells": NeighbourSettings(),
-        "a_b": NeighbourSettings(url="https://[::1]"),
+        "a_b": NeighbourSettings(url=("https://[::1]", "http://c")),
     }
 
 

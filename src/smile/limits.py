@@ -396,3 +396,22 @@ link_streams_max: Final = 10_000
 
 link_ranges_max: Final = 1_000
 """Ranges that a broker asks for at once. It asks for more when these have come."""
+
+links_max: Final = 100
+"""Neighbours that have called. Each has a thread, and up to a window of memory each way."""
+
+link_message_bytes_max: Final = publication_bytes_max + link_header_bytes_max
+"""A message between brokers. Most have about a mebibyte; one with a single large publication has more."""
+
+link_inbox_bytes_max: Final = 2 * link_window_bytes
+"""Bytes that have arrived on a link and are not processed. A neighbour that obeys the window sends fewer; from others,
+nothing is read meanwhile."""
+
+link_queue_bytes_max: Final = 2**20
+"""Bytes of a link that wait for its connection. Until they are written, no more data is read for it."""
+
+link_stop_s_max: Final = 2.0
+"""A stopping broker waits this long for the threads of its links."""
+
+neighbour_answer_s_max: Final = 10.0
+"""A neighbour that does not answer a call within this time is away."""

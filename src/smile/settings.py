@@ -90,7 +90,7 @@ Retention = Annotated[str, _matching(f"{FOREVER}|{INTERVAL}", *_NO_INTERVAL)]
 WebOrigin = Annotated[str, _matching(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", *_NO_ORIGIN)]
 HostName = Annotated[str, _matching(r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?", *_NO_HOST)]
 BrokerName = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_]{0,99}", *_NO_BROKER_NAME)]
-BrokerUrl = Annotated[str, _matching(r"(https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?)?", *_NO_URL)]
+BrokerUrl = Annotated[str, _matching(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", *_NO_URL)]
 Token = Annotated[str, _NO_TOKEN]
 EngineName = Annotated[str, _one_of("spark", "local")]
 LogFormat = Annotated[str, _one_of("json", "text")]
@@ -105,8 +105,13 @@ class NeighbourSettings(Struct, frozen=True, kw_only=True):
     """How to reach another broker: a table `[brokers.NAME]`. The token is never displayed."""
 
     url: Annotated[
-        BrokerUrl, _about("URL", "Where this broker opens a link. Without it, only the other broker can open one.")
-    ] = ""
+        tuple[BrokerUrl, ...],
+        _about(
+            "URL,…",
+            "Where this broker opens a link, or several: each has all imports, and one is enough. Without it, only the "
+            "other broker can open one.",
+        ),
+    ] = ()
     token: Annotated[Token, _about("TOKEN", "The token that the other broker has given to this one.")] = ""
     ca: Annotated[str, _about("FILE", "Certificates to trust in addition to the system's (PEM).")] = ""
 
@@ -466,6 +471,8 @@ def _neighbours_from_file(tables: object, location: str) -> dict[str, dict[str, 
     neighbours = {}
     for broker, table in tables.items():
         _read_value(_BROKER_NAME.convert, broker, f"{location}.{broker[: limits.excerpt_chars_max]}")
+        if isinstance(table.get("url"), str):
+            table["url"] = [table["url"]] if table["url"] else []
         neighbours[broker] = dict(_from_table(table, NEIGHBOUR_SETTINGS, f"{location}.{broker}."))
     return neighbours
 

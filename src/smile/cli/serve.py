@@ -77,13 +77,14 @@ def _run_broker(source: Source | None, settings: Settings) -> None:
     from smile.broker.program_difference import subscribed_views  # noqa: PLC0415
     from smile.gateway import logs  # noqa: PLC0415
     from smile.gateway.access import ACCESS_FILE, Access  # noqa: PLC0415
+    from smile.gateway.links.description_client import DescriptionClient  # noqa: PLC0415
     from smile.gateway.serve import run  # noqa: PLC0415
 
     logs.set_up_logging(settings.log_format, settings.log_level)
     data = Path(settings.data)
     access = Access(data / ACCESS_FILE, settings.requires_tokens)
     try:
-        broker = Broker.open(data, source, settings)
+        broker = Broker.open(data, source, settings, fetch_description=DescriptionClient(settings.brokers).fetch)
         try:
             compiled = broker.compiled
             for warning in compiled.warnings:

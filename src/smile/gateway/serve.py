@@ -24,6 +24,7 @@ from smile.gateway.connection_counts import ConnectionCounts
 from smile.gateway.flight.server import FlightServer
 from smile.gateway.gateway import Gateway
 from smile.gateway.http.app import create_app
+from smile.gateway.links.service import LinkService
 from smile.gateway.uvicorn_internals import HttpConnection, UvicornServer, WebSocketConnection
 from smile.settings import Settings, parse_address
 
@@ -80,6 +81,7 @@ class GatewayServer(UvicornServer):
         self._print_line = print_line or _print_line
         self.gateway: Gateway | None = None
         self.flight: FlightServer | None = None
+        self.links: LinkService | None = None
         self.ready = threading.Event()
         self.counts = ConnectionCounts(settings.connections_max, settings.connections_per_address_max)
         try:
@@ -114,7 +116,8 @@ class GatewayServer(UvicornServer):
     async def before_start(self) -> None:
         self.gateway = Gateway(self._broker, self._settings, self._access, asyncio.get_running_loop())
         self.gateway.connection_count = lambda: self.connection_count
-        self._application = create_app(self.gateway)
+        self.links = LinkService(self.gateway)
+        self._application = create_app(self.gateway, self.links.accept)
 
     async def after_start(self) -> None:
         assert self.gateway is not None
@@ -122,6 +125,8 @@ class GatewayServer(UvicornServer):
             limiters = self.gateway.request_limiter, self.gateway.event_limiter
             self.flight = FlightServer(self._broker, self._settings, self._access, *limiters, self.counts)
             self._print_line(f"Arrow Flight on {self.flight.location}")
+        assert self.links is not None
+        self.links.start()
         self.ready.set()
 
     def every_second(self) -> None:
@@ -132,7 +137,8 @@ class GatewayServer(UvicornServer):
 
     async def before_stop(self) -> None:
         self._on_stopping()
-        assert self.gateway is not None
+        assert self.gateway is not None and self.links is not None
+        await self.links.stop()
         if self.flight is not None:
             await asyncio.gather(self.gateway.stop(), asyncio.to_thread(self.flight.stop))
         else:

@@ -9,7 +9,7 @@ import asyncio
 import http
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from signal import SIGINT, SIGTERM
 from typing import Any, Final, Protocol
@@ -118,8 +118,9 @@ class HttpConnection(HttpToolsProtocol):
 class WebSocketHandler(Protocol):
     """Handles the messages of a WebSocket."""
 
-    def receive_message(self, text: bytes | None) -> None:
-        """Called with a text message, or with None for a binary one."""
+    def receive_message(self, text: bytes) -> None: ...
+
+    def receive_binary(self, data: bytes) -> None: ...
 
     def on_writable(self) -> None:
         """Called when written data was sent, or the connection is lost."""
@@ -151,11 +152,20 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if not self.is_closed:
             self.transport.write(encode_text_frame(data))
 
-    def close(self, code: int) -> None:
+    def send_binary(self, messages: Iterable[bytes]) -> None:
+        """Sends binary messages; does nothing if the connection is closed."""
+        if not self.is_closed:
+            self.transport.writelines([part for data in messages for part in (encode_frame_head(_BINARY, data), data)])
+
+    def set_message_bytes_max(self, bytes_max: int) -> None:
+        """Changes the largest message that may arrive."""
+        self.conn.max_message_size = bytes_max
+
+    def close(self, code: int, reason: str = "") -> None:
         """Closes the connection. Afterwards nothing is sent or received."""
         if not self.is_closed:
             self.queue.put_nowait({"type": "websocket.disconnect", "code": code})
-            self.conn.send_close(code)
+            self.conn.send_close(code, reason)
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.set_reading_paused(False)
             self.close_sent = True
@@ -189,17 +199,25 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
         self.frames = []
         if self.handler is not None and not self.close_sent:
-            self.handler.receive_message(data if self.curr_msg_data_type == "text" else None)
+            (self.handler.receive_message if self.curr_msg_data_type == "text" else self.handler.receive_binary)(data)
+
+
+_TEXT: Final = 0x81
+_BINARY: Final = 0x82
 
 
 def encode_text_frame(data: bytes) -> bytes:
     """A text message in one frame of RFC 6455, unmasked as a server sends it."""
+    return encode_frame_head(_TEXT, data) + data
+
+
+def encode_frame_head(opcode: int, data: bytes) -> bytes:
     size = len(data)
     if size < 126:
-        return b"\x81%c%b" % (size, data)
+        return b"%c%c" % (opcode, size)
     if size < 2**16:
-        return b"\x81\x7e%b%b" % (size.to_bytes(2, "big"), data)
-    return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), data)
+        return b"%c\x7e%b" % (opcode, size.to_bytes(2, "big"))
+    return b"%c\x7f%b" % (opcode, size.to_bytes(8, "big"))
 
 
 class UvicornServer(uvicorn.Server):

@@ -133,11 +133,13 @@ class WebSocketSession:
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def receive_message(self, text: bytes | None) -> None:
+    def receive_binary(self, data: bytes) -> None:
+        self._refuse(None, error("E093", "messages are text; this one is binary"))
+        self._update_reading()
+
+    def receive_message(self, text: bytes) -> None:
         message: ClientMessage | None = None
         try:
-            if text is None:
-                raise error("E093", "messages are text; this one is binary")
             message = parse_message(text.decode())
             kind = message_kind(message)
             self.gateway.counts["messages"] += 1

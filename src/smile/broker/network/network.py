@@ -11,7 +11,7 @@ methods of `Network` may be called from any thread.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from threading import RLock
 from typing import Any
@@ -44,10 +44,22 @@ class Connection:
     exports: LinkExports
     wake: Callable[[], None]
     since: float
+    address: str
     link: Link = field(init=False)
     neighbour: str | None = None
     imports: dict[int, Import] = field(default_factory=dict)
     imports_version: int = -1
+
+
+@dataclass
+class NeighbourRoute:
+    """A way to a neighbour: an address that this broker calls, or none if the neighbour calls. `links` counts the links
+    that were opened; without one now, `problem` says why, and `since` since when."""
+
+    since: float
+    problem: SmileError | None = None
+    links: int = 0
+    is_open: bool = False
 
 
 class Network:
@@ -62,8 +74,8 @@ class Network:
         """By import and history, also of imports that were dropped."""
         self._imports_version = self._log_version = self._last_id = 0
         self._connections: dict[Link, Connection] = {}
-        self._absences: dict[str, tuple[SmileError | None, float]] = {}
-        """For each neighbour without a link, why and since when."""
+        self._routes: dict[tuple[str, str], NeighbourRoute] = {}
+        """By neighbour and address."""
 
     # ── imports ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -106,12 +118,15 @@ class Network:
 
     # ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def connect(self, neighbour: str | None, principal: str, now: float, wake: Callable[[], None]) -> Link:
+    def connect(
+        self, neighbour: str | None, principal: str, now: float, wake: Callable[[], None], address: str = ""
+    ) -> Link:
         """A link for a new connection. `neighbour` is the broker that was called; None if the other side has called: it
         says its name in its first message. `principal` is who the neighbour is for grants: that of its token if it has
-        called, its broker name if it was called. `wake` is called from any thread when `poll` has something to do."""
+        called, its broker name if it was called. `wake` is called from any thread when `poll` has something to do.
+        `address` is the one that was called."""
         exports = LinkExports(self._host, self.access, principal, self.neighbours, lambda: self._log_version)
-        connection = Connection(neighbour, principal, LogQueue(self._host, wake), exports, wake, now)
+        connection = Connection(neighbour, principal, LogQueue(self._host, wake), exports, wake, now, address)
         imports = LinkImports(
             connection.queue,
             lambda name: self._greet(connection, name),
@@ -129,14 +144,23 @@ class Network:
         with self._lock:
             connection = self._connections.pop(link, None)
             neighbour = None if connection is None else connection.neighbour or connection.expected
-            if neighbour is not None:
-                self._absences[neighbour] = problem, now
+            if connection is None or neighbour is None:
+                return
+            if connection.address or neighbour in self.neighbours_wanted():
+                self._close_route(neighbour, connection.address, problem, now)
+            else:
+                self._routes.pop((neighbour, connection.address), None)
 
-    def report_unreachable(self, neighbour: str, problem: SmileError, now: float) -> None:
+    def report_unreachable(self, neighbour: str, problem: SmileError, now: float, address: str = "") -> None:
         """The neighbour could not be called. Imports from it show the problem until there is a link."""
         with self._lock:
-            _, since = self._absences.get(neighbour, (None, now))
-            self._absences[neighbour] = problem, since
+            self._close_route(neighbour, address, problem, now)
+
+    def _close_route(self, neighbour: str, address: str, problem: SmileError | None, now: float) -> None:
+        route = self._routes.setdefault((neighbour, address), NeighbourRoute(now))
+        if route.is_open:
+            route.is_open, route.since = False, now
+        route.problem = problem
 
     def _greet(self, connection: Connection, name: str) -> None:
         if connection.expected is not None and name != connection.expected:
@@ -147,7 +171,9 @@ class Network:
             raise error("E090", f"{connection.principal} may not act as the broker {name}", hint=hint)
         with self._lock:
             connection.neighbour = name
-            self._absences.pop(name, None)
+            route = self._routes.setdefault((name, connection.address), NeighbourRoute(connection.since))
+            route.is_open, route.since, route.problem = True, connection.since, None
+            route.links += 1
 
     def _find_imports(self, connection: Connection, now: float) -> Mapping[int, Import]:
         """The imports that a link carries: all from its neighbour. If several links go there, each carries them."""
@@ -192,17 +218,26 @@ class Network:
         """`links` and `imports` for `smile status`."""
         with self._lock:
             connections, relations = list(self._connections.values()), list(self._relations.values())
+            routes = [(n, a, replace(route)) for (n, a), route in self._routes.items() if not route.is_open]
+        linked = {connection.neighbour for connection in connections}
         return {
-            "links": [self._link_status(connection, now) for connection in connections],
+            "links": [
+                *(self._link_status(connection, now) for connection in connections),
+                *(_absence_status(n, a, route, now) for n, a, route in routes if a or n not in linked),
+            ],
             "imports": {r.import_.name: self._import_status(r, connections, now) for r in relations},
         }
 
     def _link_status(self, connection: Connection, now: float) -> dict[str, Any]:
         link, figures = connection.link, connection.link.figures
         names = {r.import_id: r.import_.name for r in list(self._relations.values())}
+        route = self._routes.get((connection.neighbour or "", connection.address))
         return {
             "neighbour": connection.neighbour or connection.expected,
+            "address": connection.address or None,
             "state": "greeting" if link.neighbour is None else "open",
+            "problem": None,
+            "opened": 0 if route is None else route.links,
             "called": connection.expected is not None,
             "principal": connection.principal,
             "for_s": round(now - connection.since, 3),
@@ -223,6 +258,13 @@ class Network:
             "questions_answered": figures.questions_answered,
         }
 
+    def _absence(self, neighbour: str, now: float) -> tuple[SmileError | None, float]:
+        """Why and since when there is no link to a neighbour."""
+        with self._lock:
+            routes = [route for (name, _), route in self._routes.items() if name == neighbour and not route.is_open]
+        since = max((route.since for route in routes), default=now)
+        return next((route.problem for route in routes if route.problem is not None), None), since
+
     def _import_status(
         self, relation: ImportedRelation, connections: Sequence[Connection], now: float
     ) -> dict[str, Any]:
@@ -231,7 +273,7 @@ class Network:
         if best is not None:
             state, problem, since = best.figures.state, best.figures.problem, best.figures.since
         else:
-            state, (problem, since) = "waiting", self._absences.get(relation.import_.broker, (None, now))
+            state, (problem, since) = "waiting", self._absence(relation.import_.broker, now)
         behind_s = relation.behind_s(self.neighbours.clock())
         return {
             "broker": relation.import_.broker,
@@ -248,6 +290,18 @@ class Network:
             "questions": sum(i.figures.asked for i in on_links),
             "redundant": sum(i.figures.redundant for i in on_links),
         }
+
+
+def _absence_status(neighbour: str, address: str, route: NeighbourRoute, now: float) -> dict[str, Any]:
+    return {
+        "neighbour": neighbour,
+        "address": address or None,
+        "state": "absent",
+        "problem": None if route.problem is None else problem_json(route.problem),
+        "opened": route.links,
+        "called": bool(address),
+        "for_s": round(now - route.since, 3),
+    }
 
 
 def problem_json(problem: SmileError) -> dict[str, Any]:

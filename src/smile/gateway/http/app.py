@@ -6,6 +6,7 @@ answered with a code of the catalogue.
 
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from starlette.applications import Starlette
@@ -16,10 +17,11 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from smile.errors import SmileError, error, memory_error
 from smile.gateway.gateway import Caller, Gateway
-from smile.gateway.http.operations import OPERATIONS
+from smile.gateway.http.operations import LINK_PATH, OPERATIONS
 from smile.gateway.http.response import HttpError, error_response
 from smile.gateway.origins import OriginPolicy, cors_headers, preflight_response, single_header
 from smile.gateway.websocket import serve_websocket
@@ -103,7 +105,8 @@ class TokenAuthentication(AuthenticationBackend):
         return AuthCredentials(), caller
 
 
-def create_app(gateway: Gateway) -> Starlette:
+def create_app(gateway: Gateway, accept_link: Callable[[WebSocket], Awaitable[None]]) -> Starlette:
+    """`accept_link` serves the WebSocket of a neighbour."""
     authenticated = [Middleware(AuthenticationMiddleware, backend=TokenAuthentication(gateway))]
     routes = [
         Route(
@@ -138,7 +141,11 @@ def create_app(gateway: Gateway) -> Starlette:
         raise HttpError(404, "E093", "there is no such path", "See /openapi.json for all paths.")
 
     app = Starlette(
-        routes=[*routes, WebSocketRoute("/ws", partial(serve_websocket, gateway), middleware=authenticated)],
+        routes=[
+            *routes,
+            WebSocketRoute("/ws", partial(serve_websocket, gateway), middleware=authenticated),
+            WebSocketRoute(LINK_PATH, accept_link, middleware=authenticated),
+        ],
         middleware=[Middleware(OriginMiddleware, gateway=gateway)],
         exception_handlers={
             SmileError: answer_error,

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from smile.broker.program_difference import ProgramDifference
 from smile.gateway.gateway import Gateway
-from smile.gateway.http import program, publish, server_sent_events, snapshots, status
+from smile.gateway.http import exports, program, publish, server_sent_events, snapshots, status
 from smile.gateway.http.bodies import (
     ApplyQuery,
     ChangeEvent,
@@ -33,10 +33,17 @@ from smile.gateway.http.response import HttpError, JsonResponse
 
 Object = dict[str, Any]
 
+LINK_PATH: Final = "/link"
+
 
 async def upgrade(_gateway: Gateway, _request: Request) -> Response:
     """A WebSocket: publish and subscribe on one connection, with one JSON object per message."""
     raise HttpError(426, "E093", "this path serves WebSockets only", "Request an upgrade to websocket.")
+
+
+async def upgrade_link(gateway: Gateway, request: Request) -> Response:
+    """A WebSocket between two brokers: the streams and views that they import from each other, as binary messages."""
+    return await upgrade(gateway, request)
 
 
 async def show_document(_gateway: Gateway, request: Request) -> Response:
@@ -109,6 +116,7 @@ OPERATIONS: Final = (
         headers=ChangesHeaders,
         errors=(404,),
     ),
+    Operation("GET", "/exports/{relation}", "export", exports.describe, {JSON: Object}, errors=(404,)),
     Operation(
         "GET",
         "/program",
@@ -152,4 +160,5 @@ OPERATIONS: Final = (
     ),
     Operation("GET", "/openapi.json", "openapi", show_document, {JSON: Object}, is_public=True),
     Operation("GET", "/ws", "webSocket", upgrade, {}, status=101, errors=(401, 426), is_public=True),
+    Operation("GET", LINK_PATH, "link", upgrade_link, {}, status=101, errors=(401, 426), is_public=True),
 )

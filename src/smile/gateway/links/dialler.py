@@ -1,0 +1,86 @@
+"""Opens links to neighbours: calls each of their addresses, and calls again when a connection fails or ends."""
+
+import asyncio
+import logging
+import ssl
+import time
+from random import Random
+from typing import Any
+
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidHandshake, InvalidStatus
+
+from smile import limits
+from smile.broker.network.network import Network
+from smile.client.address import BrokerAddress
+from smile.errors import SmileError
+from smile.gateway.http.operations import LINK_PATH
+from smile.gateway.links.client_socket import ClientLinkSocket
+from smile.gateway.links.link_driver import LinkDriver
+from smile.gateway.links.neighbour_calls import answer_error, connection_error
+from smile.links.redial import Redial
+
+logger = logging.getLogger("smile.gateway.links")
+
+
+class Dialler:
+    """Keeps one link to a neighbour open, at one of its addresses."""
+
+    def __init__(self, network: Network, neighbour: str, address: BrokerAddress, random: Random) -> None:
+        self._network, self._neighbour, self._address = network, neighbour, address
+        self._redial = Redial(random)
+
+    async def run(self) -> None:
+        """Runs until it is cancelled."""
+        last_problem = ""
+        while True:
+            started_at = time.monotonic()
+            problem = await self._run_link()
+            now = time.monotonic()
+            if problem is not None:
+                self._network.report_unreachable(self._neighbour, problem, now, self._address.url)
+                if str(problem) != last_problem:
+                    last_problem = str(problem)
+                    fields = {"neighbour": self._neighbour, "url": self._address.url, "what": last_problem}
+                    logger.warning("there is no link", extra={**fields, "code": problem.diagnostics[0].code})
+            await asyncio.sleep(self._redial.wait_s(now - started_at))
+
+    async def _run_link(self) -> SmileError | None:
+        """Connects, and returns why the link has ended."""
+        try:
+            connection = await self._connect()
+        except SmileError as problem:
+            return problem
+        driver = LinkDriver(self._network, self._neighbour, self._neighbour, self._address.url)
+        socket = ClientLinkSocket(driver, self._neighbour, connection)
+        driver.start(socket)
+        try:
+            await socket.run()
+        finally:
+            driver.end(None)
+        return driver.problem
+
+    async def _connect(self) -> Any:
+        address = self._address
+        context = address.tls_context()
+        options: dict[str, Any] = {} if context is None else {"ssl": context}
+        options |= {"proxy": None} if address.is_loopback else {}
+        try:
+            return await connect(
+                f"ws{address.url.removeprefix('http')}{LINK_PATH}",
+                additional_headers=address.headers,
+                compression=None,
+                max_size=limits.link_message_bytes_max,
+                max_queue=4,
+                write_limit=limits.link_queue_bytes_max // 4,
+                open_timeout=limits.neighbour_answer_s_max,
+                ping_interval=None,  # links have heartbeats
+                close_timeout=1,
+                **options,
+            )
+        except InvalidStatus as refusal:
+            raise answer_error(
+                self._neighbour, address, refusal.response.status_code, bytes(refusal.response.body or b"")
+            ) from None
+        except (OSError, ssl.SSLError, InvalidHandshake, TimeoutError, EOFError) as failure:
+            raise connection_error(self._neighbour, address, failure) from None

@@ -1,0 +1,66 @@
+"""All links of a broker: accepts neighbours that call, and calls those that have an address in the settings."""
+
+import asyncio
+from random import Random
+
+from starlette.websockets import WebSocket
+
+from smile import limits
+from smile.gateway.gateway import Gateway
+from smile.gateway.http.response import HttpError
+from smile.gateway.links.close_reason import closed_error
+from smile.gateway.links.dialler import Dialler
+from smile.gateway.links.granted_access import GrantedLinkAccess
+from smile.gateway.links.neighbour_calls import neighbour_addresses
+from smile.gateway.links.server_socket import ServerLinkSocket
+from smile.gateway.uvicorn_internals import WebSocketConnection
+
+
+class LinkService:
+    """Runs on the event loop of the gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway, self._network = gateway, gateway.broker.network
+        self._sockets: set[ServerLinkSocket] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        if gateway.access.requires_tokens:
+            self._network.access = GrantedLinkAccess(gateway.access)
+
+    def start(self) -> None:
+        """Calls the neighbours."""
+        for name, neighbour in self._gateway.settings.brokers.items():
+            for address in neighbour_addresses(neighbour):
+                dialler = Dialler(self._network, name, address, Random())
+                self._tasks.append(asyncio.ensure_future(dialler.run()))
+
+    async def accept(self, websocket: WebSocket) -> None:
+        """Serves a neighbour that has called, until it disconnects or the broker stops."""
+        self._gateway.require_running()
+        if len(self._sockets) >= limits.links_max:
+            raise HttpError(503, "E092", f"there are {limits.links_max} links already", "Close some of them.")
+        connection: WebSocketConnection = websocket.scope["extensions"][WebSocketConnection.EXTENSION]
+        socket = ServerLinkSocket(self._network, websocket.user, connection, self._gateway.loop)
+        self._sockets.add(socket)
+        self._gateway.sessions.add(socket)
+        try:
+            try:
+                await websocket.accept()
+            finally:
+                socket.driver.start(socket)
+            ending = await websocket.receive()
+            socket.driver.end(closed_error("the neighbour", ending.get("code"), ending.get("reason") or ""))
+        finally:
+            socket.driver.end(None)
+            self._gateway.sessions.discard(socket)
+            self._sockets.discard(socket)
+
+    async def stop(self) -> None:
+        """Ends all links. What has arrived is in the log, or will be asked for again."""
+        sockets = list(self._sockets)
+        for task in self._tasks:
+            task.cancel()
+        for socket in sockets:
+            socket.driver.end(None)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for socket in sockets:
+            await asyncio.to_thread(socket.driver.join, limits.link_stop_s_max)
