@@ -198,8 +198,8 @@ def skips_what_came_after_the_checkpoint(patch: Patch) -> None:
     writes_checkpoints_all_the_time(patch)
     real = LocalGeneration.open
 
-    def opened(generation: Any, store: Any, log: Any) -> Any:
-        kept, problems = real(generation, store, log)
+    def opened(generation: Any, store: Any, log: Any, clock: Any) -> Any:
+        kept, problems = real(generation, store, log, clock)
         if kept.version:
             kept.position = log.newest()
         return kept, problems

@@ -8,11 +8,11 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 from threading import Event, Lock, RLock, Thread
 from typing import Any
 
@@ -61,6 +61,15 @@ RETENTION_INTERVAL_S = 60.0
 _log = logging.getLogger("smile.broker")
 
 
+@dataclass(frozen=True)
+class StepwiseRun:
+    """A broker without threads, clock and randomness of its own, for simulations. The caller calls `commit`, `advance`
+    and `pulse` of the broker when they are due. `monotonic` returns seconds."""
+
+    monotonic: Callable[[], float]
+    random: Random
+
+
 class Broker:
     """Thread-safe. `views` and `decoder` are replaced when the program changes: look them up for each use."""
 
@@ -71,8 +80,11 @@ class Broker:
         settings: Settings,
         clock: Clock,
         fetch_description: FetchDescription,
+        stepwise: StepwiseRun | None = None,
     ) -> None:
         self.settings, self._directory, self._clock = settings, directory, clock
+        self._monotonic = time.monotonic if stepwise is None else stepwise.monotonic
+        random = SystemRandom() if stepwise is None else stepwise.random
         self._fetch_description = fetch_description
         self.compiled, import_records = self._compile(metadata.program, metadata.imports)
         self.log_token = TOKEN_PREFIX + secrets.token_urlsafe(32)
@@ -83,7 +95,7 @@ class Broker:
         self._started_at = time.time()
         self._program_lock, self._metadata_lock, self._stopping = Lock(), RLock(), Event()
         has_log = Path(directory.log_path).exists()
-        log_id = metadata.log_id if has_log and metadata.log_id else secrets.token_hex(8)
+        log_id = metadata.log_id if has_log and metadata.log_id else random.randbytes(8).hex()
         self.log = _open_log(directory.log_path, self.compiled.rewritten.log_streams, settings.flush)
         unchanged, new_generation = plan_generations(self.compiled, metadata.generations)
         self._refuse_truncated_log(self.compiled, () if new_generation is None else tuple(new_generation.digests))
@@ -98,16 +110,24 @@ class Broker:
             self,
             {record.generation.name: record.pause for record in records if record.pause is not None},
             settings.view_memory_max or None,
+            self._monotonic,
         )
         ticks = TickGenerator(settings.origin, clock)
         self._publisher = Publisher(
-            self.log, ticks, settings.silence_ms, settings.idle_ms, self.compiled.rewritten.streams, self._wake
+            self.log,
+            ticks,
+            settings.silence_ms,
+            settings.idle_ms,
+            self.compiled.rewritten.streams,
+            self._wake,
+            self._monotonic,
         )
         self._checkpoint_horizons: Horizons = {}
         neighbours = Neighbours(directory.neighbours_path, clock)
-        identity = LinkIdentity(settings.name, secrets.token_hex(8))
-        self.network = Network(identity, self, OpenAccess(), neighbours, Random())
+        identity = LinkIdentity(settings.name, random.randbytes(8).hex())
+        self.network = Network(identity, self, OpenAccess(), neighbours, Random(random.getrandbits(64)))
         self._set_inputs()
+        self._truncated_at = self._monotonic()
         self._pulse_thread = Thread(target=self._run_pulse, name="pulse", daemon=True)
         self.health_watch = HealthWatch(self._publisher, self._maintainer, directory, settings, self)
 
@@ -118,6 +138,7 @@ class Broker:
         settings: Settings,
         clock: Clock = wall_clock,
         fetch_description: FetchDescription = fetch_nothing,
+        stepwise: StepwiseRun | None = None,
     ) -> "Broker":
         """Opens the directory and starts all threads. Raises errors of the program, the directory and the settings.
         Slow work, such as starting Spark, continues in the background. `fetch_description` is called only if the
@@ -125,12 +146,13 @@ class Broker:
         directory = BrokerDirectory(data)
         try:
             metadata = _select_program(directory, source, fetch_description)
-            broker = Broker(directory, metadata, settings, clock, fetch_description)
-            broker._maintainer.start()
+            broker = Broker(directory, metadata, settings, clock, fetch_description, stepwise)
+            broker._maintainer.start(has_thread=stepwise is None)
             broker._refuse_lost_log()
-            broker._publisher.start()
-            broker._pulse_thread.start()
-            broker.health_watch.start()
+            if stepwise is None:
+                broker._publisher.start()
+                broker._pulse_thread.start()
+                broker.health_watch.start()
         except BaseException:
             directory.close()
             raise
@@ -153,6 +175,21 @@ class Broker:
     def has_unfinished_work(self) -> bool:
         """Whether threads of a stopped broker still run: only the end of the process ends them."""
         return self._maintainer.is_alive or self._pulse_thread.is_alive()
+
+    # ── steps of a broker without threads ───────────────────────────────────────────────────────────────────────────
+
+    @property
+    def commit_due_at(self) -> float:
+        """When the next commit is due."""
+        return self._publisher.due_at
+
+    def commit(self) -> None:
+        """Logs what was published or imported, or the silence since the last commit."""
+        self._publisher.step()
+
+    def advance(self) -> bool:
+        """Processes a batch of the log. Returns whether there was one."""
+        return self._maintainer.step()
 
     # ── publishing and subscribing ──────────────────────────────────────────────────────────────────────────────────
 
@@ -285,9 +322,10 @@ class Broker:
             for name, digest in record.digests.items():
                 # A new view has reached no horizon, so subscribers with resume tokens wait until it catches up.
                 horizons = dict.fromkeys(self.log.streams, HORIZON_MIN)
-                views[name] = View(
-                    name, inputs[name], digest, self._log_horizons, horizons=horizons, pause=record.pause
+                view = View(
+                    name, inputs[name], digest, self._log_horizons, self._monotonic, horizons, pause=record.pause
                 )
+                views[name] = view
         return views
 
     def _refuse_truncated_log(self, compiled: CompiledProgram, views: Iterable[str]) -> None:
@@ -370,7 +408,7 @@ class Broker:
         if settings.engine == "local":
             from smile.broker.maintenance.local_executor import LocalExecutor  # noqa: PLC0415  # only one of them is needed
 
-            return LocalExecutor(state_path)
+            return LocalExecutor(state_path, self._monotonic)
         from smile.broker.maintenance.spark_executor import SparkExecutor  # noqa: PLC0415
 
         spark_log_path = self._directory.spark_log_path
@@ -441,14 +479,16 @@ class Broker:
         self.failure = problem
 
     def _run_pulse(self) -> None:
-        """Wakes idle subscribers for progress messages, and truncates the log, at intervals."""
-        truncated_at = time.monotonic()
         while not self._stopping.wait(PULSE_INTERVAL_S):
-            for view in self.views.values():
-                view.wake_for_progress()
-            if time.monotonic() - truncated_at >= RETENTION_INTERVAL_S:
-                truncated_at = time.monotonic()
-                self.truncate_log()
+            self.pulse()
+
+    def pulse(self) -> None:
+        """Wakes idle subscribers for progress messages, and truncates the log, at intervals."""
+        for view in self.views.values():
+            view.wake_for_progress()
+        if self._monotonic() - self._truncated_at >= RETENTION_INTERVAL_S:
+            self._truncated_at = self._monotonic()
+            self.truncate_log()
 
     def truncate_log(self) -> None:
         """Removes events that no view and no neighbour needs and that are older than the setting `keep`. Acknowledges
@@ -497,7 +537,7 @@ class Broker:
             "engine": self.settings.engine,
             "program": self._metadata.program.name,
             "streams": {name: {"horizon": horizons.get(name)} for name in self.decoder.schemas},
-            **self.network.status(time.monotonic()),
+            **self.network.status(self._monotonic()),
             "views": {
                 view.name: {
                     "rows": view.row_count,

@@ -19,17 +19,17 @@ GENERATION_FILE = "generation.json"
 
 
 class GenerationDirectories:
-    def __init__(self, root: Path) -> None:
-        self.root = root.absolute()
+    def __init__(self, root: Path, clock: Callable[[], float]) -> None:
+        self.root, self._clock = root.absolute(), clock
         self._filesystem, _ = open_directory(str(self.root))
 
     def open_generation(self, generation: Generation, log: Log, on_warning: Callable[[str], None]) -> LocalGeneration:
         """Opens the state of a generation. If it has none, takes it from the state of a larger generation that contains
         all its views; otherwise starts with empty state."""
-        local, problems = LocalGeneration.open(generation, self._open_store(generation), log)
+        local, problems = LocalGeneration.open(generation, self._open_store(generation), log, self._clock)
         larger = None if local.version else self._find_larger(generation)
         if larger is not None:
-            local, more_problems = LocalGeneration.open(larger, self._open_store(larger), log)
+            local, more_problems = LocalGeneration.open(larger, self._open_store(larger), log, self._clock)
             local, problems = self.with_fewer_views(local, generation), problems + more_problems
         for problem in problems:
             on_warning(f"{problem}; this checkpoint is skipped")

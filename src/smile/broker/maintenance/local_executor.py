@@ -28,8 +28,9 @@ class LocalExecutor(Executor):
     _delivery: OrderedDelivery
     _log: Log
 
-    def __init__(self, directory: Path) -> None:
-        self._directories = GenerationDirectories(directory / "in-process")
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns monotonic seconds."""
+        self._directories = GenerationDirectories(directory / "in-process", clock)
         self._is_open = False
         self._active: list[LocalGeneration] = []
         self._filling: LocalGeneration | None = None

@@ -2,7 +2,6 @@
 number of events between two soft checkpoints are bounded.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,15 +27,22 @@ class LocalGeneration:
     plan: Plan
     engine: LocalEngine
     position: Position
+    clock: Callable[[], float]
+    """Returns monotonic seconds."""
     rows_max: int = limits.batch_rows_max
     """The number of events of its next batch: fewer after a batch that needed too much memory."""
     _unsaved_events: int = 0
     """Events since the last checkpoint."""
     _saved_version: int = 0
-    _saved_at: float = field(default_factory=time.monotonic)
+    _saved_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._saved_at = self.clock()
 
     @staticmethod
-    def open(generation: Generation, store: StateStore, log: Log) -> tuple["LocalGeneration", list[str]]:
+    def open(
+        generation: Generation, store: StateStore, log: Log, clock: Callable[[], float]
+    ) -> tuple["LocalGeneration", list[str]]:
         """Resumes from the newest complete checkpoint, or starts empty. Also returns what is wrong with newer
         checkpoints."""
         plan = generation.plan(1)
@@ -44,9 +50,8 @@ class LocalGeneration:
         engine.state = replace(engine.state, horizons={})
         problems = engine.resume()
         version, horizons = engine.state.version, engine.state.horizons
-        local = LocalGeneration(
-            generation, plan, engine, log.resume_position(horizons) if version else log.start(), _saved_version=version
-        )
+        position = log.resume_position(horizons) if version else log.start()
+        local = LocalGeneration(generation, plan, engine, position, clock, _saved_version=version)
         local._add_missing_horizons(log)
         return local, problems
 
@@ -69,7 +74,7 @@ class LocalGeneration:
         engine.state = EngineState(
             state.version, state.horizons, {name: state.states[name] for name in stage.table_schemas}
         )
-        return LocalGeneration(generation, plan, engine, self.position, _saved_version=-1)
+        return LocalGeneration(generation, plan, engine, self.position, self.clock, _saved_version=-1)
 
     # ── advancing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -137,12 +142,12 @@ class LocalGeneration:
 
     @property
     def is_checkpoint_due(self) -> bool:
-        is_late = time.monotonic() - self._saved_at >= limits.checkpoint_s_max
+        is_late = self.clock() - self._saved_at >= limits.checkpoint_s_max
         return self.has_unsaved_changes and (is_late or self._unsaved_events >= limits.checkpoint_events_max)
 
     def save_checkpoint(self) -> int:
         """Writes a soft checkpoint and returns its size in bytes. If it fails, it is not retried at once."""
-        self._saved_at, self._unsaved_events = time.monotonic(), 0
+        self._saved_at, self._unsaved_events = self.clock(), 0
         with self._attributed_errors():
             written_bytes = self.engine.checkpoint()
         self._saved_version = self.version

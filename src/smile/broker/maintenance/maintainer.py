@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Thread
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from smile import limits
 from smile.broker.maintenance.command_queue import CommandQueue
@@ -38,6 +38,9 @@ _PERMANENT_CODES = {"E051", "E060", "E062", "E065", "E067", "E085", "E086", "E08
 Java; events from which a view cannot be computed."""
 
 
+T = TypeVar("T")
+
+
 @dataclass
 class PausedGeneration:
     """A generation that is paused, or is being resumed: then it is filled. It is resumed automatically after `pause_s`
@@ -45,16 +48,15 @@ class PausedGeneration:
 
     pause: ViewPause
     pause_s: float
-    retry_at: float = math.inf
+    retry_at: float
     is_resuming: bool = False
-
-    def __post_init__(self) -> None:
-        if self.pause.is_temporary:
-            self.retry_at = time.monotonic() + self.pause_s
 
 
 class Maintainer:
-    """Thread-safe. Commands of other threads run in the maintainer's thread."""
+    """Thread-safe. Commands of other threads run in the maintainer's thread.
+
+    Either `start` starts the thread, or the caller itself calls `step` again and again: then everything runs in the
+    caller's thread."""
 
     def __init__(
         self,
@@ -64,10 +66,12 @@ class Maintainer:
         listener: MaintainerListener,
         paused: Mapping[str, ViewPause] = MappingProxyType({}),
         view_bytes_max: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`paused` has the generations that were paused when the last maintainer ended, by name. A view whose state is
-        larger than `view_bytes_max` is paused."""
+        larger than `view_bytes_max` is paused. `clock` returns monotonic seconds."""
         self._executor, self._log, self._generations = executor, log, tuple(generations)
+        self._clock = clock
         self._delivery = OrderedDelivery(listener)
         self._callers: dict[str, Future[None]] = {}
         """Those that wait for a generation, by its name."""
@@ -76,26 +80,31 @@ class Maintainer:
         self._paused: dict[str, PausedGeneration] = {}
         """The generations that are paused or being resumed, by name."""
         for name, pause in paused.items():
-            self._paused[name] = PausedGeneration(pause, limits.view_pause_s_min)
+            self._paused[name] = self._paused_generation(pause, limits.view_pause_s_min)
         self._view_bytes_max = view_bytes_max
         self._sizes_checked_at = -math.inf
         self._pause_s = 0.0
         """The last pause after an error; 0 since there was a batch."""
         self.filling_views: Sequence[str] = ()
         """Views that are being added or resumed."""
-        self._responded_at = time.monotonic()
+        self._responded_at = self._clock()
         self._commands = CommandQueue()
         self._thread = Thread(target=self._run, name="maintainer", daemon=True)
+        self._has_thread = True
+        self._is_prepared = False
+        """Whether the executor is started and its views are restored."""
         self.state = "starting"
         """starting, running, recovering, failed or stopped"""
 
-    def start(self) -> None:
+    def start(self, has_thread: bool = True) -> None:
         """Restores each view from its last state, then continues from there. Returns when all views are restored; slow
         work, such as starting Spark, continues in the maintainer's thread."""
         self._open_executor()
         self._restore_views()
         self._update_state()
-        self._thread.start()
+        self._has_thread = has_thread
+        if has_thread:
+            self._thread.start()
 
     def wake(self) -> None:
         """Called when there may be news in the log."""
@@ -105,21 +114,31 @@ class Maintainer:
     def add(self, generation: Generation, log: Log) -> None:
         """Adds these views, and reads from this log, which may have more streams. Returns when the views have caught
         up; their batches are delivered meanwhile."""
-        self._commands.call(lambda: self._add(generation, log)).result()
+        filled = self._call(lambda: self._add(generation, log))
+        while not self._has_thread and not filled.done():
+            self.step()
+        filled.result()
 
     def drop(self, views: Sequence[str]) -> None:
         """Removes these views."""
-        self._commands.call(lambda: self._drop(views))
+        self._call(lambda: self._drop(views))
 
     def resume(self, view: str) -> None:
         """Resumes a paused view, and those that were paused with it. Has no effect on other views."""
-        self._commands.call(lambda: self._resume(view))
+        self._call(lambda: self._resume(view))
 
     def checkpoint(self) -> Horizons | None:
         """Takes a hard checkpoint: the state of all views at the returned horizons is flushed to the disk and was read
         back. The log may be truncated up to there. Returns None if there is no such state yet."""
-        finish = self._commands.call(self._begin_hard_checkpoint) if self.state == "running" else None
+        finish = self._call(self._begin_hard_checkpoint) if self.state == "running" else None
         return None if finish is None else finish()
+
+    def _call(self, command: Callable[[], T]) -> T:
+        if self._has_thread:
+            return self._commands.call(command)
+        if self._commands.refusal is not None:
+            raise self._commands.refusal
+        return command()
 
     def state_bytes_by_view(self) -> Mapping[str, int]:
         return self._executor.state_bytes_by_view()
@@ -136,7 +155,7 @@ class Maintainer:
     @property
     def silent_s(self) -> float:
         """For how long its thread has been busy with one step."""
-        return time.monotonic() - self._responded_at
+        return self._clock() - self._responded_at
 
     def status(self) -> Mapping[str, Any]:
         """Values for `/status` and `/metrics`."""
@@ -149,38 +168,56 @@ class Maintainer:
             if self._thread.is_alive():
                 self._executor.interrupt(is_overdue)
                 self._thread.join(seconds)
+        if not self._has_thread:
+            self._end()
         self._delivery.close()
         if self.state != "failed":
             self.state = "stopped"
 
-    # ── the maintainer's thread ─────────────────────────────────────────────────────────────────────────────────────
+    # ── steps, in the maintainer's thread ───────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        while not self._commands.is_closed:
+            if self.step():
+                continue
+            if self._is_prepared:
+                self._commands.wait(limits.maintainer_poll_s)
+            else:
+                self._commands.pause(self._pause_s)
+        self._end()
+
+    def _end(self) -> None:
+        if self._is_prepared:
+            self._executor.suspend()
+        self._refuse_callers()
+        self._executor.close()
+
+    def step(self) -> bool:
+        """Runs the commands that wait, then a batch if there is one. Returns whether anything has advanced. After an
+        error the next step begins again from the executor's state."""
+        try:
+            if not self._is_prepared:
+                self._open_executor()
+                self._executor.start()
+                # Before the views are restored: if a view cannot be read, it may still be dropped.
+                self._commands.run_pending()
+                self._restore_views()
+                self._is_prepared = True
+            self._commands.run_pending()
+            return self._advance()
+        except Exception as problem:  # noqa: BLE001  # any error: the next attempt may succeed
+            self._handle_error(self._executor.explain(problem))
+        self._is_prepared = False
+        self._executor.suspend()
+        self._responded_at = self._clock()
+        self._pause_s = min(max(2 * self._pause_s, limits.maintainer_pause_s_min), limits.maintainer_pause_s_max)
+        return False
 
     def _open_executor(self) -> None:
         running, paused = list[Generation](), list[Generation]()
         for generation in self._generations:
             (paused if self._is_paused(generation) else running).append(generation)
         self._executor.open(running, paused, self._log, self._delivery)
-
-    def _run(self) -> None:
-        while not self._commands.is_closed:
-            try:
-                self._open_executor()
-                self._executor.start()
-                # Before the views are restored: if a view cannot be read, it may still be dropped.
-                self._commands.run_pending()
-                self._restore_views()
-                while not self._commands.is_closed:
-                    if not self._advance():
-                        self._commands.wait(limits.maintainer_poll_s)
-                    self._commands.run_pending()
-            except Exception as problem:  # noqa: BLE001  # any error: the next attempt may succeed
-                self._handle_error(self._executor.explain(problem))
-            self._executor.suspend()
-            self._responded_at = time.monotonic()
-            self._pause_s = min(max(2 * self._pause_s, limits.maintainer_pause_s_min), limits.maintainer_pause_s_max)
-            self._commands.pause(self._pause_s)
-        self._refuse_callers()
-        self._executor.close()
 
     def _handle_error(self, problem: Exception) -> None:
         if is_permanent(problem):
@@ -201,7 +238,7 @@ class Maintainer:
 
     def _advance(self) -> bool:
         """Returns whether anything has advanced."""
-        self._responded_at = time.monotonic()
+        self._responded_at = self._clock()
         try:
             advanced = self._executor.advance()
         except ViewError as failure:
@@ -331,7 +368,7 @@ class Maintainer:
                 self._record_pause(generation, separated, pause)
 
     def _pause_large_views(self) -> None:
-        bytes_max, now = self._view_bytes_max, time.monotonic()
+        bytes_max, now = self._view_bytes_max, self._clock()
         if bytes_max is None or now - self._sizes_checked_at < limits.view_size_check_s:
             return
         self._sizes_checked_at = now
@@ -348,11 +385,14 @@ class Maintainer:
         )
         before = self._paused.get(separated.name)
         pause_s = limits.view_pause_s_min if before is None else min(2 * before.pause_s, limits.view_pause_s_max)
-        self._paused[separated.name] = PausedGeneration(pause, pause_s)
+        self._paused[separated.name] = self._paused_generation(pause, pause_s)
+
+    def _paused_generation(self, pause: ViewPause, pause_s: float) -> PausedGeneration:
+        return PausedGeneration(pause, pause_s, self._clock() + pause_s if pause.is_temporary else math.inf)
 
     def _resume_due(self) -> None:
         for paused in self._paused.values():
-            if time.monotonic() >= paused.retry_at:
+            if self._clock() >= paused.retry_at:
                 paused.is_resuming = True
 
     def _resume(self, view: str) -> None:
