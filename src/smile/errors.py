@@ -46,6 +46,7 @@ CATALOGUE: dict[str, str] = {
     "E046": "wrong window",
     "E047": "wrong subquery",
     "E048": "wrong import",
+    "E049": "options of a stream that exclude each other",
     # E05x: knowledge
     "E050": "contradictory knowledge",
     "E051": "rows of a join would share a key",

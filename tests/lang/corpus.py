@@ -91,6 +91,12 @@ STATEMENTS = [
         "CREATE STREAM s (t: time -> a: string, b: shares NOT NULL, CHECK (b > 0)) WITH (TICKS = PUBLISHER)",
         "CREATE STREAM s (t time TIME KEY, a string, b shares NOT NULL, CHECK (b > 0)) WITH (TICKS = PUBLISHER)",
     ),
+    ("CREATE STREAM s (t TIME KEY) WITH (origins = many)", "CREATE STREAM s (t TIME TIME KEY) WITH (ORIGINS = MANY)"),
+    ("CREATE STREAM s (t TIME KEY) WITH (ORIGINS = one, TICKS = broker)", "CREATE STREAM s (t TIME TIME KEY)"),
+    (
+        "CREATE STREAM s (t TIME KEY) WITH (ORIGINS = MANY, TICKS = PUBLISHER)",
+        "CREATE STREAM s (t TIME TIME KEY) WITH (TICKS = PUBLISHER, ORIGINS = MANY)",
+    ),
     (
         (
             "CREATE STREAM s (t TIME KEY, a string NOT NULL, b decimal(10,2) CHECK (b > 0) CHECK (b < 9), "

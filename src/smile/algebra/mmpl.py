@@ -383,6 +383,9 @@ class StreamDef(Definition):
     have the same values in the columns of an entry of `unique`, unless one of the values is NULL.
 
     `whole_commits`: no batch ends within a commit that has events of it, whatever its size.
+
+    `many_origins`: several brokers publish to it. The rows of each origin are read as they come, so rows may lie above
+    the stream's horizon, which is the least of its origins'. Its rows do not come in tick order.
     """
 
     tick: str
@@ -391,6 +394,7 @@ class StreamDef(Definition):
     publisher_timed: bool = False
     whole_commits: bool = False
     unique: tuple[tuple[str, ...], ...] = ()
+    many_origins: bool = False
 
 
 @dataclass(frozen=True)

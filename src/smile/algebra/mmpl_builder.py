@@ -129,6 +129,7 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
         tick: Field,
         columns: Fields | None,
         publisher_timed: tuple[()] | None,
+        many_origins: tuple[()] | None,
         whole_commits: tuple[()] | None,
         *constraints: mmpl.Expr | tuple[str, ...],
     ) -> mmpl.StreamDef:
@@ -137,7 +138,8 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
         checks = tuple(c for c in constraints if isinstance(c, mmpl.Expr))
         unique = tuple(c for c in constraints if isinstance(c, tuple))
         options = (publisher_timed is not None, whole_commits is not None)
-        return mmpl.StreamDef(name, tick[0], columns or (), checks, *options, unique, span=span)
+        many = many_origins is not None
+        return mmpl.StreamDef(name, tick[0], columns or (), checks, *options, unique, many_origins=many, span=span)
 
     def unique(self, _span: Span, *columns: str) -> tuple[str, ...]:
         return columns

@@ -129,6 +129,8 @@ def _stream(stream: mmpl.StreamDef) -> list[_Piece]:
     pieces: list[_Piece] = [f"STREAM {name_text(stream.name)} ({name_text(stream.tick)}: time{columns})"]
     if stream.publisher_timed:
         pieces.append(" TICKS PUBLISHER")
+    if stream.many_origins:
+        pieces.append(" ORIGINS MANY")
     if stream.whole_commits:
         pieces.append(" COMMITS WHOLE")
     pieces += [f"\n  UNIQUE {{{', '.join(map(name_text, columns))}}}" for columns in stream.unique]

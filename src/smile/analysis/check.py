@@ -73,6 +73,18 @@ def check_depth(definition: mmpl.StreamDef | mmpl.ViewDef) -> None:
         raise error("E012", message, definition.span, "Define the inner parts as views.")
 
 
+def check_stream_options(stream: mmpl.StreamDef, span: Span | None) -> None:
+    """E049 if a stream with many origins has what only a single origin can guarantee."""
+    if not stream.many_origins:
+        return
+    if stream.publisher_timed:
+        hint = "The number of the origin is part of the ticks that a broker assigns."
+        raise error("E049", f"{stream.name} has many origins, so publishers cannot give its ticks", span, hint)
+    if stream.unique:
+        hint = "One broker enforces UNIQUE. Give each broker a stream of its own, and MERGE them."
+        raise error("E049", f"{stream.name} has many origins, so it cannot have UNIQUE columns", span, hint)
+
+
 def check_operator_count(rel: mmpl.Rel, span: Span | None) -> None:
     """E003 if a relation has too many operators: common table expressions that use each other twice double it."""
     operators_max = limits.view_operators_max
@@ -113,6 +125,7 @@ def _check_bodies(
     headings = Headings.of_inputs(replace(program, imports=tuple(i for i in program.imports if i.name not in broken)))
     for stream in program.streams:
         try:
+            check_stream_options(stream, stream.span)
             for check in stream.checks:
                 expect_type(check, BOOL, headings.relations[stream.name].columns)
         except SmileError as problem:

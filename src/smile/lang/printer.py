@@ -54,8 +54,11 @@ def _stream(stream: CreateStream) -> str:
     parts += [_column(column, "") for column in stream.columns]
     parts += [f"UNIQUE ({', '.join(map(_name, columns))})" for columns in stream.unique]
     parts += [f"CHECK ({print_expression(check)})" for check in stream.checks]
-    ticks = " WITH (TICKS = PUBLISHER)" if stream.publisher_timed else ""
-    return f"CREATE STREAM {_name(stream.name)} ({', '.join(parts)}){ticks}"
+    options = ["TICKS = PUBLISHER"] * stream.publisher_timed + ["ORIGINS = MANY"] * (
+        stream.many_origins_span is not None
+    )
+    with_options = f" WITH ({', '.join(options)})" if options else ""
+    return f"CREATE STREAM {_name(stream.name)} ({', '.join(parts)}){with_options}"
 
 
 def _column(column: ColumnDecl, key: str) -> str:

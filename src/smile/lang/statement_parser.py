@@ -18,6 +18,7 @@ from smile.lang.statements import (
     Statement,
     Subscribe,
 )
+from smile.source import Span
 
 _STATEMENT_KINDS = "CREATE STREAM, CREATE DOMAIN, CREATE VIEW, IMPORT or SUBSCRIBE"
 _NO_TABLES_HINT = "Use a stream for published events, and a view for rows derived from them."
@@ -133,7 +134,7 @@ def _read_stream(cursor: TokenCursor) -> CreateStream:
     else:
         _read_list(cursor, lambda: _read_standard_element(cursor, elements))
     cursor.expect(")")
-    publisher_timed = _read_tick_option(cursor)
+    publisher_timed, many_origins_span = _read_stream_options(cursor)
     if not elements.ticks:
         hint = "Mark the column that holds the event's tick: t TIME KEY."
         raise error("E040", f"stream {name} has no TIME KEY column", name.span, hint)
@@ -150,6 +151,7 @@ def _read_stream(cursor: TokenCursor) -> CreateStream:
         publisher_timed,
         span,
         tuple(elements.unique),
+        many_origins_span,
     )
 
 
@@ -229,16 +231,32 @@ def _read_column(cursor: TokenCursor, colon: bool) -> tuple[ColumnDecl, bool]:
     return ColumnDecl(name, type_name, type_span, not_null, tuple(checks), cursor.span_from(first), unique), is_key
 
 
-def _read_tick_option(cursor: TokenCursor) -> bool:
-    """Whether the stream is declared `WITH (TICKS = PUBLISHER)`. By default the broker assigns ticks."""
-    if not cursor.skip("WITH"):
-        return False
-    cursor.expect("(", "TICKS", "=")
-    publisher_timed = cursor.skip("PUBLISHER")
-    if not publisher_timed and not cursor.skip("BROKER"):
-        raise UnexpectedTokenError("PUBLISHER or BROKER", cursor.token)
-    cursor.expect(")")
-    return publisher_timed
+def _read_stream_options(cursor: TokenCursor) -> tuple[bool, Span | None]:
+    """Whether the stream is declared `WITH (TICKS = PUBLISHER)`, and where `ORIGINS = MANY` is written. By default
+    the broker assigns ticks, and the stream has one origin."""
+    values: dict[str, tuple[bool, Span]] = {}
+
+    def read_option() -> None:
+        first = cursor.index
+        option = "TICKS" if cursor.skip("TICKS") else "ORIGINS" if cursor.skip("ORIGINS") else None
+        if option is None:
+            raise UnexpectedTokenError("TICKS or ORIGINS", cursor.token)
+        if option in values:
+            raise error("E010", f"{option} is given twice", cursor.span_from(first))
+        cursor.expect("=")
+        other, default = ("PUBLISHER", "BROKER") if option == "TICKS" else ("MANY", "ONE")
+        is_other = cursor.skip(other)
+        if not is_other and not cursor.skip(default):
+            raise UnexpectedTokenError(f"{other} or {default}", cursor.token)
+        values[option] = is_other, cursor.span_from(first)
+
+    if cursor.skip("WITH"):
+        cursor.expect("(")
+        _read_list(cursor, read_option)
+        cursor.expect(")")
+    publisher_timed, _ = values.get("TICKS", (False, None))
+    many_origins, span = values.get("ORIGINS", (False, None))
+    return publisher_timed, span if many_origins else None
 
 
 def _read_view(cursor: TokenCursor) -> CreateView:

@@ -52,6 +52,7 @@ class CreateStream:
     """`columns` excludes the tick. `checks` and `unique` are those of the stream, not those of single columns.
 
     `tick.checks` and `tick.not_null` are as written. A tick is never NULL, also without NOT NULL.
+    `many_origins_span` is where `ORIGINS = MANY` is written; None if it is not.
     """
 
     name: Name
@@ -61,6 +62,7 @@ class CreateStream:
     publisher_timed: bool
     span: Span
     unique: tuple[tuple[Name, ...], ...] = ()
+    many_origins_span: Span | None = None
 
 
 @dataclass(frozen=True)

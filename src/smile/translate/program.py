@@ -12,7 +12,7 @@ from smile.algebra import mmpl, trees
 from smile.algebra.dependencies import topological_order
 from smile.algebra.heading import Heading, stream_heading
 from smile.algebra.types import INT, TIME, DataType
-from smile.analysis.check import check_depth, check_operator_count
+from smile.analysis.check import check_depth, check_operator_count, check_stream_options
 from smile.analysis.headings import Headings, exporting_headings
 from smile.analysis.imports import check_import, find_name_clashes
 from smile.analysis.recorded_types import RecordedTypes, resolve_import
@@ -191,8 +191,10 @@ class _ProgramTranslation:
             publisher_timed = statement.publisher_timed
             stream = mmpl.StreamDef(
                 statement.name.text, tick, value_columns, unique_checks, publisher_timed,
-                unique=_unique_columns(statement, columns), span=statement.span,
+                unique=_unique_columns(statement, columns), many_origins=statement.many_origins_span is not None,
+                span=statement.span,
             )  # fmt: skip
+            check_stream_options(stream, statement.many_origins_span)
             check_depth(stream)
             self.streams.append(stream)
             self._declare(statement.name, stream_heading(stream))
