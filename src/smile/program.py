@@ -88,12 +88,14 @@ def compile_program(
 
 
 def imported_relations(source: Source) -> list[tuple[str, str, Span | None]]:
-    """The broker, the relation and the position of every import that has no definition in the program."""
+    """The broker, the relation and the position of every import that has no definition in the program; of an import
+    from several brokers, one for each."""
     if source.name.lower().endswith(".mmpl"):
         imports = (i for i in parse_program(source).imports if i.definition is None)
-        return [(i.broker, i.relation, i.span) for i in imports]
+        return [(broker, i.relation, i.span) for i in imports for broker in i.brokers]
     statements, _ = lang.parse(source)
-    return [(s.broker.text, s.relation.text, s.span) for s in statements if isinstance(s, lang.ImportRelation)]
+    imported = [s for s in statements if isinstance(s, lang.ImportRelation)]
+    return [(broker.text, s.relation.text, s.span) for s in imported for broker in (s.broker, *s.other_brokers)]
 
 
 def _parse_source(source: Source, recorded: RecordedTypes) -> mmpl.Program:

@@ -86,6 +86,11 @@ STATEMENTS = [
     ("import V from b", "IMPORT V FROM b"),
     ('IMPORT "a b" FROM b where (x = 1 or y in (2, 3)) as W', 'IMPORT "a b" FROM b WHERE (x = 1 OR y IN (2, 3)) AS W'),
     ("IMPORT V FROM b WHERE CAST(x AS int) > 1", "IMPORT V FROM b WHERE CAST(x AS int) > 1"),
+    ("IMPORT S FROM a , b,c AS T", "IMPORT S FROM a, b, c AS T"),
+    (
+        "CREATE STREAM s (t TIME KEY) WITH (home = b, origins = many)",
+        "CREATE STREAM s (t TIME TIME KEY) WITH (ORIGINS = MANY, HOME = b)",
+    ),
     ("CREATE DOMAIN d AS decimal(10 , 2)", "CREATE DOMAIN d AS decimal(10, 2)"),
     (
         "CREATE STREAM s (t: time -> a: string, b: shares NOT NULL, CHECK (b > 0)) WITH (TICKS = PUBLISHER)",

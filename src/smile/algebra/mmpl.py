@@ -385,7 +385,8 @@ class StreamDef(Definition):
     `whole_commits`: no batch ends within a commit that has events of it, whatever its size.
 
     `many_origins`: several brokers publish to it. The rows of each origin are read as they come, so rows may lie above
-    the stream's horizon, which is the least of its origins'. Its rows do not come in tick order.
+    the stream's horizon, which is the least of its origins'. Its rows do not come in tick order. `home` is the broker
+    that decides who its origins are; None if this broker does.
     """
 
     tick: str
@@ -395,6 +396,7 @@ class StreamDef(Definition):
     whole_commits: bool = False
     unique: tuple[tuple[str, ...], ...] = ()
     many_origins: bool = False
+    home: str | None = None
 
 
 @dataclass(frozen=True)
@@ -411,6 +413,7 @@ class ImportDef(Definition):
 
     `definition` is the part of the other broker's program that defines the relation; None until it is resolved with a
     recorded type. `edition` counts the definitions and histories that the import has had at this broker.
+    `other_brokers` have the same stream: what one of them does not have, another one may.
     """
 
     broker: str
@@ -418,6 +421,11 @@ class ImportDef(Definition):
     condition: Expr | None = None
     definition: "Program | None" = None
     edition: int = 1
+    other_brokers: tuple[str, ...] = ()
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        return self.broker, *self.other_brokers
 
     @property
     def exporting_program(self) -> "Program":
@@ -437,12 +445,18 @@ class ImportDef(Definition):
     def stream(self) -> "StreamDef | None":
         """The stream that is imported, as this broker's log has it; None if a view is imported. The ticks come from
         elsewhere, as those of a publisher-timed stream do."""
+        stream = self.passed_on_stream
+        return None if stream is None else replace(stream, name=self.input_name, publisher_timed=True)
+
+    @property
+    def passed_on_stream(self) -> "StreamDef | None":
+        """The stream that is imported, as this broker exports it again: as it is defined at its home, with the
+        condition."""
         assert self.definition is not None, f"{self.name} is not resolved"
         for stream in self.definition.input_streams:
             if stream.name == self.relation:
                 conditions = () if self.condition is None else (self.condition,)
-                checks = (*stream.checks, *conditions)
-                return replace(stream, name=self.input_name, checks=checks, publisher_timed=True, span=self.span)
+                return replace(stream, name=self.name, checks=(*stream.checks, *conditions), span=self.span)
         return None
 
     @property

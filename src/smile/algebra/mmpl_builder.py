@@ -113,6 +113,7 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
         span: Span,
         relation: str,
         broker: str,
+        other_brokers: tuple[str, ...],
         condition: mmpl.Expr | None,
         name: str | None,
         edition: str | None,
@@ -120,7 +121,10 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
     ) -> mmpl.ImportDef:
         own_name = relation if name is None else name
         number = 1 if edition is None else _parse_count(edition, span)
-        return mmpl.ImportDef(own_name, broker, relation, condition, definition, number, span=span)
+        return mmpl.ImportDef(own_name, broker, relation, condition, definition, number, other_brokers, span=span)
+
+    def other_brokers(self, _span: Span, *names: str) -> tuple[str, ...]:
+        return names
 
     def stream(
         self,
@@ -130,6 +134,7 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
         columns: Fields | None,
         publisher_timed: tuple[()] | None,
         many_origins: tuple[()] | None,
+        home: str | None,
         whole_commits: tuple[()] | None,
         *constraints: mmpl.Expr | tuple[str, ...],
     ) -> mmpl.StreamDef:
@@ -139,7 +144,7 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
         unique = tuple(c for c in constraints if isinstance(c, tuple))
         options = (publisher_timed is not None, whole_commits is not None)
         many = many_origins is not None
-        return mmpl.StreamDef(name, tick[0], columns or (), checks, *options, unique, many_origins=many, span=span)
+        return mmpl.StreamDef(name, tick[0], columns or (), checks, *options, unique, many, home, span=span)
 
     def unique(self, _span: Span, *columns: str) -> tuple[str, ...]:
         return columns

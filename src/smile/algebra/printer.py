@@ -120,7 +120,8 @@ def _import(import_: mmpl.ImportDef) -> list[_Piece]:
 
 
 def _import_source(import_: mmpl.ImportDef) -> list[_Piece]:
-    pieces: list[_Piece] = [f"IMPORT {name_text(import_.relation)} FROM {name_text(import_.broker)}"]
+    brokers = ", ".join(map(name_text, import_.brokers))
+    pieces: list[_Piece] = [f"IMPORT {name_text(import_.relation)} FROM {brokers}"]
     return pieces if import_.condition is None else [*pieces, " WHERE ", _ExpressionPiece(import_.condition)]
 
 
@@ -131,6 +132,8 @@ def _stream(stream: mmpl.StreamDef) -> list[_Piece]:
         pieces.append(" TICKS PUBLISHER")
     if stream.many_origins:
         pieces.append(" ORIGINS MANY")
+    if stream.home is not None:
+        pieces.append(f" HOME {name_text(stream.home)}")
     if stream.whole_commits:
         pieces.append(" COMMITS WHOLE")
     pieces += [f"\n  UNIQUE {{{', '.join(map(name_text, columns))}}}" for columns in stream.unique]

@@ -45,11 +45,13 @@ def describe_exports(program: mmpl.Program, relations: Iterable[str]) -> dict[st
 
 
 def export_definition(program: mmpl.Program, relation: str) -> mmpl.Program:
-    """The part of a program that defines a relation. An imported stream is the stream itself, wherever it came from."""
+    """The part of a program that defines a relation. An imported stream is the stream itself, wherever it came from. A
+    stream with many origins is defined alike by all its hosts."""
     for import_ in program.imports:
-        if import_.name == relation and import_.stream is not None:
-            return mmpl.Program((replace(import_.stream, name=relation),), (), (relation,))
-    return subprogram(program, relation)
+        if import_.name == relation and (stream := import_.passed_on_stream) is not None:
+            return mmpl.Program((stream,), (), (relation,))
+    part = subprogram(program, relation)
+    return replace(part, streams=tuple(replace(stream, home=None) for stream in part.streams))
 
 
 def definition_digest(definition: mmpl.Program) -> str:

@@ -15,6 +15,7 @@ from smile.knowledge.implied_values import narrow_sets
 def check_import(import_: mmpl.ImportDef) -> None:
     """Raises an error if a resolved import is not valid."""
     assert import_.definition is not None
+    _check_brokers(import_)
     analysis = TypeAnalysis(import_.definition)
     if import_.condition is not None:
         _check_condition(import_.condition, import_, analysis)
@@ -22,6 +23,17 @@ def check_import(import_: mmpl.ImportDef) -> None:
         message = f"{import_.relation} cannot be imported: each of its groups has a single row, which can be hidden"
         hint = "Import the relation that it groups, and group it here."
         raise error("E048", message, import_.span, hint)
+
+
+def _check_brokers(import_: mmpl.ImportDef) -> None:
+    """Events of a stream are the same wherever they come from. The rows of a view are those at horizons of its
+    broker."""
+    if len(set(import_.brokers)) < len(import_.brokers):
+        repeated = next(b for b in import_.brokers if import_.brokers.count(b) > 1)
+        raise error("E020", f"{repeated} is named twice", import_.span)
+    if import_.other_brokers and import_.stream is None:
+        hint = "Import it from one of them, or import the streams that it is computed from, and define the view here."
+        raise error("E048", f"{import_.relation} is a view, so it comes from one broker", import_.span, hint)
 
 
 def _check_condition(condition: mmpl.Expr, import_: mmpl.ImportDef, analysis: TypeAnalysis) -> None:

@@ -28,29 +28,42 @@ def resolve_imports(program: mmpl.Program, recorded: RecordedTypes) -> mmpl.Prog
 
 
 def resolve_import(import_: mmpl.ImportDef, recorded: RecordedTypes) -> mmpl.ImportDef:
-    """The import with its definition. One that has a definition already, because it is written in MMPL, keeps it."""
+    """The import with its definition. One that has a definition already, because it is written in MMPL, keeps it. Of
+    several brokers, those that are recorded must agree."""
     if import_.definition is not None:
         return import_
-    relations = find_relations(import_.broker, recorded, import_)
-    if import_.relation not in relations:
-        hint = did_you_mean(import_.relation, relations) or f"Recorded are {', '.join(relations)}."
-        message = f"no type of {import_.relation} at {import_.broker} is recorded"
-        raise error("E027", message, import_.span, hint)
+    descriptions = _find_descriptions(import_, recorded)
     try:
-        return replace(import_, definition=read_definition(relations[import_.relation], import_.relation))
+        definitions = {b: read_definition(text, import_.relation) for b, text in descriptions.items()}
     except SmileError as problem:
         raise SmileError([replace(d, span=import_.span) for d in problem.diagnostics]) from None
+    (broker, definition), *others = definitions.items()
+    for other, other_definition in others:
+        if other_definition != definition:
+            message = f"{import_.relation} is defined otherwise at {broker} than at {other}"
+            hint = "Define it alike, or import it under two names."
+            raise error("E124", message, import_.span, hint)
+    return replace(import_, definition=definition)
 
 
-def find_relations(broker: str, recorded: RecordedTypes, import_: mmpl.ImportDef) -> Mapping[str, Any]:
-    """The recorded relations of a broker."""
-    if broker in recorded:
-        return recorded[broker]
-    if recorded:
-        hint = did_you_mean(broker, recorded) or f"Recorded are those of {', '.join(recorded)}."
-    else:
-        hint = "Give them with --imports FILE. `smile explain PROGRAM --as exports --broker NAME` prints such a file."
-    raise error("E027", f"no types of the broker {broker} are recorded", import_.span, hint)
+def _find_descriptions(import_: mmpl.ImportDef, recorded: RecordedTypes) -> dict[str, Any]:
+    """The recorded descriptions of the relation, by broker: at least one."""
+    relation, brokers = import_.relation, " or ".join(import_.brokers)
+    known = {broker: recorded[broker] for broker in import_.brokers if broker in recorded}
+    if not known:
+        if recorded:
+            hint = did_you_mean(import_.broker, recorded) or f"Recorded are those of {', '.join(recorded)}."
+        else:
+            hint = (
+                "Give them with --imports FILE. `smile explain PROGRAM --as exports --broker NAME` prints such a file."
+            )
+        raise error("E027", f"no types of the broker {brokers} are recorded", import_.span, hint)
+    found = {broker: relations[relation] for broker, relations in known.items() if relation in relations}
+    if not found:
+        names = [name for relations in known.values() for name in relations]
+        hint = did_you_mean(relation, names) or f"Recorded are {', '.join(names)}."
+        raise error("E027", f"no type of {relation} at {brokers} is recorded", import_.span, hint)
+    return found
 
 
 def parse_recorded_types(text: str, name: str) -> RecordedTypes:

@@ -34,8 +34,8 @@ class _GraphBuilder:
         reasons = self._storage_reasons()
         relations: dict[str, RelationObject] = {}
         subscribed = set(self.program.subscriptions)
-        brokers = {i.name: i.broker for i in self.program.imports}
-        imported_streams = {i.stream.name: i.broker for i in self.program.imports if i.stream is not None}
+        brokers = {i.name: ", ".join(i.brokers) for i in self.program.imports}
+        imported_streams = {i.stream.name: brokers[i.name] for i in self.program.imports if i.stream is not None}
         for stream in self.program.input_streams:
             type_ = self.analysis.relations[stream.name]
             reason = reasons.get(stream.name)

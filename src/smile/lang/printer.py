@@ -37,9 +37,10 @@ def print_statement(statement: Statement) -> str:
         case CreateView(name=name, columns=columns, query=query):
             column_list = f" ({', '.join(map(_name, columns))})" if columns else ""
             return f"CREATE VIEW {_name(name)}{column_list} AS {print_expression(query)}"
-        case ImportRelation(relation=relation, broker=broker, condition=condition, alias=alias):
+        case ImportRelation(relation=relation, condition=condition, alias=alias):
+            brokers = ", ".join(map(_name, (statement.broker, *statement.other_brokers)))
             where = "" if condition is None else f" WHERE {print_expression(condition)}"
-            return f"IMPORT {_name(relation)} FROM {_name(broker)}{where}" + (f" AS {_name(alias)}" if alias else "")
+            return f"IMPORT {_name(relation)} FROM {brokers}{where}" + (f" AS {_name(alias)}" if alias else "")
         case Subscribe(names=names):
             return f"SUBSCRIBE {', '.join(map(_name, names))}"
 
@@ -57,6 +58,7 @@ def _stream(stream: CreateStream) -> str:
     options = ["TICKS = PUBLISHER"] * stream.publisher_timed + ["ORIGINS = MANY"] * (
         stream.many_origins_span is not None
     )
+    options += [f"HOME = {_name(stream.home)}"] if stream.home is not None else []
     with_options = f" WITH ({', '.join(options)})" if options else ""
     return f"CREATE STREAM {_name(stream.name)} ({', '.join(parts)}){with_options}"
 

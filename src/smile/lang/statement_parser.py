@@ -1,7 +1,7 @@
 """Parses the tokens of CREATE DOMAIN, CREATE STREAM, CREATE VIEW, IMPORT and SUBSCRIBE into a statement."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -134,7 +134,7 @@ def _read_stream(cursor: TokenCursor) -> CreateStream:
     else:
         _read_list(cursor, lambda: _read_standard_element(cursor, elements))
     cursor.expect(")")
-    publisher_timed, many_origins_span = _read_stream_options(cursor)
+    options = _read_stream_options(cursor)
     if not elements.ticks:
         hint = "Mark the column that holds the event's tick: t TIME KEY."
         raise error("E040", f"stream {name} has no TIME KEY column", name.span, hint)
@@ -148,10 +148,11 @@ def _read_stream(cursor: TokenCursor) -> CreateStream:
         elements.ticks[0],
         tuple(elements.columns),
         tuple(elements.checks),
-        publisher_timed,
+        options.publisher_timed,
         span,
         tuple(elements.unique),
-        many_origins_span,
+        options.many_origins_span,
+        options.home,
     )
 
 
@@ -231,32 +232,50 @@ def _read_column(cursor: TokenCursor, colon: bool) -> tuple[ColumnDecl, bool]:
     return ColumnDecl(name, type_name, type_span, not_null, tuple(checks), cursor.span_from(first), unique), is_key
 
 
-def _read_stream_options(cursor: TokenCursor) -> tuple[bool, Span | None]:
-    """Whether the stream is declared `WITH (TICKS = PUBLISHER)`, and where `ORIGINS = MANY` is written. By default
-    the broker assigns ticks, and the stream has one origin."""
-    values: dict[str, tuple[bool, Span]] = {}
+@dataclass(frozen=True)
+class _StreamOptions:
+    """By default the broker assigns ticks, and the stream has one origin."""
+
+    publisher_timed: bool = False
+    many_origins_span: Span | None = None
+    home: Name | None = None
+
+
+def _read_stream_options(cursor: TokenCursor) -> _StreamOptions:
+    """The options in `WITH (TICKS = PUBLISHER)` or `WITH (ORIGINS = MANY, HOME = broker)`."""
+    seen: set[str] = set()
+    options = _StreamOptions()
 
     def read_option() -> None:
+        nonlocal options
         first = cursor.index
-        option = "TICKS" if cursor.skip("TICKS") else "ORIGINS" if cursor.skip("ORIGINS") else None
+        option = next((word for word in ("TICKS", "ORIGINS", "HOME") if cursor.skip(word)), None)
         if option is None:
-            raise UnexpectedTokenError("TICKS or ORIGINS", cursor.token)
-        if option in values:
+            raise UnexpectedTokenError("TICKS, ORIGINS or HOME", cursor.token)
+        if option in seen:
             raise error("E010", f"{option} is given twice", cursor.span_from(first))
+        seen.add(option)
         cursor.expect("=")
+        if option == "HOME":
+            options = replace(options, home=cursor.read_name("a broker"))
+            return
         other, default = ("PUBLISHER", "BROKER") if option == "TICKS" else ("MANY", "ONE")
         is_other = cursor.skip(other)
         if not is_other and not cursor.skip(default):
             raise UnexpectedTokenError(f"{other} or {default}", cursor.token)
-        values[option] = is_other, cursor.span_from(first)
+        if option == "TICKS":
+            options = replace(options, publisher_timed=is_other)
+        elif is_other:
+            options = replace(options, many_origins_span=cursor.span_from(first))
 
     if cursor.skip("WITH"):
         cursor.expect("(")
         _read_list(cursor, read_option)
         cursor.expect(")")
-    publisher_timed, _ = values.get("TICKS", (False, None))
-    many_origins, span = values.get("ORIGINS", (False, None))
-    return publisher_timed, span if many_origins else None
+    if options.home is not None and options.many_origins_span is None:
+        hint = "A stream with one origin has its home where it is created. Write WITH (ORIGINS = MANY, HOME = …)."
+        raise error("E049", "only a stream with many origins has a HOME", options.home.span, hint)
+    return options
 
 
 def _read_view(cursor: TokenCursor) -> CreateView:
@@ -277,10 +296,11 @@ def _read_view(cursor: TokenCursor) -> CreateView:
 def _read_import(cursor: TokenCursor) -> ImportRelation:
     relation = _read_defined_name(cursor, "a stream or view")
     cursor.expect("FROM")
-    broker = cursor.read_name("a broker")
+    brokers: list[Name] = []
+    _read_list(cursor, lambda: brokers.append(cursor.read_name("a broker")))
     condition = cursor.read_condition_before("AS") if cursor.skip("WHERE") else None
     alias = cursor.read_name("the name of the import") if cursor.skip("AS") else None
-    return ImportRelation(relation, broker, condition, alias, cursor.span_from(0))
+    return ImportRelation(relation, brokers[0], condition, alias, cursor.span_from(0), tuple(brokers[1:]))
 
 
 def _read_subscribe(cursor: TokenCursor) -> Subscribe:

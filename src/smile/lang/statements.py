@@ -52,7 +52,8 @@ class CreateStream:
     """`columns` excludes the tick. `checks` and `unique` are those of the stream, not those of single columns.
 
     `tick.checks` and `tick.not_null` are as written. A tick is never NULL, also without NOT NULL.
-    `many_origins_span` is where `ORIGINS = MANY` is written; None if it is not.
+    `many_origins_span` is where `ORIGINS = MANY` is written; None if it is not. `home` is the stream's home, if it is
+    another broker.
     """
 
     name: Name
@@ -63,6 +64,7 @@ class CreateStream:
     span: Span
     unique: tuple[tuple[Name, ...], ...] = ()
     many_origins_span: Span | None = None
+    home: Name | None = None
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,15 @@ class CreateView:
 
 @dataclass(frozen=True)
 class ImportRelation:
-    """`alias` is the name that the relation has in this program, if it is another one."""
+    """`alias` is the name that the relation has in this program, if it is another one. `other_brokers` have the same
+    relation."""
 
     relation: Name
     broker: Name
     condition: exp.Expr | None
     alias: Name | None
     span: Span
+    other_brokers: tuple[Name, ...] = ()
 
     @property
     def name(self) -> Name:

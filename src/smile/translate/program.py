@@ -107,10 +107,14 @@ class _ProgramTranslation:
     def add_import(self, statement: lang.ImportRelation, recorded: RecordedTypes) -> None:
         with self._report_errors(statement.name, statement.span):
             self._refuse_duplicate(statement.name)
-            broker = _recorded_name(statement.broker, recorded)
-            relation = _recorded_name(statement.relation, recorded.get(broker, {}))
+            brokers = [_recorded_name(broker, recorded) for broker in (statement.broker, *statement.other_brokers)]
+            relations = {relation: None for broker in brokers for relation in recorded.get(broker, {})}
+            relation = _recorded_name(statement.relation, relations)
             name = relation if statement.alias is None else statement.alias.text
-            import_ = resolve_import(mmpl.ImportDef(name, broker, relation, span=statement.span), recorded)
+            unresolved = mmpl.ImportDef(
+                name, brokers[0], relation, other_brokers=tuple(brokers[1:]), span=statement.span
+            )
+            import_ = resolve_import(unresolved, recorded)
             heading = exporting_headings(import_).relations[relation]
             if statement.condition is not None:
                 columns = {c: t for c, t in heading.columns.items() if c in heading.visible}
@@ -192,7 +196,7 @@ class _ProgramTranslation:
             stream = mmpl.StreamDef(
                 statement.name.text, tick, value_columns, unique_checks, publisher_timed,
                 unique=_unique_columns(statement, columns), many_origins=statement.many_origins_span is not None,
-                span=statement.span,
+                home=None if statement.home is None else statement.home.text, span=statement.span,
             )  # fmt: skip
             check_stream_options(stream, statement.many_origins_span)
             check_depth(stream)
