@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import closed_loop, compile, engine, fanout, log, peer_comparison, publishing, spark
+from bench import closed_loop, compile, engine, fanout, log, network, peer_comparison, publishing, spark
 from bench.report import Report
 
 PARTS = {
@@ -13,6 +13,7 @@ PARTS = {
     "publishing": publishing.run,
     "fanout": fanout.run,
     "floor": closed_loop.run,
+    "network": network.run,
     "peers": peer_comparison.run,
 }
 

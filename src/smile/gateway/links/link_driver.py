@@ -44,7 +44,7 @@ class LinkDriver:
         self._condition = Condition()
         self._received: deque[bytes] = deque()
         self._received_bytes = 0
-        self._is_woken = self._is_reading_paused = False
+        self._is_woken, self._is_reading_paused = True, False
         self._ending: SmileError | None = None
         self._has_ended = False
         self._link: Link = network.connect(neighbour, principal, time.monotonic(), self.wake, address)

@@ -1,0 +1,232 @@
+"""Links between brokers: the delay that a link adds, the throughput of one import, and the cost of an idle link."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import httpx
+import pyarrow as pa
+
+from bench.report import Report, verdict
+from smile.demo.broker_process import BrokerProcess, running_broker
+
+DELAY_MS_MAX = 5.0
+STREAM_RATE_MIN = 300_000
+VIEW_RATE_MIN = 100_000
+STREAM_EVENTS = 3_000_000
+VIEW_ROWS = 500_000
+PUBLICATION_ROWS = 20_000
+SECONDS = 10.0
+PERIOD_S = 0.02
+WAIT_S = 120.0
+GREETING_BYTES_MAX = 10_000
+"""What a link transfers before the first data."""
+
+EXPORTING = """
+CREATE STREAM Quotes (t: time -> issue: int, price: int);
+CREATE VIEW Prices AS SELECT issue, LATEST(price) AS price FROM Quotes GROUP BY issue;
+SUBSCRIBE Prices;
+"""
+IMPORTING_VIEW = """
+IMPORT Prices FROM buys;
+CREATE VIEW Copies AS SELECT issue, price FROM Prices;
+SUBSCRIBE Copies;
+"""
+IMPORTING_STREAM = """
+IMPORT Quotes FROM buys;
+CREATE VIEW Copies AS SELECT issue, LATEST(price) AS price FROM Quotes GROUP BY issue;
+SUBSCRIBE Copies;
+"""
+
+Json = dict[str, Any]
+
+
+class BrokerPair:
+    """`buys` exports, `floor` imports from it."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder, self._stack = folder, stack
+        self.buys = self._start("buys", EXPORTING)
+
+    def start_floor(self, program: str) -> BrokerProcess:
+        variables = {"SMILE_BROKERS_BUYS_URL": self.buys.url}
+        os.environ.update(variables)
+        try:
+            return self._start("floor", program)
+        finally:
+            for variable in variables:
+                del os.environ[variable]
+
+    def _start(self, name: str, program: str) -> BrokerProcess:
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        source = folder / f"{name}.smile"
+        source.write_text(program)
+        options = ["--name", name, "--engine", "local", "--listen", "127.0.0.1:0", "--flight", ""]
+        options += ["--message-bytes-max", str(2**26)]
+        return self._stack.enter_context(running_broker(source, folder, options))
+
+
+@contextmanager
+def running_pair() -> Iterator[BrokerPair]:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        yield BrokerPair(Path(folder), stack)
+
+
+def broker_status(process: BrokerProcess) -> Json:
+    status: Json = httpx.get(f"{process.url}/status", timeout=30.0).raise_for_status().json()
+    return status
+
+
+def publish(process: BrokerProcess, first: int, count: int, issues: int) -> None:
+    """Events with consecutive numbers."""
+    schema = pa.schema([("issue", pa.int64()), ("price", pa.int64())])
+    for start in range(first, first + count, PUBLICATION_ROWS):
+        numbers = list(range(start, min(start + PUBLICATION_ROWS, first + count)))
+        batch = pa.RecordBatch.from_arrays([pa.array([n % issues for n in numbers]), pa.array(numbers)], schema=schema)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_batch(batch)
+        headers = {"content-type": "application/vnd.apache.arrow.stream"}
+        url = f"{process.url}/streams/Quotes/events"
+        httpx.post(url, content=sink.getvalue().to_pybytes(), headers=headers, timeout=60.0).raise_for_status()
+
+
+def wait_for(condition: Callable[[], bool]) -> float:
+    """Seconds until the condition is true."""
+    start = time.perf_counter()
+    while not condition():
+        if time.perf_counter() - start > WAIT_S:
+            raise TimeoutError("the brokers do not catch up")
+        time.sleep(0.02)
+    return time.perf_counter() - start
+
+
+# ── throughput ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def measure_stream_throughput() -> tuple[float, float]:
+    """Rows a second, and bytes a row."""
+    with running_pair() as pair:
+        publish(pair.buys, 0, STREAM_EVENTS, 1_000)
+        floor = pair.start_floor("IMPORT Quotes FROM buys;\n")
+        return _measure_imported(floor, STREAM_EVENTS)
+
+
+def measure_view_throughput() -> tuple[float, float]:
+    """Changed rows a second, and bytes a row."""
+    with running_pair() as pair:
+        publish(pair.buys, 0, VIEW_ROWS, VIEW_ROWS)
+        wait_for(lambda: broker_status(pair.buys)["views"]["Prices"]["rows"] == VIEW_ROWS)
+        floor = pair.start_floor("IMPORT Prices FROM buys;\n")
+        return _measure_imported(floor, VIEW_ROWS)
+
+
+def _measure_imported(floor: BrokerProcess, rows: int) -> tuple[float, float]:
+    """From the last moment at which no data had arrived, until everything is in the log."""
+    samples = [(time.perf_counter(), 0, 0)]
+    while samples[-1][1] < rows:
+        status = broker_status(floor)
+        received = sum(link["received"]["bytes"] for link in status["links"] if link["state"] == "open")
+        samples.append((time.perf_counter(), status["publisher"]["imported"], received))
+        if samples[-1][0] - samples[0][0] > WAIT_S:
+            raise TimeoutError(f"{samples[-1]} {status['imports']}")
+        time.sleep(0.02)
+    start, end = [sample for sample in samples if sample[2] < GREETING_BYTES_MAX][-1], samples[-1]
+    return rows / (end[0] - start[0]), end[2] / rows
+
+
+# ── delay ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def measure_delay(program: str, rows_per_second: int) -> tuple[Json, Json]:
+    """The latency of a subscriber of each of the two brokers."""
+    with running_pair() as pair:
+        floor = pair.start_floor(program)
+        with publish_steadily(pair.buys, rows_per_second):
+            wait_for(lambda: broker_status(floor)["views"]["Copies"]["rows"] > 0)
+            listeners = [start_listener(p.url, v) for p, v in ((pair.buys, "Prices"), (floor, "Copies"))]
+            at_buys, at_floor = (json.loads(listener.communicate(timeout=WAIT_S)[0]) for listener in listeners)
+        return at_buys["latency"], at_floor["latency"]
+
+
+def start_listener(url: str, view: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "bench.listeners", "smile", url, view, "1", str(SECONDS)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@contextmanager
+def publish_steadily(process: BrokerProcess, rows_per_second: int) -> Iterator[None]:
+    stop = Event()
+
+    def run() -> None:
+        start, done = time.monotonic(), 0
+        with httpx.Client(base_url=process.url, timeout=30.0) as client:
+            while not stop.wait(PERIOD_S):
+                due = int((time.monotonic() - start) * rows_per_second)
+                events = [{"issue": n % 1_000, "price": n} for n in range(done, due)]
+                client.post("/streams/Quotes/events", json=events).raise_for_status()
+                done = due
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+# ── idle ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def measure_idle_bytes() -> float:
+    """Bytes a second over an idle link, both ways together."""
+    with running_pair() as pair:
+        floor = pair.start_floor(IMPORTING_VIEW)
+
+        def transferred() -> int:
+            return sum(l["received"]["bytes"] + l["sent"]["bytes"] for l in broker_status(floor)["links"])
+
+        wait_for(lambda: broker_status(floor)["imports"]["Prices"]["state"] == "live")
+        time.sleep(2)
+        before, start = transferred(), time.perf_counter()
+        time.sleep(SECONDS)
+        return (transferred() - before) / (time.perf_counter() - start)
+
+
+def run(report: Report) -> None:
+    rows = []
+    for name, program in (("view", IMPORTING_VIEW), ("stream", IMPORTING_STREAM)):
+        for rate in (1_000, 10_000):
+            direct, linked = measure_delay(program, rate)
+            median, late = (1000 * (linked[share] - direct[share]) for share in ("0.5", "0.99"))
+            target = f"≤ {DELAY_MS_MAX:.0f}: {verdict(median <= DELAY_MS_MAX)}"
+            rows.append((f"delay of a {name}, {rate:,} rows/s", f"{median:,.1f} ms, 99th {late:,.1f} ms", target))
+    for name, measure, rate_min in (
+        ("stream", measure_stream_throughput, STREAM_RATE_MIN),
+        ("view", measure_view_throughput, VIEW_RATE_MIN),
+    ):
+        rate, size = measure()
+        target = f"≥ {rate_min:,}: {verdict(rate >= rate_min)}"
+        rows.append((f"throughput of a {name}", f"{rate:,.0f} rows/s, {size:,.1f} bytes a row", target))
+    rows.append(("an idle link", f"{measure_idle_bytes():,.0f} bytes/s", ""))
+    report.table(
+        "Links between brokers",
+        "Two brokers on loopback, with the engine in their processes, and flushed logs. The delay is the difference of "
+        f"what subscribers of the two brokers see, with a publication every {1000 * PERIOD_S:.0f} ms. Throughput is "
+        "measured while the importing broker catches up. Everything shares the machine.",
+        ("measured", "result", "target"),
+        rows,
+    )
