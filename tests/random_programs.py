@@ -104,12 +104,25 @@ LONG_SPANS = (86_400_000_000 * TICKS_PER_MICROSECOND, 2**62)
 OPERATORS_MAX = 4
 
 
+MANY_ORIGINS = 0.3
+"""How many of the programs have streams with many origins."""
+
+
+def _with_origins(random: Random) -> tuple[mmpl.StreamDef, ...]:
+    """The streams, some of them with many origins. The programs are those that would be drawn otherwise."""
+    own_random = Random(str(random.getstate()[1][:8]))
+    if own_random.random() >= MANY_ORIGINS:
+        return STREAMS
+    return tuple(replace(s, many_origins=not s.unique and own_random.random() < 0.7) for s in STREAMS)
+
+
 class Programs:
     """Draws one program: views over streams and over earlier views."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.program = mmpl.Program(STREAMS, (), ())
+        self.streams = _with_origins(random)
+        self.program = mmpl.Program(self.streams, (), ())
         self.names = 0
         self._analysed: tuple[mmpl.Program, TypeAnalysis] | None = None
 
@@ -118,7 +131,7 @@ class Programs:
             body = self._body()
             name = f"V{number + 1}"
             views = (*self.program.views, mmpl.ViewDef(name, body))
-            self.program = mmpl.Program(STREAMS, views, (*self.program.subscriptions, name))
+            self.program = mmpl.Program(self.streams, views, (*self.program.subscriptions, name))
         return self.program
 
     def _body(self) -> mmpl.Rel:

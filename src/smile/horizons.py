@@ -1,5 +1,11 @@
-"""The least and the greatest horizon of a stream. A horizon is the tick up to which a stream is known."""
+"""Horizons, and how they are named. A horizon is the tick up to which a stream is known.
 
+A set of horizons says how far something was computed: it has the horizon of each stream by its name. Of a
+stream with many origins, rows are known above the horizon of the stream, which is the least of its origins'. So it also
+has the horizon of each origin, by `origin_name`: together they determine which events are known.
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 HORIZON_MIN: Final = -1
@@ -7,3 +13,30 @@ HORIZON_MIN: Final = -1
 
 END: Final = 2**63 - 1
 """The horizon of a stream that is finished."""
+
+_SEPARATOR: Final = ":"
+
+
+def origin_name(stream: str, origin: str) -> str:
+    """The name of the horizon of one origin of a stream with many origins."""
+    return f"{stream}{_SEPARATOR}{origin}"
+
+
+def split_name(name: str, streams: Iterable[str]) -> tuple[str, str | None]:
+    """The stream that a horizon belongs to, and its origin; None for the horizon of the whole stream. `streams` are the
+    names of all streams."""
+    if name in streams:
+        return name, None
+    stream, _, origin = name.rpartition(_SEPARATOR)
+    return stream, origin
+
+
+def with_origins(stream: str, origins: Mapping[str, int]) -> dict[str, int]:
+    """The horizons of a stream with many origins: its own, and that of each origin."""
+    least = min(origins.values(), default=HORIZON_MIN)
+    return {stream: least, **{origin_name(stream, origin): tick for origin, tick in origins.items()}}
+
+
+def without_origins(horizons: Mapping[str, int]) -> dict[str, int]:
+    """The horizons of whole streams, as they are shown to people."""
+    return {name: tick for name, tick in horizons.items() if split_name(name, ())[0] not in horizons}

@@ -77,7 +77,7 @@ def check_agreement(raw: bytes) -> ParsedLine | None:
 
 def check_values(line: str, parsed: ParsedLine) -> None:
     """Compares the values with those of `parse_value`, and of the reference."""
-    schema, _, values = parsed
+    schema, _, values, _ = parsed
     if schema is None or values is None:
         return
     exact = json.loads(line, parse_float=JsonNumber, parse_int=JsonNumber)["event"]
@@ -137,7 +137,7 @@ def test_every_value_is_decoded_or_refused(column: str, value: str) -> None:
 def test_common_lines_are_decoded(line: str, stream: str | None, tick: int | None, values: Any) -> None:
     """Otherwise a decoder that refuses everything, with reasons, would pass the tests above."""
     schema = None if stream is None else DECODER.schemas[stream]
-    assert DECODER.decode_line(line.encode()) == (schema, tick, values)
+    assert DECODER.decode_line(line.encode()) == (schema, tick, values, None)
     assert explain_line(DECODER.schemas, line.encode(), is_complete=True) is None
 
 

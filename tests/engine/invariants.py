@@ -21,13 +21,14 @@ import pyarrow as pa
 from smile.algebra import mmpl, trees
 from smile.algebra.arrow_types import stream_schema
 from smile.algebra.printer import print_program
+from smile.algebra.types import Value
 from smile.analysis.type_analysis import TypeAnalysis
 from smile.encoding.json_changes import json_changes
 from smile.engine.local import BatchResult, LocalEngine
 from smile.engine.plan import build_plan
 from smile.errors import SmileError
 from smile.graph.build import build_graph
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, origin_name
 from smile.kernels import expiry
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
@@ -203,7 +204,8 @@ def _same_in_any_order(run: Run, random: Random) -> list[str]:
     """Knowledge of streams arrives in pieces, out of order and repeated. The engine receives only the complete prefix."""
     engine = LocalEngine(kernels_of(run.program))
     engine.advance(InputBatch({}, {}))
-    intake = Intake(run.program.streams)
+    history = History.from_lines(run.program, run.lines)
+    intake = Intake(run.program.streams, {s.name: history.stream_origins(s.name) for s in run.program.streams})
     pieces = known_ranges(run, random)
     random.shuffle(pieces)
     pieces += random.sample(pieces, len(pieces) // 2)
@@ -220,17 +222,29 @@ def _same_in_any_order(run: Run, random: Random) -> list[str]:
 
 
 def known_ranges(run: Run, random: Random) -> list[tuple[str, int, int, pa.RecordBatch]]:
-    """Of each stream, ranges of ticks that together are all that is known, some of them overlapping."""
+    """Of each stream and origin, ranges of ticks that together are all that is known, some of them overlapping."""
     history = History.from_lines(run.program, run.lines)
     pieces = []
-    for stream in run.program.streams:
-        horizon, events = history.horizons[stream.name], history.events[stream.name]
-        ends = sorted({HORIZON_MIN, horizon, *(t for t in events if random.random() < 0.5)})
+    for name, stream, events in events_by_origin(run.program, history):
+        ends = sorted({HORIZON_MIN, history.horizons[name], *(t for t in events if random.random() < 0.5)})
         for start, stop in pairwise(ends):
             start = max(HORIZON_MIN, start - random.choice((0, 0, 2)))
             rows = [row for t, row in sorted(events.items()) if start < t <= stop]
-            pieces.append((stream.name, start, stop, pa.RecordBatch.from_pylist(rows, stream_schema(stream))))
+            pieces.append((name, start, stop, pa.RecordBatch.from_pylist(rows, stream_schema(stream))))
     return pieces
+
+
+def events_by_origin(
+    program: mmpl.Program, history: History
+) -> Iterator[tuple[str, mmpl.StreamDef, dict[int, dict[str, Value]]]]:
+    """The events of each stream, or of each origin of a stream with many, with the name of the horizon."""
+    for stream in program.streams:
+        events, origins = history.events[stream.name], history.origins.get(stream.name, {})
+        if not stream.many_origins:
+            yield stream.name, stream, events
+        for origin in history.stream_origins(stream.name):
+            own_events = {t: row for t, row in events.items() if origins[t] == origin}
+            yield origin_name(stream.name, origin), stream, own_events
 
 
 def interleaved(run: Run, random: Random) -> list[RecordedLine]:

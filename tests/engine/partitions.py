@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from smile.engine.exchange import ExchangeMessage, ExchangeMessageBuilder, merge_deltas
-from smile.engine.local import BatchResult, input_delta
+from smile.engine.local import BatchResult, advance_horizons, input_deltas
 from smile.engine.plan import ExchangeRoute, ExecutableStage, Plan, StageResult, TransformStates
 from smile.horizons import HORIZON_MIN
 from smile.kernels.delta import Delta
@@ -33,11 +33,8 @@ class Partitions:
         self.states = {(work.number, p): work.empty_states() for work in self.plan.stages for p in parts}
 
     def advance(self, frame: InputBatch) -> BatchResult:
-        before = self.horizons
-        moved = HorizonAdvance(before, {s: max(h, frame.horizons.get(s, h)) for s, h in before.items()})
-        heard = {
-            name: input_delta(self.plan.kernels, name, events, before[name]) for name, events in frame.events.items()
-        }
+        moved = advance_horizons(self.horizons, frame)
+        heard = input_deltas(self.plan.kernels, frame, self.horizons)
         messages: dict[tuple[int, int], list[bytes]] = {}
         view_deltas: list[tuple[Any, Delta]] = []
         for work in self.plan.stages:

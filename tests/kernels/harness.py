@@ -13,6 +13,7 @@ from smile.analysis.type_analysis import TypeAnalysis
 from smile.encoding.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.graph.build import build_graph
+from smile.horizons import HORIZON_MIN, origin_name
 from smile.kernels.compile import compile_graph
 from smile.knowledge.values.json import Json
 from smile.log.input_batch import InputBatch
@@ -26,10 +27,16 @@ def input_batch_between(program: mmpl.Program, before: History, after: History) 
     """The batch of what the second history has beyond the first."""
     events = {}
     for stream in program.streams:
-        horizon = before.horizons[stream.name]
-        rows = [row for t, row in sorted(after.events[stream.name].items()) if t > horizon]
-        if rows:
-            events[stream.name] = pa.RecordBatch.from_pylist(rows, stream_schema(stream))
+        names: dict[str | None, str] = {None: stream.name}
+        if stream.many_origins:
+            names = {origin: origin_name(stream.name, origin) for origin in after.stream_origins(stream.name)}
+        origins = after.origins.get(stream.name, {})
+        for origin, name in names.items():
+            horizon = before.horizons.get(name, HORIZON_MIN)
+            known = sorted(after.events[stream.name].items())
+            rows = [row for t, row in known if t > horizon and origins.get(t) == origin]
+            if rows:
+                events[name] = pa.RecordBatch.from_pylist(rows, stream_schema(stream))
     return InputBatch(events, dict(after.horizons))
 
 
@@ -70,6 +77,7 @@ class EngineAndReference:
         after = History.from_lines(self.program)
         after.events = {n: dict(e) for n, e in before.events.items()}
         after.horizons = dict(before.horizons)
+        after.origins = {n: dict(o) for n, o in before.origins.items()}
         after.last_tick = before.last_tick
         for line in lines:
             after.add(line)

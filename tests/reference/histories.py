@@ -23,6 +23,7 @@ from smile.algebra.functions.time import TRUNCATED_MICROSECONDS_MAX
 from smile.algebra.types import BOOL, INT_MAX, INT_MIN, TICK_MAX, TICKS_PER_MICROSECOND, DataType, Value
 from smile.analysis.type_analysis import TypeAnalysis
 from smile.decoding.checks import enforced_check
+from smile.horizons import origin_name
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.cells import to_range
 from smile.knowledge.values.latest import LatestValue
@@ -49,11 +50,21 @@ class Histories:
         names = {name for view in program.views for name in names_read(view.body)}
         self.read = [s for s in program.streams if s.name in names] or list(program.streams)
         self.horizons = {s.name: -1 for s in program.streams}
+        """By stream, and by `origin_name` for streams with many origins."""
+        self.dead: set[str] = set()
+        """Origins that say nothing more."""
+        self.joins: list[RecordedLine] = []
+        """Lines with which origins join at the beginning, so that their rows are not in order."""
+        self.taken: set[tuple[str, int]] = set()
+        """The ticks of streams with many origins."""
         self.ticks = [0]
         self.used: set[tuple[str, tuple[str, ...], tuple[Value, ...]]] = set()
         """The values of UNIQUE columns, by stream and columns."""
         self.seen: dict[DataType, list[Value]] = {}
         """What columns of each type had in events."""
+        for stream in self.read:
+            if stream.many_origins:
+                self._draw_origins(stream)
         constants = list(_constants(program))
         intervals = {abs(c.value) for c in constants if c.type.name == "interval" and isinstance(c.value, int)}
         self.intervals = sorted(intervals - {0})
@@ -73,9 +84,23 @@ class Histories:
                 near = [int(constant.value) + d for d in (-1, 0, 1)]
                 self.values["int"] += [n for n in near if INT_MIN <= n <= INT_MAX]
 
+    def _draw_origins(self, stream: mmpl.StreamDef) -> None:
+        """Up to four origins. Most of them join at the beginning; often one of them is never heard of again."""
+        origins = self.random.sample(range(9), self.random.choice((1, 2, 2, 3, 4)))
+        if self.random.random() < 0.8:
+            self.joins += [{"stream": stream.name, "origin": o, "silence_to": 0} for o in origins]
+        if len(origins) > 1 and self.random.random() < 0.4:
+            self.dead.add(origin_name(stream.name, str(self.random.choice(origins))))
+
     def line(self) -> RecordedLine:
+        if self.joins:
+            line = self.joins.pop(0)
+            self._advance(line["stream"], str(line["origin"]), line["silence_to"])
+            return line
         # What happens on a stream that nobody reads matters little.
         stream = self.random.choice(self.read if self.random.random() < 0.9 else self.streams)
+        if stream.many_origins:
+            return self._line_of_origin(stream)
         if self.random.random() < 0.15:
             return self._silence(stream)
         tick = self._later(self.horizons[stream.name])
@@ -89,6 +114,48 @@ class Histories:
                 return {"stream": stream.name, "at": tick, "event": row}
         return self._silence(stream)
 
+    def _members(self, stream: str) -> list[str]:
+        names = (name.rpartition(":") for name in self.horizons)
+        return [origin for of_stream, _, origin in names if of_stream == stream]
+
+    def _advance(self, stream: str, origin: str, tick: int) -> None:
+        name = origin_name(stream, origin)
+        self.horizons[name] = max(tick, self.horizons.get(name, -1))
+        self.horizons[stream] = min(self.horizons[origin_name(stream, o)] for o in self._members(stream))
+
+    def _line_of_origin(self, stream: mmpl.StreamDef) -> RecordedLine:
+        """An event or a silence of one origin. Now and then an origin joins, above the horizon of the stream, or
+        leaves."""
+        members = self._members(stream.name)
+        active = [o for o in members if self.horizons[origin_name(stream.name, o)] < END]
+        speaking = [o for o in active if origin_name(stream.name, o) not in self.dead]
+        new = [str(n) for n in range(4) if str(n) not in members]
+        if new and self.horizons[stream.name] < END and (not members or self.random.random() < 0.05):
+            origin, horizon = self.random.choice(new), self.horizons[stream.name]
+        elif len(active) > 1 and self.random.random() < 0.06:
+            origin = self.random.choice(active)
+            self._advance(stream.name, origin, END)
+            return {"stream": stream.name, "origin": int(origin), "silence_to": END}
+        elif speaking:
+            # The first is the fastest.
+            origin = speaking[0] if self.random.random() < 0.4 else self.random.choice(speaking)
+            horizon = self.horizons[origin_name(stream.name, origin)]
+        else:
+            return self._silence(stream)
+        tick = self._later(horizon)
+        for _ in range(TRIES_MAX if tick <= TICK_MAX and self.random.random() > 0.15 else 0):
+            row = {name: self._value(data, tick) for name, data in stream.columns}
+            if (stream.name, tick) not in self.taken and _is_allowed(stream, {stream.tick: tick, **row}):
+                self.taken.add((stream.name, tick))
+                self._advance(stream.name, origin, tick)
+                self.ticks.append(tick)
+                for name, data in stream.columns:
+                    self.seen.setdefault(data, []).append(row[name])
+                return {"stream": stream.name, "origin": int(origin), "at": tick, "event": row}
+        silence_to = min(tick, END)
+        self._advance(stream.name, origin, silence_to)
+        return {"stream": stream.name, "origin": int(origin), "silence_to": silence_to}
+
     def _is_unique(self, stream: mmpl.StreamDef, row: dict[str, Value]) -> bool:
         """Whether no earlier event has the values of UNIQUE columns. They are used from now on."""
         used = [(stream.name, columns, tuple(row[c] for c in columns)) for columns in stream.unique]
@@ -101,9 +168,12 @@ class Histories:
     def remember(self, lines: list[RecordedLine]) -> None:
         """Continues after these lines."""
         self.ticks = [0, *(line["at"] for line in lines if "at" in line)]
+        self.joins, self.dead = [], set()
         for line in lines:
             if "event" in line:
                 stream = next(s for s in self.streams if s.name == line["stream"])
+                if stream.many_origins:
+                    self.taken.add((stream.name, line["at"]))
                 self._is_unique(stream, dict(line["event"]))
 
     def _later(self, tick: int) -> int:
@@ -124,11 +194,20 @@ class Histories:
 
     def _silence(self, stream: mmpl.StreamDef) -> RecordedLine:
         if self.random.random() < 0.5:
-            self.horizons[stream.name] = min(self._later(self.horizons[stream.name]), END)
-            return {"stream": stream.name, "silence_to": self.horizons[stream.name]}
+            to = min(self._later(self.horizons[stream.name]), END)
+            self._advance_stream(stream, to)
+            return {"stream": stream.name, "silence_to": to}
         to = min(self._later(self.random.choice(list(self.horizons.values()))), END)
-        self.horizons = {name: max(tick, to) for name, tick in self.horizons.items()}
+        for silent in self.streams:
+            self._advance_stream(silent, to)
         return {"silence_to": to}
+
+    def _advance_stream(self, stream: mmpl.StreamDef, tick: int) -> None:
+        if not stream.many_origins:
+            self.horizons[stream.name] = max(self.horizons[stream.name], tick)
+            return
+        for origin in self._members(stream.name) or ["0"]:
+            self._advance(stream.name, origin, tick)
 
     def _value(self, data: DataType, tick: int) -> Value:
         chosen = self.random.random()

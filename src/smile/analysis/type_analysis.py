@@ -43,8 +43,9 @@ def stream_type(stream: mmpl.StreamDef) -> RelationType:
     for unique in stream.unique:
         dependencies = dependencies.add(unique, columns, needs_values=True)
     return RelationType(
-        heading, columns, MaskType(), ticks, ONE, ticks, seals, constraints, reach, dependencies=dependencies
-    )
+        heading, columns, MaskType(), ticks, ONE, ticks, seals, constraints, reach, dependencies=dependencies,
+        has_early_rows=stream.many_origins,
+    )  # fmt: skip
 
 
 def _open_range(column: str, data: DataType) -> Interval | None:

@@ -20,7 +20,7 @@ from msgspec.structs import astuple
 from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
-from smile.algebra.types import INT, INT_MAX, INT_MIN, TICK_MAX, DataType, Value
+from smile.algebra.types import INT, INT_MAX, INT_MIN, ORIGIN_MAX, TICK_MAX, DataType, Value
 from smile.decoding.arrow_events import read_arrow_stream, read_arrow_table
 from smile.decoding.explanation import explain_json, explain_line
 from smile.decoding.stream_schema import EventRow, StreamSchema, is_tick
@@ -28,12 +28,13 @@ from smile.decoding.values import JsonNumber, parse_number, parse_text
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import END
 
-ParsedLine = tuple[StreamSchema | None, int | None, EventRow | None]
-"""The content of a line: stream, tick and values. With values (of all columns except the tick) it is an event; its tick
-may be None, and is then derived from the lines before. Without values it is a silence up to the tick; without a stream,
-of all streams."""
+ParsedLine = tuple[StreamSchema | None, int | None, EventRow | None, str | None]
+"""The content of a line: stream, tick, values and origin. With values (of all columns except the tick) it is an event;
+its tick may be None, and is then derived from the lines before. Without values it is a silence up to the tick; without
+a stream, of all streams. The origin is None if the line names none."""
 
 Int64 = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
+Origin = Annotated[int, Meta(ge=0, le=ORIGIN_MAX)]
 
 _FIELD_TYPES: Final[Mapping[str, Any]] = {  # Any: a union of types has no type that can be written
     "bool": bool | None | UnsetType,
@@ -70,6 +71,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     at: Int64 | str | UnsetType = UNSET
     event: Raw | UnsetType = UNSET
     silence_to: Int64 | str | UnsetType = UNSET
+    origin: Origin | UnsetType = UNSET
 
 
 class EventDecoder:
@@ -138,9 +140,11 @@ class EventDecoder:
                 tick, members = None, members - 1
             else:
                 tick = _parse_tick(line.at, TICK_MAX)
+            origin = None if line.origin is UNSET else _check_origin(decoder.schema, line.origin)
+            members += origin is not None
             if raw.count(b":") != members:
                 _check_members(raw, members)
-            return decoder.schema, tick, values
+            return decoder.schema, tick, values, origin
         except _DECODE_PROBLEMS:
             if not raw.strip():
                 return None
@@ -150,8 +154,9 @@ class EventDecoder:
         if line.silence_to is UNSET or line.at is not UNSET or line.event is not UNSET:
             raise ValueError
         schema = None if line.stream is UNSET else self.schemas[line.stream]
-        _check_members(raw, 1 if schema is None else 2)
-        return schema, _parse_tick(line.silence_to, END), None
+        origin = None if line.origin is UNSET else _check_origin(schema, line.origin)
+        _check_members(raw, 1 + (schema is not None) + (origin is not None))
+        return schema, _parse_tick(line.silence_to, END), None, origin
 
 
 class _EventsDecoder:
@@ -230,6 +235,12 @@ def _check_members(text: bytes, count: int) -> None:
         outside_strings = (_ESCAPE.sub(b"", text) if b"\\" in text else text).split(b'"')[::2]
         if b"".join(outside_strings).count(b":") != count:
             raise ValueError
+
+
+def _check_origin(schema: StreamSchema | None, origin: int) -> str:
+    if schema is None or not schema.stream.many_origins:
+        raise ValueError
+    return str(origin)
 
 
 def _parse_value(value: Any, data: DataType) -> Value:  # Any: what msgspec decoded

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from smile import limits
-from smile.algebra.types import INT, TICK_MAX, DataType, Value
+from smile.algebra.types import INT, ORIGIN_MAX, TICK_MAX, DataType, Value
 from smile.decoding.stream_schema import StreamSchema, is_tick
 from smile.decoding.values import (
     Json,
@@ -25,7 +25,7 @@ from smile.errors import Diagnostic, SmileError, did_you_mean, error
 from smile.horizons import END
 from smile.source import Span
 
-_FIELDS: Final = ("stream", "at", "event", "silence_to")
+_FIELDS: Final = ("stream", "origin", "at", "event", "silence_to")
 _EXAMPLE: Final = 'Write {"stream": …, "at": …, "event": {…}}, or {"stream": …, "silence_to": …}, on one line.'
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"?')
 
@@ -197,6 +197,16 @@ def _nearest_if_short(name: str, candidates: Iterable[str]) -> str | None:
     return did_you_mean(name, candidates) if len(name) <= limits.excerpt_chars_max else None
 
 
+def _check_origin(schema: StreamSchema | None, origin: Json) -> None:
+    if schema is None or not schema.stream.many_origins:
+        message = f"{schema.name} has one origin" if schema is not None else "the line does not name its stream"
+        raise _Problem("E074", message, "Declare the stream WITH (ORIGINS = MANY) to name origins.", "origin")
+    if not isinstance(origin, JsonNumber) or not str(origin).isdecimal() or int(origin) > ORIGIN_MAX:
+        raise _Problem(
+            "E074", f"an origin is a number from 0 to {ORIGIN_MAX}, not {describe_json(origin)}", None, "origin"
+        )
+
+
 # ── recorded lines ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -214,6 +224,8 @@ class _LineExplanation:
                 hint = _nearest_if_short(name, _FIELDS) or _EXAMPLE
                 raise _Problem("E074", f'there is no field "{shorten(name)}"', hint, name)
         schema = self._schema_of(fields["stream"]) if "stream" in fields else None
+        if "origin" in fields:
+            _check_origin(schema, fields["origin"])
         if "silence_to" in fields:
             for name in ("at", "event"):
                 if name in fields:

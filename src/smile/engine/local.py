@@ -13,11 +13,11 @@ from smile.columns import masks
 from smile.columns.values import ValueColumn, from_arrow
 from smile.engine.background_merges import BackgroundMerges
 from smile.engine.plan import ExecutableStage, RelationObserver, TransformStates, fused_stage
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, split_name
 from smile.kernels.compile import Kernels, materialized_name
-from smile.kernels.delta import Delta, RowKnowledge
+from smile.kernels.delta import Delta, RowKnowledge, concat_deltas
 from smile.kernels.materialized_view import MaterializedView
-from smile.kernels.seals import HorizonAdvance
+from smile.kernels.seals import HorizonAdvance, Horizons
 from smile.log.input_batch import InputBatch
 from smile.state.run import TableSchema
 from smile.state.store import StateStore
@@ -45,15 +45,30 @@ def advance_state(
     stage: ExecutableStage, state: EngineState, input_batch: InputBatch, observe: RelationObserver
 ) -> tuple[EngineState, BatchResult]:
     """The next version and its deltas. `state` itself is not modified. Events that are already known are ignored."""
-    before = state.horizons
-    advance = HorizonAdvance(before, {s: max(h, input_batch.horizons.get(s, h)) for s, h in before.items()})
-    stream_deltas = {
-        name: delta
-        for name, events in input_batch.events.items()
-        if len(delta := input_delta(stage.kernels, name, events, before[name]))
-    }
+    advance = advance_horizons(state.horizons, input_batch)
+    stream_deltas = input_deltas(stage.kernels, input_batch, state.horizons)
     result = stage.step(0, state.states, stream_deltas, {}, advance, not state.version, observe)
     return EngineState(state.version + 1, advance.after, result.states), BatchResult(result.deltas, advance.after)
+
+
+def advance_horizons(before: Horizons, input_batch: InputBatch) -> HorizonAdvance:
+    """The advance of the horizons `before` by a batch. Streams that they do not have are left out; origins of a stream
+    with many origins are added as they come."""
+    horizons = input_batch.horizons
+    after = {name: max(h, horizons.get(name, h)) for name, h in before.items()}
+    added = {name: h for name, h in horizons.items() if name not in before and split_name(name, ())[0] in before}
+    return HorizonAdvance(before, {**after, **added})
+
+
+def input_deltas(kernels: Kernels, input_batch: InputBatch, horizons: Horizons) -> dict[str, Delta]:
+    """The deltas of all inputs that have something new above these horizons."""
+    deltas_by_stream: dict[str, list[Delta]] = {}
+    for name, events in input_batch.events.items():
+        stream, _ = split_name(name, kernels.inputs)
+        delta = input_delta(kernels, stream, events, horizons.get(name, horizons[stream]))
+        if len(delta):
+            deltas_by_stream.setdefault(stream, []).append(delta)
+    return {s: concat_deltas(kernels.inputs[s].layout, deltas) for s, deltas in deltas_by_stream.items()}
 
 
 def input_delta(kernels: Kernels, stream: str, events: pa.RecordBatch, horizon: int) -> Delta:

@@ -237,7 +237,7 @@ def _has_single_member_groups(graph: KnowledgeGraph, name: str, analysis: TypeAn
         return False
     if isinstance(transform.rel, mmpl.Summarize):
         source = analysis.relation_type(mmpl.RelationRef(transform.inputs[0]))
-        return membership(source, transform.rel.per).is_single and not _is_sealed_on_arrival(source)
+        return membership(source, transform.rel.per).is_single and not source.is_sealed_on_arrival
     return any(_has_single_member_groups(graph, source, analysis) for source in transform.inputs)
 
 
@@ -249,7 +249,7 @@ def _needs_permanently_hidden(
         on = [pair[position] for pair in rel.on]
         is_implied_by_seal = rel.kind == "inner" or _is_sealed_when_looked_up(rel, position, type_, analysis)
         return (is_single_member or not is_implied_by_seal) and is_key_equated(type_.heading, on)
-    if _is_sealed_on_arrival(type_):
+    if type_.is_sealed_on_arrival:
         return False
     match rel:
         case mmpl.Summarize():
@@ -269,11 +269,4 @@ def _is_sealed_when_looked_up(rel: mmpl.Join, position: int, type_: RelationType
     tick = type_.heading.tick[:1]
     wanted = Seal.from_column(equated_columns[tick[0]]) if tick and tick[0] in equated_columns else Seal.NEVER
     is_sealed = all(constraints.express_seal(seal, fixed) == wanted for seal in type_.seals.values())
-    return _is_sealed_on_arrival(type_) and not wanted.is_never and is_sealed
-
-
-def _is_sealed_on_arrival(type_: RelationType) -> bool:
-    """Whether the horizon has reached the seal of a row when the row comes. A row of MERGE also waits for the horizons
-    of the other streams."""
-    tick = type_.heading.tick
-    return bool(tick) and list(type_.seals.values()) == [Seal.from_column(tick[0])]
+    return type_.is_sealed_on_arrival and not wanted.is_never and is_sealed

@@ -118,6 +118,8 @@ class RelationType:
     affects the row; a column that is not listed can lie anywhere. `can_become_absent`: a row can become absent and
     appear again, as a group does that all its members leave. Then the presence of a row does not exclude that others
     appear. `shares_ticks`: rows that only their windows tell apart have one tick, as those of HOP.
+    `has_early_rows`: a row can come before the horizon of its stream reaches its tick, because the stream has many
+    origins.
     """
 
     heading: Heading
@@ -132,6 +134,7 @@ class RelationType:
     can_become_absent: bool = False
     dependencies: FunctionalDependencies = field(default_factory=FunctionalDependencies)
     shares_ticks: bool = False
+    has_early_rows: bool = False
 
     @property
     def never_leaves(self) -> bool:
@@ -145,6 +148,14 @@ class RelationType:
     def key_seals(self) -> Mapping[str, Seal]:
         """The seals of a row of which only the key is known."""
         return {s: self.constraints.express_seal(seal, self.heading.key) for s, seal in self.seals.items()}
+
+    @property
+    def is_sealed_on_arrival(self) -> bool:
+        """Whether the horizon has reached the seal of a row when the row comes. A row of MERGE also waits for the
+        horizons of the other streams, and a row of a stream with many origins for those of the other origins."""
+        tick = self.heading.tick
+        is_sealed = bool(tick) and list(self.seals.values()) == [Seal.from_column(tick[0])]
+        return is_sealed and not self.has_early_rows
 
     @property
     def is_append_only(self) -> bool:

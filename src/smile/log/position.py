@@ -1,9 +1,9 @@
 """Logs and positions in them. A log is a sequence of commits with pieces of streams; a position says how far it was
 read.
 
-A position has ticks in addition to the commit: an event of a fast origin may be in a commit before the position, but
-still above its stream's horizon. It is read once the other origins have reached its tick. Besides, the ticks may be
-those of a part of the next commit.
+A position has ticks in addition to the commit: they may be those of a part of the next commit. Of a stream with many
+origins, the events of each origin are read as they come. Of any other stream that has several origins nevertheless, an
+event is read once all origins have reached its tick; until then it may be in a commit before the position.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, with_origins
 
 DEFAULT_ORIGIN = "0"
 """The only origin of a single-origin log, and the placeholder for a stream whose origins are not known yet."""
@@ -21,21 +21,32 @@ DEFAULT_ORIGIN = "0"
 @dataclass(frozen=True)
 class Position:
     """How far a log was read: the last whole commit, and for each stream and origin the tick up to which it was
-    read."""
+    read. `many_origins` are the streams that are declared so."""
 
     commit: int
     horizons: Mapping[str, Mapping[str, int]]
+    many_origins: frozenset[str] = frozenset()
 
     def stream_horizons(self) -> dict[str, int]:
         """The horizon of each stream: the minimum of its origins, since everything is known only up to there."""
         return {stream: min(origins.values(), default=HORIZON_MIN) for stream, origins in self.horizons.items()}
 
+    def named_horizons(self) -> dict[str, int]:
+        """The horizons that determine which events were read: those of the streams, and of the origins of streams with
+        many origins."""
+        horizons = self.stream_horizons()
+        for stream in self.many_origins:
+            horizons |= with_origins(stream, self.horizons.get(stream, {}))
+        return horizons
+
     def to_json(self) -> dict[str, Any]:
-        return {"commit": self.commit, "horizons": {stream: dict(origins) for stream, origins in self.horizons.items()}}
+        horizons = {stream: dict(origins) for stream, origins in self.horizons.items()}
+        return {"commit": self.commit, "horizons": horizons, "many_origins": sorted(self.many_origins)}
 
     @staticmethod
     def from_json(fields: Mapping[str, Any]) -> "Position":
-        return Position(fields["commit"], {stream: dict(origins) for stream, origins in fields["horizons"].items()})
+        horizons = {stream: dict(origins) for stream, origins in fields["horizons"].items()}
+        return Position(fields["commit"], horizons, frozenset(fields.get("many_origins", ())))
 
 
 @dataclass(frozen=True)
@@ -80,12 +91,13 @@ class Log(Protocol):
         Only ticks above the position's horizons count. Commits without new ticks are skipped."""
 
     def resume_position(self, horizons: Mapping[str, int]) -> Position:
-        """Where a state with these horizons resumes: after the last commit up to which they cover everything."""
+        """Where a state with these horizons (`Position.named_horizons`) resumes: after the last commit up to which they
+        cover everything."""
 
     def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
         """The events of a stream above its horizon at `start` up to its horizon at `end`, of all origins, in tick
-        order, each once. `end` may be a position after the newest commit with all horizons at END: the caller then
-        declares that the streams are finished."""
+        order, each once. If the stream has many origins, the horizons are those of each origin. `end` may be a position
+        after the newest commit with all horizons at END: the caller then declares that the streams are finished."""
 
     def backlog(self, position: Position) -> tuple[int, int]:
         """The number of rows and bytes above the position's horizons in the commits after it."""

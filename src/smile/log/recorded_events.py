@@ -24,9 +24,10 @@ from smile.algebra.types import TICK_MAX, Value
 from smile.decoding.event_decoder import EventDecoder
 from smile.decoding.stream_schema import EventRow, StreamSchema
 from smile.errors import Diagnostic, SmileError, error, render
-from smile.horizons import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN, origin_name, with_origins
 from smile.log.input_batch import InputBatch
 from smile.log.lines import LineReader
+from smile.log.position import DEFAULT_ORIGIN
 from smile.log.storage.unique_values import UsedValues
 from smile.source import Source, Span
 
@@ -83,13 +84,13 @@ class EventError(SmileError):
 
 
 class _StreamEvents:
-    """The events read from one stream.
+    """The events read from one stream, or from one origin of a stream with many origins. `name` is that of its horizon.
 
     `cells` has the rows of the current batch in one flat list, since many tuples would slow down garbage collection.
     `_ticks` and `_hashes` cover all earlier batches and the first `_indexed_cells` cells."""
 
-    def __init__(self, schema: StreamSchema) -> None:
-        self.schema = schema
+    def __init__(self, schema: StreamSchema, name: str, many: "_ManyOrigins | None" = None) -> None:
+        self.schema, self.name, self.many = schema, name, many
         self.horizon = HORIZON_MIN
         self.cells: list[Value] = []
         self._ticks = array("q")
@@ -118,7 +119,7 @@ class _StreamEvents:
 
     def check_repeated(self, row: EventRow, tick: int) -> None:
         self._index_cells()
-        name = self.schema.name
+        name = self.name
         index = bisect_left(self._ticks, tick)
         if index == len(self._ticks) or self._ticks[index] != tick:
             horizon = "its end" if self.horizon == END else f"tick {self.horizon}"
@@ -127,6 +128,44 @@ class _StreamEvents:
             raise error("E081", message, hint=hint)
         if self._hashes[index] != hash(_encode_row(row)):
             raise error("E082", f"{name} has another event at tick {tick}, with different content")
+
+
+class _ManyOrigins:
+    """The origins of a stream with many origins. One is a member as soon as something is known of it."""
+
+    def __init__(self, schema: StreamSchema) -> None:
+        self._schema = schema
+        self._events: dict[str, _StreamEvents] = {}
+        self._ticks: set[int] = set()
+
+    @property
+    def members(self) -> dict[str, _StreamEvents]:
+        return {origin: events for origin, events in self._events.items() if events.horizon > HORIZON_MIN}
+
+    @property
+    def horizon(self) -> int:
+        return min((events.horizon for events in self.members.values()), default=HORIZON_MIN)
+
+    def events(self, origin: str) -> _StreamEvents:
+        if origin not in self._events:
+            self._events[origin] = _StreamEvents(self._schema, origin_name(self._schema.name, origin), self)
+        return self._events[origin]
+
+    def silent_origins(self) -> Sequence[_StreamEvents]:
+        """The origins that a silence of the whole stream concerns: all so far."""
+        return list(self.members.values()) or [self.events(DEFAULT_ORIGIN)]
+
+    def check_joining(self, events: _StreamEvents, first_tick: int) -> None:
+        """An origin that joins begins above everything that its stream is known to have."""
+        if events.horizon == HORIZON_MIN and first_tick <= self.horizon:
+            hint = "Name all origins first, each with a silence: the horizon of a stream is the least of its origins'."
+            message = f"{events.name} cannot join at tick {first_tick}: its stream is known up to {self.horizon}"
+            raise error("E081", message, hint=hint)
+
+    def add_tick(self, tick: int) -> None:
+        if tick in self._ticks:
+            raise error("E083", f"two origins of {self._schema.name} have an event at tick {tick}")
+        self._ticks.add(tick)
 
 
 class EventReader:
@@ -142,7 +181,9 @@ class EventReader:
         self.name = name
         self.events = self.duplicates = self.bad = self.lines = 0
         self._on_bad = on_bad
-        self._streams = {name: _StreamEvents(schema) for name, schema in decoder.schemas.items()}
+        schemas = decoder.schemas.items()
+        self._streams = {name: _StreamEvents(s, name) for name, s in schemas if not s.stream.many_origins}
+        self._many_origins = {name: _ManyOrigins(schema) for name, schema in schemas if schema.stream.many_origins}
         self._decode_line = decoder.decode_line
         self._lines = LineReader(file, name)
         self._last = HORIZON_MIN
@@ -158,7 +199,10 @@ class EventReader:
 
     @property
     def horizons(self) -> dict[str, int]:
-        return {name: stream.horizon for name, stream in self._streams.items()}
+        horizons = {name: stream.horizon for name, stream in self._streams.items()}
+        for name, stream in self._many_origins.items():
+            horizons |= with_origins(name, {origin: events.horizon for origin, events in stream.members.items()})
+        return horizons
 
     def batches(self, lines_max: int) -> Iterator[InputBatch]:
         """The content of the lines, in batches of up to `lines_max` lines, or fewer if they are long. Lines without new
@@ -183,23 +227,31 @@ class EventReader:
         if horizons == before:
             return
         events = {}
-        for name, stream in self._streams.items():
+        for stream in [*self._streams.values(), *(e for s in self._many_origins.values() for e in s.members.values())]:
             if stream.cells:
-                events[name] = stream.take_batch()
+                events[stream.name] = stream.take_batch()
         yield InputBatch(events, horizons)
 
     def _read_chunk(self, lines: Sequence[bytes], is_complete: bool) -> None:
         # Separate lists, since many tuples would slow down garbage collection.
         streams, ticks, rows = list[_StreamEvents | None](), list[int | None](), list[EventRow | None]()
         refused: dict[int, SmileError] = {}
+        silences: dict[int, Sequence[_StreamEvents]] = {}
         decode_line, streams_by_name = self._decode_line, self._streams
         for raw in lines:
+            stream = None
             try:
-                schema, tick, row = decode_line(raw, is_complete) or (None, None, None)
+                schema, tick, row, origin = decode_line(raw, is_complete) or (None, None, None, None)
+                if schema is not None:
+                    stream = streams_by_name.get(schema.name)
+                    if stream is None and (row is not None or origin is not None):
+                        stream = self._many_origins[schema.name].events(origin or DEFAULT_ORIGIN)
+                    elif stream is None:
+                        silences[len(rows)] = self._many_origins[schema.name].silent_origins()
             except SmileError as problem:
                 refused[len(rows)] = problem
-                schema = tick = row = None
-            streams.append(None if schema is None else streams_by_name[schema.name])
+                tick = row = None
+            streams.append(stream)
             ticks.append(tick)
             rows.append(row)
         violations = _find_violations(streams, ticks, rows)
@@ -208,7 +260,9 @@ class EventReader:
                 if row is not None and stream is not None:
                     self._add(stream, tick, row, violations.get(index))
                 elif tick is not None:
-                    for silent in self._streams.values() if stream is None else [stream]:
+                    for silent in [stream] if stream is not None else silences.get(index) or self._all_streams():
+                        if silent.many is not None:
+                            silent.many.check_joining(silent, tick + 1)
                         silent.horizon = max(silent.horizon, tick)
                 elif index in refused:
                     raise refused[index]
@@ -221,6 +275,8 @@ class EventReader:
             tick = self._next_tick(stream)
             if stream.schema.checks.need_tick:
                 violation = stream.violations([tick], [row]).get(0)
+        if stream.many is not None:
+            stream.many.check_joining(stream, tick)
         if tick <= stream.horizon:
             stream.check_repeated((tick, *row), tick)
             self.duplicates += 1
@@ -229,12 +285,18 @@ class EventReader:
             raise violation
         if stream.schema.stream.unique:
             self._used_values.add(stream.schema.stream, stream.schema.record_batch([tick, *row]))
+        if stream.many is not None:
+            stream.many.add_tick(tick)
         stream.horizon = tick
         stream.cells.append(tick)
         stream.cells.extend(row)
         self.events += 1
         if tick > self._last:
             self._last = tick
+
+    def _all_streams(self) -> list[_StreamEvents]:
+        origins = (events for stream in self._many_origins.values() for events in stream.silent_origins())
+        return [*self._streams.values(), *origins]
 
     def _refuse(self, number: int, raw: bytes, problem: SmileError) -> None:
         self.bad += 1

@@ -86,6 +86,7 @@ class AsofOperator(Operator[mmpl.Asof]):
         return replace(
             left, heading=heading, columns=columns, mask=mask, seals=seals,
             steps=left.steps + right.events, events=left.events + left.rows * right.events, reach=reach,
+            has_early_rows=left.has_early_rows or right.has_early_rows,
         )  # fmt: skip
 
     def bottom_row(self, rel: mmpl.Asof, lookup: BottomRowLookup) -> BottomRow:

@@ -78,7 +78,7 @@ def group_type(
     return RelationType(
         lookup.heading_of(rel), columns, mask, rows, group.steps, source.events, seals, constraints, reach,
         can_become_absent, source.dependencies.project(fixed, source.nullable_columns),
-        shares_ticks=source.shares_ticks,
+        shares_ticks=source.shares_ticks, has_early_rows=source.has_early_rows,
     )  # fmt: skip
 
 

@@ -59,7 +59,10 @@ class _PositionedUnion(Operator[U]):
         nulls = {c: c for c, t in columns.items() if t.nullable}
         constraints = TimeConstraints(distances, nulls)
         can_become_absent = any(s.can_become_absent for s in sources)
-        return RelationType(heading, columns, mask, rows, steps, events, seals, constraints, reach, can_become_absent)
+        return RelationType(
+            heading, columns, mask, rows, steps, events, seals, constraints, reach, can_become_absent,
+            has_early_rows=any(s.has_early_rows for s in sources),
+        )  # fmt: skip
 
     def bottom_row(self, rel: U, lookup: BottomRowLookup) -> BottomRow:
         sources = [lookup.bottom_row(i) for i in rel.inputs]

@@ -1,4 +1,8 @@
-"""A history: for every stream, all events at or below its horizon. Horizons never decrease."""
+"""A history: for every stream, all events at or below its horizon. Horizons never decrease.
+
+Of a stream with many origins, it has the events of each origin at or below the horizon of that origin. The horizon of
+the stream is the least of them.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -8,6 +12,7 @@ from typing import Any
 from smile.algebra import mmpl
 from smile.algebra.coercions import parse_literal
 from smile.algebra.types import INT_MAX, DataType, Value
+from smile.horizons import origin_name, split_name
 
 HORIZON_MIN = -1
 """The horizon of a stream of which nothing is known."""
@@ -15,18 +20,25 @@ HORIZON_MIN = -1
 END = INT_MAX
 """The horizon of a stream that is finished."""
 
+DEFAULT_ORIGIN = "0"
+"""The origin of a line that names none."""
+
 RecordedLine = Mapping[str, Any]
-"""A line of a recorded history: an event, a silence of one stream, or a silence of all streams."""
+"""A line of a recorded history: an event, a silence of one stream, or a silence of all streams. Of a stream with many
+origins, a line may name the origin; a silence that names none is one of all origins so far."""
 
 
 @dataclass
 class History:
-    """`events` has for each stream a row of plain values for each tick with an event."""
+    """`events` has for each stream a row of plain values for each tick with an event. `horizons` has those of the
+    streams, and of the origins of streams with many origins, by `origin_name`. `origins` has the origin of each event
+    of such streams, by stream and tick."""
 
     streams: Mapping[str, mmpl.StreamDef]
     events: dict[str, dict[int, dict[str, Value]]] = field(default_factory=dict)
     horizons: dict[str, int] = field(default_factory=dict)
     last_tick: int = HORIZON_MIN
+    origins: dict[str, dict[int, str]] = field(default_factory=dict)
 
     @staticmethod
     def from_lines(program: mmpl.Program, lines: Iterable[RecordedLine] = ()) -> "History":
@@ -39,7 +51,7 @@ class History:
     def add(self, line: RecordedLine) -> None:
         if "silence_to" in line:
             for stream in [line["stream"]] if "stream" in line else list(self.streams):
-                self._advance_horizon(stream, int(line["silence_to"]))
+                self._advance_horizon(stream, line.get("origin"), int(line["silence_to"]))
             return
         stream = self.streams[line["stream"]]
         tick = int(line["at"]) if "at" in line else self.last_tick + 1
@@ -47,14 +59,30 @@ class History:
         row = {name: parse_json_value(event_values.get(name), data) for name, data in stream.columns}
         self.events[stream.name][tick] = {stream.tick: tick, **row}
         self.last_tick = max(self.last_tick, tick)
-        self._advance_horizon(stream.name, tick)
+        if stream.many_origins:
+            self.origins.setdefault(stream.name, {})[tick] = str(line.get("origin", DEFAULT_ORIGIN))
+        self._advance_horizon(stream.name, line.get("origin", DEFAULT_ORIGIN), tick)
 
     def with_finished_streams(self) -> "History":
         """The same history with every stream finished."""
-        return History(self.streams, {n: dict(e) for n, e in self.events.items()}, dict.fromkeys(self.streams, END))
+        events = {n: dict(e) for n, e in self.events.items()}
+        return History(self.streams, events, dict.fromkeys(self.horizons, END), origins=self.origins)
 
-    def _advance_horizon(self, stream: str, tick: int) -> None:
-        self.horizons[stream] = max(self.horizons[stream], tick)
+    def stream_origins(self, stream: str) -> list[str]:
+        """The origins of a stream with many origins that are known."""
+        names = (split_name(name, self.streams) for name in self.horizons)
+        return [origin for of_stream, origin in names if of_stream == stream and origin is not None]
+
+    def _advance_horizon(self, stream: str, origin: object, tick: int) -> None:
+        """Without an origin, all origins that are known."""
+        if not self.streams[stream].many_origins:
+            self.horizons[stream] = max(self.horizons[stream], tick)
+            return
+        known_origins = self.stream_origins(stream)
+        for name in known_origins or [DEFAULT_ORIGIN] if origin is None else [str(origin)]:
+            named = origin_name(stream, name)
+            self.horizons[named] = max(self.horizons.get(named, HORIZON_MIN), tick)
+        self.horizons[stream] = min(self.horizons[origin_name(stream, o)] for o in self.stream_origins(stream))
 
 
 def history_streams(program: mmpl.Program) -> tuple[mmpl.StreamDef, ...]:

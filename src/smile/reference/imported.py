@@ -5,6 +5,7 @@ In a history, the streams that the view is computed from are streams of the impo
 
 from smile.algebra import mmpl
 from smile.analysis.type_analysis import exporting_analysis
+from smile.horizons import origin_name
 from smile.reference.evaluation import Evaluation
 from smile.reference.history import History
 from smile.reference.relation import Key, ReferenceRow, Relation
@@ -26,5 +27,7 @@ def _exporting_evaluation(ev: Evaluation, import_: mmpl.ImportDef) -> Evaluation
         for stream in history.streams:
             name = import_.horizon_name(stream)
             history.events[stream], history.horizons[stream] = ev.history.events[name], ev.history.horizons[name]
+            for origin in ev.history.stream_origins(name):
+                history.horizons[origin_name(stream, origin)] = ev.history.horizons[origin_name(name, origin)]
         ev.exporting[import_] = type(ev)(program, exporting_analysis(import_), history)
     return ev.exporting[import_]

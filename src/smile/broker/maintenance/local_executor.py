@@ -121,7 +121,7 @@ class LocalExecutor(Executor):
     def _read_batch(self, generations: Sequence[LocalGeneration], start: Position, end: Position) -> InputBatch:
         streams = dict.fromkeys(stream for local in generations for stream in local.streams)
         events = {stream: self._log.read(stream, start, end) for stream in streams}
-        return InputBatch({stream: batch for stream, batch in events.items() if batch.num_rows}, end.stream_horizons())
+        return InputBatch({stream: batch for stream, batch in events.items() if batch.num_rows}, end.named_horizons())
 
     def _save_checkpoints(self, is_due: Callable[[LocalGeneration], bool]) -> None:
         """Writes soft checkpoints."""
@@ -210,7 +210,8 @@ class LocalExecutor(Executor):
         def finish() -> Horizons:
             """No generation needs events below the lowest horizons."""
             checkpoints = [finish_one() for finish_one in finishers]
-            return {stream: min(horizons.get(stream, HORIZON_MIN) for horizons in checkpoints) for stream in streams}
+            names = dict.fromkeys([*streams, *(name for horizons in checkpoints for name in horizons)])
+            return {name: min(horizons.get(name, HORIZON_MIN) for horizons in checkpoints) for name in names}
 
         return finish
 

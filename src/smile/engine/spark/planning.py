@@ -29,8 +29,8 @@ class Offset:
 
     @cached_property
     def horizons(self) -> dict[str, int]:
-        """The horizon of each stream."""
-        return self.position.stream_horizons()
+        """The horizons that determine what was read."""
+        return self.position.named_horizons()
 
 
 @dataclass(frozen=True)

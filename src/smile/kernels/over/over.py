@@ -54,7 +54,7 @@ class OverTransform(Transform):
         }
         evolving_key = rel.per if self.has_evolving_groups else ()
         self.aggregates = WindowAggregates(accumulators, evolving_key, source_layout.is_history)
-        self.is_final_on_arrival = source_layout.is_history and list(type_.seals.values()) == [Seal.from_column(rel.by)]
+        self.is_final_on_arrival = source_layout.is_history and type_.is_sealed_on_arrival
         aggregate_columns = {n: aggregate_column(a, output.type.heading.columns[n]) for n, a in rel.aggregates}
         self.layout = _output_layout(
             source_layout, aggregate_columns, self.is_final_on_arrival, output.includes_permanently_hidden

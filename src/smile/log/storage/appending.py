@@ -38,12 +38,14 @@ def append(
     new, joining_origins = list[StreamPiece](), set[tuple[str, str]]()
     for piece in pieces:
         horizon = _horizon(db, piece.stream, piece.origin)
+        # Of an origin that joins, also the beginning is new: from there on, it holds the stream's horizon back.
+        is_new = horizon is None and streams[piece.stream].stream.many_origins
         if horizon is None:
             joining_origins.add((piece.stream, piece.origin))
             horizon = _joining_horizon(db, streams, piece)
         if piece.lo > horizon:
             raise gap_error(piece, horizon)
-        if piece.hi > horizon:
+        if piece.hi > horizon or is_new:
             new.append(piece.above(horizon))
             unique_values.insert_keys(db, streams[piece.stream].stream, new[-1])
     last_record = producers.insert_records(db, records)
@@ -90,7 +92,7 @@ def _joining_horizon(db: sqlite3.Connection, streams: Mapping[str, StreamSchema]
         hint = "One broker enforces UNIQUE. Publish to the stream there, or give each broker a stream of its own."
         raise error("E088", f"{piece.stream} has UNIQUE columns, and so only one origin", hint=hint)
     stream_horizon = min((horizon for horizon in horizons if horizon is not None), default=HORIZON_MIN)
-    check_joining(piece, stream_horizon)
+    check_joining(piece, stream_horizon, streams[piece.stream].stream.many_origins)
     return stream_horizon
 
 

@@ -19,11 +19,12 @@ import pyarrow as pa
 from smile.algebra import mmpl
 from smile.decoding.stream_schema import StreamSchema
 from smile.errors import error
-from smile.horizons import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN, split_name
 from smile.log.input_batch import InputBatch
 from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
 from smile.log.storage import appending, database, producers, retention, unique_values
 from smile.log.storage.database import checksum, translate_read_errors, translate_write_errors
+from smile.log.storage.origins import StreamOrigin
 from smile.log.storage.piece_log import (
     Origins,
     PieceEntry,
@@ -116,9 +117,14 @@ class DurableLog(PieceLog):
         )
 
     def append_batch(self, batch: InputBatch, origin: str = DEFAULT_ORIGIN) -> int:
-        """Appends an input batch. It continues what the origin has appended before."""
-        horizons = batch.horizons.items()
-        return self.append(StreamPiece(s, origin, HORIZON_MIN, horizon, batch.events.get(s)) for s, horizon in horizons)
+        """Appends an input batch. It continues what the origin has appended before. A stream with many origins has
+        the origins that the batch names."""
+        pieces = []
+        for name, horizon in batch.horizons.items():
+            stream, named_origin = split_name(name, self.schemas)
+            if named_origin is not None or stream not in self.many_origins:
+                pieces.append(StreamPiece(stream, named_origin or origin, HORIZON_MIN, horizon, batch.events.get(name)))
+        return self.append(pieces)
 
     def add_streams(self, streams: Sequence[mmpl.StreamDef]) -> None:
         """Adds streams. Streams that exist must have the same definition."""
@@ -127,8 +133,9 @@ class DurableLog(PieceLog):
 
     def truncate(self, horizons: Mapping[str, int], before: int | None = None) -> int:
         """Removes the oldest commits, as long as all their ticks are at or below the horizons; with `before`, only
-        those appended before that time. A stream that is missing from `horizons` is needed from its beginning; one
-        whose horizon is END is not needed at all. Returns the commit up to which the log is truncated.
+        those appended before that time. A stream that is missing from `horizons` is needed from its beginning, and so
+        is an origin of a stream with many origins; a stream whose horizon is END is not needed at all. Returns the
+        commit up to which the log is truncated.
 
         Later commits reuse the space; the file does not become smaller."""
         with self._truncation_lock:
@@ -145,7 +152,7 @@ class DurableLog(PieceLog):
 
     def _removable_commits(self, horizons: Mapping[str, int], last: int) -> list[retention.CommitEntries]:
         with self._read_transaction(), closing(self._all_commits(self._first_commit())) as commits:
-            return retention.removable_commits(commits, horizons, last)
+            return retention.removable_commits(commits, horizons, self.many_origins, last)
 
     def _transact(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Runs the action in one transaction."""
@@ -177,6 +184,12 @@ class DurableLog(PieceLog):
         """The horizon of each origin of a stream."""
         with self._read_transaction():
             return {origin: self._horizon(s, origin) for s, origin in self._origins() if s == stream}
+
+    def stream_origins(self, stream: str) -> dict[str, StreamOrigin]:
+        """The origins of a stream, also those that have left."""
+        with self._read_transaction():
+            starts = {o: start for (name, o), (_, start, _) in self._known_origins().items() if name == stream}
+            return {origin: StreamOrigin(start, self._horizon(stream, origin)) for origin, start in starts.items()}
 
     def resume_position(self, horizons: Mapping[str, int]) -> Position:
         with self._read_transaction():

@@ -29,7 +29,7 @@ class FiniteLog:
 
     def newest(self) -> Position:
         horizons = {s: dict.fromkeys(origins or [DEFAULT_ORIGIN], END) for s, origins in self.last.horizons.items()}
-        return Position(self.last.commit + 1, horizons)
+        return Position(self.last.commit + 1, horizons, self.last.many_origins)
 
     def after(self, position: Position, limit: BatchLimit) -> Position:
         if position.commit > self.last.commit:
@@ -40,7 +40,7 @@ class FiniteLog:
         return self.newest() if next_position == position and may_end else next_position
 
     def resume_position(self, horizons: Mapping[str, int]) -> Position:
-        return self.newest() if horizons == self.newest().stream_horizons() else self.log.resume_position(horizons)
+        return self.newest() if horizons == self.newest().named_horizons() else self.log.resume_position(horizons)
 
     def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
         return self.log.read(stream, start, end)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from smile.algebra import mmpl
 from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, error
-from smile.horizons import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN, origin_name
 from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
 
 Origins = Mapping[tuple[str, str], tuple[int, int]]
@@ -117,18 +117,25 @@ class PieceLog(ABC):
     def streams(self) -> tuple[str, ...]:
         return tuple(self.schemas)
 
+    @property
+    def many_origins(self) -> frozenset[str]:
+        """The streams that are declared to have many origins."""
+        return frozenset(name for name, schema in self.schemas.items() if schema.stream.many_origins)
+
     def start(self) -> Position:
-        return Position(0, {stream: {DEFAULT_ORIGIN: HORIZON_MIN} for stream in self.schemas})
+        return Position(0, {s: self._unknown_origins(s) for s in self.schemas}, self.many_origins)
+
+    def _unknown_origins(self, stream: str) -> dict[str, int]:
+        """The horizons of a stream of which nothing is known. One that has many origins has none yet."""
+        return {} if self.schemas[stream].stream.many_origins else {DEFAULT_ORIGIN: HORIZON_MIN}
 
     def newest(self) -> Position:
         commit, origins = self._last_commit(), self._origins()
         horizons_by_stream = {
             stream: {o: self._horizon(s, o) for s, o in origins if s == stream} for stream in self.schemas
         }
-        return Position(
-            commit,
-            {stream: horizons or {DEFAULT_ORIGIN: HORIZON_MIN} for stream, horizons in horizons_by_stream.items()},
-        )
+        horizons = {stream: known or self._unknown_origins(stream) for stream, known in horizons_by_stream.items()}
+        return Position(commit, horizons, self.many_origins)
 
     def after(self, position: Position, limit: BatchLimit) -> Position:
         return self._plan_batch(position, limit)[0]
@@ -138,27 +145,37 @@ class PieceLog(ABC):
         return rows, size
 
     def resume_position(self, horizons: Mapping[str, int]) -> Position:
-        last, origins = self._last_commit(), self._origins()
-        ticks = {stream: horizons.get(stream, HORIZON_MIN) for stream in self.schemas}
-        uncovered = [commit for s, o in origins if (commit := self._first_uncovered(s, o, ticks[s])) is not None]
+        last, origins, many = self._last_commit(), self._origins(), self.many_origins
+        known = {(s, o): horizons.get(origin_name(s, o) if s in many else s) for s, o in origins}
+        ticks = {key: HORIZON_MIN if tick is None else tick for key, tick in known.items()}
+        uncovered = [commit for (s, o), h in ticks.items() if (commit := self._first_uncovered(s, o, h)) is not None]
         covered = min([last, *(commit - 1 for commit in uncovered)])
-        tracker = HorizonTracker(Position(covered, {s: {DEFAULT_ORIGIN: tick} for s, tick in ticks.items()}), origins)
+        unread = {s: {} if s in many else {DEFAULT_ORIGIN: horizons.get(s, HORIZON_MIN)} for s in self.schemas}
+        tracker = HorizonTracker(Position(covered, unread, many), origins)
         for (stream, origin), (commit, _) in origins.items():
-            if commit <= covered:
-                tracker.horizons[stream][origin] = ticks[stream]
+            # The state has read all origins that it names, and no others.
+            if known[stream, origin] is not None if stream in many else commit <= covered:
+                tracker.horizons[stream][origin] = ticks[stream, origin]
         return tracker.position(covered)
 
     def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
-        lo, hi = _stream_horizon(start, stream), _stream_horizon(end, stream)
+        # The position of a resumed state may not have all origins.
+        silent_to = {origin: tick for (name, origin), (_, tick) in self._origins().items() if name == stream}
+        truncated_ticks = {o: tick for (name, o), tick in self._truncated_ticks().items() if name == stream}
+        is_joint = not self.schemas[stream].stream.many_origins
         batches_by_origin = []
-        if lo < hi:
-            for (name, _), tick in self._truncated_ticks().items():
-                if name == stream and lo < tick:
+        for origin in {**end.horizons.get(stream, {}), **silent_to}:
+            lo, hi = (_origin_horizon(position, stream, origin, is_joint) for position in (start, end))
+            if lo >= hi:
+                continue
+            for tick in truncated_ticks.values() if is_joint else [truncated_ticks.get(origin, HORIZON_MIN)]:
+                if lo < tick:
                     raise log_truncated_error(self.path, f"events of {stream} up to tick {tick} were removed")
-            # The position of a resumed state may not have all origins.
-            silent_to = {origin: tick for (name, origin), (_, tick) in self._origins().items() if name == stream}
-            for origin in {**end.horizons.get(stream, {}), **silent_to}:
-                batches_by_origin.append(self._read_origin(stream, origin, start, end, silent_to.get(origin)))
+            needed = hi
+            if hi == END and end.commit > self._last_commit():
+                # The caller declared the end, so the log need not reach it.
+                needed = start.horizons.get(stream, {}).get(origin, lo)
+            batches_by_origin.append(self._read_origin(stream, origin, lo, hi, needed, silent_to.get(origin)))
         events = [batch for origin_batches in batches_by_origin for batch in origin_batches]
         if not events:
             return pa.RecordBatch.from_pylist([], self.schemas[stream].arrow_schema)
@@ -167,14 +184,10 @@ class PieceLog(ABC):
         return _sort_by_tick(stream, pa.concat_batches(events))
 
     def _read_origin(
-        self, stream: str, origin: str, start: Position, end: Position, silent_to: int | None
+        self, stream: str, origin: str, lo: int, hi: int, needed: int, silent_to: int | None
     ) -> list[pa.RecordBatch]:
-        """The events of one origin in the range. `silent_to` is None if the log does not have the origin."""
-        lo, hi = _stream_horizon(start, stream), _stream_horizon(end, stream)
-        needed = hi
-        if hi == END and end.commit > self._last_commit():
-            # The caller declared the end, so the log need not reach it.
-            needed = start.horizons.get(stream, {}).get(origin, lo)
+        """The events of one origin in (lo, hi]. The log must reach `needed`. `silent_to` is None if the log does not
+        have the origin."""
         batches, known_to = list[pa.RecordBatch](), lo if silent_to is None else max(lo, silent_to)
         for entry, events in self._pieces(stream, origin, lo, hi):
             if entry.lo > known_to:
@@ -257,8 +270,8 @@ class PieceLog(ABC):
         for stream in self.schemas.keys() - horizons.keys():
             joined = [o for (s, o), (commit, _) in origins.items() if s == stream and commit <= position.commit]
             origin_horizons = {origin: self._horizon_at(stream, origin, position.commit) for origin in joined}
-            horizons[stream] = origin_horizons or {DEFAULT_ORIGIN: HORIZON_MIN}
-        return HorizonTracker(Position(position.commit, horizons), origins)
+            horizons[stream] = origin_horizons or self._unknown_origins(stream)
+        return HorizonTracker(Position(position.commit, horizons, self.many_origins), origins)
 
     def _count_above(self, entry: PieceEntry, horizon: int) -> tuple[int, int]:
         """How many rows and bytes of a piece lie above a horizon."""
@@ -269,8 +282,10 @@ class PieceLog(ABC):
         return rows, entry.bytes * rows // entry.rows
 
 
-def _stream_horizon(position: Position, stream: str) -> int:
-    return min(position.horizons.get(stream, {}).values(), default=HORIZON_MIN)
+def _origin_horizon(position: Position, stream: str, origin: str, is_joint: bool) -> int:
+    """The tick up to which the origin was read. `is_joint`: all origins of the stream are read up to the least."""
+    origins = position.horizons.get(stream, {})
+    return min(origins.values(), default=HORIZON_MIN) if is_joint else origins.get(origin, HORIZON_MIN)
 
 
 def _sort_by_tick(stream: str, events: pa.RecordBatch) -> pa.RecordBatch:
@@ -287,13 +302,21 @@ class HorizonTracker:
     """Advances the horizons of all origins from a position through the following commits."""
 
     def __init__(self, position: Position, origins: Origins) -> None:
-        self._base = position.stream_horizons()
-        self._origins = origins
+        self._base = {
+            **position.stream_horizons(),
+            # An origin that the position does not have was not read.
+            **dict.fromkeys(position.many_origins, HORIZON_MIN),
+        }
+        self._origins, self._many_origins = origins, position.many_origins
         # The placeholder for unknown origins is omitted: it would hold the stream back once real origins join. The
         # position may have a part of the next commit.
         joined = {origin for origin, (commit, _) in origins.items() if commit <= position.commit + 1}
         self.horizons = {
-            stream: {origin: tick for origin, tick in origin_horizons.items() if (stream, origin) in joined}
+            stream: {
+                origin: tick
+                for origin, tick in origin_horizons.items()
+                if stream in position.many_origins or (stream, origin) in joined
+            }
             for stream, origin_horizons in position.horizons.items()
         }
 
@@ -313,10 +336,10 @@ class HorizonTracker:
         return origin_start is not None and entry.lo <= max(horizon, origin_start[1])
 
     def position(self, commit: int) -> Position:
-        return Position(
-            commit,
-            {
-                stream: origin_horizons or {DEFAULT_ORIGIN: self._base[stream]}
-                for stream, origin_horizons in self.horizons.items()
-            },
-        )
+        horizons = {
+            stream: origin_horizons
+            if origin_horizons or stream in self._many_origins
+            else {DEFAULT_ORIGIN: self._base[stream]}
+            for stream, origin_horizons in self.horizons.items()
+        }
+        return Position(commit, horizons, self._many_origins)

@@ -76,9 +76,13 @@ def merge_pieces(pieces: Iterable[StreamPiece]) -> list[StreamPiece]:
     return list(merged_pieces.values())
 
 
-def check_joining(piece: StreamPiece, horizon: int) -> None:
+def check_joining(piece: StreamPiece, horizon: int, is_member: bool) -> None:
     """Raises an error if a new origin's first piece has an event at or below its stream's horizon, where everything is
-    already known."""
+    already known. If the origin becomes a member of a stream with many origins, it must begin above every horizon of
+    the stream that was announced."""
+    if is_member and (piece.hi < max(0, horizon) or horizon == END):
+        known_to = "its end" if horizon == END else f"tick {horizon}"
+        raise _piece_error(piece, f"its origin cannot join there: the stream is known up to {known_to}")
     if piece.rows and (tick := int(ticks_of(piece.events)[0])) <= horizon:
         problem = f"the first event of its origin is at tick {tick}, but the stream is known up to {horizon}"
         raise _piece_error(piece, problem)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from smile.algebra import mmpl
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, split_name
 from smile.log.input_batch import InputBatch
 from smile.log.lines import unreadable_error
 from smile.log.position import BatchLimit, Log, Position
@@ -36,9 +36,10 @@ def read_batches(log: Log, limit: BatchLimit, start: Position | None = None) -> 
     """The content of the log after a position, in batches within the limit."""
     position = log.start() if start is None else start
     while (end := log.after(position, limit)) != position:
-        before, horizons = position.stream_horizons(), end.stream_horizons()
-        advanced_streams = [stream for stream in log.streams if horizons[stream] > before.get(stream, HORIZON_MIN)]
-        if advanced_streams:
-            events = {stream: log.read(stream, position, end) for stream in advanced_streams}
+        before, horizons = position.named_horizons(), end.named_horizons()
+        advanced = [name for name, horizon in horizons.items() if horizon > before.get(name, HORIZON_MIN)]
+        if advanced:
+            streams = dict.fromkeys(split_name(name, log.streams)[0] for name in advanced)
+            events = {stream: log.read(stream, position, end) for stream in streams}
             yield InputBatch({stream: batch for stream, batch in events.items() if batch.num_rows}, horizons)
         position = end

@@ -5,9 +5,9 @@ affected; reading below it raises an error.
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 
-from smile.horizons import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN, origin_name
 from smile.log.storage.database import checksum
 from smile.log.storage.piece_log import PieceEntry
 
@@ -21,20 +21,29 @@ PAUSE_S = 0.002
 CommitEntries = tuple[int, Sequence[PieceEntry]]
 
 
-def removable_commits(commits: Iterable[CommitEntries], horizons: Mapping[str, int], last: int) -> list[CommitEntries]:
+def removable_commits(
+    commits: Iterable[CommitEntries], horizons: Mapping[str, int], many_origins: AbstractSet[str], last: int
+) -> list[CommitEntries]:
     """The commits to remove in one transaction: the first ones, up to `last` at most, as long as all their ticks are at
     or below the horizons.
 
     The last of them has ticks of a stream whose horizon is not END. So a reader that has read this stream up to its
     horizon is past that commit, even if commits with only unneeded streams follow."""
+
+    def horizon(entry: PieceEntry) -> int:
+        """Up to where the origin of a piece is not needed."""
+        if entry.stream in many_origins and horizons.get(entry.stream) != END:
+            return horizons.get(origin_name(entry.stream, entry.origin), HORIZON_MIN)
+        return horizons.get(entry.stream, HORIZON_MIN)
+
     has_needed_stream = any(tick != END for tick in horizons.values())
     removable, pending, size = list[CommitEntries](), list[CommitEntries](), 0
     for seq, entries in commits:
-        if seq > last or any(entry.hi > horizons.get(entry.stream, HORIZON_MIN) for entry in entries):
+        if seq > last or any(entry.hi > horizon(entry) for entry in entries):
             break
         pending.append((seq, entries))
         size += sum(entry.bytes for entry in entries)
-        if not has_needed_stream or any(horizons[entry.stream] != END for entry in entries):
+        if not has_needed_stream or any(horizons.get(entry.stream) != END for entry in entries):
             removable.extend(pending)
             pending.clear()
             if len(removable) >= TRUNCATE_COMMITS_MAX or size >= TRUNCATE_BYTES_MAX:

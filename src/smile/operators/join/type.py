@@ -118,6 +118,7 @@ def _inner_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
         constraints.project(fixed_columns), reach, _can_become_absent(rel, left, right),
         _dependencies_of_pairs(rel, left, right, fixed_columns),
         shares_ticks=_side_with_tick(rel, left, right).shares_ticks,
+        has_early_rows=left.has_early_rows or right.has_early_rows,
     )  # fmt: skip
 
 
@@ -179,6 +180,7 @@ def _outer_join_type(rel: mmpl.Join, left: RelationType, right: RelationType, he
         _constraints_of_all_rows(constraints.project(fixed_columns), preserved, nulls), reach,
         _can_become_absent(rel, left, right),
         shares_ticks=_side_with_tick(rel, left, right).shares_ticks,
+        has_early_rows=left.has_early_rows or right.has_early_rows,
     )  # fmt: skip
 
 
@@ -241,14 +243,16 @@ def _existence_join_type(rel: mmpl.Join, left: RelationType, right: RelationType
         MaskType(MaskDirection.RISES, ONE) if is_match_permanent else MaskType(MaskDirection.EITHER, right.events + ONE)
     )
     can_be_sealed = not any(s.is_never for s in seals.values())
-    steps = left.steps + right.events
+    steps, early = left.steps + right.events, left.has_early_rows or right.has_early_rows
     if rel.kind == "match":
         match_column_type = ColumnType(
             BOOL, "mask", None, exists.steps, Direction.FIXED, True, rel.null_aware, rel.null_aware, exists
         )
         assert rel.match_column is not None
         columns = {**left.columns, rel.match_column: match_column_type}
-        return replace(left, heading=heading, columns=columns, seals=seals, steps=steps, reach=reach)
+        return replace(
+            left, heading=heading, columns=columns, seals=seals, steps=steps, reach=reach, has_early_rows=early
+        )
     # Without a seal, only a row that looks up NULL, or a key whose row is known, can be sure to have no match.
     absence_can_be_final = any(left.columns[a].nullable for a, _ in rel.on) or is_key_equated(
         right.heading, (b for _, b in rel.on)
@@ -263,7 +267,9 @@ def _existence_join_type(rel: mmpl.Join, left: RelationType, right: RelationType
     if rel.kind == "semi":
         matched_columns = narrow_columns({**right.columns, **left.columns}, match_predicate(rel))
         columns = {n: matched_columns[n] for n in left.columns}
-    return replace(left, heading=heading, columns=columns, mask=mask, seals=seals, steps=steps, reach=reach)
+    return replace(
+        left, heading=heading, columns=columns, mask=mask, seals=seals, steps=steps, reach=reach, has_early_rows=early
+    )
 
 
 # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────────────────
