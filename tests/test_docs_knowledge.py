@@ -34,6 +34,14 @@ def test_the_table_has_lines() -> None:
     assert len(lines()) >= 8
 
 
+def test_no_line_is_outside_of_the_table() -> None:
+    """A line that names a test program, but stands elsewhere, would be checked by nobody."""
+    programs = {path.stem for path in (ROOT / "tests/programs").glob("*.test")}
+    text = (ROOT / "docs/knowledge.md").read_text()
+    cells = [row.rstrip("| ").rpartition("|")[2].strip() for row in text.splitlines() if row[:1] == "|"]
+    assert sum(cell.strip("`") in programs for cell in cells) == len(lines())
+
+
 @pytest.mark.parametrize("line", lines(), ids=lambda line: f"{line.program} {line.shapes}")
 def test_a_line_is_what_its_test_program_shows(line: Line) -> None:
     path = ROOT / "tests/programs" / f"{line.program}.test"

@@ -105,7 +105,8 @@ def best_per_group_number(group_numbers: Indices, count: int, values: ValueColum
         return v.nulls_like(values, count)
     valid_values = values.take(valid_rows)
     codes = ranks(ValueColumn(valid_values.data))
-    order = np.lexsort((codes if is_max else -codes, group_numbers[valid_rows]))
+    # Not -codes: the least int has no negative.
+    order = np.lexsort((codes if is_max else ~codes, group_numbers[valid_rows]))
     ordered_groups = group_numbers[valid_rows][order]
     is_last = np.append(ordered_groups[1:] != ordered_groups[:-1], True)
     best_rows = np.zeros(count, np.int64)
