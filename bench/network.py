@@ -197,7 +197,7 @@ def measure_idle_bytes() -> float:
         floor = pair.start_floor(IMPORTING_VIEW)
 
         def transferred() -> int:
-            return sum(l["received"]["bytes"] + l["sent"]["bytes"] for l in broker_status(floor)["links"])
+            return sum(k["received"]["bytes"] + k["sent"]["bytes"] for k in broker_status(floor)["links"])
 
         wait_for(lambda: broker_status(floor)["imports"]["Prices"]["state"] == "live")
         time.sleep(2)
@@ -218,9 +218,9 @@ def run(report: Report) -> None:
         ("stream", measure_stream_throughput, STREAM_RATE_MIN),
         ("view", measure_view_throughput, VIEW_RATE_MIN),
     ):
-        rate, size = measure()
-        target = f"≥ {rate_min:,}: {verdict(rate >= rate_min)}"
-        rows.append((f"throughput of a {name}", f"{rate:,.0f} rows/s, {size:,.1f} bytes a row", target))
+        throughput, size = measure()
+        target = f"≥ {rate_min:,}: {verdict(throughput >= rate_min)}"
+        rows.append((f"throughput of a {name}", f"{throughput:,.0f} rows/s, {size:,.1f} bytes a row", target))
     rows.append(("an idle link", f"{measure_idle_bytes():,.0f} bytes/s", ""))
     report.table(
         "Links between brokers",

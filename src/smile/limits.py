@@ -415,3 +415,6 @@ link_stop_s_max: Final = 2.0
 
 neighbour_answer_s_max: Final = 10.0
 """A neighbour that does not answer a call within this time is away."""
+
+link_absence_s_max: Final = 10.0
+"""A neighbour without a link for longer than this is a trouble: a restart takes less."""

@@ -34,12 +34,16 @@ class TroubleKind(StrEnum):
     """The Java process of Spark does not run."""
     VIEW_PAUSED = "view_paused"
     VIEW_BEHIND = "view_behind"
+    IMPORT = "import"
+    """An import does not follow its relation."""
+    LINK = "link"
+    """A neighbour cannot be reached at one of its addresses."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """`subject` is the view that it concerns, or empty. If it `is_severe`, the broker is of no use to its publishers or
-    to its subscribers. `since` is in seconds since 1970."""
+    """`subject` is the view, import or neighbour that it concerns, or empty. If it `is_severe`, the broker is of no use to
+    its publishers or to its subscribers. `since` is in seconds since 1970."""
 
     kind: TroubleKind
     subject: str

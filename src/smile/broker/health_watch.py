@@ -25,6 +25,8 @@ from smile.broker.health import (
     memory_trouble,
 )
 from smile.broker.maintenance.maintainer import Maintainer
+from smile.broker.network.network import Network
+from smile.broker.network.troubles import network_troubles
 from smile.broker.publishing.publisher import Publisher
 from smile.broker.views.view import View
 from smile.errors import SmileError
@@ -45,6 +47,9 @@ class WatchedBroker(Protocol):
 
     @property
     def warnings(self) -> Sequence[Mapping[str, Any]]: ...
+
+    @property
+    def network(self) -> Network: ...
 
 
 class HealthWatch:
@@ -113,6 +118,7 @@ class HealthWatch:
         troubles = log_trouble(self._publisher.problem())
         troubles += disk_trouble(self._directory.free_bytes(), settings.disk_free_min)
         troubles += memory_trouble(resident_bytes(), settings.memory_max)
+        troubles += network_troubles(self._broker.network.status(time.monotonic()))
         if (problem := maintainer.process_problem) is not None:
             troubles.append(Trouble(TroubleKind.JAVA, "", "E069", problem, is_severe=True))
         if failure is not None:

@@ -96,6 +96,10 @@ def broker_text(status: Json) -> str:
         progress += ", paused" if view_status.get("paused") else ""
         rows, changed, subscribers = (view_status[name] for name in ("rows", "changed", "subscribers"))
         table.add_row(f"view {view}", f"{rows:,} rows, {changed:,} changed, {subscribers:,} subscribers{progress}")
+    for link in status.get("links", []):
+        table.add_row(f"link {link['name']}", _link_text(link))
+    for name, imported in status.get("imports", {}).items():
+        table.add_row(f"import {name}", _import_text(imported, now))
     for key, label in (("publisher", "publisher"), ("keeper", "maintainer")):
         scalars = {name: value for name, value in status.get(key, {}).items() if isinstance(value, int | float | str)}
         if scalars:
@@ -107,6 +111,37 @@ def broker_text(status: Json) -> str:
     for warning in status.get("warnings", []):
         table.add_row("warning", f"{now - warning['at']:,.0f} s ago: {warning['what']}")
     return _render_table(table)
+
+
+def _link_text(link: Json) -> str:
+    place = f"called at {link['address']}" if link["address"] else "has called"
+    text = f"{link['state']} for {link['for_s']:,.0f} s, {place}"
+    if link["state"] == "absent":
+        return f"{text}, opened {link['opened']:,} times{_problem_text(link)}"
+    flows = [
+        f"{verb} {link[way]['rows_per_s']:,.0f} rows/s, {link[way]['bytes_per_s'] / 1e3:,.1f} kB/s"
+        for verb, way in (("sends", "sent"), ("receives", "received"))
+    ]
+    delay = "" if link["delay_ms"] is None else f", delay {link['delay_ms']:,.1f} ms"
+    questions = f"{link['questions_asked']:,} questions asked, {link['questions_answered']:,} answered"
+    return f"{text}{delay}; {'; '.join(flows)}; {questions}"
+
+
+def _import_text(imported: Json, now: float) -> str:
+    from smile.cli.view_display import progress_text  # noqa: PLC0415
+
+    horizons = {stream: int(tick) for stream, tick in imported["horizons"].items()}
+    progress = f", known up to {progress_text(horizons, now)}" if horizons else ""
+    gaps = f", {imported['gaps']:,} gaps" if imported["gaps"] else ""
+    source = f"{imported['kind']} {imported['relation']} of {imported['broker']}"
+    links = "1 link" if imported["links"] == 1 else f"{imported['links']} links"
+    state = f"{imported['state']} for {imported['for_s']:,.0f} s"
+    return f"{source}: {state}, {links}{progress}{gaps}{_problem_text(imported)}"
+
+
+def _problem_text(entry: Json) -> str:
+    problem = entry["problem"]
+    return "" if problem is None else f": {problem['code']}: {problem['message']}"
 
 
 def _number_text(value: object) -> str:

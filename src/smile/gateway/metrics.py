@@ -29,13 +29,13 @@ class MetricDefinition(NamedTuple):
 
 
 def _values(node: Any, path: Sequence[str]) -> Iterator[tuple[list[str], float]]:
-    """The numbers at the path, with the keys that its `*` stand for. While Spark starts, its part of the status is
-    empty."""
+    """The numbers at the path, with the keys that its `*` stand for; entries of a list have names. While Spark starts,
+    its part of the status is empty."""
     if not path:
         if isinstance(node, int | float):
             yield [], float(node)
     elif path[0] == "*":
-        for key, inner in node.items():
+        for key, inner in node.items() if isinstance(node, Mapping) else ((entry["name"], entry) for entry in node):
             for labels, value in _values(inner, path[1:]):
                 yield [str(key), *labels], value
     elif isinstance(node, Mapping) and path[0] in node:
@@ -113,6 +113,27 @@ BROKER_METRICS: Final = (
     _gauge("smile_keeper_written_bytes", "keeper.written_bytes", "State written in the last batch."),
     _gauge("smile_keeper_batch_ms", "keeper.batch_ms.*", _BATCH_PARTS, "part"),
     _gauge("smile_keeper_stage_ms", "keeper.stage_ms.*.*", _STAGE_PARTS, "stage", "part"),
+    _gauge("smile_link_for_seconds", "links.*.for_s", "How long the link is open, or absent.", "link"),
+    _counter("smile_link_opened", "links.*.opened", "Links that were opened to the neighbour at this address.", "link"),
+    _gauge("smile_link_delay_ms", "links.*.delay_ms", "Time until the last data message was confirmed.", "link"),
+    _counter("smile_link_sent_bytes", "links.*.sent.bytes", "Bytes sent over the link.", "link"),
+    _gauge("smile_link_sent_bytes_per_second", "links.*.sent.bytes_per_s", "Bytes sent a second, recently.", "link"),
+    _gauge("smile_link_sent_rows_per_second", "links.*.sent.rows_per_s", "Rows sent a second, recently.", "link"),
+    _counter("smile_link_received_bytes", "links.*.received.bytes", "Bytes received over the link.", "link"),
+    _gauge("smile_link_received_bytes_per_second", "links.*.received.bytes_per_s", "Bytes received a second.", "link"),
+    _gauge("smile_link_received_rows_per_second", "links.*.received.rows_per_s", "Rows received a second.", "link"),
+    _counter("smile_link_questions_asked", "links.*.questions_asked", "Questions for what is missing.", "link"),
+    _counter("smile_link_questions_answered", "links.*.questions_answered", "Questions of the neighbour.", "link"),
+    _gauge("smile_import_for_seconds", "imports.*.for_s", "How long the import is in its state.", "import"),
+    _gauge("smile_import_edition", "imports.*.edition", "Edition of the import.", "import"),
+    _gauge("smile_import_links", "imports.*.links", "Links that carry the import.", "import"),
+    _gauge("smile_import_horizon", "imports.*.horizons.*", "Horizon that has arrived.", "import", "stream"),
+    _gauge("smile_import_behind_seconds", "imports.*.behind_s", "Age of what has arrived.", "import"),
+    _gauge("smile_import_gaps", "imports.*.gaps", "Gaps before what has arrived.", "import"),
+    _counter(
+        "smile_import_questions", "imports.*.questions", "Questions for what is missing, on open links.", "import"
+    ),
+    _gauge("smile_import_redundant", "imports.*.redundant", "Messages that brought nothing new.", "import"),
     _gauge("smile_gateway_connections", "gateway.connections", "Connections."),
     _gauge("smile_gateway_subscriptions", "gateway.subscriptions", "Subscriptions."),
     _gauge("smile_gateway_publications_pending", "gateway.publications_pending", "Publications not answered yet."),

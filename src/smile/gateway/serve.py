@@ -132,6 +132,8 @@ class GatewayServer(UvicornServer):
     def every_second(self) -> None:
         if self.gateway is not None:
             self.gateway.end_revoked()
+        if self.links is not None:
+            self.links.every_second()
         if self.flight is not None:
             self.flight.every_second()
 

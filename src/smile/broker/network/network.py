@@ -10,6 +10,7 @@ close the connection and call `network.disconnect(link, problem, now)`.
 methods of `Network` may be called from any thread.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -156,6 +157,12 @@ class Network:
         with self._lock:
             self._close_route(neighbour, address, problem, now)
 
+    def report_uncalled(self, neighbour: str, problem: SmileError, now: float) -> None:
+        """The neighbour must call, and has never done so."""
+        with self._lock:
+            if (neighbour, "") not in self._routes:
+                self._close_route(neighbour, "", problem, now)
+
     def _close_route(self, neighbour: str, address: str, problem: SmileError | None, now: float) -> None:
         route = self._routes.setdefault((neighbour, address), NeighbourRoute(now))
         if route.is_open:
@@ -220,11 +227,17 @@ class Network:
             connections, relations = list(self._connections.values()), list(self._relations.values())
             routes = [(n, a, replace(route)) for (n, a), route in self._routes.items() if not route.is_open]
         linked = {connection.neighbour for connection in connections}
+        links = [
+            *(self._link_status(connection, now) for connection in connections),
+            *(_absence_status(n, a, route, now) for n, a, route in routes if a or n not in linked),
+        ]
+        counts: Counter[str] = Counter()
+        for link in links:
+            neighbour = link["neighbour"] or "?"
+            counts[neighbour] += 1
+            link["name"] = neighbour if counts[neighbour] == 1 else f"{neighbour} {counts[neighbour]}"
         return {
-            "links": [
-                *(self._link_status(connection, now) for connection in connections),
-                *(_absence_status(n, a, route, now) for n, a, route in routes if a or n not in linked),
-            ],
+            "links": links,
             "imports": {r.import_.name: self._import_status(r, connections, now) for r in relations},
         }
 

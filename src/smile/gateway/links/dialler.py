@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 import time
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ from smile.client.address import BrokerAddress
 from smile.errors import SmileError
 from smile.gateway.http.operations import LINK_PATH
 from smile.gateway.links.client_socket import ClientLinkSocket
-from smile.gateway.links.link_driver import LinkDriver
+from smile.gateway.links.link_driver import LinkDriver, LinkSocket
 from smile.gateway.links.neighbour_calls import answer_error, connection_error
 from smile.links.redial import Redial
 
@@ -24,10 +25,17 @@ logger = logging.getLogger("smile.gateway.links")
 
 
 class Dialler:
-    """Keeps one link to a neighbour open, at one of its addresses."""
+    """Keeps one link to a neighbour open, at one of its addresses. `wrap` may put something in front of its socket."""
 
-    def __init__(self, network: Network, neighbour: str, address: BrokerAddress, random: Random) -> None:
-        self._network, self._neighbour, self._address = network, neighbour, address
+    def __init__(
+        self,
+        network: Network,
+        neighbour: str,
+        address: BrokerAddress,
+        wrap: Callable[[LinkSocket], LinkSocket],
+        random: Random,
+    ) -> None:
+        self._network, self._neighbour, self._address, self._wrap = network, neighbour, address, wrap
         self._redial = Redial(random)
 
     async def run(self) -> None:
@@ -53,7 +61,7 @@ class Dialler:
             return problem
         driver = LinkDriver(self._network, self._neighbour, self._neighbour, self._address.url)
         socket = ClientLinkSocket(driver, self._neighbour, connection)
-        driver.start(socket)
+        driver.start(self._wrap(socket))
         try:
             await socket.run()
         finally:

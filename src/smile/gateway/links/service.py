@@ -1,16 +1,20 @@
 """All links of a broker: accepts neighbours that call, and calls those that have an address in the settings."""
 
 import asyncio
+import time
 from random import Random
 
 from starlette.websockets import WebSocket
 
 from smile import limits
+from smile.errors import error
 from smile.gateway.gateway import Gateway
 from smile.gateway.http.response import HttpError
 from smile.gateway.links.close_reason import closed_error
 from smile.gateway.links.dialler import Dialler
+from smile.gateway.links.faulty_socket import FaultySocket, read_link_faults
 from smile.gateway.links.granted_access import GrantedLinkAccess
+from smile.gateway.links.link_driver import LinkSocket
 from smile.gateway.links.neighbour_calls import neighbour_addresses
 from smile.gateway.links.server_socket import ServerLinkSocket
 from smile.gateway.uvicorn_internals import WebSocketConnection
@@ -23,6 +27,7 @@ class LinkService:
         self._gateway, self._network = gateway, gateway.broker.network
         self._sockets: set[ServerLinkSocket] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._faults = read_link_faults()
         if gateway.access.requires_tokens:
             self._network.access = GrantedLinkAccess(gateway.access)
 
@@ -30,8 +35,20 @@ class LinkService:
         """Calls the neighbours."""
         for name, neighbour in self._gateway.settings.brokers.items():
             for address in neighbour_addresses(neighbour):
-                dialler = Dialler(self._network, name, address, Random())
+                dialler = Dialler(self._network, name, address, self._with_faults, Random())
                 self._tasks.append(asyncio.ensure_future(dialler.run()))
+
+    def every_second(self) -> None:
+        """A neighbour that the program imports from, and that has no address here, must call."""
+        for name in self._network.neighbours_wanted():
+            neighbour = self._gateway.settings.brokers.get(name)
+            if neighbour is None or not neighbour.url:
+                hint = f'Or add to the settings: [brokers.{name}] url = "https://…".'
+                problem = error("E103", f"{name} has not called, and has no address in the settings", hint=hint)
+                self._network.report_uncalled(name, problem, time.monotonic())
+
+    def _with_faults(self, socket: LinkSocket) -> LinkSocket:
+        return socket if self._faults is None else FaultySocket(socket, self._faults, self._faults.random)
 
     async def accept(self, websocket: WebSocket) -> None:
         """Serves a neighbour that has called, until it disconnects or the broker stops."""
@@ -46,7 +63,7 @@ class LinkService:
             try:
                 await websocket.accept()
             finally:
-                socket.driver.start(socket)
+                socket.driver.start(self._with_faults(socket))
             ending = await websocket.receive()
             socket.driver.end(closed_error("the neighbour", ending.get("code"), ending.get("reason") or ""))
         finally:
