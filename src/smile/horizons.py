@@ -8,6 +8,8 @@ has the horizon of each origin, by `origin_name`: together they determine which 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from smile.algebra.types import ORIGIN_MAX
+
 HORIZON_MIN: Final = -1
 """The horizon of a stream of which nothing is known."""
 
@@ -35,6 +37,21 @@ def with_origins(stream: str, origins: Mapping[str, int]) -> dict[str, int]:
     """The horizons of a stream with many origins: its own, and that of each origin."""
     least = min(origins.values(), default=HORIZON_MIN)
     return {stream: least, **{origin_name(stream, origin): tick for origin, tick in origins.items()}}
+
+
+def select_streams(horizons: Mapping[str, int], streams: Iterable[str]) -> dict[str, int]:
+    """The horizons of these streams and of their origins."""
+    wanted = set(streams)
+    selected = {n: h for n, h in horizons.items() if n in wanted or split_name(n, ())[0] in wanted}
+    return {**dict.fromkeys(wanted, HORIZON_MIN), **selected}
+
+
+def has_reached(horizons: Mapping[str, int], name: str, tick: int) -> bool:
+    """Whether what has these horizons includes an event at this tick. Of a stream with many origins, that of its origin
+    is sufficient: the number of the origin is in the low bits of the tick."""
+    if horizons.get(name, HORIZON_MIN) >= tick:
+        return True
+    return horizons.get(origin_name(name, str(tick & ORIGIN_MAX)), HORIZON_MIN) >= tick
 
 
 def without_origins(horizons: Mapping[str, int]) -> dict[str, int]:

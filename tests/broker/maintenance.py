@@ -17,7 +17,7 @@ from smile.encoding.json_changes import json_changes
 from smile.engine.generation import Generation, remaining_generations
 from smile.engine.local import LocalEngine
 from smile.errors import SmileError, error
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, split_name
 from smile.kernels.delta import Delta
 from smile.kernels.transform import InputRelation
 from smile.knowledge.values.json import Json
@@ -159,7 +159,7 @@ def expected(program: mmpl.Program, views: Sequence[str], log: Log) -> dict[str,
     start = log.start()
     end = log.after(start, BatchLimit())
     events = {s.name: log.read(s.name, start, end) for s in program.streams}
-    engine.advance(InputBatch({s: e for s, e in events.items() if e.num_rows}, end.stream_horizons()))
+    engine.advance(InputBatch({s: e for s, e in events.items() if e.num_rows}, end.named_horizons()))
     rows_by_view = {}
     for view in views:
         rows = messages(plan.kernels.inputs[view], engine.snapshot(view), engine.state.horizons)
@@ -228,7 +228,12 @@ class Publishing:
                     size -= 1
             after = self._history()
             frame = input_batch_between(self.program, before, after)
-            moved = {s: h for s, h in frame.horizons.items() if h > before.horizons[s] and s in self.log.streams}
+            known, streams = self.horizons, self.log.streams
+            moved = {
+                name: h
+                for name, h in frame.horizons.items()
+                if h > known.get(name, HORIZON_MIN) and split_name(name, streams)[0] in streams
+            }
             self.log.append_batch(InputBatch({s: e for s, e in frame.events.items() if s in moved}, moved))
 
     def _history(self) -> History:
@@ -240,7 +245,7 @@ class Publishing:
 
     @property
     def horizons(self) -> Horizons:
-        return self.log.newest().stream_horizons()
+        return self.log.newest().named_horizons()
 
 
 SUMS_AND_PAIRS = """

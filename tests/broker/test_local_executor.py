@@ -18,6 +18,7 @@ from smile.broker.maintenance.maintainer import Maintainer
 from smile.engine.generation import Generation, remaining_generations
 from smile.engine.view_error import ViewError
 from smile.errors import Diagnostic, SmileError, error
+from smile.horizons import select_streams
 from smile.log.storage.durable import DurableLog
 from smile.state.store import StateStore
 from tests.broker.maintenance import (
@@ -96,7 +97,7 @@ class Life:
             self.maintainer.resume(one.views[0])
         for view in self.views:
             used = reads(self.program, view)
-            self.listener.await_([view], {s: tick for s, tick in self.publishing.horizons.items() if s in used})
+            self.listener.await_([view], select_streams(self.publishing.horizons, used))
 
     def add(self) -> None:
         for one in self._add_some():

@@ -40,7 +40,7 @@ class RestartingEngine:
     def _advance(self, end: Position) -> None:
         start, work = self.engine.state.horizons, self.plan.stages[0]
         read = {s: self.log.read(s, self.position, end) for s in work.streams}
-        batch = self.engine.advance(InputBatch({s: e for s, e in read.items() if e.num_rows}, end.stream_horizons()))
+        batch = self.engine.advance(InputBatch({s: e for s, e in read.items() if e.num_rows}, end.named_horizons()))
         changes = dict(work.view_deltas(0, StageResult(self.engine.state.states, batch.deltas)))
         self.position = end
         self.before.append((self.engine.state, end))

@@ -476,15 +476,29 @@ class ImportDef(Definition):
         return f"{self.input_name} resets"
 
     def horizon_name(self, stream: str) -> str:
-        """A stream without events. Its horizon is that of `stream` at which the imported view was computed."""
+        """A stream without events. Its horizon is that of `stream` at which the imported view was computed. It has the
+        same origins."""
         return f"{self.input_name}/{stream}"
 
     @property
     def base_streams(self) -> tuple[str, ...]:
         """The streams that an imported view is computed from, as the exporting broker names their horizons."""
+        return tuple(self._origins_by_base_stream)
+
+    @property
+    def many_origins(self) -> frozenset[str]:
+        """Those of its base streams that have many origins."""
+        return frozenset(stream for stream, has_many in self._origins_by_base_stream.items() if has_many)
+
+    @property
+    def _origins_by_base_stream(self) -> dict[str, bool]:
+        """Whether each base stream has many origins."""
         program = self.exporting_program
-        nested = (i for i in program.imports if i.stream is None)
-        return (*(s.name for s in program.input_streams), *(i.horizon_name(s) for i in nested for s in i.base_streams))
+        origins = {s.name: s.many_origins for s in program.input_streams}
+        for nested in program.imports:
+            if nested.stream is None:
+                origins |= {nested.horizon_name(s): many for s, many in nested._origins_by_base_stream.items()}
+        return origins
 
     @property
     def log_streams(self) -> tuple[StreamDef, ...]:
@@ -493,8 +507,10 @@ class ImportDef(Definition):
             return (self.stream,)
         columns = (("rows", BYTES),)
         changes = StreamDef(self.changes_name, "block", columns, publisher_timed=True, whole_commits=True)
-        names = (self.resets_name, *map(self.horizon_name, self.base_streams))
-        return (changes, *(StreamDef(name, "tick", (), publisher_timed=True) for name in names))
+        many = {self.resets_name: False}
+        many |= {self.horizon_name(s): has_many for s, has_many in self._origins_by_base_stream.items()}
+        horizons = (StreamDef(n, "tick", (), publisher_timed=True, many_origins=has) for n, has in many.items())
+        return (changes, *horizons)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from smile.broker.views.view import View
 from smile.decoding.event_decoder import EventDecoder
 from smile.engine.generation import Generation
 from smile.errors import SmileError, did_you_mean, error
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, split_name
 from smile.links.link import LinkIdentity
 from smile.log.clock import Clock, TickGenerator, wall_clock
 from smile.log.storage.durable import DurableLog
@@ -504,7 +504,11 @@ class Broker:
             self._checkpoint_horizons = horizons
             if retention_us is not None:
                 needed = self.network.needed_horizons(self.settings.away_us_max)
-                least = {s: min(horizons.get(s, HORIZON_MIN), tick) for s, tick in needed.items()}
+                least = {
+                    name: min(tick, needed.get(name, HORIZON_MIN))
+                    for name, tick in horizons.items()
+                    if split_name(name, needed)[0] in needed
+                }
                 self.log.truncate({**horizons, **least}, before=self._clock() - retention_us)
         except SmileError as problem:
             self.warn(f"the log was not truncated: {problem}")

@@ -22,6 +22,7 @@ from smile.gateway.http.publish import producer_sequence, submit_events, submit_
 from smile.gateway.http.request import parse_silence_tick, parse_ticks
 from smile.gateway.http.response import HttpError, encode, error_body, pause_body
 from smile.gateway.uvicorn_internals import WebSocketConnection
+from smile.horizons import without_origins
 from smile.knowledge.values.json import tick_json
 
 PROTOCOL = "smile"
@@ -217,7 +218,7 @@ class WebSocketSession:
         heading = subscription.view.source.type.heading
         columns = {c: str(heading.columns[c]) for c in (*heading.key, *heading.value_columns)}
         fields = {"subscribed": subscription.view.name, "key": list(heading.key), "columns": columns}
-        self.send({"id": id_, **fields, "streams": list(subscription.view.horizons)})
+        self.send({"id": id_, **fields, "streams": list(without_origins(subscription.view.horizons))})
         subscription.wake()
 
     def _ack(self, message: ClientMessage) -> None:

@@ -11,7 +11,7 @@ from smile.broker.imports.import_frame import FramePart, Horizons
 from smile.broker.views.view import View
 from smile.columns.values import ValueColumn, true_indices
 from smile.errors import SmileError
-from smile.horizons import HORIZON_MIN
+from smile.horizons import select_streams
 from smile.kernels.expressions import compile_expression
 from smile.kernels.row_blocks import encode_block
 from smile.kernels.row_encoding import decode_fixed
@@ -35,7 +35,8 @@ class ExportedView:
         self._predicate = None
         if condition is not None:
             self._predicate = compile_expression(condition, self._layout)
-        self._subscription, start = view.subscribe_after({s: known[s] for s in self._streams if s in known}, waker)
+        known_streams = [s for s in self._streams if s in known]
+        self._subscription, start = view.subscribe_after(select_streams(known, known_streams), waker)
         self._start = None if start is None else self._restrict(start)
 
     def next_part(self, rows_max: int) -> FramePart | None:
@@ -69,7 +70,7 @@ class ExportedView:
         self._subscription.close()
 
     def _restrict(self, horizons: Horizons) -> Horizons:
-        return {s: horizons.get(s, HORIZON_MIN) for s in self._streams}
+        return select_streams(horizons, self._streams)
 
     def _matching_rows(self, rows: RowLookup) -> RowLookup:
         if self._predicate is None or not rows.row_count:

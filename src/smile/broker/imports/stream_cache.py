@@ -12,7 +12,7 @@ from smile.algebra import mmpl
 from smile.broker.imports.receipt import Receipt
 from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, error
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, with_origins
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.pieces import StreamPiece, check_piece
 
@@ -42,6 +42,8 @@ class StreamCache:
     @property
     def log_horizons(self) -> Mapping[str, int]:
         """The horizon of this stream in the log."""
+        if self._stream.many_origins:
+            return with_origins(self._stream.name, self.horizons)
         return {self._stream.name: min(self.horizons.values(), default=HORIZON_MIN)}
 
     def append(self, origin: str, lo: int, hi: int, events: pa.RecordBatch | None, time_us: int = 0) -> Receipt:

@@ -13,7 +13,7 @@ from smile.algebra.arrow_types import stream_schema
 from smile.broker.imports.import_frame import Horizons, ImportFrame
 from smile.broker.imports.receipt import Receipt
 from smile.errors import SmileError, error
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, select_streams, split_name
 from smile.kernels.layout import Layout
 from smile.kernels.row_blocks import check_block
 from smile.log.position import DEFAULT_ORIGIN
@@ -36,8 +36,10 @@ class ViewCache:
         self._load()
 
     def _load(self) -> None:
-        horizons, import_ = self._log.newest().stream_horizons(), self.import_
-        self._taken: Horizons = {s: horizons[import_.horizon_name(s)] for s in import_.base_streams}
+        horizons, import_ = self._log.newest().named_horizons(), self.import_
+        prefix = import_.horizon_name("")
+        named = select_streams(horizons, map(import_.horizon_name, import_.base_streams))
+        self._taken: Horizons = {name.removeprefix(prefix): tick for name, tick in named.items()}
         self.horizons: Horizons = self._taken
         """The horizons of the streams that the view is computed from, as the exporting broker names them."""
         self._last_block = max(0, horizons[import_.changes_name])
@@ -61,10 +63,22 @@ class ViewCache:
 
     def check(self, frame: ImportFrame) -> int:
         """The number of rows in a frame. Raises E125 if it is not a frame of this view."""
-        known = set(self.import_.base_streams)
-        if set(frame.end) != known or (frame.start is not None and set(frame.start) != known):
-            raise self._wrong_frame("it has the horizons of other streams")
+        for horizons in (frame.end, *([] if frame.start is None else [frame.start])):
+            self._check_horizons(horizons)
         return sum(self._check_block(block) for block in frame.blocks)
+
+    def _check_horizons(self, horizons: Horizons) -> None:
+        streams, many = set(self.import_.base_streams), self.import_.many_origins
+        by_stream: dict[str, list[int]] = {}
+        for name, tick in horizons.items():
+            stream, origin = split_name(name, streams)
+            if origin is not None and stream in many:
+                by_stream.setdefault(stream, []).append(tick)
+            elif name not in streams:
+                raise self._wrong_frame("it has the horizons of other streams")
+        least = {stream: min(by_stream.get(stream, [HORIZON_MIN])) for stream in many}
+        if not streams <= horizons.keys() or any(horizons[stream] != tick for stream, tick in least.items()):
+            raise self._wrong_frame("it does not have the horizons of all streams and origins")
 
     def take(self, frame: ImportFrame) -> tuple[Receipt, list[StreamPiece]]:
         """What is to be appended of a frame that was checked. Call `record_commit` or `discard_taken` afterwards."""
@@ -83,8 +97,10 @@ class ViewCache:
             pieces.append(StreamPiece(import_.changes_name, DEFAULT_ORIGIN, HORIZON_MIN, last, events))
         if frame.is_reset:
             pieces.append(StreamPiece(import_.resets_name, DEFAULT_ORIGIN, HORIZON_MIN, self._last_block))
-        for stream, tick in frame.end.items():
-            pieces.append(StreamPiece(import_.horizon_name(stream), DEFAULT_ORIGIN, HORIZON_MIN, tick))
+        for name, tick in frame.end.items():
+            stream, origin = split_name(name, import_.base_streams)
+            if origin is not None or stream not in import_.many_origins:
+                pieces.append(StreamPiece(import_.horizon_name(stream), origin or DEFAULT_ORIGIN, HORIZON_MIN, tick))
         self._last_reset = self._last_block if frame.is_reset else self._last_reset
         self._last_block, self._taken = last, dict(frame.end)
         self.frames += 1
@@ -101,11 +117,11 @@ class ViewCache:
     def compare(self, frame: ImportFrame) -> Receipt:
         """What `take` would do with a frame."""
         known = self._taken
-        if all(frame.end[s] <= tick for s, tick in known.items()) and not self._is_first(frame):
+        if _reaches(known, frame.end) and not self._is_first(frame):
             return Receipt.REDUNDANT
-        if any(frame.end[s] < tick for s, tick in known.items()):
+        if not _reaches(frame.end, known):
             return Receipt.INCOMPARABLE
-        if frame.start is not None and any(frame.start[s] > tick for s, tick in known.items()):
+        if frame.start is not None and not _reaches(known, frame.start):
             return Receipt.GAP
         return Receipt.APPENDED
 
@@ -123,3 +139,8 @@ class ViewCache:
     def _wrong_frame(self, problem: str) -> SmileError:
         hint = f"Check whether {self.import_.broker} runs the same version of SMILE, and has not changed the view."
         return error("E125", f"a frame of {self.import_.name} cannot be used: {problem}", hint=hint)
+
+
+def _reaches(horizons: Horizons, others: Horizons) -> bool:
+    """Whether none of the other horizons is later. Origins that are missing are not known yet."""
+    return all(horizons.get(name, HORIZON_MIN) >= tick for name, tick in others.items())

@@ -14,7 +14,7 @@ from smile.engine.generation import Generation
 from smile.engine.local import EngineState, LocalEngine
 from smile.engine.plan import ExecutableStage, Plan, StageResult
 from smile.engine.view_error import attribute_to_views
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, split_name
 from smile.log.input_batch import InputBatch
 from smile.log.position import Log, Position
 from smile.state.hard_checkpoint import finish_hard_checkpoint
@@ -57,7 +57,8 @@ class LocalGeneration:
 
     def replace_log(self, log: Log) -> None:
         """Continues with this log, which may have more streams."""
-        horizons = {s: horizon for s, horizon in self.horizons.items() if s in self.position.horizons}
+        streams = self.position.horizons
+        horizons = {name: tick for name, tick in self.horizons.items() if split_name(name, streams)[0] in streams}
         self.position = log.resume_position(horizons) if self.version else log.start()
         self._add_missing_horizons(log)
 

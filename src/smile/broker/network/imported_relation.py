@@ -12,7 +12,7 @@ from smile.broker.imports.stream_cache import StreamCache
 from smile.broker.imports.view_cache import ViewCache
 from smile.broker.network.link_imports import LogQueue, StreamImportSink, ViewImportSink
 from smile.broker.network.view_cursor import to_link_horizons
-from smile.horizons import END
+from smile.horizons import END, HORIZON_MIN, origin_name, select_streams
 from smile.kernels.compile import compile_export
 from smile.links.imports import Import, StreamImport, ViewImport
 from smile.links.messages import OpenImport, StreamHorizons
@@ -55,13 +55,18 @@ class ImportedRelation:
         """What this broker will not ask for again: it is in the hard checkpoint, which has these horizons, and all
         neighbours that import the stream from here have it up to `downstream`."""
         if isinstance(self.cache, ViewCache):
-            named = {s: self.import_.horizon_name(s) for s in self.import_.base_streams}
-            return to_link_horizons({s: checkpoint[name] for s, name in named.items() if name in checkpoint})
+            prefix, names = self.import_.horizon_name(""), map(self.import_.horizon_name, self.import_.base_streams)
+            named = select_streams(checkpoint, [name for name in names if name in checkpoint])
+            return to_link_horizons({name.removeprefix(prefix): tick for name, tick in named.items()})
         (stream,) = self.import_.log_streams
         if stream.name not in checkpoint:
             return {}
-        safe = checkpoint[stream.name] if downstream is None else min(checkpoint[stream.name], downstream)
-        return {self.import_.relation: {o: min(safe, tick) for o, tick in self.cache.horizons.items()}}
+        safe = {}
+        for origin, tick in self.cache.horizons.items():
+            name = origin_name(stream.name, origin) if stream.many_origins else stream.name
+            least = min(tick, checkpoint.get(name, HORIZON_MIN))
+            safe[origin] = least if downstream is None else min(least, downstream)
+        return {self.import_.relation: safe}
 
     def behind_s(self, now_us: int) -> float | None:
         """How long ago everything was known that is known here; None if no clock advances its streams."""

@@ -51,7 +51,7 @@ class LinkExports:
         check_import(import_)
         if exported.view is None:
             return self._open_stream(neighbour, exported, import_, request, check_access), -1
-        known = from_link_horizons(request.horizons)
+        known = from_link_horizons(request.horizons, import_.many_origins)
         view = ExportedView(exported.view, import_.base_streams, import_.condition, known, wake)
         cursor = ExportCursor(view, check_access)
         return ViewExport(request.id, cursor), cursor.change

@@ -87,14 +87,15 @@ class ViewImportSink:
         return to_link_horizons({s: tick for s, tick in self._cache.horizons.items() if tick > HORIZON_MIN})
 
     def append(self, start: StreamHorizons | None, bodies: list[bytes], end: StreamHorizons) -> None:
-        start_horizons = None if start is None else self._complete(from_link_horizons(start))
-        frame = ImportFrame(start_horizons, tuple(bodies), from_link_horizons(end))
+        many_origins = self._cache.import_.many_origins
+        start_horizons = None if start is None else self._complete(from_link_horizons(start, many_origins))
+        frame = ImportFrame(start_horizons, tuple(bodies), from_link_horizons(end, many_origins))
         rows = self._cache.check(frame)
         size = sum(map(len, bodies))
         self._queue.append(CacheAppend(self._cache.import_.name, self._cache, frame, rows, size))
 
     def _complete(self, horizons: Mapping[str, int]) -> Mapping[str, int]:
-        return {stream: horizons.get(stream, HORIZON_MIN) for stream in self._cache.import_.base_streams}
+        return {**dict.fromkeys(self._cache.import_.base_streams, HORIZON_MIN), **horizons}
 
 
 class LinkImports:

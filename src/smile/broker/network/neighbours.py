@@ -16,7 +16,7 @@ import msgspec
 
 from smile.broker.directory import write_file
 from smile.errors import error
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, select_streams, with_origins
 
 _log = logging.getLogger("smile.broker.network")
 
@@ -78,8 +78,9 @@ class Neighbours:
             self._write()
 
     def needed_horizons(self, connected: Iterable[tuple[str, str]], away_us_max: int) -> Mapping[str, int]:
-        """Up to which tick each stream is not needed by any neighbour. `connected` are the neighbours that import a
-        stream now. A neighbour that has been away for too long is forgotten."""
+        """Up to which tick each stream and origin is not needed by any neighbour, by stream and by `origin_name`; an
+        origin that is missing is needed. `connected` are the neighbours that import a stream now. A neighbour that has
+        been away for too long is forgotten."""
         now_us, needed = self.clock(), dict[str, int]()
         with self._lock:
             for neighbour, stream in connected:
@@ -92,7 +93,10 @@ class Neighbours:
                         fields = {"neighbour": neighbour, "stream": stream}
                         _log.warning("the log keeps nothing for a neighbour that is away", extra=fields)
                     else:
-                        needed[stream] = min(record.horizon, needed.get(stream, record.horizon))
+                        acknowledged = with_origins(stream, record.horizons)
+                        known = select_streams(needed, [stream]) if stream in needed else acknowledged
+                        common = {n: min(t, known.get(n, HORIZON_MIN)) for n, t in acknowledged.items()}
+                        needed = {n: t for n, t in needed.items() if n not in known} | common
             self._write()
         return needed
 

@@ -1,9 +1,10 @@
 """A view as the source of an export."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set as AbstractSet
 
 from smile.broker.imports.exported_view import ExportedView
 from smile.broker.imports.import_frame import Horizons
+from smile.horizons import HORIZON_MIN, split_name, with_origins, without_origins
 from smile.links.exports import RowsFrame
 from smile.links.messages import StreamHorizons
 from smile.log.position import DEFAULT_ORIGIN
@@ -13,12 +14,25 @@ PART_ROWS = 5_000
 
 
 def to_link_horizons(horizons: Horizons) -> StreamHorizons:
-    """Horizons of a view have no origins: they are the lowest of all."""
-    return {stream: {DEFAULT_ORIGIN: tick} for stream, tick in horizons.items()}
+    """By stream and origin. Of a stream that has not many origins, there is only the lowest."""
+    by_stream: dict[str, dict[str, int]] = {}
+    for name, tick in horizons.items():
+        stream, origin = split_name(name, ())
+        if stream in horizons and origin is not None:
+            by_stream.setdefault(stream, {})[origin] = tick
+    least = {stream: {DEFAULT_ORIGIN: tick} for stream, tick in without_origins(horizons).items()}
+    return {**least, **by_stream}
 
 
-def from_link_horizons(horizons: StreamHorizons) -> dict[str, int]:
-    return {stream: min(origins.values()) for stream, origins in horizons.items() if origins}
+def from_link_horizons(horizons: StreamHorizons, many_origins: AbstractSet[str]) -> dict[str, int]:
+    """`many_origins` are the streams of which the origins count."""
+    named: dict[str, int] = {}
+    for stream, origins in horizons.items():
+        if stream in many_origins:
+            named |= with_origins(stream, {o: tick for o, tick in origins.items() if tick > HORIZON_MIN})
+        elif origins:
+            named[stream] = min(origins.values())
+    return named
 
 
 class ExportCursor:

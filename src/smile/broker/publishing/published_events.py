@@ -16,7 +16,7 @@ from smile.broker.publishing.publication import EventRows, Publication
 from smile.columns.values import arrow_ints
 from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, error
-from smile.horizons import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN, split_name, with_origins
 from smile.log.clock import TickGenerator
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.piece_log import ticks_of
@@ -49,7 +49,9 @@ class PublishedEvents:
         self.log = log
         self.ticks = ticks
         self.horizons: dict[str, int] = {}
-        """The horizon of each stream: the lowest of all origins."""
+        """The horizon of each stream, and of each origin of streams with many origins."""
+        self._origins_of_many: dict[str, dict[str, int]] = {}
+        """The horizons of the origins of streams with many origins."""
         self._own_horizons: dict[str, int] = {}
         self._other_horizons: dict[str, int] = {}
         self._last_numbers: dict[str, int] = {}
@@ -61,7 +63,8 @@ class PublishedEvents:
         newest, origin = self.log.newest(), self.ticks.origin
         schemas = self.log.schemas
         self.publisher_timed = frozenset(name for name, schema in schemas.items() if schema.stream.publisher_timed)
-        self.horizons = newest.stream_horizons()
+        self.horizons = newest.named_horizons()
+        self._origins_of_many = {stream: dict(newest.horizons[stream]) for stream in newest.many_origins}
         for stream, horizons in newest.horizons.items():
             # An origin that is new to a stream starts at the stream's horizon.
             self._own_horizons[stream] = horizons.get(origin, self.horizons[stream])
@@ -82,6 +85,14 @@ class PublishedEvents:
         self._own_horizons.update(horizons)
         own_horizons = {s: min(tick, self._other_horizons[s]) for s, tick in horizons.items()}
         self.horizons = {**self.horizons, **own_horizons, **imported_horizons}
+        for stream, origins in self._origins_of_many.items():
+            if stream in horizons:
+                origins[self.ticks.origin] = horizons[stream]
+            for name, tick in imported_horizons.items():
+                of_stream, origin = split_name(name, self.log.schemas)
+                if of_stream == stream and origin is not None:
+                    origins[origin] = tick
+            self.horizons |= with_origins(stream, origins)
         for producer, last in numbers.items():
             self._cache_last_number(producer, last)
 

@@ -21,7 +21,7 @@ from smile.broker.views.view_store import CHANGE, ViewStore
 from smile.columns import masks
 from smile.columns.values import Array, true_indices
 from smile.errors import SmileError, did_you_mean, error
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, has_reached, split_name
 from smile.kernels.delta import Delta
 from smile.kernels.row_encoding import MASK
 from smile.kernels.transform import InputRelation
@@ -180,9 +180,9 @@ class View:
         return parse_condition(self.source, where)
 
     def is_reached(self, ticks: Horizons) -> bool:
-        """Whether the view includes everything up to these ticks."""
+        """Whether the view includes the events at these ticks, and everything before them of their origins."""
         with self._lock:
-            return all(self.horizons.get(stream, HORIZON_MIN) >= tick for stream, tick in ticks.items())
+            return all(has_reached(self.horizons, stream, tick) for stream, tick in ticks.items())
 
     def subscribe(
         self,
@@ -216,10 +216,11 @@ class View:
         with self._lock:
             self._check_token_horizons(horizons, log_horizons)
             begin: tuple[Horizons | None, int | None] = None, None
-            if any(tick > HORIZON_MIN for tick in horizons.values()):
+            wanted = _known_ticks(horizons)
+            if wanted:
                 for progress, change in self._changes_by_progress.items():
                     known = dict(progress)
-                    if all(known.get(stream, HORIZON_MIN) == tick for stream, tick in horizons.items()):
+                    if _known_ticks({n: t for n, t in known.items() if _is_of_streams(n, horizons)}) == wanted:
                         begin = known, change
                         break
             return self._open_subscription(ViewCondition(), waker, begin[1], horizons), begin[0]
@@ -385,6 +386,15 @@ class ViewSubscription:
         """Whether a frame without rows is to be delivered for its progress."""
         has_progress = frame.progress is not None and self.progress != frame.progress
         return has_progress and (self.progress is None or self.view.clock() >= self.progress_due)
+
+
+def _known_ticks(horizons: Horizons) -> Horizons:
+    return {name: tick for name, tick in horizons.items() if tick > HORIZON_MIN}
+
+
+def _is_of_streams(name: str, streams: Iterable[str]) -> bool:
+    """Whether a horizon is that of one of these streams, or of an origin of one of them."""
+    return split_name(name, streams)[0] in streams
 
 
 def _progress_key(horizons: Horizons) -> tuple[tuple[str, int], ...]:

@@ -3,6 +3,10 @@
 The pieces of each stream and origin continue one another exactly. What is already known is dropped, so appending twice
 is harmless; a piece that leaves a gap is refused. One process writes while others read. The oldest commits may be
 truncated; the log records up to which tick.
+
+Of a stream with many origins, the first piece of an origin makes it a member: from then on, its horizon holds back
+that of the stream. So an origin that is to come joins with silence, before the others go on. An origin leaves with
+silence to the end of time, and holds nothing back any more. It cannot return: a broker that joins again is another one.
 """
 
 import sqlite3
@@ -24,7 +28,6 @@ from smile.log.input_batch import InputBatch
 from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
 from smile.log.storage import appending, database, producers, retention, unique_values
 from smile.log.storage.database import checksum, translate_read_errors, translate_write_errors
-from smile.log.storage.origins import StreamOrigin
 from smile.log.storage.piece_log import (
     Origins,
     PieceEntry,
@@ -184,12 +187,6 @@ class DurableLog(PieceLog):
         """The horizon of each origin of a stream."""
         with self._read_transaction():
             return {origin: self._horizon(s, origin) for s, origin in self._origins() if s == stream}
-
-    def stream_origins(self, stream: str) -> dict[str, StreamOrigin]:
-        """The origins of a stream, also those that have left."""
-        with self._read_transaction():
-            starts = {o: start for (name, o), (_, start, _) in self._known_origins().items() if name == stream}
-            return {origin: StreamOrigin(start, self._horizon(stream, origin)) for origin, start in starts.items()}
 
     def resume_position(self, horizons: Mapping[str, int]) -> Position:
         with self._read_transaction():
