@@ -24,6 +24,7 @@ from smile.demo.trade_floor import (
     PRICE_CENTS_MIN,
     PRICE_CENTS_STEP,
     Bidders,
+    FloorClients,
     FloorMetrics,
     FloorSettings,
     Matcher,
@@ -86,7 +87,8 @@ def measure_smile(engine: str) -> LoopResult:
 
 async def _run_loop(url: str) -> LoopResult:
     settings, metrics = FloorSettings(), FloorMetrics()
-    clients = [await connect_async(url) for _ in range(MATCHERS + 1)]
+    connections = [await connect_async(url) for _ in range(MATCHERS + 1)]
+    clients = [FloorClients.of_one_broker(connection) for connection in connections]
     issues = [settings.issue_name(number) for number in range(settings.issues)]
     participants = [Bidders(clients[0], settings, metrics).run()]
     participants += [Matcher(client, issues[n::MATCHERS], metrics).run() for n, client in enumerate(clients[1:])]
@@ -105,8 +107,8 @@ async def _run_loop(url: str) -> LoopResult:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    for client in clients:
-        await client.close()
+    for connection in connections:
+        await connection.close()
     return result
 
 

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +27,16 @@ class BrokerProcess:
     program: Path | None
     data: Path
     options: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment."""
     url: str = ""
     lines: list[str] = field(default_factory=list)
     listening: Event = field(default_factory=Event)
     ready: Event = field(default_factory=Event)
+
+    @property
+    def has_started(self) -> bool:
+        return hasattr(self, "popen")
 
     @property
     def command(self) -> list[str]:
@@ -45,7 +51,7 @@ class BrokerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.variables},
                 process_group=0,  # Ctrl-C in the terminal does not reach it
             )
         Thread(target=self._read_output, args=(self.popen,), daemon=True).start()
@@ -86,6 +92,10 @@ class BrokerProcess:
             self.kill()
             return self.popen.wait()
 
+    def stop_if_running(self) -> None:
+        if self.has_started and self.popen.poll() is None:
+            self.stop()
+
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             self.popen.kill()
@@ -106,5 +116,4 @@ def running_broker(program: Path | None, data: Path, options: Sequence[str] = ()
     try:
         yield process
     finally:
-        if process.popen.poll() is None:
-            process.stop()
+        process.stop_if_running()

@@ -1,6 +1,6 @@
 """Trade-Floor with simulated users: bidders keep a number of bids open, matchers match what can be matched.
 
-They communicate only through the broker. Each issue belongs to one matcher, so no bid is traded beyond its shares.
+They communicate only through the broker, or through the four brokers of a network. Each issue belongs to one matcher, so no bid is traded beyond its shares.
 """
 
 import asyncio
@@ -63,6 +63,20 @@ class FloorSettings:
         return f"S{number:03}"
 
 
+@dataclass(frozen=True)
+class FloorClients:
+    """Clients of the brokers that have the bids to buy, the bids to sell, the matches, and what can be matched."""
+
+    buys: AsyncClient
+    sells: AsyncClient
+    matches: AsyncClient
+    floor: AsyncClient
+
+    @classmethod
+    def of_one_broker(cls, client: AsyncClient) -> "FloorClients":
+        return cls(client, client, client, client)
+
+
 Event = dict[str, Any]
 
 
@@ -71,7 +85,7 @@ class Bidders:
     """Publish bids of both sides. If there are more shares to buy than to sell at a price, the next bid sells, so that
     most bids are matched."""
 
-    client: AsyncClient
+    clients: FloorClients
     settings: FloorSettings
     metrics: FloorMetrics
     _excess_shares: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -79,7 +93,8 @@ class Bidders:
 
     async def run(self) -> None:
         random, published_count, start = Random(self.settings.seed), 0, time.monotonic()
-        tables = [await self.client.table(view) for view in ("RemainingBuy", "RemainingSell")]
+        tables = [await self.clients.buys.table("RemainingBuy"), await self.clients.sells.table("RemainingSell")]
+        publishers = {"BuyBids": self.clients.buys, "SellBids": self.clients.sells}
         while True:
             elapsed = time.monotonic() - start
             allowed = BATCH_MAX if self.settings.rate is None else int(elapsed * self.settings.rate) - published_count
@@ -89,7 +104,7 @@ class Bidders:
                 continue
             bids = self._make_bids(random, count)
             publications = await asyncio.gather(
-                *(self.client.publish(stream, stream_bids) for stream, stream_bids in bids.items() if stream_bids)
+                *(publishers[stream].publish(stream, stream_bids) for stream, stream_bids in bids.items() if stream_bids)
             )
             published_count += count
             self.metrics.bids += count
@@ -124,7 +139,7 @@ class Bid:
 class Matcher:
     """Matches the bids of its issues."""
 
-    client: AsyncClient
+    clients: FloorClients
     issues: Sequence[str]
     metrics: FloorMetrics
     _bids: dict[int, Bid] = field(default_factory=dict)
@@ -134,12 +149,12 @@ class Matcher:
         await asyncio.gather(*(self._match_issue(issue) for issue in self.issues))
 
     async def _match_issue(self, issue: str) -> None:
-        subscription = await self.client.subscribe("Matchable", where={"issue": issue})
+        subscription = await self.clients.floor.subscribe("Matchable", where={"issue": issue})
         async for frame in subscription.frames():
             matches = self._make_matches(frame)
             for start in range(0, len(matches), BATCH_MAX):
                 part = matches[start : start + BATCH_MAX]
-                await self.client.publish("Matches", part)
+                await self.clients.matches.publish("Matches", part)
                 self.metrics.matches += len(part)
                 self.metrics.shares += sum(match["#traded"] for match in part)
 

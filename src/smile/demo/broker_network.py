@@ -1,0 +1,94 @@
+"""The brokers of a network as processes, with a proxy on each link, so that links can be cut."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from smile.demo.broker_process import BrokerProcess, example_program
+from smile.demo.tcp_proxy import TcpProxy
+
+
+@dataclass(frozen=True)
+class NetworkLink:
+    """A link that `caller` opens to `called`, to import relations from it."""
+
+    caller: str
+    called: str
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """The programs of brokers by name, and the links between them."""
+
+    programs: Mapping[str, Path]
+    links: Sequence[NetworkLink]
+
+
+TRADE_FLOOR = NetworkPlan(
+    {name: example_program(f"network/tradefloor/{name}.smile") for name in ("matches", "buys", "sells", "floor")},
+    (
+        NetworkLink("buys", "matches"),
+        NetworkLink("sells", "matches"),
+        NetworkLink("floor", "buys"),
+        NetworkLink("floor", "sells"),
+    ),
+)
+
+
+@dataclass
+class RunningNetwork:
+    """Brokers and the proxies of their links. `options` are those of `smile serve`; `on_start` is called with every
+    process."""
+
+    plan: NetworkPlan
+    folder: Path
+    options: Sequence[str] = ()
+    delay_s: float = 0.0
+    on_start: Callable[[BrokerProcess], None] = lambda _process: None
+    brokers: dict[str, BrokerProcess] = field(default_factory=dict)
+    proxies: dict[NetworkLink, TcpProxy] = field(default_factory=dict)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            # A broker needs those that it imports from; others start at the same time.
+            waiting = dict(self.plan.programs)
+            while waiting:
+                called = {name: {link.called for link in self.plan.links if link.caller == name} for name in waiting}
+                able = [name for name in waiting if not called[name] & waiting.keys()]
+                processes = [self._prepare(stack, name, waiting.pop(name)) for name in able]
+                with ThreadPoolExecutor() as threads:
+                    list(threads.map(lambda process: process.start(), processes))
+                for process in processes:
+                    self.on_start(process)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _prepare(self, stack: ExitStack, name: str, program: Path) -> BrokerProcess:
+        variables = {}
+        for link in self.plan.links:
+            if link.caller == name:
+                port = urlsplit(self.brokers[link.called].url).port
+                assert port is not None
+                self.proxies[link] = stack.enter_context(TcpProxy(port, self.delay_s))
+                variables[f"SMILE_BROKERS_{link.called.upper()}_URL"] = self.proxies[link].url
+        data = self.folder / name
+        data.mkdir()
+        options = ["--name", name, "--listen", "127.0.0.1:0", "--flight", "", *self.options]
+        process = self.brokers[name] = BrokerProcess(program, data, options, variables)
+        stack.callback(process.stop_if_running)
+        return process
+
+    def wait_until_ready(self) -> None:
+        for process in self.brokers.values():
+            process.wait_until_ready()
+
+    def urls(self) -> Mapping[str, str]:
+        return {name: process.url for name, process in self.brokers.items()}
