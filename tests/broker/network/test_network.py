@@ -62,6 +62,14 @@ def test_an_imported_stream_follows(network: BrokerNetwork) -> None:
     assert events.column(0).to_pylist()[-1] == ticks[-1]
 
 
+def test_a_stream_with_subscribers_is_imported_as_a_stream(network: BrokerNetwork) -> None:
+    buys = network.start("buys", BIDS + "SUBSCRIBE Bids;\n")
+    network.start("floor", IMPORT_STREAM)
+    network.connect("floor", "buys")
+    publish(buys, "Bids", ("IBM", 7))
+    network.wait_for_rows("floor", "Counts", {"IBM": 1})
+
+
 def test_a_condition_and_another_name(network: BrokerNetwork) -> None:
     buys = network.start("buys", EXPORTING)
     program = """

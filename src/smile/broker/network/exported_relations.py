@@ -30,7 +30,11 @@ class ExportedRelations:
         self._broker, self._log_id, self._origin = broker, log_id, origin
         self._compiled, self._records, self._generations = compiled, records, generations
         self._program = compiled.rewritten
-        self._view_programs = {view: r.generation.program for r in generations for view in r.digests}
+        self._streams = {stream.name for stream in self._program.streams}
+        self._streams |= {i.name for i in self._program.imports if i.stream is not None}
+        # A stream that is subscribed to is maintained as a view too. It is exported as a stream.
+        views = ((view, record) for record in generations for view in record.digests if view not in self._streams)
+        self._view_programs = {view: record.generation.program for view, record in views}
         self._found: dict[str, ExportedRelation] = {}
 
     def is_of(self, compiled: CompiledProgram, records: ImportRecords, generations: Sequence[GenerationRecord]) -> bool:
@@ -39,13 +43,13 @@ class ExportedRelations:
 
     def find(self, relation: str, views: Mapping[str, View]) -> ExportedRelation | None:
         """None if there is no such relation."""
-        known = self._found.get(relation)
-        if known is not None and known.view is views.get(relation):
+        known, view = self._found.get(relation), None if relation in self._streams else views.get(relation)
+        if known is not None and known.view is view:
             return known
         program = self._defining_program(relation)
-        if program is None or (relation in self._view_programs and relation not in views):
+        if program is None or (relation in self._view_programs and view is None):
             return None
-        found = self._found[relation] = self._export(relation, program, views.get(relation))
+        found = self._found[relation] = self._export(relation, program, view)
         return found
 
     def describe(self, relation: str) -> dict[str, Any] | None:
@@ -61,11 +65,7 @@ class ExportedRelations:
         }
 
     def _defining_program(self, relation: str) -> mmpl.Program | None:
-        if relation in self._view_programs:
-            return self._view_programs[relation]
-        names = {stream.name for stream in self._program.streams}
-        names |= {i.name for i in self._program.imports if i.stream is not None}
-        return self._program if relation in names else None
+        return self._program if relation in self._streams else self._view_programs.get(relation)
 
     def _export(self, relation: str, program: mmpl.Program, view: View | None) -> ExportedRelation:
         definition = export_definition(program, relation)
