@@ -89,6 +89,8 @@ class Broker:
         self.compiled, import_records = self._compile(metadata.program, metadata.imports)
         self.log_token = TOKEN_PREFIX + secrets.token_urlsafe(32)
         """Allows Spark's tasks to read the log over the network, and nothing else."""
+        self.program_note = ""
+        """Which program runs, and why, if it is not simply the one that was served."""
         self.failure: SmileError | None = None
         self.warnings: list[dict[str, Any]] = []
         self._exports: ExportedRelations | None = None
@@ -145,8 +147,10 @@ class Broker:
         program is new."""
         directory = BrokerDirectory(data)
         try:
-            metadata = _select_program(directory, source, fetch_description)
+            stored = directory.read_metadata()
+            metadata = _select_program(directory, stored, source, fetch_description)
             broker = Broker(directory, metadata, settings, clock, fetch_description, stepwise)
+            broker.program_note = _program_note(stored, source)
             broker._maintainer.start(has_thread=stepwise is None)
             broker._refuse_lost_log()
             if stepwise is None:
@@ -564,10 +568,12 @@ class Broker:
 
 
 def _select_program(
-    directory: BrokerDirectory, source: Source | None, fetch_description: FetchDescription
+    directory: BrokerDirectory,
+    stored: BrokerMetadata | None,
+    source: Source | None,
+    fetch_description: FetchDescription,
 ) -> BrokerMetadata:
     """The program to run, with the types of what it imports."""
-    stored = directory.read_metadata()
     metadata = _stored_or_served(directory, stored, source)
     if stored is not None and metadata.program == stored.program:
         return metadata
@@ -588,6 +594,18 @@ def _stored_or_served(
     if metadata.served == source_digest(source):
         return metadata
     return replace(metadata, program=source, served=source_digest(source))
+
+
+def _program_note(stored: BrokerMetadata | None, source: Source | None) -> str:
+    """Which program runs, and why, if another one ran before."""
+    if stored is None or source is None or stored.program.text == source.text:
+        return ""
+    if stored.served == source_digest(source):
+        return (
+            f"not {source.name}, but the program that `smile apply` has set: {source.name} has not changed since it was "
+            f"last served. To run it again: smile apply {source.name}"
+        )
+    return f"{source.name} replaces the program that ran before, because the file has changed since it was last served"
 
 
 def _open_log(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) -> DurableLog:

@@ -90,6 +90,9 @@ class BrokerDirectory:
         """Creates the directory if it is missing, and locks it until `close`."""
         self.path = path
         self._lock: IO[bytes] | None = None
+        if path.exists() and not path.is_dir():
+            hint = "Choose another one with --data; a directory that is missing is created."
+            raise error("E105", f"{path} is a file, not a directory", hint=hint)
         try:
             path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             _restrict_modes(path)

@@ -281,6 +281,8 @@ demo.register(app)
 def main() -> None:
     try:
         app()
+    except ImportError:
+        raise  # `smile.cli.entry` reports it
     except Exception as problem:
         if os.environ.get("SMILE_DEBUG"):
             raise

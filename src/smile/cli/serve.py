@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread, Timer
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from smile import limits
 from smile.cli.access import ConfigOption
 from smile.cli.exits import discard_stdout, error_exit, load_settings
 from smile.errors import SmileError
+from smile.java import java_home
 from smile.memory import limit_memory
 from smile.program import read_source
 from smile.settings import SETTINGS, Setting, Settings
@@ -78,12 +79,17 @@ def _run_broker(source: Source | None, settings: Settings) -> None:
     from smile.gateway import logs  # noqa: PLC0415
     from smile.gateway.access import ACCESS_FILE, Access  # noqa: PLC0415
     from smile.gateway.links.description_client import DescriptionClient  # noqa: PLC0415
-    from smile.gateway.serve import run  # noqa: PLC0415
+    from smile.gateway.serve import open_listener, run  # noqa: PLC0415
 
+    if settings.engine == "spark":
+        java_home()  # raises an error if there is none: nothing would ever be ready
     logs.set_up_logging(settings.log_format, settings.log_level)
     data = Path(settings.data)
-    access = Access(data / ACCESS_FILE, settings.requires_tokens)
-    try:
+    with ExitStack() as stack:
+        # Whether it can listen is known before anything is started.
+        listener = stack.enter_context(open_listener(settings))
+        access = Access(data / ACCESS_FILE, settings.requires_tokens)
+        stack.callback(access.close)
         broker = Broker.open(data, source, settings, fetch_description=DescriptionClient(settings.brokers).fetch)
         try:
             compiled = broker.compiled
@@ -94,20 +100,22 @@ def _run_broker(source: Source | None, settings: Settings) -> None:
             views = ", ".join(subscribed_views(compiled.original))
             engine_text = f"on Spark at {settings.master}" if settings.engine == "spark" else "in this process"
             start_fields = {"program": compiled.source.name, "engine": settings.engine, "data": settings.data}
-            log.info("the broker has started", extra=start_fields)
-            _print_line(f"serving {compiled.source.name}: {views}; maintained {engine_text}, data in {data}")
 
             def announce(line: str) -> None:
+                if line.startswith("listening"):
+                    log.info("the broker has started", extra=start_fields)
+                    if broker.program_note:
+                        log.warning("which program runs", extra={"what": broker.program_note})
+                        _print_line(f"running {broker.program_note}")
+                    _print_line(f"serving {compiled.source.name}: {views}; maintained {engine_text}, data in {data}")
                 _print_line(line)
                 if line.startswith("listening"):
                     Thread(target=_announce_ready, args=(broker,), name="ready", daemon=True).start()
 
-            run(broker, settings, access, announce, _limit_time_to_exit)
+            run(broker, settings, access, listener, announce, _limit_time_to_exit)
             log.info("the broker has stopped")
         finally:
             broker.stop()
-    finally:
-        access.close()
     if broker.has_unfinished_work:
         log.warning("a batch was not waited for: it is repeated after the next start")
         _exit_now(0)

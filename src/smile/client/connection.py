@@ -152,6 +152,9 @@ class BrokerConnection:
 
 
 def unreachable_error(address: BrokerAddress, failure: Exception) -> SmileError:
+    if _has_cause(failure, ssl.SSLError):
+        message = f"{address.url}: what listens there does not speak TLS"
+        return error("E103", message, hint="A broker without TLS has a URL that begins with http://.")
     # The libraries' messages do not say why a connection failed; the underlying OSError does.
     cause: BaseException | None = failure
     while cause is not None and not (isinstance(cause, OSError) and (cause.errno or 0) > 0):
@@ -161,7 +164,15 @@ def unreachable_error(address: BrokerAddress, failure: Exception) -> SmileError:
     else:
         reason = str(failure) or type(failure).__name__
     hint = "Is it running? `smile serve PROGRAM` starts a broker; --url or SMILE_URL sets its address."
+    if not isinstance(cause, OSError) and address.url.startswith("http://"):
+        hint = "Is it a broker with TLS? Then its URL begins with https://."
     return error("E103", f"{address.url}: {reason}", hint=hint)
+
+
+def _has_cause(failure: BaseException | None, kind: type[BaseException]) -> bool:
+    while failure is not None and not isinstance(failure, kind):
+        failure = failure.__cause__ or failure.__context__
+    return failure is not None
 
 
 def response_error(address: BrokerAddress, status: int, body: bytes) -> SmileError:

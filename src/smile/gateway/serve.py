@@ -73,8 +73,10 @@ class GatewayServer(UvicornServer):
         access: Access,
         print_line: PrintLine | None = None,
         on_stopping: Callable[[], None] = lambda: None,
+        url: str = "",
     ) -> None:
-        """`on_stopping` is called when the server begins to stop."""
+        """`on_stopping` is called when the server begins to stop. `url` is where it listens."""
+        self._url = url
         self._broker, self._on_stopping = broker, on_stopping
         self._settings = settings
         self._access = access
@@ -124,6 +126,8 @@ class GatewayServer(UvicornServer):
         if self._settings.flight:
             limiters = self.gateway.request_limiter, self.gateway.event_limiter
             self.flight = FlightServer(self._broker, self._settings, self._access, *limiters, self.counts)
+        self._print_line(f"listening on {self._url}")
+        if self.flight is not None:
             self._print_line(f"Arrow Flight on {self.flight.location}")
         assert self.links is not None
         self.links.start()
@@ -151,6 +155,7 @@ def run(
     broker: Broker,
     settings: Settings,
     access: Access,
+    listener: socket.socket,
     print_line: PrintLine | None = None,
     on_stopping: Callable[[], None] = lambda: None,
 ) -> None:
@@ -158,13 +163,8 @@ def run(
     try:
         quiet_libraries()
         _raise_file_limit(settings.connections_max)
-        listener = open_listener(settings)
-        try:
-            server = GatewayServer(broker, settings, access, print_line, on_stopping)
-            (print_line or _print_line)(f"listening on {server_url(settings, listener)}")
-            server.run(sockets=[listener])
-        finally:
-            listener.close()
+        url = server_url(settings, listener)
+        GatewayServer(broker, settings, access, print_line, on_stopping, url).run(sockets=[listener])
     finally:
         broker.stop()
 

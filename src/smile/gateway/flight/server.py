@@ -64,7 +64,8 @@ class FlightServer:
         except OSError as problem:
             self._stop_grpc()
             reason = problem.strerror or str(problem)
-            raise error("E106", f"Arrow Flight cannot listen on {settings.flight}: {reason}") from None
+            hint = 'Is another broker running? Choose another port with --flight, or --flight "" for none.'
+            raise error("E106", f"Arrow Flight cannot listen on {settings.flight}: {reason}", hint=hint) from None
         shown_host = f"[{host}]" if ":" in host else host
         self.location = f"{'grpc+tls' if settings.tls else 'grpc'}://{shown_host}:{self.proxy.port}"
 
