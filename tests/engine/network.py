@@ -28,7 +28,7 @@ from smile.encoding.json_changes import json_changes
 from smile.engine.local import BatchResult, LocalEngine
 from smile.engine.plan import Plan, StageResult, build_plan
 from smile.graph.build import build_graph
-from smile.horizons import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN, origin_name, select_streams
 from smile.knowledge.values.json import Json
 from smile.log.input_batch import InputBatch
 from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
@@ -94,19 +94,24 @@ class NetworkBroker:
         self.problems = self._compare(self._messages(first), self.horizons)
 
     def log_horizons(self) -> Mapping[str, int]:
-        return self.log.newest().stream_horizons()
+        return self.log.newest().named_horizons()
 
     @property
     def horizons(self) -> dict[str, int]:
-        return self.position.stream_horizons()
+        return self.position.named_horizons()
 
     # ── inputs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def append(self, stream: mmpl.StreamDef, origin: str, upto: int) -> None:
-        """Appends what is published of a stream up to a tick: at its home, or at a broker that imports it."""
-        rows = [row for t, row in sorted(self._selected_events(stream, origin).items()) if t <= upto]
-        events = pa.RecordBatch.from_pylist(rows, stream_schema(stream)) if rows else None
-        self.log.append([StreamPiece(stream.name, DEFAULT_ORIGIN, HORIZON_MIN, upto, events)])
+    def append(self, stream: mmpl.StreamDef, published: str, horizons: Mapping[str, int]) -> None:
+        """Appends what is published of each origin of a stream up to a tick: at its home, or at a broker that imports
+        it."""
+        pieces, origins = [], self.truth.origins.get(published, {})
+        for origin, upto in horizons.items():
+            selected = sorted(self._selected_events(stream, published).items())
+            rows = [row for t, row in selected if t <= upto and origins.get(t, DEFAULT_ORIGIN) == origin]
+            events = pa.RecordBatch.from_pylist(rows, stream_schema(stream)) if rows else None
+            pieces.append(StreamPiece(stream.name, origin, HORIZON_MIN, upto, events))
+        self.log.append(pieces)
 
     def _selected_events(self, stream: mmpl.StreamDef, origin: str) -> dict[int, dict[str, Value]]:
         """The events of a published stream that an import of it selects: its conditions are among its checks."""
@@ -152,9 +157,11 @@ class NetworkBroker:
         """What has come to this broker."""
         history, horizons = History.from_lines(self.program), self.horizons
         for name, origin in self.origins.items():
-            events = self._selected_events(history.streams[name], origin)
-            history.events[name] = {t: row for t, row in events.items() if t <= horizons[name]}
-            history.horizons[name] = horizons[name]
+            events, origins = self._selected_events(history.streams[name], origin), self.truth.origins.get(origin, {})
+            many = history.streams[name].many_origins
+            upto = {t: horizons.get(origin_name(name, origins[t]) if many else name, HORIZON_MIN) for t in events}
+            history.events[name] = {t: row for t, row in events.items() if t <= upto[t]}
+            history.horizons |= select_streams(horizons, [name])
         return history
 
     def _compare(self, messages: Mapping[str, list[Json]], horizons: Mapping[str, int]) -> list[str]:
@@ -224,7 +231,7 @@ class Network:
             self.published.add(self.lines[self.published_lines])
             self.published_lines += 1
             for stream in self.programs[0].program.streams:
-                self.brokers[0].append(stream, stream.name, self.published.horizons[stream.name])
+                self.brokers[0].append(stream, stream.name, _origin_horizons(self.published, stream))
             self.brokers[0].advance()
         elif action < 0.8:
             number = self.random.randrange(1, len(self.brokers))
@@ -237,7 +244,8 @@ class Network:
         """Publishes the end of all streams, and passes everything on."""
         self.published = self.published.with_finished_streams()
         for stream in self.programs[0].program.streams:
-            self.brokers[0].append(stream, stream.name, END)
+            horizons = _origin_horizons(self.published, stream)
+            self.brokers[0].append(stream, stream.name, horizons or {DEFAULT_ORIGIN: END})
         for number, broker in enumerate(self.brokers):
             for import_ in self.programs[number].program.imports:
                 self.transfer(number, import_.name, whole=True)
@@ -259,11 +267,15 @@ class Network:
         broker, source = self.brokers[number], self.brokers[self.programs[number].sources[name]]
         import_ = next(i for i in broker.program.imports if i.name == name)
         if import_.stream is not None:
-            horizon = source.log_horizons()[_logged_name(source.program, import_.relation)]
-            have = broker.log_horizons()[import_.stream.name]
-            ticks = [t for t in self.truth.events[broker.origins[import_.stream.name]] if have < t <= horizon]
-            upto = horizon if whole or not ticks else self.random.choice([*ticks, horizon])
-            broker.append(import_.stream, broker.origins[import_.stream.name], upto)
+            published, horizons = broker.origins[import_.stream.name], {}
+            known = broker.log.newest().horizons[import_.stream.name]
+            origins = self.truth.origins.get(published, {})
+            for origin, horizon in source.log.newest().horizons[_logged_name(source.program, import_.relation)].items():
+                have = known.get(origin, HORIZON_MIN)
+                events = (t for t in self.truth.events[published] if origins.get(t, DEFAULT_ORIGIN) == origin)
+                ticks = [t for t in events if have < t <= horizon]
+                horizons[origin] = horizon if whole or not ticks else self.random.choice([*ticks, horizon])
+            broker.append(import_.stream, published, horizons)
             return
         if self.old_frames and self.random.random() < 0.2:
             old_number, old_name, old_frame = self.random.choice(self.old_frames)
@@ -305,6 +317,13 @@ class Network:
             export.close()
 
 
+def _origin_horizons(history: History, stream: mmpl.StreamDef) -> dict[str, int]:
+    """The horizon of each origin of a stream that is published."""
+    if not stream.many_origins:
+        return {DEFAULT_ORIGIN: history.horizons[stream.name]}
+    return {o: history.horizons[origin_name(stream.name, o)] for o in history.stream_origins(stream.name)}
+
+
 def _logged_name(program: mmpl.Program, relation: str) -> str:
     """The name of a stream in the log of a broker."""
     streams = {i.name: i.stream.name for i in program.imports if i.stream is not None}
@@ -342,4 +361,6 @@ def draw_network(seed: int) -> NetworkRun | None:
     except NotImportableError:
         return None
     histories = Histories(program, random)
-    return NetworkRun(programs, [histories.line() for _ in range(random.randint(2, LINES_MAX))], seed)
+    return NetworkRun(
+        programs, [histories.line() for _ in range(random.randint(2, LINES_MAX) + len(histories.joins))], seed
+    )

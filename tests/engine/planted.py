@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from smile.algebra.types import INT_MAX, INT_MIN
+from smile.analysis import type_analysis
 from smile.columns import masks
 from smile.columns.timed_values import TimedValues
 from smile.columns.values import ValueColumn, concat
 from smile.encoding import json_changes
 from smile.engine import exchange, local, plan
-from smile.horizons import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN, split_name
 from smile.kernels import best, last, materialized_view, ordering, row_wise, seals, silence
 from smile.kernels.aggregates import (
     contributions,
@@ -37,6 +38,7 @@ from smile.kernels.over import windows as over_windows
 from smile.knowledge import aggregate_types, implied_values, value_seals
 from smile.knowledge.values import nested
 from smile.knowledge.values.latest import LatestValue
+from smile.log.input_batch import InputBatch
 from smile.state import run, store, table, visibility
 from tests.engine import intake
 
@@ -500,6 +502,55 @@ def frame_ends_a_tick_too_late(patch: Patch) -> None:
 def restriction_is_pushed_past_default_rows(patch: Patch) -> None:
     rule = import_module("smile.rules.push_down")  # the package has the rule itself by this name
     patch.setattr(rule, "_can_hold_of_default", lambda *_: False)
+
+
+# ── streams with many origins ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@canary()
+def rows_of_many_origins_are_taken_for_ordered(patch: Patch) -> None:
+    real = type_analysis.stream_type
+    patch.setattr(type_analysis, "stream_type", lambda stream: replace(real(stream), has_early_rows=False))
+
+
+@canary()
+def the_greatest_origin_is_the_horizon(patch: Patch) -> None:
+    def advance_horizons(before: seals.Horizons, batch: InputBatch) -> seals.HorizonAdvance:
+        advance = real(before, batch)
+        return replace(advance, before=greatest(advance.before), after=greatest(advance.after))
+
+    def greatest(horizons: seals.Horizons) -> seals.Horizons:
+        raised = dict(horizons)
+        for name, tick in horizons.items():
+            stream, _ = split_name(name, ())
+            if stream in horizons:
+                raised[stream] = max(raised[stream], tick)
+        return raised
+
+    real = local.advance_horizons
+    patch.setattr(local, "advance_horizons", advance_horizons)
+
+
+@canary()
+def rows_below_another_origin_are_dropped_as_late(patch: Patch) -> None:
+    def input_deltas(kernels: Any, batch: InputBatch, horizons: seals.Horizons) -> Any:
+        def greatest(name: str) -> int:
+            stream, _ = split_name(name, kernels.inputs)
+            return max(tick for other, tick in horizons.items() if split_name(other, kernels.inputs)[0] == stream)
+
+        return real(kernels, batch, {**horizons, **{name: greatest(name) for name in batch.events}})
+
+    real = local.input_deltas
+    patch.setattr(local, "input_deltas", input_deltas)
+
+
+@canary()
+def what_is_known_of_an_origin_is_forgotten(patch: Patch) -> None:
+    def input_deltas(kernels: Any, batch: InputBatch, horizons: seals.Horizons) -> Any:
+        return real(kernels, batch, {n: t for n, t in horizons.items() if split_name(n, ())[0] not in horizons})
+
+    real = local.input_deltas
+    patch.setattr(local, "input_deltas", input_deltas)
 
 
 # ── partitions ──────────────────────────────────────────────────────────────────────────────────────────────────────

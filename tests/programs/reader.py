@@ -173,8 +173,8 @@ def _read_rows(case: Case, section: Section) -> list[Json]:
         raise _error(case.path, problem.line, str(problem)) from None
 
 
-EVENT = re.compile(rf"(?P<stream>[^\s{{]+)(?:\s+(?P<tick>{TICK}))?\s*(?P<values>\{{.*\}})\s*")
-SILENCE = re.compile(rf"(?:(?P<stream>\S+)\s+)?silence\s+(?P<tick>{TICK})\s*")
+EVENT = re.compile(rf"(?P<stream>[^\s{{:]+)(?::(?P<origin>\d+))?(?:\s+(?P<tick>{TICK}))?\s*(?P<values>\{{.*\}})\s*")
+SILENCE = re.compile(rf"(?:(?P<stream>[^\s:]+)(?::(?P<origin>\d+))?\s+)?silence\s+(?P<tick>{TICK})\s*")
 
 
 def _read_events(case: Case, lines: Lines) -> list[RecordedLine]:
@@ -192,14 +192,18 @@ def _read_events(case: Case, lines: Lines) -> list[RecordedLine]:
 def _event_json(line: str) -> str:
     """A line as recorded events have it."""
     if silence := SILENCE.fullmatch(line):
-        stream = f'"stream":{json.dumps(silence["stream"])},' if silence["stream"] else ""
+        stream = f'"stream":{json.dumps(silence["stream"])},{_origin_json(silence)}' if silence["stream"] else ""
         return f'{{{stream}"silence_to":{parse_tick(silence["tick"])}}}'
     event = EVENT.fullmatch(line)
     if event is None:
         examples = 'Beats @1m {"host": "a"}, Beats silence @7m, or silence @7m'
         raise ValueError(f"{line!r} is neither an event nor a silence; write for example {examples}")
     at = f'"at":{parse_tick(event["tick"])},' if event["tick"] else ""
-    return f'{{"stream":{json.dumps(event["stream"])},{at}"event":{plain_ticks(event["values"])}}}'
+    return f'{{"stream":{json.dumps(event["stream"])},{_origin_json(event)}{at}"event":{plain_ticks(event["values"])}}}'
+
+
+def _origin_json(line: re.Match[str]) -> str:
+    return f'"origin":{line["origin"]},' if line["origin"] else ""
 
 
 def _check_events(case: Case, lines: Lines, texts: Iterable[str]) -> None:

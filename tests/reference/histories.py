@@ -312,7 +312,7 @@ def moment(program: mmpl.Program, analysis: TypeAnalysis, lines: list[RecordedLi
 
 def random_lines(program: mmpl.Program, random: Random) -> list[RecordedLine]:
     histories = Histories(program, random)
-    return [histories.line() for _ in range(random.randint(2, 9))]
+    return [histories.line() for _ in range(random.randint(2, 9) + len(histories.joins))]
 
 
 def trace(program: mmpl.Program, random: Random) -> list[Moment]:

@@ -117,10 +117,11 @@ class ViewCache:
     def compare(self, frame: ImportFrame) -> Receipt:
         """What `take` would do with a frame."""
         known = self._taken
-        if _reaches(known, frame.end) and not self._is_first(frame):
-            return Receipt.REDUNDANT
+        is_ahead = not _reaches(known, frame.end)
         if not _reaches(frame.end, known):
-            return Receipt.INCOMPARABLE
+            return Receipt.INCOMPARABLE if is_ahead else Receipt.REDUNDANT
+        if not is_ahead and not self._is_first(frame):
+            return Receipt.REDUNDANT
         if frame.start is not None and not _reaches(known, frame.start):
             return Receipt.GAP
         return Receipt.APPENDED

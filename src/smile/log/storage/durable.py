@@ -123,9 +123,10 @@ class DurableLog(PieceLog):
         """Appends an input batch. It continues what the origin has appended before. A stream with many origins has
         the origins that the batch names."""
         pieces = []
-        for name, horizon in batch.horizons.items():
-            stream, named_origin = split_name(name, self.schemas)
-            if named_origin is not None or stream not in self.many_origins:
+        names = [split_name(name, self.schemas) for name in batch.horizons]
+        with_named_origins = {stream for stream, named_origin in names if named_origin is not None}
+        for (stream, named_origin), (name, horizon) in zip(names, batch.horizons.items(), strict=True):
+            if named_origin is not None or (stream not in with_named_origins and horizon > HORIZON_MIN):
                 pieces.append(StreamPiece(stream, named_origin or origin, HORIZON_MIN, horizon, batch.events.get(name)))
         return self.append(pieces)
 
