@@ -499,7 +499,18 @@ class Programs:
             (mmpl.ColumnRef(c), self.random.random() < 0.5)
             for c in self._per(heading) or heading.key[:1] or [self._column(heading, INT, TIME, STRING)]
         )
-        return mmpl.Best(rel, self.random.randint(1, 2), by, self._per(heading, 1))
+        best = mmpl.Best(rel, self.random.randint(1, 2), by, self._per(heading, 1))
+        return self._of_first_rows(best) if self.random.random() < 0.5 else best
+
+    def _of_first_rows(self, best: mmpl.Best) -> mmpl.Rel:
+        """Aggregates of the first rows, often of what they are ordered by: one that leaves is replaced by another."""
+        heading = self._heading(best)
+        per = best.per if self.random.random() < 0.8 else self._per(heading, 1)
+        functions: list[mmpl.AggregateName] = ["min", "max", "sum", "avg"]
+        accepted = [f for f in functions if argument_types(f, (type_of(best.by[0][0], heading.columns),))]
+        of_order = [(self._name(), mmpl.Aggregate(f, best.by[0][0])) for f in self.random.sample(accepted, 1)]
+        count = (self._name(), mmpl.Aggregate("count"))
+        return mmpl.Summarize(best, per, (count, *of_order, *self._aggregates(heading)[:1]))
 
     def firsts(self, rel: mmpl.Rel) -> mmpl.Rel:
         """The first rows of each group by a time, or the least time itself: both are final once time has passed them.

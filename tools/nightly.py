@@ -57,6 +57,7 @@ def parts(seed: int) -> list[Part]:
         Part("random programs on Spark", [[*PYTEST, "tests/engine/spark/test_random_programs.py"]], seeds(100)),
         Part("torture", [[*PYTEST, "tests/torture/test_kills.py"]], {**seeds(10), "TORTURED": "local"}),
         Part("torture on Spark", [[*PYTEST, "tests/torture/test_kills.py"]], {**seeds(3), "TORTURED": "spark"}),
+        Part("mutants", [["tools.mutants", "--count", "40", "--seed", str(seed)]]),
         Part("planted bugs", [[*PYTEST, "tests/engine/canaries.py", "tests/torture/canaries.py"]]),
     ]
 

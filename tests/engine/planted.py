@@ -39,6 +39,7 @@ from smile.knowledge import aggregate_types, implied_values, value_seals
 from smile.knowledge.values import nested
 from smile.knowledge.values.latest import LatestValue
 from smile.log.input_batch import InputBatch
+from smile.operators import best as best_operator
 from smile.state import run, store, table, visibility
 from tests.engine import intake
 
@@ -202,6 +203,13 @@ def group_is_closed_by_what_its_key_determines_one_tick_early(patch: Patch) -> N
 
     real = aggregate_types._earliest_seal
     patch.setattr(aggregate_types, "_earliest_seal", early)
+
+
+@canary("safe")
+def first_rows_of_a_group_are_thought_to_be_fewer(patch: Patch) -> None:
+    """Neither the engine nor the reference is right: only what happens later shows it."""
+    real = best_operator._displacement
+    patch.setattr(best_operator, "_displacement", lambda rel: replace(real(rel), rows_max=1))
 
 
 @canary()

@@ -74,7 +74,11 @@ class TypeAnalysis:
     def relation_type(self, rel: mmpl.Rel) -> RelationType:
         relation_type = self._types.get(rel)
         if relation_type is None:
-            relation_type = self._types[rel] = operator_of(rel).relation_type(rel, self)
+            operator = operator_of(rel)
+            relation_type = operator.relation_type(rel, self)
+            if relation_type.displacement is not None and not operator.keeps_displacement:
+                relation_type = replace(relation_type, displacement=None)
+            self._types[rel] = relation_type
         return relation_type
 
     def named_type(self, ref: mmpl.RelationRef) -> RelationType:

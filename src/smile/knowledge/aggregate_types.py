@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from smile.algebra import mmpl
 from smile.algebra.types import BOOL, TIME
 from smile.knowledge.seals import Seal
 from smile.knowledge.symbolic import INFINITE, MAXTIME, ONE, Bound, tighter_bound
-from smile.knowledge.types import ColumnType, RelationType
+from smile.knowledge.types import ColumnType, Direction, Displacement, RelationType
 from smile.knowledge.values.range import Range
 from smile.limits import relation_rows_max
 
@@ -15,7 +16,7 @@ from smile.limits import relation_rows_max
 class Membership:
     """The members of one group: how many there can be, how many events they absorb together, whether members can leave,
     whether there is never more than one, whether the group is shown even without members, and whether several of them
-    can have one tick."""
+    can have one tick. `displacement`: a member leaves only if another one takes its place in the group."""
 
     members: Bound
     steps: Bound
@@ -23,6 +24,7 @@ class Membership:
     is_single: bool
     is_always_shown: bool = False
     shares_ticks: bool = False
+    displacement: Displacement | None = None
 
 
 def membership(source: RelationType, per: tuple[str, ...]) -> Membership:
@@ -37,13 +39,72 @@ def membership(source: RelationType, per: tuple[str, ...]) -> Membership:
         and not source.can_become_absent
         and set(source.heading.key) <= source.dependencies.determined_by(per, source.nullable_columns)
     )
+    displacement = None if is_single else _displacement_in_group(source, per)
     members = ONE if is_single else tighter_bound(members, source.rows)
     members = replace(members, extreme=min(members.extreme, relation_rows_max))
     steps = source.steps if is_single else tighter_bound(members * source.steps, source.events)
+    if displacement is not None and displacement.rows_max is not None:
+        # Only at a time: rows that have left have been absorbed as well.
+        members = Bound.from_number(displacement.rows_max)
     key_rest = [c for c in source.heading.key if c not in per and c not in source.heading.tick]
     shares_ticks = source.shares_ticks and any(_value_count_in_group(source, c, per) != ONE for c in key_rest)
     can_leave = has_evolving_keys or not source.never_leaves
-    return Membership(members, steps, can_leave, is_single, is_always_shown=not per, shares_ticks=shares_ticks)
+    return Membership(
+        members, steps, can_leave, is_single, is_always_shown=not per, shares_ticks=shares_ticks,
+        displacement=displacement,
+    )  # fmt: skip
+
+
+def _displacement_in_group(source: RelationType, per: tuple[str, ...]) -> Displacement | None:
+    """How members of a group leave. The row that takes the place of a member is in the same group if rows that agree on
+    the columns of the displacement are. If the group is by fewer columns, it has any number of members."""
+    displacement = source.displacement
+    if displacement is None or not displacement.per.issuperset(per):
+        return None
+    return displacement if displacement.per == set(per) else replace(displacement, rows_max=None)
+
+
+@dataclass(frozen=True)
+class DisplacedValue:
+    """How an aggregate evolves whose members leave only by displacement. Its value moves in one `direction` only, for
+    some aggregates only once the group `must_be_full`. `never_null`: it stays a value once it is one. `most`: the
+    greatest value that it can have."""
+
+    direction: Direction
+    must_be_full: bool = False
+    never_null: bool = False
+    most: int | None = None
+
+
+def displaced_value(call: mmpl.Aggregate, arg: ColumnType, group: Membership) -> DisplacedValue | None:
+    """`arg` is the type of the argument. None: displacement says nothing of the aggregate."""
+    displacement = group.displacement
+    if displacement is None or arg.null_evolves:
+        return None
+    if call.function == "count":
+        return None if arg.nullable else DisplacedValue(Direction.UP, most=displacement.rows_max)
+    if call.function not in ("min", "max", "sum", "avg"):
+        return None
+    is_ordered = isinstance(call.arg, mmpl.ColumnRef) and call.arg.name == displacement.order
+    # NULL comes last in ascending order, so the least value stays among the first rows.
+    if is_ordered and call.function == "min" and not displacement.descending:
+        return DisplacedValue(Direction.DOWN, never_null=True)
+    if arg.nullable:
+        return None
+    never_null = call.function != "sum"
+    if not is_ordered:
+        return DisplacedValue(Direction.EITHER, never_null=True) if never_null else None
+    direction = Direction.UP if displacement.descending else Direction.DOWN
+    if call.function == "max" and displacement.descending:
+        return DisplacedValue(direction, never_null=True)
+    values = arg.shown_range
+    if call.function == "sum" and values is not None:
+        is_along = values.is_nonnegative if direction is Direction.UP else values.is_nonpositive
+        if is_along:
+            return DisplacedValue(direction)
+    if displacement.rows_max is None:
+        return DisplacedValue(Direction.EITHER, never_null=True) if never_null else None
+    return DisplacedValue(direction, must_be_full=True, never_null=never_null)
 
 
 def group_closing_seals(source: RelationType, per: tuple[str, ...]) -> Mapping[str, Seal]:

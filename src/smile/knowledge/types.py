@@ -1,7 +1,7 @@
 """Monotonic types: how the knowledge of a column's values and of a relation's rows can evolve. A type holds for every
 value at every time."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -110,6 +110,31 @@ class ColumnType:
 
 
 @dataclass(frozen=True)
+class Displacement:
+    """A shown row leaves only if another row takes its place: one that precedes it in the order, and agrees with it on
+    `per`. So the rows of BEST over rows that never leave do not get fewer.
+
+    At most `rows_max` rows are shown that agree on `per`; None: columns of `per` have been projected away. `order` is
+    the column by which rows precede others first, if it is one.
+    """
+
+    per: frozenset[str]
+    rows_max: int | None
+    order: str | None
+    descending: bool
+
+    def rename(self, names: Mapping[str, str]) -> "Displacement":
+        order = None if self.order is None else names.get(self.order, self.order)
+        return replace(self, per=frozenset(names.get(c, c) for c in self.per), order=order)
+
+    def project(self, columns: Collection[str]) -> "Displacement":
+        """What remains if only these columns do."""
+        per = self.per.intersection(columns)
+        order = self.order if self.order in columns else None
+        return replace(self, per=per, rows_max=self.rows_max if per == self.per else None, order=order)
+
+
+@dataclass(frozen=True)
 class RelationType:
     """`rows` is the greatest number of rows, `steps` of the events that one row absorbs, `events` of all rows together.
 
@@ -119,7 +144,7 @@ class RelationType:
     appear again, as a group does that all its members leave. Then the presence of a row does not exclude that others
     appear. `shares_ticks`: rows that only their windows tell apart have one tick, as those of HOP.
     `has_early_rows`: a row can come before the horizon of its stream reaches its tick, because the stream has many
-    origins.
+    origins. `displacement`: how rows leave, if it is only by it.
     """
 
     heading: Heading
@@ -135,6 +160,7 @@ class RelationType:
     dependencies: FunctionalDependencies = field(default_factory=FunctionalDependencies)
     shares_ticks: bool = False
     has_early_rows: bool = False
+    displacement: Displacement | None = None
 
     @property
     def never_leaves(self) -> bool:

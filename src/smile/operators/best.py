@@ -18,7 +18,7 @@ from smile.knowledge.state_retention import (
     unsealed_stream,
 )
 from smile.knowledge.symbolic import Bound
-from smile.knowledge.types import MaskDirection, MaskType, RelationType
+from smile.knowledge.types import Displacement, MaskDirection, MaskType, RelationType
 from smile.operators.operator import (
     BottomRow,
     BottomRowLookup,
@@ -32,6 +32,7 @@ from smile.operators.operator import (
 
 class BestOperator(GroupwiseOperator[mmpl.Best]):
     has_rows_of_input = True
+    keeps_displacement = True
 
     def heading(self, rel: mmpl.Best, lookup: HeadingLookup) -> Heading:
         heading = lookup.heading_of(rel.input)
@@ -58,7 +59,10 @@ class BestOperator(GroupwiseOperator[mmpl.Best]):
         can_be_final = source.mask.can_be_final_true and not has_open_seal(seals)
         mask = replace(conjunction_mask([source.mask, rank]), can_be_final_true=can_be_final)
         reach = source.constraints.extend_reach(source.reach, _fixed_group_columns(rel, source))
-        return replace(source, heading=lookup.heading_of(rel), mask=mask, seals=seals, reach=reach)
+        displacement = _displacement(rel) if is_order_fixed and not source.can_become_absent else None
+        return replace(
+            source, heading=lookup.heading_of(rel), mask=mask, seals=seals, reach=reach, displacement=displacement
+        )
 
     def bottom_row(self, rel: mmpl.Best, lookup: BottomRowLookup) -> BottomRow:
         return input_cells(rel, lookup)
@@ -101,6 +105,13 @@ def _rank_seals(rel: mmpl.Best, source: RelationType) -> Mapping[str, Seal]:
         is_better = not preceding.is_never and source.constraints.is_no_later(preceding, closing_seals[stream])
         seals[stream] = preceding if is_better else closing_seals[stream]
     return seals
+
+
+def _displacement(rel: mmpl.Best) -> Displacement:
+    """How rows leave if the rows of the input never leave, and their order never changes."""
+    expr, descending = rel.by[0]
+    order = expr.name if isinstance(expr, mmpl.ColumnRef) else None
+    return Displacement(frozenset(rel.per), rel.k, order, descending)
 
 
 def _fixed_group_columns(rel: mmpl.Best, source: RelationType) -> list[str]:

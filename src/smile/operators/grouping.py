@@ -67,6 +67,8 @@ def group_type(
             if source.columns[column].evolves:
                 steps = steps + source.columns[column].steps + ONE
         mask = MaskType() if not group.can_leave else MaskType(MaskDirection.EITHER, group.members * steps)
+        if group.displacement is not None:
+            mask = MaskType(MaskDirection.RISES)
     rows = ONE
     for column in per:
         rows = rows * value_count_with_null(columns[column])

@@ -111,6 +111,8 @@ class Operator(ABC, Generic[R]):
     """Its rows are those of its input, with more columns."""
     has_rows_of_input: ClassVar[bool] = False
     """Its rows are rows of its input, by the same key: if the input is bounded by stored groups, so are they."""
+    keeps_displacement: ClassVar[bool] = False
+    """It shows the rows that its input shows, so the type may say how rows displace each other (`Displacement`)."""
     stores_groups: ClassVar[bool] = False
     """Its rows are groups, and its state has them."""
 

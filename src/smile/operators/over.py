@@ -46,7 +46,7 @@ class OverOperator(GroupwiseOperator[mmpl.Over]):
             else tighter_bound(Bound.from_number(rel.range + 1) * peers.members, source.rows)
         )
         steps = tighter_bound(members * source.steps, source.events)
-        group = replace(peers, members=members, steps=steps, is_single=False)
+        group = replace(peers, members=members, steps=steps, is_single=False, displacement=None)
         columns = {**source.columns, **{n: aggregate_column_type(a, source, group) for n, a in rel.aggregates}}
         seals = {s: seal.latest(source.constraints.express_seal(seal, [rel.by])) for s, seal in source.seals.items()}
         # An event affects later rows up to the length of the window.

@@ -9,6 +9,8 @@ from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, 
 
 
 class ProjectOperator(RowWiseOperator[mmpl.Project]):
+    keeps_displacement = True
+
     def heading(self, rel: mmpl.Project, lookup: HeadingLookup) -> Heading:
         heading = lookup.heading_of(rel.input)
         check_unique(rel.columns, rel.span)
@@ -27,6 +29,7 @@ class ProjectOperator(RowWiseOperator[mmpl.Project]):
         return replace(
             source, heading=heading, columns=projected, seals=seals, constraints=constraints, reach=reach,
             dependencies=source.dependencies.project(fixed, source.nullable_columns),
+            displacement=source.displacement and source.displacement.project(projected),
         )  # fmt: skip
 
     def bottom_row(self, rel: mmpl.Project, lookup: BottomRowLookup) -> BottomRow:

@@ -10,6 +10,8 @@ from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, 
 
 
 class RenameOperator(RowWiseOperator[mmpl.Rename]):
+    keeps_displacement = True
+
     def heading(self, rel: mmpl.Rename, lookup: HeadingLookup) -> Heading:
         heading = lookup.heading_of(rel.input)
         check_columns_exist((old for old, _ in rel.pairs), heading, rel.span)
@@ -34,6 +36,7 @@ class RenameOperator(RowWiseOperator[mmpl.Rename]):
             seals={s: seal.rename(new_names) for s, seal in source.seals.items()},
             constraints=source.constraints.rename(new_names),
             dependencies=source.dependencies.rename(new_names),
+            displacement=source.displacement and source.displacement.rename(new_names),
             reach={s: {new_names.get(c, c): d for c, d in distances.items()} for s, distances in source.reach.items()},
         )
 

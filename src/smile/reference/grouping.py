@@ -9,8 +9,9 @@ from dataclasses import replace
 from smile.algebra import mmpl
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.types import BOOL, Value
-from smile.knowledge.aggregate_types import distinct_values_max, group_closing_seals, membership
+from smile.knowledge.aggregate_types import Membership, distinct_values_max, group_closing_seals, membership
 from smile.knowledge.expression_types import expression_type
+from smile.knowledge.types import Direction
 from smile.knowledge.value_seals import VALUE, passed_value
 from smile.knowledge.values.aggregates import Member, aggregate
 from smile.knowledge.values.cell_knowledge import CellKnowledge
@@ -18,8 +19,9 @@ from smile.knowledge.values.cells import to_range
 from smile.knowledge.values.latest import LatestValue, TickAndSource
 from smile.knowledge.values.mask import MAY_APPEAR, Mask, T, all_of, any_of
 from smile.knowledge.values.nested import NestedRow
-from smile.knowledge.values.range import NEVER
+from smile.knowledge.values.range import MAYBE, NEVER, ONLY, Range, max_lower_bound, min_upper_bound
 from smile.knowledge.values.transfer import exact_cell, to_operand
+from smile.operators.aggregates import aggregate_displacement
 from smile.reference.evaluation import Evaluation
 from smile.reference.relation import (
     Cells,
@@ -52,25 +54,34 @@ def _group_row(ev: Evaluation, rel: mmpl.Summarize, key: Key, members: GroupMemb
     columns = ev.column_types(rel)
     cells: dict[str, CellKnowledge] = {c: exact_cell(v, columns[c]) for c, v in zip(rel.per, key, strict=True)}
     # A group whose key identifies its only row gets no other member, even before it is sealed.
-    is_single = membership(ev.relation_type(rel.input), rel.per).is_single and bool(members)
+    group = membership(ev.relation_type(rel.input), rel.per)
+    is_single = group.is_single and bool(members)
     sealed = is_single or ev.is_sealed(rel, cells) or _is_closed(ev, rel.input, rel.per, members)
+    sealed = sealed or _is_full_for_good(group, members)
     aggregated = {
-        name: aggregate_cell(ev, rel, name, a, members, sealed, _passed_values(ev, rel, a, cells))
+        name: _displaced_cell(
+            ev,
+            rel,
+            a,
+            group,
+            members,
+            aggregate_cell(ev, rel, name, a, members, sealed, _passed_values(ev, rel, a, cells)),
+        )
         for name, a in rel.aggregates
     }
-    mask = _group_mask(members, sealed) if rel.per else T
+    mask = _group_mask(members, sealed, group) if rel.per else T
     return ReferenceRow(mask, {**cells, **aggregated}, sum(row.steps for _, row in members))
 
 
 def distinct(ev: Evaluation, rel: mmpl.Distinct) -> Relation:
     columns, per = ev.column_types(rel), ev.relation_type(rel).heading.key
-    is_single = membership(ev.relation_type(rel.input), per).is_single
+    group = membership(ev.relation_type(rel.input), per)
     result = {}
     for key in dict.fromkeys(key_of(row.cells, per) for row in ev.relation(rel.input).values()):
         members = _members(ev, rel.input, per, key)
         cells = {c: exact_cell(v, columns[c]) for c, v in zip(per, key, strict=True)}
-        is_closed = is_single or ev.is_sealed(rel, cells) or _is_closed(ev, rel.input, per, members)
-        mask = _group_mask(members, is_closed)
+        is_closed = group.is_single or ev.is_sealed(rel, cells) or _is_closed(ev, rel.input, per, members)
+        mask = _group_mask(members, is_closed, group)
         result[key] = ReferenceRow(mask, cells, sum(row.steps for _, row in members))
     return result
 
@@ -99,8 +110,16 @@ def _is_closed(ev: Evaluation, source: mmpl.Rel, per: tuple[str, ...], members: 
     return is_sealed(seals, row.cells, ev.column_types(source), ev.history.horizons)
 
 
-def _group_mask(members: GroupMembers, sealed: bool) -> Mask:
-    """A group is shown while one of its members is."""
+def _is_full_for_good(group: Membership, members: GroupMembers) -> bool:
+    """Whether the group has as many members as it can have, and all of them stay."""
+    rows_max = None if group.displacement is None else group.displacement.rows_max
+    return sum(row.mask.is_permanently_shown for _, row in members) == rows_max
+
+
+def _group_mask(members: GroupMembers, sealed: bool, group: Membership) -> Mask:
+    """A group is shown while one of its members is. A member that leaves by displacement leaves another one there."""
+    if group.displacement is not None and any(row.is_shown for _, row in members):
+        return T
     return any_of([*(row.mask for _, row in members), *([] if sealed else [MAY_APPEAR])])
 
 
@@ -165,6 +184,28 @@ def aggregate_cell(
         can_overflow, values_max,
     )  # fmt: skip
     return result if isinstance(result, LatestValue) else to_operand(result, ev.column_types(rel)[name])
+
+
+def _displaced_cell(
+    ev: Evaluation,
+    rel: mmpl.Summarize,
+    call: mmpl.Aggregate,
+    group: Membership,
+    members: GroupMembers,
+    cell: CellKnowledge,
+) -> CellKnowledge:
+    """The aggregate in a group whose members leave only by displacement."""
+    displaced = aggregate_displacement(call, ev.relation_type(rel.input), group)
+    if displaced is None or not isinstance(cell, Range) or cell.now is None or cell.nulls is ONLY:
+        return cell
+    if cell.nulls is MAYBE and not displaced.never_null:
+        return cell  # a sum that can overflow
+    lo, hi, now = cell.lo, cell.hi, cell.now
+    shown = sum(row.is_shown for _, row in members)
+    if not displaced.must_be_full or (group.displacement is not None and shown == group.displacement.rows_max):
+        lo = max_lower_bound(lo, now) if displaced.direction is Direction.UP else lo
+        hi = min_upper_bound(hi, now) if displaced.direction is Direction.DOWN else hi
+    return Range(lo, min_upper_bound(hi, displaced.most), NEVER if displaced.never_null else cell.nulls, now)
 
 
 def tick_and_source(row: ReferenceRow, tick: tuple[str, ...]) -> TickAndSource | None:

@@ -15,12 +15,13 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import arrow_type
 from smile.columns import masks
 from smile.columns.hashing import hashes
-from smile.columns.knowledge import KnowledgeColumn
+from smile.columns.knowledge import KnowledgeColumn, RangeColumn
 from smile.columns.masks import MaskCodes
 from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
 from smile.kernels.aggregates.accumulator import Accumulator, GroupContext, MemberRows
 from smile.kernels.aggregates.compile_accumulator import aggregate_column, compile_accumulator
 from smile.kernels.aggregates.contributions import MemberDelta
+from smile.kernels.aggregates.displacement import displaced_ranges
 from smile.kernels.aggregates.members import MEMBERS, MemberStore, member_columns, remove_groups
 from smile.kernels.aggregates.value_seals import ValueSealIndex, compile_value_seals
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge, concat_deltas, drop_unchanged_rows
@@ -28,7 +29,8 @@ from smile.kernels.layout import Layout
 from smile.kernels.row_encoding import stored_column
 from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, Seals
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
-from smile.knowledge.aggregate_types import group_closing_seals
+from smile.knowledge.aggregate_types import group_closing_seals, membership
+from smile.operators.aggregates import aggregate_displacement
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableRows, TableSchema
 from smile.state.table import StateTable
@@ -61,6 +63,13 @@ class AggregateGrouping:
         if is_evolving:
             source = replace(source, layout=replace(source.layout, certain=False))
         self.certain = source.layout.certain or not per
+        group = membership(source.type, per)
+        self.displacement = group.displacement
+        self.displaced_values = {
+            name: displaced
+            for name, call in aggregates
+            if (displaced := aggregate_displacement(call, source.type, group)) is not None
+        }
         key_types = {c: arrow_type(heading.columns[c]) for c in per}
         self.accumulators: dict[str, Accumulator] = {
             name: compile_accumulator(i, wanted, key_types, source, output.type.columns[name])
@@ -76,7 +85,8 @@ class AggregateGrouping:
         fixed = {c: heading.columns[c] for c in per}
         columns = {name: aggregate_column(wanted, output.type.heading.columns[name]) for name, wanted in aggregates}
         self.layout = Layout(per, fixed, columns, self.certain, output.includes_permanently_hidden)
-        self.count_columns: tuple[str, ...] = () if self.certain else tuple(_COUNTS)
+        needs_counts = not self.certain or self.displacement is not None
+        self.count_columns: tuple[str, ...] = tuple(_COUNTS) if needs_counts else ()
         self.columns: dict[str, pa.DataType] = {
             **{stored_column(c): kind for c, kind in key_types.items()},
             **dict.fromkeys((_STEPS, *self.count_columns), pa.int64()),
@@ -150,6 +160,9 @@ class AggregateGrouping:
         if self.certain:
             return masks.full(masks.T, count)
         is_present, is_live, is_permanent, is_shown = (rows[name].data > 0 for name in _COUNTS)
+        if self.displacement is not None:
+            # A member that leaves by displacement leaves another one in the group.
+            is_permanent = is_permanent | is_shown
         can_be_shown = is_live | (np.ones(count, bool) if is_sealed is None else ~is_sealed)
         return np.where(is_present, masks.pack_codes(can_be_shown, ~is_permanent, is_shown), np.uint8(masks.ABSENT))
 
@@ -201,18 +214,29 @@ class _AggregateColumns(Mapping[str, KnowledgeColumn]):
     def __getitem__(self, name: str) -> KnowledgeColumn:
         if name not in self._columns:
             accumulator = self.grouping.accumulators[name]
-            self._columns[name] = accumulator.render(self.rows, self._closed_groups(name), self.context)
+            column = accumulator.render(self.rows, self._closed_groups(name), self.context)
+            self._columns[name] = self._with_displacement(name, column)
         return self._columns[name]
+
+    def _with_displacement(self, name: str, column: KnowledgeColumn) -> KnowledgeColumn:
+        """The aggregate in groups whose members leave only by displacement."""
+        displaced, displacement = self.grouping.displaced_values.get(name), self.grouping.displacement
+        if displaced is None or displacement is None or not isinstance(column, RangeColumn):
+            return column
+        is_full = self.rows["shown"].data == displacement.rows_max if displaced.must_be_full else None
+        return displaced_ranges(column, displaced, is_full)
 
     def _closed_groups(self, name: str) -> Bools | None:
         """The groups in which no new member can affect the aggregate; None if there are none."""
-        value_seals = self.grouping.value_seals.get(name)
-        if value_seals is None or self.horizons is None:
-            return self.is_sealed
-        is_passed = value_seals.passed_groups(self.horizons, self.context.key, self.rows)
-        if self.is_sealed is not None:
-            is_passed = is_passed | self.is_sealed
-        return is_passed if is_passed.any() else None
+        closed = [] if self.is_sealed is None else [self.is_sealed]
+        value_seals, displacement = self.grouping.value_seals.get(name), self.grouping.displacement
+        if value_seals is not None and self.horizons is not None:
+            closed.append(value_seals.passed_groups(self.horizons, self.context.key, self.rows))
+        if displacement is not None and displacement.rows_max is not None:
+            # It has as many members as it can have, and all of them stay.
+            closed.append(self.rows["stays"].data == displacement.rows_max)
+        is_closed = np.logical_or.reduce(closed) if closed else None
+        return is_closed if is_closed is not None and is_closed.any() else None
 
 
 class MultiMemberGroups(Transform):
