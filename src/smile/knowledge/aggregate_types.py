@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from smile.algebra import mmpl
-from smile.algebra.types import BOOL, TIME
+from smile.algebra.coercions import cast
+from smile.algebra.types import BOOL, INT, INTERVAL, TIME
 from smile.knowledge.seals import Seal
 from smile.knowledge.symbolic import INFINITE, MAXTIME, ONE, Bound, tighter_bound
 from smile.knowledge.types import ColumnType, Direction, Displacement, RelationType
-from smile.knowledge.values.range import Range
+from smile.knowledge.values.range import ONLY, Range
 from smile.limits import relation_rows_max
 
 
@@ -137,6 +138,23 @@ def value_count(column: ColumnType) -> Bound:
         return INFINITE
     step = Bound.from_number(10 ** (column.data.scale or 0))
     return (range_.hi - range_.lo) * step + ONE
+
+
+def argument_domain(domain: Range, arg: ColumnType) -> Range:
+    """The domain of the argument of an aggregate, which ignores NULL. So the sign of an argument is known even if it
+    may overflow and be NULL, as a price times a quantity may. This is for values that never change: one that evolves
+    may become NULL, and then it leaves the aggregate."""
+    if (
+        arg.evolves
+        or arg.shown_range is None
+        or domain.nulls is ONLY
+        or not (arg.data.is_number or arg.data == INTERVAL)
+    ):
+        return domain
+    zero = cast(0, INT, arg.data) if arg.data.is_number else 0
+    lo = zero if domain.lo is None and arg.shown_range.is_nonnegative else domain.lo
+    hi = zero if domain.hi is None and arg.shown_range.is_nonpositive else domain.hi
+    return Range(lo, hi, domain.nulls, domain.now)
 
 
 def distinct_values_max(column: ColumnType, domain: Range) -> int | None:

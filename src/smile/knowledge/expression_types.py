@@ -13,7 +13,7 @@ from smile.algebra.coercions import is_monotone_cast
 from smile.algebra.functions.catalogue import COMPARISONS, SCALAR_FUNCTIONS, Monotonicity, Signature, type_of
 from smile.algebra.types import BOOL, DataType, Value
 from smile.knowledge.column_values import narrow_columns, value_limits
-from smile.knowledge.symbolic import ONE, UNBOUNDED, ZERO, Bound, Interval, Number, greatest, least
+from smile.knowledge.symbolic import ONE, UNBOUNDED, ZERO, Bound, Interval, Number, greatest
 from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType
 from smile.knowledge.values.mask import Mask
 from smile.knowledge.values.range import MAYBE, ONLY, Range
@@ -102,9 +102,9 @@ def _call_type(parts: list[ColumnType], data: DataType, expr: mmpl.Call, columns
     has_mixed_units = any(p.data.name in ("timestamp", "date") for p in parts) and function in ("+", "-")
     range_, narrow_range = None, None
     if data.name in RANGED_TYPES:
-        ignores_null = function in ("greatest", "least") and any(p.nullable for p in parts)
+        nullable = [p.nullable for p in parts]
         range_, narrow_range = (
-            _with_limits((None if has_mixed_units else _call_range(function, ranges, ignores_null)) or UNBOUNDED, limit)
+            _with_limits((None if has_mixed_units else _call_range(function, ranges, nullable)) or UNBOUNDED, limit)
             for limit in [nullability.limits]
             for ranges in ([p.range for p in parts], [p.shown_range for p in parts])
         )
@@ -204,12 +204,12 @@ def _product_monotonicity(others: list[Interval | None]) -> Monotonicity:
     return Monotonicity.MONOTONE
 
 
-def _call_range(function: str, ranges: list[Interval | None], ignores_null: bool) -> Interval | None:
-    """`ignores_null`: the function ignores operands that are NULL, so that the result may be any of the others."""
+def _call_range(function: str, ranges: list[Interval | None], nullable: list[bool]) -> Interval | None:
+    """`nullable`: which operands may be NULL."""
     known_ranges = [r for r in ranges if r is not None]
     if len(known_ranges) < len(ranges):
         return None
-    match "coalesce" if ignores_null else function, known_ranges:
+    match function, known_ranges:
         case "+", [a, b]:
             return a + b
         case "-", [a, b]:
@@ -220,14 +220,10 @@ def _call_range(function: str, ranges: list[Interval | None], ignores_null: bool
             return -a
         case "abs", [a]:
             return a if a.is_nonnegative else -a if a.is_nonpositive else Interval(ZERO, greatest(-a.lo, a.hi))
-        case "greatest", [first, *rest]:
-            for r in rest:
-                first = Interval(greatest(first.lo, r.lo), greatest(first.hi, r.hi))
-            return first
-        case "least", [first, *rest]:
-            for r in rest:
-                first = Interval(least(first.lo, r.lo), least(first.hi, r.hi))
-            return first
+        case "greatest", operands:
+            return _greatest_range(operands, nullable)
+        case "least", operands:
+            return -_greatest_range([-r for r in operands], nullable)
         case "coalesce", [first, *rest]:
             for r in rest:
                 first = first.hull(r)
@@ -235,6 +231,17 @@ def _call_range(function: str, ranges: list[Interval | None], ignores_null: bool
         case "nullif", [first, _]:
             return first
     return None
+
+
+def _greatest_range(ranges: list[Interval], nullable: list[bool]) -> Interval:
+    """NULLs are ignored, so only operands that cannot be NULL are sure to take part."""
+    result = ranges[0]
+    for r in ranges[1:]:
+        result = result.hull(r)
+    for r, may_be_null in zip(ranges, nullable, strict=True):
+        if not may_be_null:
+            result = Interval(greatest(result.lo, r.lo), result.hi)
+    return result
 
 
 def _cast_type(arg: ColumnType, target: DataType) -> ColumnType:

@@ -19,6 +19,7 @@ from smile.errors import error
 from smile.knowledge.aggregate_types import (
     DisplacedValue,
     Membership,
+    argument_domain,
     displaced_value,
     distinct_values_max,
     value_count,
@@ -316,7 +317,10 @@ def aggregate_bottoms(rel: mmpl.Summarize | mmpl.Over, lookup: BottomRowLookup, 
         argument, type_ = Range(), BOOL
         if call.arg is not None:
             # Members contribute only if they are shown.
-            argument = to_range(lookup.shown_rows.expression_bottom(call.arg, rel.input))
+            argument_type = expression_type(call.arg, lookup.relation_type(rel.input).columns)
+            argument = argument_domain(
+                to_range(lookup.shown_rows.expression_bottom(call.arg, rel.input)), argument_type
+            )
             type_ = type_of(call.arg, input_types)
         is_counted = has_member and call.function not in ("latest", "earliest", "group")
         members = [Member(T, argument if call.arg is not None else None)] if is_counted else []

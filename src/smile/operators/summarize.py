@@ -48,7 +48,9 @@ class SummarizeOperator(GroupingOperator[mmpl.Summarize]):
         closing_seals = group_closing_seals(source, rel.per)
         early_finals = []
         if has_open_seal(group_seals) and membership(source, rel.per).is_single:
-            early_finals = [f"the row at once: there is no second member with its {format_columns(rel.per)}"]
+            is_fixed = not any(c.evolves for c in lookup.relation_type(rel).columns.values())
+            when = "at once" if is_fixed and source.never_leaves else "with its member"
+            early_finals = [f"the row {when}: there is no second one with its {format_columns(rel.per)}"]
         elif has_open_seal(group_seals) and not has_open_seal(closing_seals):
             early_finals = [f"the row once {seal_condition(closing_seals)}"]
         for name, call in rel.aggregates:

@@ -9,7 +9,13 @@ from dataclasses import replace
 from smile.algebra import mmpl
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.types import BOOL, Value
-from smile.knowledge.aggregate_types import Membership, distinct_values_max, group_closing_seals, membership
+from smile.knowledge.aggregate_types import (
+    Membership,
+    argument_domain,
+    distinct_values_max,
+    group_closing_seals,
+    membership,
+)
 from smile.knowledge.expression_types import expression_type
 from smile.knowledge.types import Direction
 from smile.knowledge.value_seals import VALUE, passed_value
@@ -174,11 +180,14 @@ def aggregate_cell(
         )
         for _, row in members
     ]
-    domain_range = to_range(ev.domains.shown_rows.expression_bottom(aggregate_call.arg, rel.input))
+    argument = expression_type(aggregate_call.arg, source.columns)
+    domain_range = argument_domain(
+        to_range(ev.domains.shown_rows.expression_bottom(aggregate_call.arg, rel.input)), argument
+    )
     data = type_of(aggregate_call.arg, source.heading.columns)
     nullable = domain_range.nulls is not NEVER
     can_overflow = ev.relation_type(rel).columns[name].nullable
-    values_max = distinct_values_max(expression_type(aggregate_call.arg, source.columns), domain_range)
+    values_max = distinct_values_max(argument, domain_range)
     result = aggregate(
         aggregate_call.function, value_members, sealed, domain_range.lo, domain_range.hi, data, is_passed, nullable,
         can_overflow, values_max,

@@ -22,7 +22,7 @@ from smile.kernels.aggregates.ordered_values import better_of, is_as_good
 from smile.kernels.delta import Delta, RowGroups, RowKnowledge
 from smile.kernels.expressions import compile_expression
 from smile.kernels.transform import InputRelation
-from smile.knowledge.aggregate_types import distinct_values_max
+from smile.knowledge.aggregate_types import argument_domain, distinct_values_max
 from smile.knowledge.column_values import value_limits
 from smile.knowledge.expression_types import expression_type
 from smile.knowledge.values.cells import to_range
@@ -40,11 +40,11 @@ class AggregateArgument:
         types = source.type.heading.columns
         self.expr = expr
         self.data: DataType = type_of(expr, types)
+        column_type = expression_type(expr, source.type.columns)
         self.domain, domain_of_all = (
-            to_range(expression_knowledge(expr, dict(bottoms), types, source.limits))
+            argument_domain(to_range(expression_knowledge(expr, dict(bottoms), types, source.limits)), column_type)
             for bottoms in (source.shown_bottoms, source.bottoms)
         )
-        column_type = expression_type(expr, source.type.columns)
         self.limits = value_limits(column_type)
         self.values_max = distinct_values_max(column_type, self.domain)
         layout = source.layout
