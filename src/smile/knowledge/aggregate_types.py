@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from smile.algebra import mmpl
 from smile.algebra.coercions import cast
 from smile.algebra.types import BOOL, INT, INTERVAL, TIME
+from smile.knowledge.expression_types import expression_type
 from smile.knowledge.seals import Seal
 from smile.knowledge.symbolic import INFINITE, MAXTIME, ONE, Bound, tighter_bound
 from smile.knowledge.types import ColumnType, Direction, Displacement, RelationType
@@ -77,14 +78,15 @@ class DisplacedValue:
     most: int | None = None
 
 
-def displaced_value(call: mmpl.Aggregate, arg: ColumnType, group: Membership) -> DisplacedValue | None:
-    """`arg` is the type of the argument. None: displacement says nothing of the aggregate."""
+def displaced_value(call: mmpl.Aggregate, source: RelationType, group: Membership) -> DisplacedValue | None:
+    """`source` is the type of the members. None: displacement says nothing of the aggregate."""
     displacement = group.displacement
-    if displacement is None or arg.null_evolves:
+    if displacement is None or call.function not in ("count", "min", "max", "sum", "avg"):
         return None
-    if call.function == "count":
-        return None if arg.nullable else DisplacedValue(Direction.UP, most=displacement.rows_max)
-    if call.function not in ("min", "max", "sum", "avg"):
+    arg = None if call.arg is None else expression_type(call.arg, source.columns)
+    if call.function == "count" and (arg is None or not arg.nullable):
+        return DisplacedValue(Direction.UP, most=displacement.rows_max)
+    if call.function == "count" or arg is None or arg.null_evolves:
         return None
     is_ordered = isinstance(call.arg, mmpl.ColumnRef) and call.arg.name == displacement.order
     # NULL comes last in ascending order, so the least value stays among the first rows.

@@ -17,7 +17,6 @@ from smile.algebra.heading import Heading, check_columns_exist, check_unique
 from smile.algebra.types import BOOL, FLOAT, INT, SUM_OF_INTS, DataType, Value, decimal_type, relation_type
 from smile.errors import error
 from smile.knowledge.aggregate_types import (
-    DisplacedValue,
     Membership,
     argument_domain,
     displaced_value,
@@ -283,7 +282,7 @@ def aggregate_column_type(call: mmpl.Aggregate, source: RelationType, group: Mem
         not group.is_single or group.can_leave or arg.evolves or any(source.columns[c].evolves for c in call.columns)
     )
     domain, range_, direction, nullable, range_with_member, per_event = function.evolution(arg, group)
-    displaced = displaced_value(call, arg, group)
+    displaced = displaced_value(call, source, group)
     # A sum that can overflow has no direction.
     if displaced is not None and not displaced.must_be_full and not (call.function == "sum" and nullable):
         direction = displaced.direction
@@ -299,12 +298,6 @@ def aggregate_column_type(call: mmpl.Aggregate, source: RelationType, group: Mem
         has_default=function.has_default, is_by_source=evolves and domain == "latest" and len(source.heading.tick) > 1,
         narrow_range=narrow_range, values=values, per_event=per_event,
     )  # fmt: skip
-
-
-def aggregate_displacement(call: mmpl.Aggregate, source: RelationType, group: Membership) -> DisplacedValue | None:
-    """How an aggregate evolves in a group whose members leave only by displacement; None: as in any other group."""
-    arg = expression_type(call.arg, source.columns) if call.arg is not None else _ROW
-    return displaced_value(call, arg, group)
 
 
 def aggregate_bottoms(rel: mmpl.Summarize | mmpl.Over, lookup: BottomRowLookup, has_member: bool = False) -> BottomRow:

@@ -12,6 +12,7 @@ from smile.algebra.types import BOOL, Value
 from smile.knowledge.aggregate_types import (
     Membership,
     argument_domain,
+    displaced_value,
     distinct_values_max,
     group_closing_seals,
     membership,
@@ -27,7 +28,6 @@ from smile.knowledge.values.mask import MAY_APPEAR, Mask, T, all_of, any_of
 from smile.knowledge.values.nested import NestedRow
 from smile.knowledge.values.range import MAYBE, NEVER, ONLY, Range, max_lower_bound, min_upper_bound
 from smile.knowledge.values.transfer import exact_cell, to_operand
-from smile.operators.aggregates import aggregate_displacement
 from smile.reference.evaluation import Evaluation
 from smile.reference.relation import (
     Cells,
@@ -204,7 +204,7 @@ def _displaced_cell(
     cell: CellKnowledge,
 ) -> CellKnowledge:
     """The aggregate in a group whose members leave only by displacement."""
-    displaced = aggregate_displacement(call, ev.relation_type(rel.input), group)
+    displaced = displaced_value(call, ev.relation_type(rel.input), group)
     if displaced is None or not isinstance(cell, Range) or cell.now is None or cell.nulls is ONLY:
         return cell
     if cell.nulls is MAYBE and not displaced.never_null:

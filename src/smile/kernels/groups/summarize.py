@@ -29,8 +29,7 @@ from smile.kernels.layout import Layout
 from smile.kernels.row_encoding import stored_column
 from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, Seals
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
-from smile.knowledge.aggregate_types import group_closing_seals, membership
-from smile.operators.aggregates import aggregate_displacement
+from smile.knowledge.aggregate_types import displaced_value, group_closing_seals, membership
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableRows, TableSchema
 from smile.state.table import StateTable
@@ -68,7 +67,7 @@ class AggregateGrouping:
         self.displaced_values = {
             name: displaced
             for name, call in aggregates
-            if (displaced := aggregate_displacement(call, source.type, group)) is not None
+            if (displaced := displaced_value(call, source.type, group)) is not None
         }
         key_types = {c: arrow_type(heading.columns[c]) for c in per}
         self.accumulators: dict[str, Accumulator] = {
