@@ -1,16 +1,17 @@
-"""`smile demo`: a broker on Spark, simulated bidders and matchers as its clients, and a live table of a view."""
+"""`smile demo`: the trading floor with simulated bidders and matchers, on one broker or on a network of four."""
 
 import asyncio
 import sys
 import tempfile
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smile.cli.client import report_errors
-from smile.cli.options import EngineKind, EngineOption
+from smile.cli.options import EngineKind
 from smile.errors import error
 
 if TYPE_CHECKING:
@@ -25,23 +26,49 @@ SUMMARY_S = 5.0
 MATCHERS = 4
 
 
+class DemoName(StrEnum):
+    tradefloor = "tradefloor"
+    network = "network"
+
+
 def demo(
+    name: Annotated[
+        DemoName,
+        typer.Argument(
+            metavar="[NAME]",
+            help="tradefloor: one broker, on Spark unless --engine is given. network: four brokers, without Spark "
+            "unless --engine is given; keys cut and heal the links between them.",
+        ),
+    ] = DemoName.tradefloor,
     seconds: Annotated[float | None, typer.Option("--seconds", min=1, metavar="N", help="End after N seconds.")] = None,
-    engine: EngineOption = EngineKind.spark,
-    rate: Annotated[float, typer.Option("--rate", min=1, metavar="R", help="Bids a second.")] = RATE_DEFAULT,
+    engine: Annotated[
+        EngineKind | None, typer.Option("--engine", help="spark: pipelines on Spark. local: without Java.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=1, metavar="R", help="Bids a second.")] = None,
 ) -> None:
-    """Run the trading floor: a broker on Spark, simulated bidders and matchers, a live table of what can be matched.
+    """Run the trading floor: simulated bidders and matchers, and a live table of what can be matched.
 
-    Bidders publish bids; four matchers subscribe to Matchable, each for its own issues, and publish matches. They
-    communicate only through the broker. Ctrl-C ends the demo; a summary is printed at the end.
+    Bidders publish bids; matchers subscribe to Matchable, each for its own issues, and publish matches. They
+    communicate only through the broker, or the four brokers of the network. Ctrl-C ends the demo; a summary is printed
+    at the end. Without a terminal, the demo prints lines, and the network cuts and heals a link by itself.
 
-    Example: smile demo --seconds 30
+    Example: smile demo network --seconds 30
     """
+    with report_errors():
+        if name is DemoName.network:
+            from smile.cli.network_demo import run_network_demo  # noqa: PLC0415  # slow to import
+
+            run_network_demo(seconds, (engine or EngineKind.local).value, rate)
+        else:
+            _run_trade_floor(seconds, engine or EngineKind.spark, rate or RATE_DEFAULT)
+
+
+def _run_trade_floor(seconds: float | None, engine: EngineKind, rate: float) -> None:
     from smile.demo.broker_process import example_program, running_broker  # noqa: PLC0415
     from smile.demo.trade_floor import FloorMetrics, FloorSettings  # noqa: PLC0415  # asyncio is slow to import
 
     metrics, settings = FloorMetrics(), FloorSettings(issues=40, prices=10, rate=rate)
-    with report_errors(), tempfile.TemporaryDirectory(prefix="smile-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="smile-demo-") as folder:
         options = ["--listen", "127.0.0.1:0", "--flight", "", "--engine", engine.value]
         print("starting a broker…" + (" Spark takes some ten to thirty seconds." if engine is EngineKind.spark else ""))
         with running_broker(example_program(PROGRAM), Path(folder), options) as process:
@@ -58,13 +85,13 @@ def demo(
 
 async def _run_simulation(url: str, settings: "FloorSettings", metrics: "FloorMetrics", seconds: float | None) -> None:
     from smile.client import connect_async  # noqa: PLC0415
-    from smile.demo.trade_floor import Bidders, Matcher  # noqa: PLC0415
+    from smile.demo.trade_floor import Bidders, FloorClients, Matcher  # noqa: PLC0415
 
     issues = [settings.issue_name(number) for number in range(settings.issues)]
     clients = [await connect_async(url) for _ in range(MATCHERS + 1)]
-    participants = [Bidders(clients[0], settings, metrics).run()]
+    participants = [Bidders(FloorClients.of_one_broker(clients[0]), settings, metrics).run()]
     for number, client in enumerate(clients[1:]):
-        participants.append(Matcher(client, issues[number::MATCHERS], metrics).run())
+        participants.append(Matcher(FloorClients.of_one_broker(client), issues[number::MATCHERS], metrics).run())
     tasks = [asyncio.create_task(participant) for participant in participants]
     table = await clients[0].table("Matchable")
     metrics.started_at = time.time()
