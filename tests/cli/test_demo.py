@@ -1,6 +1,7 @@
 """`smile demo network`: four brokers, of which two are cut off from each other, with a terminal and without."""
 
 import re
+import signal
 from io import StringIO
 from typing import Any
 
@@ -30,28 +31,28 @@ def test_a_link_is_cut_and_healed_without_a_terminal(tmp_path: Any) -> None:
     assert events == ["cut floor ← buys", "healed floor ← buys", "floor ← buys has caught up"]
     summary = re.fullmatch(SUMMARY, lines[-1])
     assert summary, lines[-1]
-    cut_s, behind_s = float(summary[1]), float(summary[2])
-    assert cut_s >= 4 and 2 < behind_s < cut_s + 4
+    assert float(summary[1]) >= 4 and float(summary[2]) > 2
     assert int(summary[3].replace(",", "")) > 0, "the other links do not wait"
 
 
 @pytest.mark.slow
 def test_keys_cut_and_heal_a_link() -> None:
-    terminal = Terminal("demo", "network", columns=100, lines=30)
-    try:
-        terminal.read_until(r"keys: 1-4 cut or heal a link, q ends")
-        terminal.read_until(r"3 +floor ← buys +RemainingBuy +open")
-        terminal.type(b"3")
-        terminal.read_until(r"3 +floor ← buys +RemainingBuy +CUT \d+ s, open")
-        terminal.read_until(r"floor +Matchable .* (\d+\.\d) s \| 0\.\d s")  # Matches: by buys, and by sells
-        terminal.type(b"3")
-        terminal.read_until(r"3 +floor ← buys +RemainingBuy +open .* [01]\.\d s")
-        terminal.type(b"q")
-        terminal.read_until(SUMMARY.replace(" ", r"\s+"))
-        assert terminal.process.wait(60) == 0
-    finally:
-        terminal.process.kill()
-        terminal.process.wait()
+    with Terminal("demo", "network", columns=100, lines=30) as terminal:
+        try:
+            terminal.read_until(r"keys: 1-4 cut or heal a link, q ends")
+            terminal.read_until(r"3 +floor ← buys +RemainingBuy +open")
+            terminal.type(b"3")
+            terminal.read_until(r"3 +floor ← buys +RemainingBuy +CUT \d+ s, open")
+            terminal.read_until(r"floor +Matchable .* (\d+\.\d) s \| 0\.\d s")  # Matches: by buys, and by sells
+            terminal.type(b"3")
+            terminal.read_until(r"3 +floor ← buys +RemainingBuy +open .* [01]\.\d s")
+            terminal.type(b"q")
+            terminal.read_until(SUMMARY.replace(" ", r"\s+"))
+        except BaseException:
+            terminal.process.send_signal(signal.SIGINT)  # it stops its brokers
+            terminal.wait()
+            raise
+        assert terminal.wait() == (0, "")
 
 
 # ── what is drawn ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,6 +32,8 @@ REFRESH_S = 0.2
 LINE_S = 2.0
 CUT_LINK = NetworkLink("floor", "buys")
 """Without a terminal, this link is cut and healed once."""
+HEAL_S_MAX = 60.0
+"""Without a terminal, the end waits this long for a link that was healed."""
 CUT_AFTER_S = 10.0
 """Without a terminal and without an end: when the link is cut, and for how long."""
 
@@ -68,6 +70,10 @@ class LinkCut:
     caught_up_at: float | None = None
     behind_s_max: float = 0.0
     changes: int = 0
+
+    @property
+    def is_healing(self) -> bool:
+        return self.healed_at is not None and self.caught_up_at is None
 
     def summary(self) -> str:
         name = link_name(self.link)
@@ -117,7 +123,8 @@ class NetworkDemo:
                     task.result()
                     if not self._has_ended.is_set():
                         raise error("E103", "the simulation ended by itself")
-                await self._poll_once(clients)
+                if not sys.stdout.isatty():
+                    await self._wait_until_healed()
             finally:
                 for task in tasks:
                     task.cancel()
@@ -166,10 +173,16 @@ class NetworkDemo:
                 continue
             behind_s = import_behind_s(self.statuses[cut.link.caller], cut.link.called) or 0.0
             cut.behind_s_max = max(cut.behind_s_max, behind_s)
-            if cut.healed_at is not None and behind_s < LATE_S:
+            if cut.is_healing and behind_s < LATE_S:
                 cut.caught_up_at = time.time()
                 if not sys.stdout.isatty():
                     print(f"{self._elapsed()}  {link_name(cut.link)} has caught up", flush=True)
+
+    async def _wait_until_healed(self) -> None:
+        """Waits until links that were healed have caught up, so that the summary can say how long that took."""
+        deadline = time.monotonic() + HEAL_S_MAX
+        while any(cut.is_healing for cut in self.cuts) and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_S)
 
     # ── showing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
