@@ -205,8 +205,17 @@ class StreamImport(Import):
             self._inboxes[origin] = _OriginInbox(self._sink.start())
         return self._inboxes[origin]
 
+    def _skip_known(self) -> None:
+        """What has come over another link is not asked for."""
+        for origin, horizon in self._sink.horizons().items():
+            inbox = self._inbox(origin)
+            if inbox.horizon < horizon:
+                inbox.horizon = horizon
+                self._hand_on_waiting(inbox, origin)
+
     def _question(self) -> Curious:
         """The first gap of each origin; if there are none, everything after the horizons."""
+        self._skip_known()
         gaps = [(o, inbox.horizon, min(inbox.waiting)) for o, inbox in self._inboxes.items() if inbox.waiting]
         if gaps:
             return Curious(self.import_id, tuple(gaps[: limits.link_ranges_max]))

@@ -1,0 +1,246 @@
+"""Links between simulated brokers. One side calls the other again and again, as the transport does; messages are lost,
+repeated, reordered and delayed on their way, also above TCP."""
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from smile.errors import SmileError, error
+from smile.links.link import Link
+from smile.links.messages import AnyMessage, EventsMessage, Hello, RowsMessage, decode_message, encode_message
+from smile.links.redial import Redial
+from tests.simulation.checks import check_message
+from tests.simulation.scenario import LINK_FAULTS, MESSAGE_FAULTS, Fault, FaultKind
+from tests.simulation.scheduler import Alarm
+from tests.simulation.world import World, message_text
+
+if TYPE_CHECKING:
+    from tests.simulation.brokers import SimulatedBroker
+
+BUFFER_BYTES = 4_000
+"""What fits into the buffers of a connection."""
+SLOW_BYTES_PER_S = 500.0
+"""The speed of a slow link with a rate of 1."""
+
+
+class SimulatedLink:
+    """The broker at end 0 calls the one at end 1."""
+
+    def __init__(self, world: World, number: int, brokers: "tuple[SimulatedBroker, SimulatedBroker]") -> None:
+        self.world, self.number, self.brokers = world, number, brokers
+        self.name = f"{brokers[0].name}-{brokers[1].name}/{number}"
+        self.random = world.random("link", number)
+        self.fault_randoms: dict[Fault, Random] = {}
+        self.cables: list[Cable] = []
+        self._redial = Redial(self.random)
+        self._alarm = Alarm(world.scheduler, f"{self.name} calls", self._call)
+        self._alarm.set(self.random.uniform(0, 0.5))
+        self._connections = 0
+
+    @property
+    def is_partitioned(self) -> bool:
+        return bool(self.world.faults_at(FaultKind.PARTITION, self.number))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is one connection, and both sides know each other."""
+        ends = [end for cable in self.cables for end in cable.ends]
+        return len(ends) == 2 and all(end.is_open and end.state.neighbour is not None for end in ends)
+
+    def is_blocked(self, side: int) -> bool:
+        """Whether nothing that this side sends arrives."""
+        return self.is_partitioned or any(
+            fault.seed % 2 == side for fault in self.world.faults_at(FaultKind.ONE_WAY, self.number)
+        )
+
+    def _call(self) -> None:
+        caller, called = self.brokers
+        if not caller.is_up or caller.frozen_until > self.world.now:
+            self._alarm.set(max(caller.frozen_until, self.world.now + 0.2))
+            return
+        can_connect = called.is_up and called.frozen_until <= self.world.now
+        if not can_connect or self.is_blocked(0) or self.is_blocked(1):
+            problem = error("E121", f"{called.name} does not answer")
+            caller.broker.network.report_unreachable(called.name, problem, self.world.now)
+            self._alarm.set(self.world.now + self._redial.wait_s(0))
+            return
+        self._connections += 1
+        self.cables.append(Cable(self, f"{self.name}#{self._connections}"))
+
+    def call_again(self, connected_s: float) -> None:
+        self._alarm.set(self.world.now + self._redial.wait_s(connected_s))
+
+    def cut(self) -> None:
+        """All connections break; what is on its way is lost."""
+        for cable in list(self.cables):
+            cable.cut()
+
+
+class Cable:
+    """A connection."""
+
+    def __init__(self, link: SimulatedLink, name: str) -> None:
+        self.link, self.world, self.name = link, link.world, name
+        self.since = self.world.now
+        self.world.note(name, "connected")
+        self.ends = (CableEnd(self, 0), CableEnd(self, 1))
+        for end in self.ends:
+            end.alarm.set(self.world.now)
+
+    def cut(self, problem: SmileError | None = None) -> None:
+        for end in self.ends:
+            end.close(problem or error("E121", "the connection has broken"))
+
+    def closed(self, side: int, is_told: bool = True) -> None:
+        """One end is closed. The other one is told, if that reaches it; otherwise it notices when it has heard nothing
+        for too long."""
+        if side == 0:
+            self.link.call_again(self.world.now - self.since)
+        if not any(end.is_open for end in self.ends):
+            self.link.cables.remove(self)
+        elif is_told and not self.link.is_blocked(side):
+            other = self.ends[1 - side]
+            self.world.scheduler.at(
+                self.world.now + 0.01,
+                f"{self.name} closes",
+                lambda: other.close(error("E121", "the neighbour has closed the connection")),
+            )
+
+
+class CableEnd:
+    """The end of a connection at one broker, with the product's state machine."""
+
+    def __init__(self, cable: Cable, side: int) -> None:
+        self.cable, self.side, self.world = cable, side, cable.world
+        self.broker, neighbour = cable.link.brokers[side], cable.link.brokers[1 - side]
+        self.neighbour = neighbour
+        self.incarnation = self.broker.incarnation
+        self.is_open = True
+        self.alarm = Alarm(self.world.scheduler, f"{cable.name} {side}", self.service)
+        expected = neighbour.name if side == 0 else None
+        self.state: Link = self.broker.broker.network.connect(expected, neighbour.name, self.world.now, self._wake)
+        self._random = self.world.random("cable", cable.name, side)
+        self._queued_bytes = 0
+        self._last_arrival = 0.0
+
+    @property
+    def other(self) -> "CableEnd":
+        return self.cable.ends[1 - self.side]
+
+    def _wake(self) -> None:
+        self.alarm.set(self.world.now)
+
+    def service(self) -> None:
+        if not self.is_open:
+            return
+        if self.broker.frozen_until > self.world.now:
+            self.alarm.set(self.broker.frozen_until)
+            return
+        self._run(lambda: self.state.poll(self.world.now, self._queued_bytes < BUFFER_BYTES))
+
+    def receive(self, packet: bytes) -> None:
+        if not self.is_open:
+            return
+        stalled = self.world.faults_at(FaultKind.STALLED_READER, self.cable.link.number)
+        until = max([self.broker.frozen_until, *(f.end for f in stalled if f.seed % 2 == self.side)])
+        if until > self.world.now:
+            self.world.scheduler.at(until, f"{self.cable.name} {self.side} reads", lambda: self.receive(packet))
+            return
+        self.other._queued_bytes -= len(packet)
+        self._run(lambda: self.state.receive(packet, self.world.now))
+        self.alarm.set(self.world.now)
+
+    def _run(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except SmileError as problem:
+            self._send_outgoing()
+            self.close(problem)
+            return
+        self._send_outgoing()
+        self.alarm.set(max(self.state.deadline, self.world.now + 0.001))
+        self.broker.schedule_commit()
+
+    def _send_outgoing(self) -> None:
+        packets, self.state.outgoing = self.state.outgoing, []
+        for packet in packets:
+            self._send(packet)
+
+    def close(self, problem: SmileError | None) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        self.alarm.cancel()
+        self.world.note(self.cable.name, f"{self.broker.name} closes: {problem}")
+        if self.broker.incarnation == self.incarnation and self.broker.is_up:
+            self.broker.broker.network.disconnect(self.state, problem, self.world.now)
+        self.cable.closed(self.side)
+
+    # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _send(self, packet: bytes) -> None:
+        message, body = decode_message(packet)
+        if isinstance(message, Hello) and self.world.faults_at(FaultKind.OLD_VERSION, self.broker.number):
+            message = replace(message, version=0, version_min=0)
+            packet = encode_message(message)
+        self._observe(message, body, packet)
+        link, is_lost, copies, is_ordered, delay_s = self.cable.link, False, 1, True, 0.0
+        for fault in self.world.active:
+            if fault.target != link.number or fault.kind not in MESSAGE_FAULTS:
+                continue
+            random = link.fault_randoms.setdefault(fault, Random(fault.seed))
+            if random.random() >= fault.rate:
+                continue
+            is_lost |= fault.kind is FaultKind.LOST
+            copies += fault.kind is FaultKind.REPEATED
+            if fault.kind is FaultKind.REORDERED:
+                is_ordered, delay_s = False, delay_s + random.uniform(0.02, 1.0)
+            elif fault.kind is FaultKind.DELAYED:
+                delay_s += random.uniform(0.2, 3.0)
+        is_data = isinstance(message, EventsMessage | RowsMessage)
+        if is_lost or link.is_blocked(self.side):
+            self.world.figures.lost_bytes += len(packet) if is_data else 0
+            self.world.note(self.cable.name, f"lost: {message.__struct_config__.tag} of {self.broker.name}")
+            return
+        for _ in range(copies):
+            self._transmit(packet, delay_s, is_ordered)
+
+    def _transmit(self, packet: bytes, delay_s: float, is_ordered: bool) -> None:
+        for fault in self.world.faults_at(FaultKind.SLOW_LINK, self.cable.link.number):
+            delay_s += len(packet) * fault.rate / SLOW_BYTES_PER_S
+        arrival = self.world.now + self._random.uniform(0.001, 0.02) + delay_s
+        if is_ordered:
+            arrival = self._last_arrival = max(arrival, self._last_arrival)
+        self._queued_bytes += len(packet)
+        self.world.scheduler.at(arrival, f"{self.cable.name} {1 - self.side} <", lambda: self.other.receive(packet))
+
+    def _observe(self, message: AnyMessage, body: bytes, packet: bytes) -> None:
+        world, tag = self.world, str(message.__struct_config__.tag)
+        world.note(f"{self.cable.name} {self.broker.name}", message_text(message, len(packet)))
+        world.figures.messages[tag] += 1
+        if isinstance(message, EventsMessage | RowsMessage):
+            world.figures.data_bytes += len(packet)
+        check_message(world, self, message, body)
+        state = self._state_of(message)
+        for fault in world.active:
+            if self._is_concerned(fault):
+                world.combinations[fault.kind.value, tag, state] += 1
+
+    def _is_concerned(self, fault: Fault) -> bool:
+        if fault.kind in LINK_FAULTS:
+            return fault.target == self.cable.link.number
+        return fault.target in (self.broker.number, self.neighbour.number)
+
+    def _state_of(self, message: AnyMessage) -> str:
+        if self.state.neighbour is None:
+            return "greeting"
+        import_id = getattr(message, "id", None)
+        for end in self.cable.ends if import_id is not None else ():
+            imported = end.state._imports.get(import_id)
+            if imported is not None:
+                return imported.figures.state
+        return "open"
+
+

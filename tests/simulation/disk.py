@@ -1,0 +1,84 @@
+"""The disk of a simulated broker: a directory, and what of it would survive a loss of power.
+
+A broker that is killed keeps everything that it has written. A loss of power takes what was not flushed: files of state
+vanish or are torn, and the end of the log that no commit has confirmed yet is cut at any byte.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+_flushed_inodes: set[int] = set()
+
+
+@contextmanager
+def recorded_flushes() -> Iterator[None]:
+    """Notes which files are flushed to the disk, instead of flushing them."""
+    real_fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        _flushed_inodes.add(os.fstat(descriptor).st_ino)
+
+    os.fsync = note  # type: ignore[assignment]  # it takes objects with a file number too
+    try:
+        yield
+    finally:
+        os.fsync = real_fsync
+        _flushed_inodes.clear()
+
+
+class SimulatedDisk:
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._number = folder, 0
+        self.path.mkdir(parents=True)
+        self._safe_log_bytes = 0
+
+    @property
+    def path(self) -> Path:
+        """The broker's directory. It is another one after every crash, so that nothing of the old broker is in the way."""
+        return self._folder / str(self._number)
+
+    def note_commit(self) -> None:
+        """A commit of the log is complete, and so it is on the disk."""
+        self._safe_log_bytes = self._wal_bytes()
+
+    def crash(self, random: Random, loses_power: bool) -> None:
+        """The broker is killed; with `loses_power`, the whole machine."""
+        old_path = self.path
+        self._number += 1
+        shutil.copytree(old_path, self.path, ignore=shutil.ignore_patterns("lock", "log-shm"))
+        if loses_power:
+            self._lose_unflushed(old_path, random)
+        for path in self.path.rglob("*"):
+            _flushed_inodes.add(path.stat().st_ino)
+
+    def wipe(self, keeps_metadata: bool) -> None:
+        """A new, empty disk; or the log and the state are lost only."""
+        old_path = self.path
+        self._number += 1
+        self.path.mkdir()
+        self._safe_log_bytes = 0
+        if keeps_metadata:
+            for path in old_path.glob("*.json"):
+                shutil.copy(path, self.path)
+
+    def _lose_unflushed(self, old_path: Path, random: Random) -> None:
+        for path in sorted(self.path.glob("state/**/*")):
+            old = old_path / path.relative_to(self.path)
+            if not path.is_file() or old.stat().st_ino in _flushed_inodes:
+                continue
+            fate = random.random()
+            if fate < 0.4:
+                path.unlink()
+            elif fate < 0.8 and (size := path.stat().st_size):
+                os.truncate(path, random.randrange(size))
+        wal, size = self.path / "log-wal", self._wal_bytes()
+        if wal.exists() and self._safe_log_bytes < size:
+            os.truncate(wal, random.randint(self._safe_log_bytes, size))
+
+    def _wal_bytes(self) -> int:
+        wal = self.path / "log-wal"
+        return wal.stat().st_size if wal.exists() else 0
