@@ -10,7 +10,7 @@ STAMP := .venv/.set-up
 # bench/ and tools/ hold scripts; all four are held to the same types and style.
 CODE := src tests tools $(if $(wildcard bench/*.py),bench)
 
-.PHONY: help setup java lock format lint check fast test nightly mutants demo bench bench-peers clean
+.PHONY: help setup java lock format lint check fast test nightly mutants simulate demo bench bench-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,9 @@ nightly: $(STAMP) ## everything there is, with new random cases; PARTS="lint tor
 
 mutants: $(STAMP) ## change the kernels at N random places, and report the changes that no test notices; FILES="kleene best" chooses
 	@$(PY) -m tools.mutants $(if $(N),--count $(N)) $(if $(SEED),--seed $(SEED)) $(FILES)
+
+simulate: $(STAMP) ## simulate networks of brokers with faults, SEEDS=17 or SEEDS=0-999; a failing seed is shrunk
+	@$(PY) -m tests.simulation $(or $(SEEDS),0-99)
 
 demo: $(STAMP) ## run the trading floor: a broker on Spark with simulated users; SECONDS=20 ends it after 20 seconds
 	@.venv/bin/smile demo $(if $(SECONDS),--seconds $(SECONDS))

@@ -58,6 +58,7 @@ def parts(seed: int) -> list[Part]:
         Part("torture", [[*PYTEST, "tests/torture/test_kills.py"]], {**seeds(10), "TORTURED": "local"}),
         Part("torture on Spark", [[*PYTEST, "tests/torture/test_kills.py"]], {**seeds(3), "TORTURED": "spark"}),
         Part("mutants", [["tools.mutants", "--count", "40", "--seed", str(seed)]]),
+        Part("simulation", [["tests.simulation", f"{seed}-{seed + 999}"]]),
         Part("planted bugs", [[*PYTEST, "tests/engine/canaries.py", "tests/torture/canaries.py"]]),
     ]
 

@@ -1,20 +1,66 @@
-"""Runs seeds: `python -m tests.simulation 0-999`."""
+"""Runs many seeds in all cores: `python -m tests.simulation 0-999`. A failing seed is shrunk and described."""
 
+import argparse
 import sys
 import time
+from collections import Counter
+from multiprocessing import Pool
 
-from tests.simulation.scenario import draw_scenario
+from tests.simulation.scenario import FaultKind, draw_scenario
+from tests.simulation.shrinking import report, shrink
 from tests.simulation.simulation import run_scenario
+from tests.simulation.world import Combination
 
-first, _, last = sys.argv[1].partition("-")
-for seed in range(int(first), int(last or first) + 1):
-    t = time.perf_counter()
-    scenario = draw_scenario(seed)
-    d = time.perf_counter() - t
-    outcome = run_scenario(scenario)
-    e = time.perf_counter() - t
-    print(f"{seed} {scenario.topology.name} {len(scenario.faults)} faults draw {d:.2f} all {e:.2f} s sim {outcome.simulated_s:.0f} s {outcome.events} events {sum(outcome.messages.values())} messages {outcome.digest} {'SKIPPED' if outcome.is_skipped else ''} {'FAILED' if outcome.problems else ''}")
-    if outcome.problems:
-        print("\n".join(outcome.problems[:2])[:3000])
-        if "-t" in sys.argv:
-            for entry in outcome.trace[-int(sys.argv[sys.argv.index("-t") + 1]):]: print("%9.4f %-14s %s" % entry)
+SHRUNK_MAX = 3
+"""Further failures are only named."""
+SeedResult = tuple[int, str | None, Counter[Combination], float]
+"""A seed, what has failed, which combinations occurred, and the simulated seconds."""
+
+
+def run_seed(seed: int) -> SeedResult:
+    outcome = run_scenario(draw_scenario(seed))
+    return seed, outcome.problems[0] if outcome.problems else None, outcome.combinations, outcome.simulated_s
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("seeds", help="a seed, or a range such as 0-999")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--coverage", action="store_true", help="list all combinations that occurred")
+    arguments = parser.parse_args()
+    first, _, last = arguments.seeds.partition("-")
+    seeds = range(int(first), int(last or first) + 1)
+    combinations, failed, simulated_s, begun = Counter[Combination](), list[int](), 0.0, time.perf_counter()
+    with Pool(min(arguments.jobs, len(seeds))) as pool:
+        for number, (seed, problem, occurred, seconds) in enumerate(pool.imap_unordered(run_seed, seeds), 1):
+            combinations += occurred
+            simulated_s += seconds
+            if problem is not None:
+                failed.append(seed)
+                print(f"\nseed {seed} fails {problem[:2000]}")
+            elapsed_s = time.perf_counter() - begun
+            text = f"\r{number} of {len(seeds)} seeds, {len(failed)} failed, {simulated_s:.0f} simulated seconds"
+            print(f"{text} in {elapsed_s:.0f} s", end="", flush=True)
+    print()
+    print_coverage(combinations, arguments.coverage)
+    for seed in sorted(failed)[:SHRUNK_MAX]:
+        print(f"\n══ seed {seed}, shrunk")
+        print(report(shrink(run_scenario(draw_scenario(seed)))))
+    return 1 if failed else 0
+
+
+def print_coverage(combinations: Counter[Combination], has_details: bool) -> None:
+    """Which faults met which messages, in which states of their imports or links."""
+    print(f"{len(combinations)} combinations of a fault, a message and a state occurred")
+    for kind in FaultKind:
+        met = {(message, state): n for (fault, message, state), n in combinations.items() if fault == kind.value}
+        messages = Counter[str]()
+        for (message, _), n in met.items():
+            messages[message] += n
+        print(f"  {kind.value:26} {', '.join(f'{message} {n}' for message, n in messages.most_common()) or 'never'}")
+        for (message, state), n in sorted(met.items()) if has_details else ():
+            print(f"    {message:12} {state:10} {n}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

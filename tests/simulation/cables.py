@@ -25,6 +25,10 @@ SLOW_BYTES_PER_S = 500.0
 """The speed of a slow link with a rate of 1."""
 
 
+_WRONG_CODES = frozenset({"E084", "E120", "E123", "E125"})
+"""Between brokers that follow the protocol no connection ends so: something was not a message, or left a gap."""
+
+
 class SimulatedLink:
     """The broker at end 0 calls the one at end 1."""
 
@@ -45,9 +49,14 @@ class SimulatedLink:
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is one connection, and both sides know each other."""
+        """Whether there is one connection, both sides know each other, and all imports are open."""
         ends = [end for cable in self.cables for end in cable.ends]
-        return len(ends) == 2 and all(end.is_open and end.state.neighbour is not None for end in ends)
+        imports = [imported for end in ends for imported in end.state._imports.values()]
+        return (
+            len(ends) == 2
+            and all(end.is_open and end.state.neighbour is not None for end in ends)
+            and all(imported.figures.state == "live" for imported in imports)
+        )
 
     def is_blocked(self, side: int) -> bool:
         """Whether nothing that this side sends arrives."""
@@ -174,6 +183,8 @@ class CableEnd:
         self.is_open = False
         self.alarm.cancel()
         self.world.note(self.cable.name, f"{self.broker.name} closes: {problem}")
+        if problem is not None and problem.diagnostics[0].code in _WRONG_CODES:
+            self.world.complain(f"{self.cable.name}: {self.broker.name} cannot use what it has received: {problem}")
         if self.broker.incarnation == self.incarnation and self.broker.is_up:
             self.broker.broker.network.disconnect(self.state, problem, self.world.now)
         self.cable.closed(self.side)
@@ -236,11 +247,9 @@ class CableEnd:
     def _state_of(self, message: AnyMessage) -> str:
         if self.state.neighbour is None:
             return "greeting"
-        import_id = getattr(message, "id", None)
-        for end in self.cable.ends if import_id is not None else ():
+        import_id: int = getattr(message, "id", -1)
+        for end in self.cable.ends:
             imported = end.state._imports.get(import_id)
             if imported is not None:
                 return imported.figures.state
         return "open"
-
-

@@ -24,7 +24,7 @@ from tests.simulation.world import World
 if TYPE_CHECKING:
     from tests.simulation.brokers import SimulatedBroker
 
-CHECKED_PROGRESS = 0.2
+CHECKED_PROGRESS = 0.1
 """The share of frames without rows that are compared with the truth."""
 
 
@@ -133,7 +133,7 @@ class SimulatedSubscriber:
         if subscription is None:
             return
         rows_max = self._random.choice((1, 3, 100))
-        while (frame := subscription.next_frame(rows_max)) is not None:
+        while subscription.ended is None and (frame := subscription.next_frame(rows_max)) is not None:
             self._receive(frame)
         if subscription.ended is not None:
             self._subscription = None
@@ -166,7 +166,9 @@ class SimulatedSubscriber:
             return
         for stream, tick in self._progress.items():
             if frame.progress.get(stream, HORIZON_MIN) < tick:
-                self._world.complain(f"{self._name}: the progress of {stream} goes back from {tick} to {frame.progress}")
+                self._world.complain(
+                    f"{self._name}: the progress of {stream} goes back from {tick} to {frame.progress}"
+                )
         self._progress, self._token = frame.progress, frame.resume
         if frame.row_count or frame.reset or self._random.random() < CHECKED_PROGRESS:
             self.compare()
@@ -178,13 +180,11 @@ class SimulatedSubscriber:
         program, text = self._broker.view_program(self.view)
         for name, base in base_streams(program).items():
             who = f"{self._name}: {name}"
-            self._world.complain_all(
-                self._world.truth.announce(base, self._progress.get(name, HORIZON_MIN), who)
-            )
+            self._world.complain_all(self._world.truth.announce(base, self._progress.get(name, HORIZON_MIN), who))
         expected = self._world.truth.snapshot(program, text, self._progress)[self.view]
         for key in sorted(expected.keys() | self.rows.keys()):
             shown = without_steps(self.rows[key]) if key in self.rows else None
-            if shown != expected.get(key):
+            if shown != expected.get(key) and not _is_less_final(shown, expected.get(key)):
                 where = f"{self._name} at {dict(self._progress)}"
                 self._world.complain(f"{where}:\n    shows {shown}\n    truth {expected.get(key)}")
                 return
@@ -192,3 +192,9 @@ class SimulatedSubscriber:
             if (message["final"] or message.get("stays")) and str(message["key"]) not in self.rows:
                 self._world.complain(f"{self._name}: a row that was to stay is gone: {message}")
                 return
+
+
+def _is_less_final(shown: Json | None, expected: Json | None) -> bool:
+    """Whether only the finality of a row is not known yet. The reference sees more often that no row can match in an
+    outer join."""
+    return shown is not None and expected is not None and {**shown, "final": True} == expected

@@ -57,10 +57,10 @@ class _BrokerDraft:
 
 
 class NetworkPrograms:
-    """Draws the programs of all brokers. `streams` has for each published stream its home."""
+    """Draws the programs of all brokers. `publisher_timed` is the share of streams whose publishers give the ticks."""
 
-    def __init__(self, topology: Topology, random: Random) -> None:
-        self.topology, self.random = topology, random
+    def __init__(self, topology: Topology, random: Random, publisher_timed: float) -> None:
+        self.topology, self.random, self._publisher_timed = topology, random, publisher_timed
         self._drafts = [_BrokerDraft() for _ in topology.parents]
         self._place: dict[str, int] = {}
         """The broker of each stream and view."""
@@ -79,7 +79,7 @@ class NetworkPrograms:
 
     def _add_stream(self, stream: mmpl.StreamDef) -> None:
         """The checks of B bind a column to the tick, so its events must have ticks of their publisher."""
-        is_publisher_timed = stream.name == "B" or self.random.random() < 0.5
+        is_publisher_timed = stream.name == "B" or self.random.random() < self._publisher_timed
         home = self.random.choice(self.topology.homes)
         self._drafts[home].streams.append(replace(stream, publisher_timed=is_publisher_timed))
         self._place[stream.name] = home
@@ -150,11 +150,11 @@ class NetworkPrograms:
         return mmpl.Call(self.random.choice((">", "<=")), (mmpl.ColumnRef(column), limit))
 
 
-def draw_programs(topology: Topology, random: Random, views_max: int) -> list[mmpl.Program]:
+def draw_programs(topology: Topology, random: Random, views_max: int, publisher_timed: float) -> list[mmpl.Program]:
     """Draws until everything can be imported and something is."""
     while True:
         try:
-            programs = NetworkPrograms(topology, random).draw(views_max)
+            programs = NetworkPrograms(topology, random, publisher_timed).draw(views_max)
         except SmileError:
             continue
         if all(program.definitions for program in programs):

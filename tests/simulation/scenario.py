@@ -17,6 +17,10 @@ FAULTY_S = 24.0
 """For how long events are published and faults occur. Then everything is repaired."""
 
 
+FINISHED_SHARE = 0.8
+"""How many of the publisher-timed streams are finished in the end."""
+
+
 class FaultKind(Enum):
     LOST = "message lost"
     REPEATED = "message repeated"
@@ -97,10 +101,12 @@ class Scenario:
         return published_streams(self.programs)
 
 
-def draw_scenario(seed: int) -> Scenario:
+def draw_scenario(seed: int, has_given_ticks: bool = False) -> Scenario:
+    """With `has_given_ticks`, the ticks of all streams come from their publishers."""
     random = Random(f"scenario {seed}")
     topology = random.choice(TOPOLOGIES)
-    programs = tuple(draw_programs(topology, random, random.choice((2, 3, 3, 4))))
+    share = 1.0 if has_given_ticks else 0.5
+    programs = tuple(draw_programs(topology, random, random.choice((2, 3, 3, 4)), share))
     truncates = random.random() < 0.3
     faults = _draw_faults(random, topology, truncates)
     publications = _draw_publications(random, programs)
@@ -113,12 +119,12 @@ def _draw_publications(random: Random, programs: tuple[mmpl.Program, ...]) -> tu
     whole = mmpl.Program(tuple(s for _, s in streams.values()), (), ())
     histories = Histories(whole, random)
     publications = list[PlannedPublication]()
-    times = sorted(random.uniform(0.5, FAULTY_S) for _ in range(random.choice((3, 8, 8, 16))))
+    times = sorted(random.uniform(0.5, FAULTY_S) for _ in range(random.choice((4, 10, 10, 20))))
     for time in times:
-        for line in [histories.line() for _ in range(random.choice((1, 1, 1, 4)))]:
+        for line in [histories.line() for _ in range(random.choice((1, 1, 2, 4)))]:
             publications += _planned(random, time, line, streams)
     for name, (_, stream) in streams.items():
-        if stream.publisher_timed and random.random() < 0.8:
+        if stream.publisher_timed and random.random() < FINISHED_SHARE:
             publications.append(PlannedPublication(FAULTY_S, name, (), END))
     return tuple(publications)
 
@@ -146,14 +152,16 @@ def _draw_faults(random: Random, topology: Topology, truncates: bool) -> tuple[F
         for _ in range(random.choice((0, 0, 0, 1, 1, 2))):
             start = random.uniform(0.0, FAULTY_S)
             duration_s = random.choice((0.2, 1.0, 4.0, 12.0))
+            rate = random.choice((0.02, 0.1, 0.3, 0.6))
             if kind in MESSAGE_FAULTS:
-                start, duration_s = random.choice(((0.0, FAULTY_S), (start, duration_s)))
+                start, duration_s = random.choice(((0.0, FAULTY_S), (0.0, FAULTY_S), (start, duration_s)))
+                rate = random.choice((0.05, 0.2, 0.4))
             targets: list[int] = list(range(len(topology.links if kind in LINK_FAULTS else topology.parents)))
             if kind is FaultKind.LOST_CACHE:
                 targets = importers
             elif kind is FaultKind.SILENT_ORIGIN:
                 targets = list(topology.homes)
-            target, rate = random.choice(targets), random.choice((0.02, 0.1, 0.3, 0.6))
+            target = random.choice(targets)
             end = min(start + duration_s, FAULTY_S)
             faults.append(Fault(kind, target, start, end, rate, random.getrandbits(32)))
     return tuple(sorted(faults, key=lambda fault: fault.start))

@@ -49,7 +49,9 @@ class Truth:
                 if published.events[tick] != row:
                     problems.append(f"{stream} has two events at tick {tick}")
             elif tick <= published.announced:
-                problems.append(f"{stream} has a new event at {tick}, below the announced horizon {published.announced}")
+                problems.append(
+                    f"{stream} has a new event at {tick}, below the announced horizon {published.announced}"
+                )
             published.events[tick] = row
         published.horizon = max(published.horizon, hi)
         return problems

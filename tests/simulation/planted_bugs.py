@@ -1,0 +1,193 @@
+"""Bugs that the simulator must find. Each one is planted into the product for a run."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from smile.broker.imports.receipt import Receipt
+from smile.broker.imports.stream_cache import StreamCache
+from smile.broker.imports.view_cache import ViewCache
+from smile.broker.network.imported_relation import ImportedRelation
+from smile.broker.network.network import Network
+from smile.broker.network.stream_source import LoggedStreamSource
+from smile.broker.network.view_cursor import ExportCursor, to_link_horizons
+from smile.broker.publishing.published_events import PublishedEvents
+from smile.broker.publishing.publisher import Publisher
+from smile.broker.views.view import View
+from smile.links.curiosity import Curiosity
+from smile.links.exports import EventsRange, StreamExport, ViewExport
+from smile.links.imports import StreamImport, ViewImport
+from smile.links.link import Link
+from smile.links.send_window import SendWindow
+from smile.log.clock import TickGenerator
+from tests.engine.test_imports import horizons_of_two_imports_are_mixed, reset_keeps_rows_that_are_gone
+
+Patch = pytest.MonkeyPatch
+
+
+def gap_is_forgotten(patch: Patch) -> None:
+    """What has waited behind a gap counts as known, but is not handed on."""
+
+    def forget(_import: StreamImport, inbox: Any, _origin: str) -> None:
+        inbox.horizon = max([inbox.horizon, *(hi for hi, _ in inbox.waiting.values())])
+        inbox.waiting.clear()
+
+    patch.setattr(StreamImport, "_hand_on_waiting", forget)
+
+
+def gap_between_frames_is_ignored(patch: Patch) -> None:
+    patch.setattr(ViewImport, "_can_accept", lambda imported, message: message.epoch >= imported._epoch)
+
+
+def acknowledgement_is_too_early(patch: Patch) -> None:
+    """What is in the cache counts as safe."""
+
+    def cached(relation: ImportedRelation, _checkpoint: Any, _downstream: Any) -> Any:
+        if isinstance(relation.cache, StreamCache):
+            return {relation.import_.relation: dict(relation.cache.horizons)}
+        return to_link_horizons(relation.cache.horizons)
+
+    patch.setattr(ImportedRelation, "safe_horizons", cached)
+
+
+def repeated_publication_is_logged_twice(patch: Patch) -> None:
+    patch.setattr(PublishedEvents, "find_repeats", lambda *_: [])
+
+
+def publication_is_answered_before_it_is_logged(patch: Patch) -> None:
+    commit = Publisher._commit
+
+    def answer_first(publisher: Publisher, group: Any) -> None:
+        for future, result in group.answers:
+            future.set_result(result)
+        group.answers.clear()
+        commit(publisher, group)
+
+    patch.setattr(Publisher, "_commit", answer_first)
+
+
+def curiosity_is_not_answered(patch: Patch) -> None:
+    patch.setattr(StreamExport, "answer", lambda *_: None)
+    patch.setattr(ViewExport, "answer", lambda *_: None)
+
+
+def what_was_asked_for_is_skipped(patch: Patch) -> None:
+    def skip(export: StreamExport, question: Any) -> None:
+        for origin, _, hi in question.ranges:
+            export._sent[origin] = max(export._sent.get(origin, -1), min(hi, 2**62))
+
+    patch.setattr(StreamExport, "answer", skip)
+
+
+def nobody_is_curious(patch: Patch) -> None:
+    def never(curiosity: Curiosity, now: float) -> None:
+        curiosity.deadline = now + 1e9
+
+    patch.setattr(Curiosity, "noticed_gap", never)
+    patch.setattr(Curiosity, "advanced", never)
+
+
+def old_frame_replaces_newer_rows(patch: Patch) -> None:
+    patch.setattr(ViewCache, "compare", lambda *_: Receipt.APPENDED)
+
+
+def silence_hides_events(patch: Patch) -> None:
+    """The last event of a range is taken for silence."""
+    read = LoggedStreamSource.read
+
+    def shorten(source: LoggedStreamSource, origin: str, lo: int, hi: int) -> EventsRange:
+        events = read(source, origin, lo, hi)
+        return EventsRange(events.hi) if events.rows == 1 and events.hi % 2 else events
+
+    patch.setattr(LoggedStreamSource, "read", shorten)
+
+
+def range_is_sent_too_far(patch: Patch) -> None:
+    """A range says that it is complete beyond its end."""
+    read = LoggedStreamSource.read
+
+    def extend(source: LoggedStreamSource, origin: str, lo: int, hi: int) -> EventsRange:
+        events = read(source, origin, lo, hi)
+        return EventsRange(events.hi + 1, events.body, events.rows)
+
+    patch.setattr(LoggedStreamSource, "read", extend)
+
+
+def revocation_is_not_noticed(patch: Patch) -> None:
+    for owner in (LoggedStreamSource, ExportCursor):
+        create: Any = owner.__init__
+
+        def without_check(self: Any, *arguments: Any, create: Any = create) -> None:
+            create(self, *arguments)
+            self._check_access = lambda: None
+
+        patch.setattr(owner, "__init__", without_check)
+
+
+def hard_checkpoint_is_not_flushed(patch: Patch) -> None:
+    patch.setattr("smile.state.store.flush_to_disk", lambda *_: None)
+
+
+def log_is_cut_below_a_neighbour(patch: Patch) -> None:
+    patch.setattr(Network, "needed_horizons", lambda *_: {})
+
+
+def clock_set_back_repeats_ticks(patch: Patch) -> None:
+    patch.setattr(TickGenerator, "advance_past", lambda *_: None)
+
+
+def export_continues_from_an_earlier_progress(patch: Patch) -> None:
+    """Rows that have come and gone since are not reported."""
+
+    def subscribe_after(view: View, horizons: Mapping[str, int], waker: Callable[[], None]) -> Any:
+        from smile.broker.views.condition import ViewCondition  # noqa: PLC0415  # only this bug needs it
+
+        progress, change = max(view._changes_by_progress.items(), key=lambda entry: entry[1])
+        return view._open_subscription(ViewCondition(), waker, change, {}), dict(progress)
+
+    patch.setattr(View, "subscribe_after", subscribe_after)
+
+
+def window_never_opens_again(patch: Patch) -> None:
+    patch.setattr(SendWindow, "received", lambda *_: None)
+
+
+def greeting_is_never_repeated(patch: Patch) -> None:
+    greet = Link._greet
+
+    def greet_once(link: Link, now: float) -> None:
+        greet(link, now)
+        link._greet_at = now + 1e9
+
+    patch.setattr(Link, "_greet", greet_once)
+
+
+def failed_start_of_an_epoch_is_ignored(patch: Patch) -> None:
+    """A question about an earlier epoch is answered with what has changed since."""
+    patch.setattr(ViewExport, "answer", lambda export, question: export._cursor.seek(max(0, question.after or 0)))
+
+
+BUGS: list[Callable[[Patch], None]] = [
+    gap_is_forgotten,
+    gap_between_frames_is_ignored,
+    acknowledgement_is_too_early,
+    horizons_of_two_imports_are_mixed,
+    repeated_publication_is_logged_twice,
+    publication_is_answered_before_it_is_logged,
+    curiosity_is_not_answered,
+    what_was_asked_for_is_skipped,
+    nobody_is_curious,
+    reset_keeps_rows_that_are_gone,
+    old_frame_replaces_newer_rows,
+    silence_hides_events,
+    range_is_sent_too_far,
+    revocation_is_not_noticed,
+    hard_checkpoint_is_not_flushed,
+    log_is_cut_below_a_neighbour,
+    clock_set_back_repeats_ticks,
+    export_continues_from_an_earlier_progress,
+    window_never_opens_again,
+    greeting_is_never_repeated,
+    failed_start_of_an_epoch_is_ignored,
+]
