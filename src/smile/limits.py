@@ -213,6 +213,13 @@ flight_decoding_bytes_max: Final = 2**28
 unread_s_max: Final = 60.0
 """A client that does not read its answer for this long is disconnected. A subscriber resumes with its token."""
 
+snapshot_rows_small: Final = 2_000
+"""Rows of one part of a snapshot. A client that does not read costs the memory of a part."""
+
+snapshots_max: Final = 64
+"""Snapshots of several parts that are being sent at a time, over HTTP. A waiting one refers to rows that the view may
+have replaced since, and so keeps them in memory."""
+
 flight_rows_max: Final = 16_384
 """Rows of a batch to a subscriber over Arrow Flight. Each subscriber has one such batch in flight at a time."""
 

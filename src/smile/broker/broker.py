@@ -602,8 +602,8 @@ def _program_note(stored: BrokerMetadata | None, source: Source | None) -> str:
         return ""
     if stored.served == source_digest(source):
         return (
-            f"not {source.name}, but the program that `smile apply` has set: {source.name} has not changed since it was "
-            f"last served. To run it again: smile apply {source.name}"
+            f"not {source.name}, but the program that `smile apply` has set: {source.name} has not changed since it "
+            f"was last served. To run it again: smile apply {source.name}"
         )
     return f"{source.name} replaces the program that ran before, because the file has changed since it was last served"
 

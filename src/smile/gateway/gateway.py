@@ -76,6 +76,8 @@ class Gateway:
         self.sessions: set[Session] = set()
         self.stopping = False
         self.counts: Counter[str] = Counter()
+        self.snapshots_in_progress = 0
+        """Those that are sent in parts."""
         self.refusals: Counter[str] = Counter()
         self.program_lock = asyncio.Lock()
         self.connection_count: Callable[[], int] = lambda: 0

@@ -35,6 +35,8 @@ class HttpConnection(HttpToolsProtocol):
     _head_bytes = 0
     _in_body = False
     _has_client_finished = False
+    _unread_since: float | None = None
+    """Since when the client has not read enough for more to be written."""
     _refusal: SmileError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -89,8 +91,20 @@ class HttpConnection(HttpToolsProtocol):
         self._head_bytes = 0
         self._request_started_at = None
 
-    def refuse_overdue(self) -> None:
-        """Refuses a request that takes too long to arrive. Call it every second."""
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread_since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread_since = None
+
+    def end_overdue(self) -> None:
+        """Refuses a request that takes too long to arrive, and disconnects a client that does not read. Call it every
+        second."""
+        if self._unread_since is not None and self.loop.time() - self._unread_since > limits.unread_s_max:
+            self.transport.abort()
+            return
         if self._request_started_at is not None and self.loop.time() - self._request_started_at > limits.request_s_max:
             self._request_started_at = None
             self.refuse(HttpError(408, "E108", f"the request took more than {limits.request_s_max} seconds to arrive"))
@@ -252,7 +266,7 @@ class UvicornServer(uvicorn.Server):
             self.every_second()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, HttpConnection):
-                    connection.refuse_overdue()
+                    connection.end_overdue()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

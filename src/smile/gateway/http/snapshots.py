@@ -1,15 +1,22 @@
-"""Snapshots: all rows of a view at one moment, with its progress."""
+"""Snapshots: all rows of a view at one moment, with its progress.
+
+A snapshot is encoded in parts, each when the client has read the one before it. So a client that does not read costs
+the memory of a part, and is disconnected after a time. The number of snapshots in progress is limited.
+"""
 
 import asyncio
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from smile import limits
 from smile.algebra.coercions import cast, to_text
@@ -54,22 +61,55 @@ async def snapshot(gateway: Gateway, request: Request) -> Response:
     if after:
         await _wait_until_reached(gateway, view, after, wait_ms)
 
-    def encode_snapshot() -> Response:
+    _require_free_snapshot(gateway)
+
+    def begin() -> tuple[ViewFrame, Iterator[bytes], bytes]:
         frame = view.snapshot(condition)
         rows_max = gateway.settings.snapshot_rows_max
         if frame.row_count > rows_max:
             hint = "Add conditions (where.COLUMN=VALUE), or subscribe to the view."
             message = f"the snapshot has {frame.row_count:,} rows; at most {rows_max:,} are allowed"
             raise HttpError(413, "E092", message, hint)
-        headers = {"content-type": CONTENT_TYPES[chosen_format]}
-        if view.pause is not None:
-            headers["smile-paused"] = view.pause.code
-        if chosen_format in ("csv", "arrow") and frame.progress is not None and frame.resume is not None:
-            headers |= {"smile-progress": progress_json(frame).decode("latin-1"), "smile-resume": frame.resume}
-        body = _encode_csv(frame, with_times=True) if with_times else _ENCODERS[chosen_format](frame)
-        return Response(body, headers=headers)
+        parts = _encode_csv(frame, with_times=True) if with_times else _ENCODERS[chosen_format](frame)
+        return frame, parts, next(parts)
 
-    return await gateway.run_in_thread(encode_snapshot)
+    frame, parts, first_part = await gateway.run_in_thread(begin)
+    headers = {"content-type": CONTENT_TYPES[chosen_format]}
+    if view.pause is not None:
+        headers["smile-paused"] = view.pause.code
+    if chosen_format in ("csv", "arrow") and frame.progress is not None and frame.resume is not None:
+        headers |= {"smile-progress": progress_json(frame).decode("latin-1"), "smile-resume": frame.resume}
+    if frame.row_count <= limits.snapshot_rows_small:
+        return Response(await gateway.run_in_thread(lambda: b"".join([first_part, *parts])), headers=headers)
+    _require_free_snapshot(gateway)  # others may have begun meanwhile
+    return SnapshotResponse(gateway, first_part, parts, headers)
+
+
+def _require_free_snapshot(gateway: Gateway) -> None:
+    if gateway.snapshots_in_progress >= limits.snapshots_max:
+        hint = "Try again in a moment; clients that do not read their snapshots are disconnected."
+        raise HttpError(503, "E092", f"{limits.snapshots_max} snapshots are in progress already", hint)
+
+
+class SnapshotResponse(StreamingResponse):
+    """A snapshot that is sent in parts. The connection is closed if its client does not read."""
+
+    def __init__(self, gateway: Gateway, first_part: bytes, parts: Iterator[bytes], headers: Mapping[str, str]) -> None:
+        super().__init__(self._all_parts(first_part, parts), headers=headers)
+        self._gateway = gateway
+
+    async def _all_parts(self, first_part: bytes, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+        part: bytes | None = first_part
+        while part is not None:
+            yield part
+            part = await self._gateway.run_in_thread(lambda: next(parts, None))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._gateway.snapshots_in_progress += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._gateway.snapshots_in_progress -= 1
 
 
 def parse_condition(view: View, query: Mapping[str, str]) -> ViewCondition:
@@ -173,28 +213,41 @@ async def _wait_until_reached(gateway: Gateway, view: View, after: Mapping[str, 
 # ── formats ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _encode_json(frame: ViewFrame) -> bytes:
-    rows = b",".join(row_messages(frame))
-    return b'{"view":%b,"rows":[%b],%b' % (encode(frame.source.name), rows, _encode_trailer(frame))
+def _frame_parts(frame: ViewFrame) -> Iterator[ViewFrame]:
+    """The frame in parts of few rows; at least one part."""
+    for begin in range(0, max(1, frame.row_count), limits.snapshot_rows_small):
+        rows = np.arange(begin, min(begin + limits.snapshot_rows_small, frame.row_count))
+        yield replace(frame, rows=frame.rows.take(rows), change_numbers=frame.change_numbers[rows])
 
 
-def _encode_ndjson(frame: ViewFrame) -> bytes:
-    return b"\n".join([*row_messages(frame), b"{" + _encode_trailer(frame), b""])
+def _encode_json(frame: ViewFrame) -> Iterator[bytes]:
+    before = b'{"view":%b,"rows":[' % encode(frame.source.name)
+    for part in _frame_parts(frame):
+        yield before + b",".join(row_messages(part))
+        before = b","
+    yield b"]," + _encode_trailer(frame)
+
+
+def _encode_ndjson(frame: ViewFrame) -> Iterator[bytes]:
+    for part in _frame_parts(frame):
+        yield b"".join(message + b"\n" for message in row_messages(part))
+    yield b"{" + _encode_trailer(frame) + b"\n"
 
 
 def _encode_trailer(frame: ViewFrame) -> bytes:
     return b'"progress":%b,"resume":%b}' % (progress_json(frame), encode(frame.resume))
 
 
-def _encode_csv(frame: ViewFrame, with_times: bool = False) -> bytes:
+def _encode_csv(frame: ViewFrame, with_times: bool = False) -> Iterator[bytes]:
     """The values of the view's columns, without the knowledge about them. `with_times`: ticks as timestamps."""
     heading = frame.source.type.heading
-    batch = frame_batch(frame)
     names = dict.fromkeys((*heading.key, *heading.value_columns))
-    table = pa.table({name: _plain_column(batch.column(name), heading.columns[name], with_times) for name in names})
-    out = io.BytesIO()
-    pa.csv.write_csv(table, out)
-    return out.getvalue()
+    for number, part in enumerate(_frame_parts(frame)):
+        batch = frame_batch(part)
+        table = pa.table({name: _plain_column(batch.column(name), heading.columns[name], with_times) for name in names})
+        out = io.BytesIO()
+        pa.csv.write_csv(table, out, pa.csv.WriteOptions(include_header=number == 0))
+        yield out.getvalue()
 
 
 def _plain_column(column: pa.Array, data: DataType, with_times: bool) -> pa.Array:
@@ -220,15 +273,26 @@ def _plain_value(value: Any, data: DataType, with_times: bool) -> Any:
     return plain_json(value, data)
 
 
-def _encode_arrow(frame: ViewFrame) -> bytes:
-    out = io.BytesIO()
-    batch = frame_batch(frame)
-    with pa.ipc.new_stream(out, batch.schema) as writer:
+def _encode_arrow(frame: ViewFrame) -> Iterator[bytes]:
+    out, writer = io.BytesIO(), None
+    for part in _frame_parts(frame):
+        batch = frame_batch(part)
+        writer = writer or pa.ipc.new_stream(out, batch.schema)
         writer.write_batch(batch)
-    return out.getvalue()
+        yield _take_bytes(out)
+    assert writer is not None
+    writer.close()
+    yield _take_bytes(out)
 
 
-_ENCODERS: Final[Mapping[str, Callable[[ViewFrame], bytes]]] = {
+def _take_bytes(out: io.BytesIO) -> bytes:
+    data = out.getvalue()
+    out.seek(0)
+    out.truncate()
+    return data
+
+
+_ENCODERS: Final[Mapping[str, Callable[[ViewFrame], Iterator[bytes]]]] = {
     "json": _encode_json,
     "ndjson": _encode_ndjson,
     "csv": _encode_csv,
