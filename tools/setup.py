@@ -9,6 +9,8 @@ import sys
 import venv
 from pathlib import Path
 
+from lock_platform import hashes_apply
+
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
@@ -19,9 +21,15 @@ def main() -> None:
     if not runs([PYTHON, "-c", "import pip, sys; sys.exit(sys.version_info < (3, 11))"]):
         print("setup: creating .venv", flush=True)
         make_venv()
-    print("setup: installing requirements.lock (the first time, Spark alone takes a minute)", flush=True)
+    hashed = ROOT / "requirements-hashes.lock"
+    options: list[str | Path] = ["-r", ROOT / "requirements.lock"]
+    if hashes_apply(hashed.read_text()):
+        options = ["--require-hashes", "-r", hashed]
+    else:
+        print("setup: there are no hashes for this Python on this machine; versions are pinned, files not checked")
+    print("setup: installing the locked packages (the first time, Spark alone takes a minute)", flush=True)
     # Without --no-deps, a package missing from the lock would be installed unpinned. `pip check` finds it instead.
-    must_run([*PIP, "install", "--no-deps", "-r", ROOT / "requirements.lock"], "the lock could not be installed")
+    must_run([*PIP, "install", "--no-deps", *options], "the lock could not be installed")
     must_run([*PIP, "install", "--no-deps", "--no-build-isolation", "-e", ROOT], "SMILE could not be installed")
     must_run([*PIP, "check"], "requirements.lock is not complete; run make lock")
     must_run([PYTHON, ROOT / "tools" / "setup_java.py"], "Java could not be set up")

@@ -36,7 +36,7 @@ def limit_worker_memory() -> None:
         limit_memory(int(os.environ[MEMORY_VARIABLE]))
 
 
-def resident_bytes() -> int:
-    """The memory that this process occupies."""
-    with open("/proc/self/statm") as file:  # noqa: PTH123  # read often, and a Path costs as much as the file
+def resident_bytes(pid: int | None = None) -> int:
+    """The memory that a process occupies, by default this one."""
+    with open(f"/proc/{pid or 'self'}/statm") as file:  # noqa: PTH123  # read often, and a Path costs as much as the file
         return int(file.read().split()[1]) * resource.getpagesize()

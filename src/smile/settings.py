@@ -93,7 +93,7 @@ BrokerName = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_]{0,99}", *_NO_BROKER
 BrokerUrl = Annotated[str, _matching(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", *_NO_URL)]
 Token = Annotated[str, _NO_TOKEN]
 EngineName = Annotated[str, _one_of("spark", "local")]
-LogFormat = Annotated[str, _one_of("json", "text")]
+LogFormat = Annotated[str, _one_of("auto", "json", "text")]
 LogLevel = Annotated[str, _one_of("debug", "info", "warning", "error")]
 PartitionCount = Annotated[int, _between(1, limits.partitions_max)]
 OriginNumber = Annotated[int, _between(0, limits.origin_max)]
@@ -227,8 +227,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         Rate, _about("N", "Most requests per second of one principal; 0 is no limit.")
     ] = 0
     log_format: Annotated[
-        LogFormat, _about("FORMAT", "Format of the broker's own log: json (one object a line) or text.")
-    ] = "json"
+        LogFormat,
+        _about(
+            "FORMAT",
+            "Format of the broker's own log: json (one object a line), text, or auto: text on a terminal, else json.",
+        ),
+    ] = "auto"
     log_level: Annotated[LogLevel, _about("LEVEL", "Lowest level in that log: debug, info, warning or error.")] = "info"
     brokers: Mapping[str, NeighbourSettings] = {}
     """The neighbours, by name."""

@@ -182,3 +182,13 @@ def test_a_secret_at_the_cut_is_hidden(written: io.StringIO) -> None:
     for pad in range(2 * limits.log_value_chars_max - 60, 2 * limits.log_value_chars_max + 10):
         logging.getLogger("smile").info("%s", "smile_secret " + " " * pad + TOKEN)
     assert TOKEN[6:12] not in written.getvalue()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_text_is_for_terminals_and_json_for_programs(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
+    with restored_logging():
+        set_up_logging("auto", "info", stream)
+        logging.getLogger("smile.x").info("hello")
+    assert stream.getvalue().startswith("{") is not is_terminal

@@ -76,3 +76,19 @@ def test_labels_are_escaped() -> None:
     (family,) = text_string_to_metric_families(text)
     (sample,) = family.samples
     assert (sample.labels, sample.value) == ({"view": name}, 7)
+
+
+def test_delays_are_histograms(tmp_path: Path) -> None:
+    with InProcessBroker(tmp_path) as served, served.http() as http, served.websocket() as client:
+        client.ask({"subscribe": "Totals", "id": 1})
+        client.receive_until(lambda message: "progress" in message)
+        http.post("/streams/Bids/events", json=[bid("a"), bid("b")])
+        client.receive_until(lambda message: bool(message.get("rows")))
+        client.receive_until(lambda message: "progress" in message)
+        text = http.get("/metrics").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for name in ("smile_publish_delay_seconds", "smile_delivery_delay_seconds"):
+        family = families[name]
+        values = {sample.name.removeprefix(name): sample.value for sample in family.samples}
+        assert (family.type, bool(family.documentation)) == ("histogram", True)
+        assert values["_count"] >= 1 and 0 <= values["_sum"] < 30 * values["_count"], values

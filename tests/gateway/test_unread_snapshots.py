@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from smile import limits
+from smile.gateway import frames
 from smile.gateway.http import snapshots
 from tests.brokers import InProcessBroker, bid
 from tests.processes import wait_until
@@ -40,7 +41,7 @@ def test_unread_snapshots_are_encoded_in_parts_and_bounded(
     served: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded = list[int]()
-    encode_part = snapshots.row_messages
+    encode_part = frames.row_messages
 
     def counted(frame: Any) -> list[bytes]:
         encoded.append(frame.row_count)

@@ -561,6 +561,7 @@ class Broker:
             "publisher": self._publisher.status(),
             "keeper": dict(self._maintainer.status()),
             "memory_bytes": resident_bytes(),
+            "java_memory_bytes": self._maintainer.process_memory_bytes,
             "disk_free_bytes": self._directory.free_bytes(),
             "troubles": [asdict(trouble) for trouble in report.troubles],
             "warnings": self.warnings,

@@ -80,15 +80,24 @@ class DeliveryScheduler:
 class PendingPublications:
     """Publications in progress, whose callbacks run on the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, observe_delay: Callable[[float], None] = lambda _: None
+    ) -> None:
+        """`observe_delay` is called with the seconds that each publication took."""
+        self._loop, self._observe_delay = loop, observe_delay
         self._done: deque[tuple[Callable[[Future[PublishResult]], None], Future[PublishResult]]] = deque()
         self._is_callback_pending = False
         self.count = 0
 
     def add_callback(self, future: Future[PublishResult], callback: Callable[[Future[PublishResult]], None]) -> None:
         self.count += 1
-        future.add_done_callback(lambda done: self._enqueue(callback, done))
+        start_s = time.perf_counter()
+
+        def observed(done: Future[PublishResult]) -> None:
+            self._observe_delay(time.perf_counter() - start_s)
+            callback(done)
+
+        future.add_done_callback(lambda done: self._enqueue(observed, done))
 
     async def wait(self, future: Future[PublishResult]) -> PublishResult:
         """Waits for the result. If the waiting task is cancelled, the publication still continues."""

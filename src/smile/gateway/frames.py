@@ -42,8 +42,13 @@ class EncodedFrame:
 class FrameEncoder:
     """Caches the last frame: subscribers that receive the same frame are served in sequence."""
 
-    def __init__(self, encode: Callable[[ViewFrame, Sequence[bytes]], bytes]) -> None:
-        self._encode = encode
+    def __init__(
+        self,
+        encode: Callable[[ViewFrame, Sequence[bytes]], bytes],
+        observe: Callable[[ViewFrame], None] = lambda _: None,
+    ) -> None:
+        """`observe` is called with each frame that a subscriber receives."""
+        self._encode, self._observe = encode, observe
         self._last_frame_ref: ReferenceType[ViewFrame] | None = None
         self._last_encoded = EncodedFrame(b"", 0, True)
 
@@ -52,6 +57,7 @@ class FrameEncoder:
         frame = subscription.next_frame(limits.frame_rows_max)
         if frame is None:
             return None
+        self._observe(frame)
         if self._last_frame_ref is None or self._last_frame_ref() is not frame:
             self._last_frame_ref, self._last_encoded = ref(frame), self._encode_frame(frame)
         if not self._last_encoded.is_complete:

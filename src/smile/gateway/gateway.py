@@ -1,6 +1,7 @@
 """The gateway: what all interfaces share. Every access needs a right, and the number of everything is limited."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +11,18 @@ from typing import Protocol, TypeVar
 from starlette.authentication import BaseUser
 
 from smile import limits
+from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.broker.broker import Broker
-from smile.broker.views.view import View
+from smile.broker.views.view import View, ViewFrame
 from smile.errors import SmileError, error
 from smile.gateway.access import PROGRAM, Access, Right
 from smile.gateway.delivery_scheduler import DeliveryScheduler, PendingPublications
 from smile.gateway.frames import FrameEncoder, encode_sse, encode_websocket
 from smile.gateway.http.response import HttpError
+from smile.gateway.metrics import DelayHistograms
 from smile.gateway.origins import single_header
 from smile.gateway.rate_limiter import RateLimiter
+from smile.horizons import END
 from smile.settings import Settings
 
 T = TypeVar("T")
@@ -67,9 +71,10 @@ class Gateway:
         self.access = access
         self.loop = loop
         self.scheduler = DeliveryScheduler(loop)
-        self.pending_publications = PendingPublications(loop)
-        self.websocket_frames = FrameEncoder(encode_websocket)
-        self.sse_frames = FrameEncoder(encode_sse)
+        self.delays = DelayHistograms()
+        self.pending_publications = PendingPublications(loop, self.delays.publish.observe)
+        self.websocket_frames = FrameEncoder(encode_websocket, self._observe_delivery)
+        self.sse_frames = FrameEncoder(encode_sse, self._observe_delivery)
         self.request_limiter = RateLimiter(settings.requests_per_second_max, "requests")
         self.event_limiter = RateLimiter(settings.events_per_second_max, "events")
         self.subscribers: set[Subscriber] = set()
@@ -146,6 +151,19 @@ class Gateway:
         for session in list(self.sessions):
             if self.access.principal(session.caller.token) != session.caller.principal:
                 session.end(_revoked_error())
+
+    def _observe_delivery(self, frame: ViewFrame) -> None:
+        """Measures changes, not first snapshots. Only the broker's own ticks are times at which events came."""
+        if not frame.row_count or frame.reset or frame.progress is None:
+            return
+        schemas = self.broker.decoder.schemas
+        ticks = [
+            tick
+            for stream, tick in frame.progress.items()
+            if stream in schemas and not schemas[stream].stream.publisher_timed and tick < END
+        ]
+        if ticks:
+            self.delays.delivery.observe(max(0.0, time.time() - max(ticks) / TICKS_PER_MICROSECOND / 1e6))
 
     # ── threads and stopping ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -43,6 +43,8 @@ def redact(text: str) -> str:
 def set_up_logging(log_format: str, level: str, stream: TextIO | None = None) -> None:
     """Sends everything that this process logs to `stream`, by default standard error."""
     handler = _QuietHandler(stream or sys.stderr)
+    if log_format == "auto":
+        log_format = "text" if handler.stream.isatty() else "json"
     handler.setFormatter({"json": JsonFormatter, "text": TextFormatter}[log_format]())
     root = logging.getLogger()
     for old in root.handlers[:]:

@@ -6,7 +6,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 
@@ -43,17 +45,45 @@ def _values(node: Any, path: Sequence[str]) -> Iterator[tuple[list[str], float]]
 
 
 class StatusCollector(Collector):
-    """The metrics of a status, which is read for each scrape."""
+    """The metrics of a status, which is read for each scrape, and histograms."""
 
-    def __init__(self, definitions: Sequence[MetricDefinition], read_status: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        definitions: Sequence[MetricDefinition],
+        read_status: Callable[[], Mapping[str, Any]],
+        histograms: Sequence[Histogram] = (),
+    ) -> None:
         self._definitions = definitions
         self._read_status = read_status
+        self._histograms = histograms
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
+        for histogram in self._histograms:
+            yield from histogram.collect()
         status = self._read_status()
         yield from (definition.read(status) for definition in self._definitions)
         if "troubles" in status:
             yield _trouble_metric(status["troubles"])
+
+
+_DELAY_BUCKETS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+
+class DelayHistograms:
+    """Histograms of the delays that users notice. Thread-safe."""
+
+    def __init__(self) -> None:
+        publish = "Seconds from the receipt of a publication over HTTP or WebSocket to its answer."
+        delivery = (
+            "Seconds from the time of the newest events that a frame of changes includes to its sending, over "
+            "WebSocket and as server-sent events."
+        )
+        self.publish = Histogram("smile_publish_delay_seconds", publish, buckets=_DELAY_BUCKETS, registry=None)
+        self.delivery = Histogram("smile_delivery_delay_seconds", delivery, buckets=_DELAY_BUCKETS, registry=None)
+
+    @property
+    def all(self) -> tuple[Histogram, ...]:
+        return self.publish, self.delivery
 
 
 def _trouble_metric(troubles: Sequence[Mapping[str, Any]]) -> GaugeMetricFamily:
@@ -86,6 +116,7 @@ BROKER_METRICS: Final = (
     _gauge("smile_view_lag_seconds", "views.*.lag_s", "Age of what the view shows, in seconds.", "view"),
     _gauge("smile_view_paused_since", "views.*.paused.since", "Since when the view is paused, in seconds.", "view"),
     _gauge("smile_memory_bytes", "memory_bytes", "Memory that the broker's process occupies."),
+    _gauge("smile_java_memory_bytes", "java_memory_bytes", "Memory that the Java process of Spark occupies."),
     _gauge("smile_disk_free_bytes", "disk_free_bytes", "Free space in the data directory."),
     _gauge("smile_view_horizon", "views.*.horizons.*", "Horizon up to which the view is computed.", "view", "stream"),
     _counter("smile_publisher_publications", "publisher.publications", "Publications that were logged."),

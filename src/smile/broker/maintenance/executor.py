@@ -62,6 +62,10 @@ class Executor(Protocol):
         """What is wrong with a process that it depends on. Called by any thread; does not wait for the process."""
         return None
 
+    def process_memory_bytes(self) -> int | None:
+        """The memory of a process that it depends on."""
+        return None
+
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property

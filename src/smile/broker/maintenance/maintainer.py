@@ -148,6 +148,10 @@ class Maintainer:
         return self._executor.process_problem()
 
     @property
+    def process_memory_bytes(self) -> int | None:
+        return self._executor.process_memory_bytes()
+
+    @property
     def is_alive(self) -> bool:
         """Whether its thread runs."""
         return self._thread.is_alive()

@@ -154,6 +154,10 @@ class SparkExecutor(Executor):
         java = self._java
         return None if java is None else java.problem
 
+    def process_memory_bytes(self) -> int | None:
+        java = self._java
+        return None if java is None else java.memory_bytes
+
     def _open_session(self) -> PySparkSession:
         java = current_java()
         if java is None:

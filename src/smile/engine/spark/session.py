@@ -30,7 +30,7 @@ from smile.engine.spark import pyspark_internals
 from smile.engine.spark.source import SmileSource
 from smile.errors import SmileError, error
 from smile.java import java_home
-from smile.memory import lift_memory_limit
+from smile.memory import lift_memory_limit, resident_bytes
 
 REQUIRED = {
     # State is stored by partition number, so Spark must not split or merge partitions.
@@ -244,6 +244,14 @@ class JavaProcess:
         except OSError:
             return None
         return f"Java does not run: process {self.process.pid} is stopped (SIGSTOP)" if state in "Tt" else None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory that the process occupies."""
+        try:
+            return resident_bytes(self.process.pid)
+        except (OSError, IndexError):
+            return None
 
     @property
     def is_lost(self) -> bool:

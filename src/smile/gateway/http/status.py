@@ -45,7 +45,7 @@ async def metrics(gateway: Gateway, request: Request) -> Response:
     """The same values for Prometheus."""
     gateway.require(request.user, Right.admin)
     parse_query(request, NoQuery)
-    collector = StatusCollector(BROKER_METRICS, lambda: gateway_status(gateway))
+    collector = StatusCollector(BROKER_METRICS, lambda: gateway_status(gateway), gateway.delays.all)
     text = await gateway.run_in_thread(lambda: generate_latest(collector))
     return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
