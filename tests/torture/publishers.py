@@ -8,6 +8,7 @@ those who have the name of a producer, and never by the others.
 import asyncio
 import io
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
+from pyarrow import flight
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
@@ -45,6 +47,7 @@ class World:
     """Between two batches, about."""
     open_bids: list[int] = field(default_factory=list)
     """Ticks that were acknowledged, to be traded."""
+    flight_address: str = ""
 
     @property
     def url(self) -> str:
@@ -362,6 +365,44 @@ async def _connected(world: World) -> Any:
             await asyncio.sleep(RETRY_S)
 
 
+class OverFlight(OverHttp):
+    """One batch after the other over Arrow Flight, each with its producer and number."""
+
+    async def run(self) -> None:
+        while not self.is_over:
+            batch = self.next()
+            self.sending(batch)
+            while (answer := await asyncio.to_thread(self._put, batch)) is None:
+                batch.above = None
+                await asyncio.sleep(RETRY_S)
+            self.answered(batch, answer["ticks"], answer["repeated"])
+            await self.rest()
+
+    def _put(self, batch: Batch) -> dict[str, Any] | None:
+        """The answer; None if there is none, because the broker was killed."""
+        schema = self._shape.published_schema
+        about = json.dumps({"producer": self.who, "seq": batch.seq}).encode()
+        descriptor = flight.FlightDescriptor.for_path("streams", batch.stream)
+        try:
+            with flight.FlightClient(f"grpc://{self.world.flight_address}") as client:
+                writer, reader = client.do_put(descriptor, schema, flight.FlightCallOptions(timeout=ANSWER_S))
+                with writer:
+                    writer.write_with_metadata(pa.RecordBatch.from_pylist(batch.events, schema), about)
+                    answer: dict[str, Any] = json.loads(reader.read().to_pybytes())
+                    writer.done_writing()
+            return answer
+        except (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError):
+            return None
+        except pa.ArrowException as problem:
+            # A connection that is cut has many names; a refusal has its code.
+            if re.search(r"\bE\d{3}\b", str(problem)) and "E098" not in str(problem):
+                self.refused(batch, problem)
+                return {"ticks": [], "repeated": 0}
+            return None
+        except AttributeError:
+            return None  # the stream has ended without an answer
+
+
 Maker = Callable[[World, str, str, int], Publisher]
 
 
@@ -372,6 +413,7 @@ def crowd(world: World, random: Random) -> list[Publisher]:
         (OverWebSocket, TRADED),
         (OverHttp, "Bids"),
         (OverHttp, "Readings"),
+        (OverFlight, "Bids"),
         (Once, "Bids"),
         (Vanishing, "Bids"),
         (Vanishing, TRADED),

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from tests.brokers import BrokerProcess
-from tests.processes import WAIT_S
+from tests.processes import WAIT_S, free_port
 from tests.torture import floor, publishers, subscribers
 from tests.torture.checker import problems
 from tests.torture.publishers import World
@@ -36,8 +36,10 @@ class Torture:
         self.random = Random(self.seed)
         floor.write_program(self.folder)
         module = ("smile.cli.main",) if self.planted is None else ("tests.torture.launched", self.planted)
-        self.broker = BrokerProcess(self.folder, options=self.options, engine=self.engine, module=module)
-        self.world = World(f"127.0.0.1:{self.broker.port}", self.witness)
+        flight_address = f"127.0.0.1:{free_port()}"
+        options = [*self.options, "--flight", flight_address]
+        self.broker = BrokerProcess(self.folder, options=options, engine=self.engine, module=module)
+        self.world = World(f"127.0.0.1:{self.broker.port}", self.witness, flight_address=flight_address)
 
     def run(self) -> list[str]:
         """What was broken."""
