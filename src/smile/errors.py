@@ -120,6 +120,11 @@ CATALOGUE: dict[str, str] = {
     "E126": "wrong name of a broker",
     "E127": "the imports go in a circle",
     "E128": "an imported stream takes no publications",
+    # E14x: durable subscriptions
+    "E140": "another subscriber has taken over the name",
+    "E141": "the name belongs to another subscription",
+    "E142": "the relation has no events",
+    "E143": "there is no such durable subscription",
     # W: warnings
     "W001": "state without bound",
     "W002": "predicate decided by the types alone",

@@ -289,6 +289,20 @@ sequence_max: Final = 2**63 - 1
 window_max: Final = 1_000_000
 """Frames that a subscriber may have received without acknowledging them."""
 
+durable_window_frames: Final = 8
+"""Frames of events that a durable subscriber receives before it must acknowledge, unless it asks for more or fewer:
+about four thousand events."""
+
+durable_subscriptions_max: Final = 1_000
+"""Durable subscriptions of one principal. Each holds back the removal of events from the log."""
+
+durable_threads: Final = 4
+"""Threads that read the log for durable subscriptions."""
+
+ranges_cached_max: Final = 64
+ranges_cached_bytes_max: Final = 2**26
+"""Ranges of the log that were read last for durable subscriptions: those that follow a stream closely share them."""
+
 frame_rows_max: Final = 500
 """Rows of one message to a subscriber: enough to be efficient, few enough that a slow subscriber does not get outdated
 rows."""

@@ -40,11 +40,12 @@ from smile.broker.program_difference import (
 )
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.publishing.publisher import Publisher
+from smile.broker.subscriptions.durable_subscriptions import DurableSubscriptions
 from smile.broker.views.view import View
 from smile.decoding.event_decoder import EventDecoder
 from smile.engine.generation import Generation
 from smile.errors import SmileError, did_you_mean, error
-from smile.horizons import HORIZON_MIN, split_name
+from smile.horizons import END, HORIZON_MIN, split_name
 from smile.links.link import LinkIdentity
 from smile.log.clock import Clock, TickGenerator, wall_clock
 from smile.log.storage.durable import DurableLog
@@ -128,6 +129,7 @@ class Broker:
         neighbours = Neighbours(directory.neighbours_path, clock)
         identity = LinkIdentity(settings.name, random.randbytes(8).hex())
         self.network = Network(identity, self, OpenAccess(), neighbours, Random(random.getrandbits(64)))
+        self.subscriptions = DurableSubscriptions(directory.subscriptions_path, self, clock, settings.flush)
         self._set_inputs()
         self._truncated_at = self._monotonic()
         self._pulse_thread = Thread(target=self._run_pulse, name="pulse", daemon=True)
@@ -170,6 +172,7 @@ class Broker:
         self._publisher.stop()
         self._maintainer.stop()
         self._pulse_thread.join(limits.maintainer_stop_s_max)
+        self.subscriptions.close()
         self.health_watch.stop()
         if not self.has_unfinished_work:
             self.log.close()
@@ -215,6 +218,11 @@ class Broker:
             raise error("E021", f"the program does not subscribe to {name}", hint=hint)
         hint = did_you_mean(name[:100], self.views) or f"There are {', '.join(self.views)}."
         raise error("E021", f"there is no view {name[:100]}", hint=hint)
+
+    @property
+    def program(self) -> mmpl.Program:
+        """The program as it runs."""
+        return self.compiled.rewritten
 
     # ── the program ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -290,6 +298,7 @@ class Broker:
         for view in ended_views:
             reason = "was changed" if view.name in new_views else "is no longer in the program"
             view.end(error("E095", f"the view {view.name} {reason}"))
+        self.subscriptions.program_changed()
         if new_generation is not None:
             self._add_generation(new_generation, new_views)
 
@@ -404,6 +413,7 @@ class Broker:
         """There is a new commit in the log."""
         self._maintainer.wake()
         self.network.log_advanced()
+        self.subscriptions.log_advanced()
 
     # ── the maintainer and its listener ─────────────────────────────────────────────────────────────────────────────
 
@@ -495,8 +505,8 @@ class Broker:
             self.truncate_log()
 
     def truncate_log(self) -> None:
-        """Removes events that no view and no neighbour needs and that are older than the setting `keep`. Acknowledges
-        to neighbours what will not be read again."""
+        """Removes events that no view, no neighbour and no durable subscription needs, and that are older than the
+        setting `keep`. Acknowledges to neighbours what will not be read again."""
         retention_us = self.settings.retention_us
         if retention_us is None and not self.network.has_imported_streams:
             return
@@ -505,15 +515,12 @@ class Broker:
             horizons = self._maintainer.checkpoint() if self.views else self._log_horizons()
             if horizons is None:
                 return
-            self._checkpoint_horizons = horizons
+            away_us_max = self.settings.away_us_max
+            held = self.subscriptions.needed_horizons(away_us_max)
+            horizons = self._checkpoint_horizons = _least(horizons, held, self.log.streams)
             if retention_us is not None:
-                needed = self.network.needed_horizons(self.settings.away_us_max)
-                least = {
-                    name: min(tick, needed.get(name, HORIZON_MIN))
-                    for name, tick in horizons.items()
-                    if split_name(name, needed)[0] in needed
-                }
-                self.log.truncate({**horizons, **least}, before=self._clock() - retention_us)
+                least = _least(horizons, self.network.needed_horizons(away_us_max), self.log.streams)
+                self.log.truncate(least, before=self._clock() - retention_us)
         except SmileError as problem:
             self.warn(f"the log was not truncated: {problem}")
 
@@ -558,6 +565,7 @@ class Broker:
                 }
                 for view in self.views.values()
             },
+            "subscriptions": self.subscriptions.status(),
             "publisher": self._publisher.status(),
             "keeper": dict(self._maintainer.status()),
             "memory_bytes": resident_bytes(),
@@ -566,6 +574,17 @@ class Broker:
             "troubles": [asdict(trouble) for trouble in report.troubles],
             "warnings": self.warnings,
         }
+
+
+def _least(horizons: Horizons, needed: Horizons, streams: Iterable[str]) -> Horizons:
+    """The horizons, but of each stream and origin at most what is not needed any more. An origin that is missing in
+    `needed` is needed from its beginning. `streams` are all of the log."""
+    least = dict(horizons)
+    for name in {**horizons, **needed}:
+        stream, origin = split_name(name, streams)
+        if stream in needed and (name in horizons or (origin is not None and horizons.get(stream) == END)):
+            least[name] = min(horizons.get(name, END), needed.get(name, HORIZON_MIN))
+    return least
 
 
 def _select_program(

@@ -1,7 +1,7 @@
 """A broker's data directory. Only one broker uses it at a time, and its metadata is replaced atomically.
 
-It contains the `log`, the views' `state`, and `broker.json`: the current program, the digest of the file that was
-served last, the generations of views, and the types of imports.
+It contains the `log`, the views' `state`, the positions of durable subscriptions, and `broker.json`: the current
+program, the digest of the file that was served last, the generations of views, and the types of imports.
 """
 
 import fcntl
@@ -126,6 +126,10 @@ class BrokerDirectory:
     @property
     def neighbours_path(self) -> Path:
         return self.path / "neighbours.json"
+
+    @property
+    def subscriptions_path(self) -> Path:
+        return self.path / "subscriptions.db"
 
     @property
     def spark_log_path(self) -> Path:

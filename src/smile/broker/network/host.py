@@ -45,8 +45,8 @@ class NetworkHost(Protocol):
         has failed; `append.cache.discard_taken()` was called then."""
 
     def checkpoint_horizons(self) -> Mapping[str, int]:
-        """The horizons of the last hard checkpoint, by stream of the log: what no view will read again, whatever
-        happens to this broker. Empty if there is none."""
+        """The horizons of the last hard checkpoint, by stream of the log: what no view and no durable subscription
+        will read again, whatever happens to this broker. Empty if there is none."""
 
 
 class LinkAccess(Protocol):

@@ -180,6 +180,16 @@ class DurableLog(PieceLog):
         """The tick up to which events of a stream were removed; None if none were."""
         return max((tick for (name, _), tick in self._truncated_ticks().items() if name == stream), default=None)
 
+    def truncated_ticks(self, stream: str) -> Mapping[str, int]:
+        """For each origin of which events were removed, the tick up to which they were."""
+        return {origin: tick for (name, origin), tick in self._truncated_ticks().items() if name == stream}
+
+    def count_rows(self, stream: str, origin: str, after: int) -> int:
+        """The number of events after this tick of one origin. If the tick is within a commit, all of its events
+        count."""
+        ((rows,),) = self._select(f"SELECT coalesce(sum(rows), 0) {_FROM_ORIGIN} AND hi > ?", stream, origin, after)
+        return int(rows)
+
     def newest(self) -> Position:
         with self._read_transaction():
             return super().newest()
