@@ -103,7 +103,7 @@ def test_every_event_once_in_order(start: Callable[..., Broker]) -> None:
     assert receiver.wait_for(40) == [v for n in range(20) for v in (n, 100 + n)]
     ticks = publish(broker, ("IBM", 1000))
     frame = wait_until(receiver.frame, "the event does not come")
-    assert frame.ticks == tuple(ticks)
+    assert frame is not None and frame.ticks == tuple(ticks)
 
 
 def test_what_is_not_acknowledged_is_delivered_again(start: Callable[..., Broker]) -> None:
@@ -289,6 +289,7 @@ def test_an_acknowledgement_without_a_connection(start: Callable[..., Broker]) -
     publish(broker, ("IBM", 7), ("IBM", 8))
     receiver = Receiver(broker)
     frame = wait_until(receiver.frame, "no events come")
+    assert frame is not None
     receiver.claim.release()
     broker.subscriptions.acknowledge(KEY, next(frame.tokens())).result(WAIT_S)
     assert Receiver(broker).wait_for(1) == [8]

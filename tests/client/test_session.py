@@ -96,7 +96,7 @@ def test_whatever_is_lost(seed: int) -> None:
             received.pop(change.key["k"], None)
             if not change.deleted:
                 received[change.key["k"]] = change.row["n"]
-        session.acknowledge_frame(feed)
+        session.consume_frame(feed)
 
     sent = 0
     for _ in range(200):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smile import __version__
-from smile.cli import access, apply, demo, options, publish, resume, serve, status, subscribe
+from smile.cli import access, apply, demo, options, publish, resume, serve, status, subscribe, subscriptions
 from smile.cli.exits import discard_stdout
 from smile.cli.explain import explain_exports, explain_graph, explain_mmpl, explain_stages, explain_types
 from smile.cli.replay.request import ReplayRequest, SparkOptions
@@ -274,6 +274,7 @@ apply.register(app)
 resume.register(app)
 publish.register(app)
 subscribe.register(app)
+subscriptions.register(app)
 status.register(app)
 demo.register(app)
 

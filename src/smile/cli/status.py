@@ -100,6 +100,13 @@ def broker_text(status: Json) -> str:
         table.add_row(f"link {link['name']}", _link_text(link))
     for name, imported in status.get("imports", {}).items():
         table.add_row(f"import {name}", _import_text(imported, now))
+    for name, subscription in status.get("subscriptions", {}).items():
+        seen = "connected" if subscription["connected"] else f"last seen {subscription['seen_s']:,.0f} s ago"
+        waiting = subscription.get("waiting_events")
+        count = "" if waiting is None else f", {waiting:,} events waiting"
+        table.add_row(
+            f"subscription {name}", f"{subscription['delivers']} of {subscription['relation']}, {seen}{count}"
+        )
     for key, label in (("publisher", "publisher"), ("keeper", "maintainer")):
         scalars = {name: value for name, value in status.get(key, {}).items() if isinstance(value, int | float | str)}
         if scalars:

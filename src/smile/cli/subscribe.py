@@ -4,6 +4,7 @@ the broker is lost, it waits for it."""
 import json
 import sys
 import time
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,10 +16,19 @@ from smile.source import Source
 if TYPE_CHECKING:
     from smile.client import Client, Frame, Subscription
 
+NO_EVENTS = "E142"
+EVENTS_PRINTED_MAX = 1_000
+"""Events that are printed before they are acknowledged."""
 PAUSE_CHECK_S = 1.0
 """How soon a pause of the view is reported, if no frame arrives."""
 REFRESH_S = 0.1
 """More than ten updates a second are of no use to a person."""
+
+
+class StartKind(StrEnum):
+    all = "all"
+    kept = "kept"
+    new = "new"
 
 
 def subscribe(
@@ -31,6 +41,17 @@ def subscribe(
         bool, typer.Option("--changes", help="Print lines of JSON in a terminal too: each change, and the progress.")
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="Print the current rows, and end.")] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="A durable subscription: continue after what was printed last."),
+    ] = None,
+    start: Annotated[
+        StartKind,
+        typer.Option("--start", help="Where a new name begins: all events, those that the log has kept, or new ones."),
+    ] = StartKind.all,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="TOKEN", help="Continue from this token, from another broker.")
+    ] = None,
     url: UrlOption = None,
     ca: CaOption = None,
 ) -> None:
@@ -40,19 +61,50 @@ def subscribe(
     ticks are shown as local times. In a pipe it is a JSON object a line. Ctrl-C ends it. If the
     broker requires a token, set SMILE_TOKEN.
 
+    With --name, VIEW may also be a stream. A stream, or a selection of one, is printed event by event, each once, and
+    the broker stores what was printed; after a crash, the last lines may come again. `smile subscriptions` lists names.
+
     Example: smile subscribe Matchable "WHERE issue = 'IBM'"
     """
     if once and changes:
         raise typer.BadParameter("choose one of --once and --changes")
+    if name is not None and once:
+        raise typer.BadParameter("choose one of --once and --name")
+    if name is None and (resume is not None or start is not StartKind.all):
+        raise typer.BadParameter("--start and --resume are for --name")
     condition = _read_condition(where) if where is not None else {}
     with open_client(url, ca) as client:
-        if once:
+        if name is not None:
+            _write_durably(client, view, condition, name, start.value, resume)
+        elif once:
             _show_once(client, view, condition)
         elif changes or not sys.stdout.isatty():
             with client.subscribe(view, condition) as subscription:
                 _write_frames(subscription)
         else:
             _show_live(client, view, condition)
+
+
+def _write_durably(
+    client: "Client", relation: str, condition: dict[str, Any], name: str, start: str, resume: str | None
+) -> None:
+    """Prints events, or changes of rows, and acknowledges what is printed."""
+    try:
+        subscription = client.durable(relation, name, condition, start, resume)
+    except SmileError as problem:
+        if problem.diagnostics[0].code != NO_EVENTS:
+            raise
+        with client.subscribe(relation, condition, name=name) as rows:
+            for frame in rows.frames():
+                write_frame(frame)
+                rows.ack()
+    with subscription:
+        while True:
+            events = [subscription.event()]
+            while subscription.ready and len(events) < EVENTS_PRINTED_MAX:
+                events.append(subscription.event())
+            _write_messages([event.to_json() for event in events])
+            subscription.ack()
 
 
 def _read_condition(where: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from smile.client.address import BrokerAddress
 from smile.client.changes import AfterTicks, Change, Frame, Published, Schema, ticks_of
 from smile.client.connection import BrokerConnection, http_request
+from smile.client.durable_feed import DurableFeed, StreamEvent
 from smile.client.feed import CallbackRegistry, FrameQueue, FrameSink, SubscriptionFeed
 from smile.client.rows import Rows
 from smile.client.session import Event
@@ -65,14 +66,79 @@ class AsyncSubscription:
             assert feed.error is not None
             raise feed.error
         frame = frames.popleft()
-        self._client.connection.session.acknowledge_frame(feed)
+        self._client.connection.session.consume_frame(feed)
         return frame
 
     async def frames(self) -> AsyncIterator[Frame]:
         while True:
             yield await self.frame()
 
+    async def ack(self) -> None:
+        """Acknowledges all frames that were taken, if the subscription has a name: it then continues there."""
+        self._client.connection.session.acknowledge_consumed(self._feed)
+
     async def close(self) -> None:
+        self._client.connection.session.unsubscribe(self._feed)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncDurableSubscription:
+    """An endless iterator of events. Every event is delivered until it is acknowledged; on this object each comes once.
+    While more than about four thousand events are not acknowledged, no more come."""
+
+    def __init__(self, client: "AsyncClient", feed: DurableFeed) -> None:
+        self._client, self._feed = client, feed
+
+    @property
+    def token(self) -> str | None:
+        """Stands for what is acknowledged, at every broker that has the stream."""
+        return self._feed.token
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        return await self.event()
+
+    async def event(self, timeout: float | None = None) -> StreamEvent:
+        """The next event."""
+        feed = self._feed
+        await wait_until(
+            feed.signal, lambda: bool(feed.events) or feed.error is not None, timeout, "waiting for an event"
+        )
+        if not feed.events:
+            assert feed.error is not None
+            raise feed.error
+        return feed.take_event()
+
+    @property
+    def ready(self) -> int:
+        """The number of events that have arrived and were not taken."""
+        return len(self._feed.events)
+
+    async def ack(self) -> str:
+        """Acknowledges all events that were taken. Returns the token of the position when it is on the broker's
+        disk."""
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def settle(outcome: str | SmileError) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, SmileError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self._client.connection.session.acknowledge_events(self._feed, settle)
+        return await future
+
+    async def close(self) -> None:
+        """What was not acknowledged is delivered again to the next subscriber with the name."""
         self._client.connection.session.unsubscribe(self._feed)
 
     async def __aenter__(self) -> Self:
@@ -188,11 +254,31 @@ class AsyncClient:
     # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def subscribe(
-        self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
+        self,
+        view: str,
+        where: Mapping[str, Any] | None = None,
+        after: AfterTicks | None = None,
+        name: str | None = None,
     ) -> AsyncSubscription:
-        """Subscribes to a view: first all rows are delivered, then each change."""
+        """Subscribes to a view: first all rows are delivered, then each change. With a name, frames are acknowledged by
+        `ack`, and the next subscriber with the name continues there."""
         queue = FrameQueue()
-        return AsyncSubscription(self, await self._open_feed(view, where, after, queue), queue)
+        return AsyncSubscription(self, await self._open_feed(view, where, after, queue, name), queue)
+
+    async def durable(
+        self,
+        relation: str,
+        name: str,
+        where: Mapping[str, Any] | None = None,
+        start: str = "all",
+        resume: str | None = None,
+    ) -> AsyncDurableSubscription:
+        """Subscribes durably to the events of a stream, or of a selection of one. The broker stores what is
+        acknowledged under the name. `start` says where a new name begins: with `all` events, those that the log has
+        `kept`, or `new` ones. `resume` is a token from another broker."""
+        feed = self.connection.session.subscribe_durably(relation, where or {}, name, start, resume)
+        await self._wait_for_feed(feed, lambda _: feed.columns is not None)
+        return AsyncDurableSubscription(self, feed)
 
     async def table(
         self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
@@ -212,9 +298,14 @@ class AsyncClient:
         return table
 
     async def _open_feed(
-        self, view: str, where: Mapping[str, Any] | None, after: AfterTicks | None, sink: FrameSink
+        self,
+        view: str,
+        where: Mapping[str, Any] | None,
+        after: AfterTicks | None,
+        sink: FrameSink,
+        name: str | None = None,
     ) -> SubscriptionFeed:
-        feed = self.connection.session.subscribe(view, where or {}, ticks_of(after or {}), sink)
+        feed = self.connection.session.subscribe(view, where or {}, ticks_of(after or {}), sink, name)
         await self._wait_for_feed(feed, lambda feed: feed.schema is not None)
         return feed
 
@@ -237,6 +328,16 @@ class AsyncClient:
     async def resume(self, view: str) -> None:
         """Resumes a view that the broker has paused, and those that were paused with it."""
         await http_request(self.connection.address, "POST", f"/views/{quote(view, safe='')}/resume")
+
+    async def subscriptions(self) -> list[dict[str, Any]]:
+        """The durable subscriptions of this client's principal."""
+        body = json.loads(await http_request(self.connection.address, "GET", "/subscriptions"))
+        found: list[dict[str, Any]] = body["subscriptions"]
+        return found
+
+    async def drop_subscription(self, name: str) -> None:
+        """Forgets a durable subscription."""
+        await http_request(self.connection.address, "DELETE", f"/subscriptions/{quote(name, safe='')}")
 
     async def program(self) -> str:
         """The text of the running program."""

@@ -89,9 +89,16 @@ class SubscriptionFeed:
     """A subscription that outlives connections: it resumes from its last token. If `error` is set, it has ended."""
 
     def __init__(
-        self, id: int, view: str, where: Json, after: Mapping[str, Any], sink: FrameSink, auto_acknowledge: bool
+        self,
+        id: int,
+        view: str,
+        where: Json,
+        after: Mapping[str, Any],
+        sink: FrameSink,
+        auto_acknowledge: bool,
+        name: str | None = None,
     ) -> None:
-        self.id, self.view, self.where, self.after = id, view, where, after
+        self.id, self.view, self.where, self.after, self._name = id, view, where, after, name
         self.sink = sink
         self.auto_acknowledge = auto_acknowledge
         """Whether frames are acknowledged on arrival, or when the user consumes them."""
@@ -105,6 +112,8 @@ class SubscriptionFeed:
         self.signal = CallbackRegistry()
         self._frame_numbers: deque[int | None] = deque()
         """Of the frames not consumed yet; None if their connection was lost."""
+        self._consumed_number: int | None = None
+        """Of the last frame that was consumed and not acknowledged; only if the subscription has a name."""
 
     @property
     def problem(self) -> SmileError | None:
@@ -115,9 +124,10 @@ class SubscriptionFeed:
         """Prepares for a new connection, and returns the first message to send on it."""
         self.sink.abort_snapshot()
         self.paused = None  # the broker says so again
-        self._frame_numbers = deque(None for _ in self._frame_numbers)
+        self._frame_numbers, self._consumed_number = deque(None for _ in self._frame_numbers), None
         message: Json = {"subscribe": self.view, "id": self.id, "window": limits.client_window_frames}
         message |= {"where": self.where} if self.where else {}
+        message |= {"name": self._name, "deliver": "rows"} if self._name is not None else {}
         message |= {"resume": self.resume_token} if self.resume_token is not None else {}
         return message | ({"after": self.after} if self.after and not self.has_snapshot else {})
 
@@ -143,10 +153,18 @@ class SubscriptionFeed:
         self.has_snapshot = self.has_snapshot or horizons is not None
         return callback
 
-    def acknowledge_frame(self) -> Json | None:
+    def consume_frame(self) -> Json | None:
         """Called when the application has consumed a frame. Returns the message that acknowledges it, or None if the
-        connection that delivered the frame was lost."""
+        connection that delivered the frame was lost, or the application acknowledges."""
         number = self._frame_numbers.popleft()
+        if self._name is not None:
+            self._consumed_number = number
+            return None
+        return None if number is None else {"ack": self.id, "n": number}
+
+    def acknowledge_consumed(self) -> Json | None:
+        """The message that acknowledges all frames that the application has consumed."""
+        number, self._consumed_number = self._consumed_number, None
         return None if number is None else {"ack": self.id, "n": number}
 
     def discard_resume_token(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from smile import limits
 from smile.client.changes import Published
+from smile.client.durable_feed import AcknowledgedCallback, DurableFeed
 from smile.client.feed import CallbackRegistry, FrameQueue, FrameSink, SubscriptionFeed
 from smile.client.values import json_text, tick_json, validate_event_json
 from smile.errors import Diagnostic, SmileError, error
@@ -89,13 +90,31 @@ class ClientSession:
             self._send(pending.text)
 
     def subscribe(
-        self, view: str, where: Mapping[str, Any], after: Mapping[str, int], sink: FrameSink
+        self,
+        view: str,
+        where: Mapping[str, Any],
+        after: Mapping[str, int],
+        sink: FrameSink,
+        name: str | None = None,
     ) -> SubscriptionFeed:
         where_json = json.loads(json_text(dict(where)))
         ticks = {stream: tick_json(tick) for stream, tick in after.items()}
         with self._lock:
             self._raise_if_failed()
-            feed = SubscriptionFeed(self._next_id(), view, where_json, ticks, sink, not isinstance(sink, FrameQueue))
+            auto_acknowledge = not isinstance(sink, FrameQueue)
+            feed = SubscriptionFeed(self._next_id(), view, where_json, ticks, sink, auto_acknowledge, name)
+            self._feeds[feed.id] = feed
+            if self.connected:
+                self._send(json_text(feed.subscribe_message()))
+            return feed
+
+    def subscribe_durably(
+        self, relation: str, where: Mapping[str, Any], name: str, start: str, resume: str | None
+    ) -> DurableFeed:
+        where_json = json.loads(json_text(dict(where)))
+        with self._lock:
+            self._raise_if_failed()
+            feed = DurableFeed(self._next_id(), relation, where_json, name, start, resume)
             self._feeds[feed.id] = feed
             if self.connected:
                 self._send(json_text(feed.subscribe_message()))
@@ -105,11 +124,31 @@ class ClientSession:
         with self._lock:
             if self._feeds.pop(feed.id, None) is not None and self.connected:
                 self._send(json_text({"unsubscribe": feed.id}))
+        if isinstance(feed, DurableFeed):
+            feed.fail_acknowledgements(error("E103", "the subscription was closed"))
 
-    def acknowledge_frame(self, feed: SubscriptionFeed) -> None:
-        """Acknowledges the oldest frame, which the user has consumed."""
+    def acknowledge_events(self, feed: DurableFeed, settle: AcknowledgedCallback) -> None:
+        """Acknowledges all events that the user has taken. Calls `settle` when the broker has stored it."""
         with self._lock:
-            message = feed.acknowledge_frame()
+            if feed.error is None:
+                message = feed.acknowledge_taken(settle)
+                if message is not None and self.connected and feed.is_open:
+                    self._send(json_text(message))
+                return
+        settle(feed.error)
+
+    def consume_frame(self, feed: SubscriptionFeed) -> None:
+        """The user has taken the oldest frame. It is acknowledged, unless the subscription has a name: then the user
+        acknowledges it."""
+        with self._lock:
+            message = feed.consume_frame()
+            if message is not None and self.connected and feed.id in self._feeds:
+                self._send(json_text(message))
+
+    def acknowledge_consumed(self, feed: SubscriptionFeed) -> None:
+        """Acknowledges all frames that the user has taken."""
+        with self._lock:
+            message = feed.acknowledge_consumed()
             if message is not None and self.connected and feed.id in self._feeds:
                 self._send(json_text(message))
 
@@ -178,8 +217,7 @@ class ClientSession:
         for pending in requests:
             pending.settle(problem)
         for feed in feeds:
-            feed.error = problem
-            feed.signal.fire()
+            self._end_feed(feed, problem)
         for on_turn in waiters:
             on_turn()
         self.state_changed.fire()
@@ -202,8 +240,14 @@ class ClientSession:
             feeds = list(self._feeds.values())
             self._feeds.clear()
         for feed in feeds:
-            feed.error = problem
-            feed.signal.fire()
+            self._end_feed(feed, problem)
+
+    @staticmethod
+    def _end_feed(feed: SubscriptionFeed, problem: SmileError) -> None:
+        feed.error = problem
+        if isinstance(feed, DurableFeed):
+            feed.fail_acknowledgements(problem)
+        feed.signal.fire()
 
     def take_outgoing(self) -> list[str]:
         with self._lock:
@@ -246,12 +290,20 @@ class ClientSession:
         callback = None
         if "subscribed" in message:
             feed.receive_schema(message)
+            if isinstance(feed, DurableFeed):
+                for repeated in feed.repeated_acknowledgements():
+                    self._send(json_text(repeated))
+        elif isinstance(feed, DurableFeed):
+            if "acked" in message:
+                callback = feed.receive_acknowledged(message)
+            elif "events" in message:
+                feed.receive_events(message)
         elif "paused" in message:
             feed.receive_pause(message["paused"])
         elif "n" in message and feed.schema is not None:
             callback = feed.receive_frame(message)
             if feed.auto_acknowledge:
-                self.acknowledge_frame(feed)
+                self.consume_frame(feed)
 
         def after() -> None:
             if callback is not None:
@@ -271,8 +323,7 @@ class ClientSession:
                 self._send(json_text(feed.subscribe_message()))
                 return None
             del self._feeds[feed.id]
-            feed.error = problem
-            return feed.signal.fire
+            return lambda: self._end_feed(feed, problem)
         pending = self._pending.pop(id, None) if isinstance(id, int) else None
         if pending is not None:
             return lambda: self._settle_request(pending, problem)

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from smile.client.address import BrokerAddress
 from smile.client.asynchronous import CONNECT_TIMEOUT_S, AsyncClient
 from smile.client.changes import AfterTicks, Change, Frame, Published, Schema, ticks_of
+from smile.client.durable_feed import DurableFeed, StreamEvent
 from smile.client.feed import CallbackRegistry, FrameQueue, SubscriptionFeed
 from smile.client.rows import Rows
 from smile.client.session import Event
@@ -68,14 +69,78 @@ class Subscription:
             assert feed.error is not None
             raise feed.error
         frame = frames.popleft()
-        self._client.session.acknowledge_frame(feed)
+        self._client.session.consume_frame(feed)
         return frame
 
     def frames(self) -> Iterator[Frame]:
         while True:
             yield self.frame()
 
+    def ack(self) -> None:
+        """Acknowledges all frames that were taken, if the subscription has a name: it then continues there."""
+        self._client.session.acknowledge_consumed(self._feed)
+
     def close(self) -> None:
+        self._client.session.unsubscribe(self._feed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class DurableSubscription:
+    """An endless iterator of events. Every event is delivered until it is acknowledged; on this object each comes once.
+    While more than about four thousand events are not acknowledged, no more come."""
+
+    def __init__(self, client: "Client", feed: DurableFeed) -> None:
+        self._client, self._feed = client, feed
+
+    @property
+    def token(self) -> str | None:
+        """Stands for what is acknowledged, at every broker that has the stream."""
+        return self._feed.token
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> StreamEvent:
+        return self.event()
+
+    def event(self, timeout: float | None = None) -> StreamEvent:
+        """The next event."""
+        feed = self._feed
+        wait_until(feed.signal, lambda: bool(feed.events) or feed.error is not None, timeout, "waiting for an event")
+        if not feed.events:
+            assert feed.error is not None
+            raise feed.error
+        return feed.take_event()
+
+    @property
+    def ready(self) -> int:
+        """The number of events that have arrived and were not taken."""
+        return len(self._feed.events)
+
+    def ack(self, timeout: float | None = None) -> str:
+        """Acknowledges all events that were taken. Returns the token of the position when it is on the broker's
+        disk."""
+        future: Future[str] = Future()
+
+        def settle(outcome: str | SmileError) -> None:
+            if isinstance(outcome, SmileError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self._client.session.acknowledge_events(self._feed, settle)
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            raise error("E108", f"the acknowledgement took longer than {timeout:g} s") from None
+
+    def close(self) -> None:
+        """What was not acknowledged is delivered again to the next subscriber with the name."""
         self._client.session.unsubscribe(self._feed)
 
     def __enter__(self) -> Self:
@@ -224,12 +289,32 @@ class Client:
     # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(
-        self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
+        self,
+        view: str,
+        where: Mapping[str, Any] | None = None,
+        after: AfterTicks | None = None,
+        name: str | None = None,
     ) -> Subscription:
-        """Subscribes to a view: first all rows are delivered, then each change."""
+        """Subscribes to a view: first all rows are delivered, then each change. With a name, frames are acknowledged by
+        `ack`, and the next subscriber with the name continues there."""
         queue = FrameQueue()
-        feed = self._open_feed(view, where, after, queue)
+        feed = self._open_feed(view, where, after, queue, name)
         return Subscription(self, feed, queue)
+
+    def durable(
+        self,
+        relation: str,
+        name: str,
+        where: Mapping[str, Any] | None = None,
+        start: str = "all",
+        resume: str | None = None,
+    ) -> DurableSubscription:
+        """Subscribes durably to the events of a stream, or of a selection of one. The broker stores what is
+        acknowledged under the name. `start` says where a new name begins: with `all` events, those that the log has
+        `kept`, or `new` ones. `resume` is a token from another broker."""
+        feed = self.session.subscribe_durably(relation, where or {}, name, start, resume)
+        self._wait_for_feed(feed, lambda _: feed.columns is not None)
+        return DurableSubscription(self, feed)
 
     def table(self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None) -> Table:
         """A live copy of a view. Returns when it has all rows."""
@@ -245,9 +330,14 @@ class Client:
         return table
 
     def _open_feed(
-        self, view: str, where: Mapping[str, Any] | None, after: AfterTicks | None, sink: FrameQueue | Table
+        self,
+        view: str,
+        where: Mapping[str, Any] | None,
+        after: AfterTicks | None,
+        sink: FrameQueue | Table,
+        name: str | None = None,
     ) -> SubscriptionFeed:
-        feed = self.session.subscribe(view, where or {}, ticks_of(after or {}), sink)
+        feed = self.session.subscribe(view, where or {}, ticks_of(after or {}), sink, name)
         self._wait_for_feed(feed, lambda feed: feed.schema is not None)
         return feed
 
@@ -269,6 +359,14 @@ class Client:
     def resume(self, view: str) -> None:
         """Resumes a view that the broker has paused, and those that were paused with it."""
         self._run_coroutine(self._client.resume(view))
+
+    def subscriptions(self) -> list[dict[str, Any]]:
+        """The durable subscriptions of this client's principal."""
+        return self._run_coroutine(self._client.subscriptions())
+
+    def drop_subscription(self, name: str) -> None:
+        """Forgets a durable subscription."""
+        self._run_coroutine(self._client.drop_subscription(name))
 
     def program(self) -> str:
         """The text of the running program."""

@@ -36,13 +36,13 @@ def json_changes(
     layout, heading, count = source.layout, source.type.heading, len(delta)
     if not count:
         return
-    keys = _rows_json(heading.key, [_values_json(delta.fixed[c], heading.columns[c]) for c in heading.key], count)
+    keys = rows_json(heading.key, [values_json(delta.fixed[c], heading.columns[c]) for c in heading.key], count)
     columns = {c: column_after(delta, layout, c) for c in heading.value_columns}
-    rows = _rows_json(
+    rows = rows_json(
         heading.value_columns, [_now_json(columns[c], heading.columns[c]) for c in heading.value_columns], count
     )
     evolving = tuple(c for c in heading.value_columns if source.type.columns[c].evolves)
-    known = _rows_json(evolving, [_known_json(columns[c], heading.columns[c]) for c in evolving], count)
+    known = rows_json(evolving, [_known_json(columns[c], heading.columns[c]) for c in evolving], count)
     shown, final = masks.is_shown(delta.new.mask).tolist(), is_row_final(layout, delta).tolist()
     stays, steps = (delta.new.mask == masks.T).tolist(), delta.new.steps.tolist()
     final_deletion = is_deletion_final(source.type, delta, horizons).tolist()
@@ -97,10 +97,10 @@ def _now_json(column: KnowledgeColumn, data: DataType) -> list[Any]:
     """The current values, as plain SQL would return them."""
     if isinstance(column, ObjectColumn):
         return [plain_json(point.now, data) for point in column.points]
-    return _values_json(k.current_values(column), data)
+    return values_json(k.current_values(column), data)
 
 
-def _values_json(values: ValueColumn, data: DataType) -> list[Any]:
+def values_json(values: ValueColumn, data: DataType) -> list[Any]:
     plain_values: list[Any] = values.data.to_pylist() if values.is_text else values.data.tolist()
     if data.name in ("time", "interval"):
         plain_values = [tick if -JSON_INT_MAX <= tick <= JSON_INT_MAX else str(tick) for tick in plain_values]
@@ -119,7 +119,7 @@ def _values_json(values: ValueColumn, data: DataType) -> list[Any]:
 def _known_json(column: KnowledgeColumn, data: DataType) -> list[Json]:
     """The knowledge of each value, such as {"at_least": 3}."""
     if isinstance(column, ValueColumn):
-        return [{"exactly": value} for value in _values_json(column, data)]
+        return [{"exactly": value} for value in values_json(column, data)]
     if isinstance(column, RangeColumn):
         return _ranges_json(column, data)
     if isinstance(column, MaskColumn):
@@ -133,7 +133,7 @@ def _known_json(column: KnowledgeColumn, data: DataType) -> list[Json]:
 
 def _ranges_json(column: RangeColumn, data: DataType) -> list[Json]:
     count = len(column)
-    lo, hi = ([None] * count if end is None else _values_json(end, data) for end in (column.lo, column.hi))
+    lo, hi = ([None] * count if end is None else values_json(end, data) for end in (column.lo, column.hi))
     finals, codes = column.is_final().tolist(), column.null_codes().tolist()
     return [_range_json(*cell) for cell in zip(finals, codes, lo, hi, strict=True)]
 
@@ -151,7 +151,7 @@ def _range_json(final: bool, nulls: int, lo: Any, hi: Any) -> Json:
 def _latest_json(column: LatestColumn, data: DataType) -> list[Json]:
     """Where no event decides, what is known is the bounds. Those of a Boolean say nothing until it is exact."""
     bounds = _known_json(to_mask_column(column.bounds), data) if data == BOOL else _ranges_json(column.bounds, data)
-    values, ticks = _values_json(column.value, data), _values_json(column.tick, DataType("time"))
+    values, ticks = values_json(column.value, data), values_json(column.tick, DataType("time"))
     cells = zip(bounds, values, ticks, column.source.tolist(), strict=True)
     return [_latest_cell_json(*cell) for cell in cells]
 
@@ -162,7 +162,7 @@ def _latest_cell_json(bounds: Json, value: Any, tick: Any, source: int) -> Json:
     return {"latest": value, "at": tick, "source": source} if source else {"latest": value, "at": tick}
 
 
-def _rows_json(names: tuple[str, ...], columns: list[list[Any]], count: int) -> list[Json]:
+def rows_json(names: tuple[str, ...], columns: list[list[Any]], count: int) -> list[Json]:
     """One JSON object per row."""
     if not names:
         return [{} for _ in range(count)]

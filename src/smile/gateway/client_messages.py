@@ -1,7 +1,7 @@
 """JSON messages of clients: each has the fields of its kind with the right types, and no others."""
 
 from collections.abc import Callable
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -36,8 +36,12 @@ class ClientMessage(Struct, forbid_unknown_fields=True):
     resume: str | None = None
     after: Annotated[dict[str, Tick], Meta(max_length=limits.streams_named_max)] | None = None
     window: Annotated[int, Meta(ge=1, le=limits.window_max)] | None = None
+    name: str | None = None
+    deliver: Literal["events", "rows"] | None = None
+    start: Literal["all", "kept", "new"] | None = None
     ack: MessageId | None = None
     n: Annotated[int, Meta(ge=0)] | None = None
+    at: Annotated[dict[str, Tick], Meta(max_length=limits.streams_named_max)] | None = None
     unsubscribe: MessageId | None = None
     ping: Raw | UnsetType = UNSET
 
@@ -45,14 +49,14 @@ class ClientMessage(Struct, forbid_unknown_fields=True):
 ALLOWED_FIELDS: Final = {
     "publish": ("events", "id", "producer", "seq"),
     "silence": ("to", "id"),
-    "subscribe": ("id", "where", "resume", "after", "window"),
-    "ack": ("n",),
+    "subscribe": ("id", "where", "resume", "after", "window", "name", "deliver", "start"),
+    "ack": ("n", "at"),
     "unsubscribe": (),
     "ping": (),
 }
 """By kind, the other fields that the message may have."""
 
-REQUIRED_FIELDS: Final = {"publish": ("events",), "silence": ("to",), "subscribe": ("id",), "ack": ("n",)}
+REQUIRED_FIELDS: Final = {"publish": ("events",), "silence": ("to",), "subscribe": ("id",)}
 
 _FORBIDDEN_FIELDS: Final = {
     kind: tuple(f for f in ClientMessage.__struct_fields__ if f not in (kind, *allowed))
@@ -65,6 +69,10 @@ _MISSING: Final = (None, UNSET)
 
 def parse_silence(body: bytes) -> Tick:
     return _decode(body, _decode_silence).to
+
+
+def decode_body(body: bytes, body_type: type[U]) -> U:
+    return _decode(body, msgspec.json.Decoder(body_type).decode)
 
 
 def parse_message(text: str) -> ClientMessage:

@@ -37,6 +37,7 @@ class EncodedFrame:
     body: bytes
     row_count: int
     is_complete: bool
+    resume: str | None = None
 
 
 class FrameEncoder:
@@ -69,7 +70,7 @@ class FrameEncoder:
         is_complete = len(messages) == len(frame.change_numbers)
         if not is_complete:
             frame = replace(frame, progress=None, resume=None)
-        return EncodedFrame(self._encode(frame, messages), len(messages), is_complete)
+        return EncodedFrame(self._encode(frame, messages), len(messages), is_complete, frame.resume)
 
 
 # ── rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────

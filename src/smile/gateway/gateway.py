@@ -39,10 +39,12 @@ class Caller(BaseUser):
 
 
 class Subscriber(Protocol):
-    """A subscriber to a view, on a connection of any kind."""
+    """A subscriber to a relation, on a connection of any kind."""
 
     caller: Caller
-    view: View
+
+    @property
+    def relation(self) -> str: ...
 
     def wake(self) -> None:
         """Called when there may be a frame to deliver."""
@@ -89,6 +91,7 @@ class Gateway:
         """The number of connections; set by the server."""
         # Snapshots and program changes run in threads, few at a time: each may take seconds and much memory.
         self.workers = ThreadPoolExecutor(limits.gateway_threads, "smile-gateway")
+        self.log_readers = ThreadPoolExecutor(limits.durable_threads, "smile-log-reader")
 
     # ── rights ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,11 +146,11 @@ class Gateway:
         revoked. Call it every second."""
         allowed: dict[tuple[Caller, str], bool] = {}
         for subscriber in list(self.subscribers):
-            key = subscriber.caller, subscriber.view.name
+            key = subscriber.caller, subscriber.relation
             if key not in allowed:
-                allowed[key] = self.is_allowed(subscriber.caller, Right.subscribe, subscriber.view.name)
+                allowed[key] = self.is_allowed(subscriber.caller, Right.subscribe, subscriber.relation)
             if not allowed[key]:
-                subscriber.end(self.denial_error(subscriber.caller, Right.subscribe, subscriber.view.name))
+                subscriber.end(self.denial_error(subscriber.caller, Right.subscribe, subscriber.relation))
         for session in list(self.sessions):
             if self.access.principal(session.caller.token) != session.caller.principal:
                 session.end(_revoked_error())
@@ -172,6 +175,11 @@ class Gateway:
         self.require_running()
         return await self.loop.run_in_executor(self.workers, function)
 
+    async def read_log(self, function: Callable[[], T]) -> T:
+        """Runs work of a durable subscription outside the event loop."""
+        self.require_running()
+        return await self.loop.run_in_executor(self.log_readers, function)
+
     def require_running(self) -> None:
         if self.stopping:
             raise error("E098", "the broker is stopping", hint="Try again when it has restarted.")
@@ -186,6 +194,7 @@ class Gateway:
         for subscriber in list(self.subscribers):
             subscriber.wake()
         self.workers.shutdown(wait=False, cancel_futures=True)
+        self.log_readers.shutdown(wait=False, cancel_futures=True)
 
 
 def _revoked_error() -> SmileError:

@@ -5,6 +5,8 @@ Nothing is taken from a view while the connection cannot be written to; a row th
 sent once, later. The server does not read from a client that does not read its answers.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -14,12 +16,16 @@ from starlette.websockets import WebSocket
 
 from smile import limits
 from smile.broker.publishing.publication import PublishResult
+from smile.broker.subscriptions.durable_subscriptions import DurableRequest, SubscriptionClaim
+from smile.broker.subscriptions.position_store import SubscriptionKey
 from smile.errors import SmileError, error, memory_error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import ClientMessage, message_kind, parse_message
+from smile.gateway.delivery_scheduler import call_on_loop
+from smile.gateway.event_frames import EncodedEvents, read_events
 from smile.gateway.gateway import TOKEN_PROTOCOL, Caller, Gateway
 from smile.gateway.http.publish import producer_sequence, submit_events, submit_silence
-from smile.gateway.http.request import parse_silence_tick, parse_ticks
+from smile.gateway.http.request import parse_silence_tick, parse_tick, parse_ticks
 from smile.gateway.http.response import HttpError, encode, error_body, pause_body
 from smile.gateway.uvicorn_internals import WebSocketConnection
 from smile.horizons import without_origins
@@ -33,9 +39,21 @@ _POLICY_VIOLATION = 1008
 
 class WebSocketSubscription:
     """A subscription of a session. `n` is the number of its last frame, `acked` that of the last one the client has
-    acknowledged."""
+    acknowledged. If it has a name, the broker stores the progress that was acknowledged."""
 
-    __slots__ = ("_id", "_session", "_window", "acked", "caller", "is_scheduled", "n", "subscription", "view")
+    __slots__ = (
+        "_claim",
+        "_id",
+        "_session",
+        "_tokens",
+        "_window",
+        "acked",
+        "caller",
+        "is_scheduled",
+        "n",
+        "subscription",
+        "view",
+    )
 
     def __init__(self, session: "WebSocketSession", message: ClientMessage) -> None:
         assert message.subscribe is not None and message.id is not None
@@ -49,23 +67,58 @@ class WebSocketSubscription:
         self.view = gateway.broker.view(message.subscribe)
         condition = self.view.condition(message.where or {})
         after = parse_ticks(message.after or {})
+        self._claim: SubscriptionClaim | None = None
+        self._tokens: deque[tuple[int, str]] = deque()
+        """The tokens of the frames of a named subscription that are not acknowledged."""
         gateway.add_subscriber(self)
         try:
-            self.subscription = self.view.subscribe(condition, self.wake, message.resume, after)
+            resume = message.resume
+            if message.name is not None:
+                request = _durable_request(session.caller, message)
+                self._claim, resume = gateway.broker.subscriptions.open_rows(request, self._end_from_thread)
+            self.subscription = self.view.subscribe(condition, self.wake, resume, after)
         except SmileError:
             gateway.remove_subscriber(self)
+            if self._claim is not None:
+                self._claim.release()
             raise
+
+    @property
+    def relation(self) -> str:
+        return self.view.name
+
+    @property
+    def subscribed_fields(self) -> dict[str, Any]:
+        heading = self.view.source.type.heading
+        columns = {c: str(heading.columns[c]) for c in (*heading.key, *heading.value_columns)}
+        fields = {"subscribed": self.view.name, "key": list(heading.key), "columns": columns}
+        named = {} if self._claim is None else {"name": self._claim.key.name, "delivers": "rows"}
+        return {**fields, "streams": list(without_origins(self.view.horizons)), **named}
 
     def wake(self) -> None:
         self._session.gateway.scheduler.schedule(self)
+
+    def _end_from_thread(self, problem: SmileError) -> None:
+        call_on_loop(self._session.gateway.loop, lambda: self.end(problem))
 
     @property
     def delivery_key(self) -> tuple[int, int]:
         return self.subscription.position
 
-    def acknowledge(self, n: int) -> None:
-        self.acked = max(self.acked, min(n, self.n))
+    def acknowledge(self, message: ClientMessage) -> None:
+        if message.n is None:
+            raise error("E093", "ack needs n", hint="Ticks acknowledge events; rows are acknowledged by frames.")
+        self.acked = max(self.acked, min(message.n, self.n))
         self.wake()
+        if self._claim is None:
+            return
+        token: str | None = None
+        while self._tokens and self._tokens[0][0] <= self.acked:
+            _, token = self._tokens.popleft()
+        if token is None:  # none of these frames ends with progress
+            self._session.send({"id": self._id, "acked": self.acked})
+            return
+        self._session.answer_stored(self._id, self._claim.acknowledge_rows(token), {"acked": self.acked})
 
     def deliver(self) -> bool:
         session = self._session
@@ -84,6 +137,8 @@ class WebSocketSubscription:
                 self.end(self.subscription.ended)
             return False
         self.n += 1
+        if self._claim is not None and frame.resume is not None:
+            self._tokens.append((self.n, frame.resume))
         session.connection.send_text(b'{"id":%d,"n":%d,%b' % (self._id, self.n, frame.body))
         counts = session.gateway.counts
         counts["frames"] += 1
@@ -91,6 +146,8 @@ class WebSocketSubscription:
         return True
 
     def end(self, problem: SmileError) -> None:
+        if self._session.subscriptions.get(self._id) is not self:
+            return
         self._session.send({"id": self._id, "ended": error_body(problem)})
         self.close()
         if not self._session.subscriptions:
@@ -101,6 +158,143 @@ class WebSocketSubscription:
         self._session.stalled.discard(self)
         self._session.gateway.remove_subscriber(self)
         self.subscription.close()
+        if self._claim is not None:
+            self._claim.release()
+
+
+class WebSocketEvents:
+    """A durable subscription of a session that receives events. They are read from the log in another thread, one frame
+    at a time."""
+
+    delivery_key = (0, 0)
+
+    def __init__(self, session: "WebSocketSession", message: ClientMessage) -> None:
+        assert message.subscribe is not None and message.id is not None
+        self._session, self._id = session, message.id
+        self.caller, self.relation = session.caller, message.subscribe
+        self.is_scheduled = False
+        self._request = _durable_request(session.caller, message)
+        self._claim: SubscriptionClaim | None = None
+        self._frame: EncodedEvents | None = None
+        self._is_reading = self._is_woken = False
+        session.gateway.add_subscriber(self)
+
+    def open(self) -> None:
+        """Continues when the position is known. Then the subscription is answered."""
+        gateway, request = self._session.gateway, self._request
+        opening = gateway.loop.create_task(
+            gateway.read_log(
+                lambda: gateway.broker.subscriptions.open_events(request, self.wake, self._end_from_thread)
+            )
+        )
+        opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: "asyncio.Task[SubscriptionClaim]") -> None:
+        problem = None if opening.cancelled() else opening.exception()
+        is_closed = self._session.connection.is_closed or self._session.subscriptions.get(self._id) is not self
+        if isinstance(problem, SmileError):
+            self.close()
+            if not is_closed:
+                self._session.refuse(self._id, problem)
+        elif is_closed or problem is not None or opening.cancelled():
+            self.close()
+            if problem is None and not opening.cancelled():
+                opening.result().release()
+            elif problem is not None:
+                raise problem
+        else:
+            self._claim = opening.result()
+            assert self._claim.events is not None
+            source, position = self._claim.events.selection.source, self._claim.events.position
+            columns = {c: str(source.type.heading.columns[c]) for c in source.type.heading.value_columns}
+            ticks = {origin: tick_json(tick) for origin, tick in position.items()}
+            fields = {"subscribed": self.relation, "name": self._claim.key.name, "delivers": "events"}
+            self._session.send({"id": self._id, **fields, "columns": columns, "position": ticks})
+            self.wake()
+
+    def wake(self) -> None:
+        self._session.gateway.scheduler.schedule(self)
+
+    def _end_from_thread(self, problem: SmileError) -> None:
+        call_on_loop(self._session.gateway.loop, lambda: self.end(problem))
+
+    def acknowledge(self, message: ClientMessage) -> None:
+        if self._claim is None:
+            raise error("E093", f"the subscription {self._id} is not answered yet")
+        if (message.n is None) == (message.at is None):
+            raise error("E093", "ack needs n or at", hint="n is the number of a frame, at has ticks by origin.")
+        if message.at is not None:
+            ticks = {origin: parse_tick(tick, "at") for origin, tick in message.at.items()}
+            stored = self._claim.acknowledge_events(ticks)
+            acked: Any = message.at
+        else:
+            assert message.n is not None
+            stored, acked = self._claim.acknowledge_frame(message.n), message.n
+        self._session.answer_stored(self._id, stored, {"acked": acked})
+
+    def deliver(self) -> bool:
+        session = self._session
+        if self._claim is None or session.connection.is_closed or session.subscriptions.get(self._id) is not self:
+            return False
+        if not session.connection.is_writable:
+            session.stalled.add(self)
+            return False
+        if self._frame is not None:
+            session.connection.send_text(self._frame.websocket_body(self._id))
+            session.gateway.counts["frames"] += 1
+            session.gateway.counts["rows"] += len(self._frame.messages)
+            self._frame = None
+        if self._is_reading:
+            self._is_woken = True
+        elif not session.gateway.stopping:
+            self._is_reading, self._is_woken = True, False
+            events = self._claim.events
+            assert events is not None
+            reading = session.gateway.loop.create_task(session.gateway.read_log(lambda: read_events(events)))
+            reading.add_done_callback(self._received)
+        return False
+
+    def _received(self, reading: "asyncio.Task[EncodedEvents | None]") -> None:
+        self._is_reading = False
+        if reading.cancelled():
+            return
+        problem = reading.exception()
+        if isinstance(problem, SmileError):
+            self.end(problem)
+        elif problem is not None:
+            self.end(error("E105", f"the events cannot be read: {problem!r}"))
+            raise problem
+        else:
+            self._frame = reading.result()
+            if self._frame is not None or self._is_woken:
+                self.wake()
+
+    def end(self, problem: SmileError) -> None:
+        if self._session.subscriptions.get(self._id) is not self:
+            return
+        self._session.send({"id": self._id, "ended": error_body(problem)})
+        self.close()
+        if not self._session.subscriptions:
+            self._session.end_if_revoked(problem)
+
+    def close(self) -> None:
+        self._session.subscriptions.pop(self._id, None)
+        self._session.stalled.discard(self)
+        self._session.gateway.remove_subscriber(self)
+        if self._claim is not None:
+            self._claim.release()
+
+
+def _durable_request(caller: Caller, message: ClientMessage) -> DurableRequest:
+    assert message.name is not None and message.subscribe is not None
+    return DurableRequest(
+        SubscriptionKey(caller.principal, message.name),
+        message.subscribe,
+        message.where or {},
+        message.resume,
+        message.start or "all",
+        message.window or limits.durable_window_frames,
+    )
 
 
 class WebSocketSession:
@@ -108,8 +302,8 @@ class WebSocketSession:
         self.gateway = gateway
         self.caller = caller
         self.connection = connection
-        self.subscriptions: dict[int, WebSocketSubscription] = {}
-        self.stalled: set[WebSocketSubscription] = set()
+        self.subscriptions: dict[int, WebSocketSubscription | WebSocketEvents] = {}
+        self.stalled: set[WebSocketSubscription | WebSocketEvents] = set()
         self._pending = 0
         connection.handler = self
 
@@ -148,14 +342,14 @@ class WebSocketSession:
                 self.gateway.request_limiter.spend(self.caller.principal, 1)
             getattr(self, f"_{kind}")(message)
         except UnicodeDecodeError:
-            self._refuse(None, error("E093", "this message is not UTF-8 text"))
+            self.refuse(None, error("E093", "this message is not UTF-8 text"))
         except SmileError as problem:
-            self._refuse(None if message is None else _message_id(message), problem)
+            self.refuse(None if message is None else _message_id(message), problem)
         except MemoryError:
-            self._refuse(None if message is None else _message_id(message), memory_error())
+            self.refuse(None if message is None else _message_id(message), memory_error())
         self._update_reading()
 
-    def _refuse(self, id_: int | None, problem: SmileError) -> None:
+    def refuse(self, id_: int | None, problem: SmileError) -> None:
         self.gateway.refusals[problem.diagnostics[0].code] += 1
         fields: dict[str, Any] = {} if id_ is None else {"id": id_}
         self.send({**fields, "error": error_body(problem)})
@@ -196,7 +390,7 @@ class WebSocketSession:
             try:
                 message = to_message(done.result())
             except SmileError as problem:
-                self._refuse(id_, problem)
+                self.refuse(id_, problem)
             else:
                 self.send(message if id_ is None else {"id": id_, **message})
 
@@ -214,16 +408,42 @@ class WebSocketSession:
             raise HttpError(
                 503, "E092", f"this connection has {subscriptions_max:,} subscriptions already", "Open another one."
             )
+        if self._delivers_events(message, name):
+            events = self.subscriptions[id_] = WebSocketEvents(self, message)
+            events.open()
+            return
         subscription = self.subscriptions[id_] = WebSocketSubscription(self, message)
-        heading = subscription.view.source.type.heading
-        columns = {c: str(heading.columns[c]) for c in (*heading.key, *heading.value_columns)}
-        fields = {"subscribed": subscription.view.name, "key": list(heading.key), "columns": columns}
-        self.send({"id": id_, **fields, "streams": list(without_origins(subscription.view.horizons))})
+        self.send({"id": id_, **subscription.subscribed_fields})
         subscription.wake()
 
+    def _delivers_events(self, message: ClientMessage, relation: str) -> bool:
+        if message.name is None:
+            if message.deliver is not None or message.start is not None:
+                raise error("E093", "deliver and start are for subscriptions with a name")
+            return False
+        if message.deliver == "events" and message.after is not None:
+            raise error("E093", "after is not for events", hint="Events are delivered as soon as they are logged.")
+        if message.deliver is not None:
+            return message.deliver == "events"
+        return self.gateway.broker.subscriptions.find_selection(relation) is not None
+
     def _ack(self, message: ClientMessage) -> None:
-        assert message.ack is not None and message.n is not None
-        self._find_subscription(message.ack).acknowledge(message.n)
+        assert message.ack is not None
+        self._find_subscription(message.ack).acknowledge(message)
+
+    def answer_stored(self, id_: int, stored: "Future[str]", fields: dict[str, Any]) -> None:
+        """Answers an acknowledgement when it is stored, with the token of the position."""
+
+        def answer(done: "asyncio.Future[str]") -> None:
+            if done.cancelled() or self.connection.is_closed:
+                return
+            problem = done.exception()
+            if isinstance(problem, SmileError):
+                self.refuse(id_, problem)
+            else:
+                self.send({"id": id_, **fields, "resume": done.result()})
+
+        asyncio.wrap_future(stored, loop=self.gateway.loop).add_done_callback(answer)
 
     def _unsubscribe(self, message: ClientMessage) -> None:
         assert message.unsubscribe is not None
@@ -233,7 +453,7 @@ class WebSocketSession:
     def _ping(self, message: ClientMessage) -> None:
         self.send({"pong": message.ping})
 
-    def _find_subscription(self, id_: int) -> WebSocketSubscription:
+    def _find_subscription(self, id_: int) -> WebSocketSubscription | WebSocketEvents:
         subscription = self.subscriptions.get(id_)
         if subscription is None:
             raise error("E093", f"there is no subscription {id_} on this connection")

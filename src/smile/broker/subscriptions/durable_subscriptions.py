@@ -33,7 +33,7 @@ from smile.log.storage.durable import DurableLog
 Start = Literal["all", "kept", "new"]
 """Where a new subscription to events begins: with the first event, with the oldest that the log has, or with events
 that are logged from now on."""
-STARTS: Final = ("all", "kept", "new")
+STARTS: Final[tuple[Start, ...]] = ("all", "kept", "new")
 
 _log = logging.getLogger("smile.broker.subscriptions")
 
@@ -180,13 +180,13 @@ class DurableSubscriptions:
         self._host.view(request.relation)
         with self._lock:
             known = self._check_record(request, "")
-            resume = request.resume or (known.resume if known is not None else "")
+            acknowledged = "" if known is None else known.resume
             record = SubscriptionRecord(
-                request.key, request.relation, request.conditions, "", resume=resume, seen_us=self._clock()
+                request.key, request.relation, request.conditions, "", resume=acknowledged, seen_us=self._clock()
             )
             claim = self._claim(request.key, on_end)
             self._write(record)
-        return claim, resume or None
+        return claim, request.resume or acknowledged or None
 
     def _check_record(self, request: DurableRequest, stream: str) -> SubscriptionRecord | None:
         """The record under the name, if there is one. Raises an error if it is one of another subscription."""
@@ -439,6 +439,13 @@ class DurableSubscriptions:
             "waiting_events": sum(log.count_rows(record.stream, o, record.ticks.get(o, HORIZON_MIN)) for o in horizons),
             "gone": bool(self._gone_origins(record.stream, record.ticks)),
         }
+
+
+def check_start(text: str) -> Start:
+    for start in STARTS:
+        if text == start:
+            return start
+    raise error("E093", f"there is no start {text[:100]!r}", hint=f"There are {', '.join(STARTS)}.")
 
 
 def check_name(name: str) -> None:

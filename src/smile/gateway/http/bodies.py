@@ -50,6 +50,37 @@ class SilentBody(Struct):
     silent: Tick
 
 
+class DurableSubscriptionBody(Struct):
+    """A durable subscription. The fields after `resume` are those of events."""
+
+    principal: str
+    name: str
+    relation: str
+    where: dict[str, Any]
+    delivers: Literal["events", "rows"]
+    connected: bool
+    seen_s: Annotated[float, Meta(description="Seconds since it was connected last.")]
+    resume: Annotated[str | None, Meta(description="The token of what was acknowledged.")]
+    position: Annotated[dict[str, Tick], Meta(description="The acknowledged tick of each origin.")] | UnsetType = UNSET
+    lag_s: Annotated[float | None, Meta(description="How old the first event is that it may lack.")] | UnsetType = UNSET
+    waiting_events: (
+        Annotated[int, Meta(ge=0, description="Events of the stream that it has not acknowledged.")] | UnsetType
+    ) = UNSET
+    gone: Annotated[bool, Meta(description="Events that it has not acknowledged were removed.")] | UnsetType = UNSET
+
+
+class DurableSubscriptionsBody(Struct):
+    subscriptions: list[DurableSubscriptionBody]
+
+
+class AcknowledgedBody(Struct):
+    acknowledged: Annotated[str, Meta(description="The token of the position that is stored now.")]
+
+
+class DroppedBody(Struct):
+    dropped: str
+
+
 class LiveBody(Struct):
     live: bool
 
@@ -170,6 +201,10 @@ class SilenceBody(Struct, forbid_unknown_fields=True):
     to: Tick
 
 
+class PositionBody(Struct, forbid_unknown_fields=True):
+    resume: Annotated[str, Meta(description="The token of the last event, or progress, that was processed.")]
+
+
 # The queries and headers below are not decoded with these types: they say which parameters there are, all of them
 # optional.
 
@@ -213,9 +248,34 @@ class SnapshotQuery(Struct):
     ] = limits.wait_ms_default
 
 
+_NAME: Final = (
+    "The name of a durable subscription: the broker stores what is acknowledged under it. A selection of a stream then "
+    "delivers its events."
+)
+
+
 class ChangesQuery(Struct):
     resume: Annotated[str, Meta(description="The id of the last progress event, to continue from there.")]
     conditions: Conditions
+    name: Annotated[str, Meta(description=_NAME)]
+    deliver: Annotated[Literal["events", "rows"], Meta(description="What a durable subscription delivers.")]
+    start: Annotated[
+        Literal["all", "kept", "new"],
+        Meta(description="Where new durable subscriptions to events begin: all events, those in the log, or new ones."),
+    ] = "all"
+    window: Annotated[
+        int, Meta(ge=1, le=limits.window_max, description="Frames of events that may be unacknowledged.")
+    ] = limits.durable_window_frames
+
+
+class SubscriptionsQuery(Struct):
+    all: Annotated[
+        Literal["true", "false"], Meta(description="Those of all principals; it needs ADMIN ON program.")
+    ] = "false"
+
+
+class DropQuery(Struct):
+    principal: Annotated[str, Meta(description="Whose subscription it is; another's needs ADMIN ON program.")]
 
 
 class ProgramQuery(Struct):

@@ -8,15 +8,20 @@ from starlette.responses import Response
 
 from smile.broker.program_difference import ProgramDifference
 from smile.gateway.gateway import Gateway
-from smile.gateway.http import exports, program, publish, server_sent_events, snapshots, status
+from smile.gateway.http import exports, program, publish, snapshots, status, subscriptions
 from smile.gateway.http.bodies import (
+    AcknowledgedBody,
     ApplyQuery,
     ChangeEvent,
     ChangesHeaders,
     ChangesQuery,
+    DroppedBody,
+    DropQuery,
+    DurableSubscriptionsBody,
     HealthBody,
     LiveBody,
     NoQuery,
+    PositionBody,
     ProgramBody,
     ProgramQuery,
     PublishedBody,
@@ -26,6 +31,7 @@ from smile.gateway.http.bodies import (
     SilentBody,
     SnapshotBody,
     SnapshotQuery,
+    SubscriptionsQuery,
 )
 from smile.gateway.http.openapi import JSON, Json, Operation, openapi_document
 from smile.gateway.http.request import parse_query
@@ -69,6 +75,15 @@ OPERATIONS: Final = (
         errors=(404, 409, 413, 415),
     ),
     Operation(
+        "GET",
+        "/streams/{stream}/events",
+        "events",
+        subscriptions.stream_events,
+        {"text/event-stream": ChangeEvent},
+        query=ChangesQuery,
+        errors=(404, 409, 410),
+    ),
+    Operation(
         "POST",
         "/streams/{stream}/silence",
         "silence",
@@ -110,10 +125,36 @@ OPERATIONS: Final = (
         "GET",
         "/views/{view}/changes",
         "changes",
-        server_sent_events.stream_changes,
+        subscriptions.stream_view,
         {"text/event-stream": ChangeEvent},
         query=ChangesQuery,
         headers=ChangesHeaders,
+        errors=(404, 409, 410),
+    ),
+    Operation(
+        "GET",
+        "/subscriptions",
+        "subscriptions",
+        subscriptions.show_subscriptions,
+        {JSON: DurableSubscriptionsBody},
+        query=SubscriptionsQuery,
+    ),
+    Operation(
+        "POST",
+        "/subscriptions/{subscription}/ack",
+        "acknowledge",
+        subscriptions.acknowledge,
+        {JSON: AcknowledgedBody},
+        body={JSON: PositionBody},
+        errors=(404, 410, 413),
+    ),
+    Operation(
+        "DELETE",
+        "/subscriptions/{subscription}",
+        "dropSubscription",
+        subscriptions.drop,
+        {JSON: DroppedBody},
+        query=DropQuery,
         errors=(404,),
     ),
     Operation("GET", "/exports/{relation}", "export", exports.describe, {JSON: Object}, errors=(404,)),

@@ -5,20 +5,22 @@ nothing outdated.
 """
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from smile import limits
+from smile.broker.subscriptions.durable_subscriptions import DurableRequest, SubscriptionClaim
+from smile.broker.subscriptions.position_store import SubscriptionKey
 from smile.errors import SmileError
 from smile.gateway.access import Right
 from smile.gateway.gateway import Caller, Gateway
-from smile.gateway.http.bodies import AFTER_PREFIX, ChangesQuery
+from smile.gateway.http.bodies import AFTER_PREFIX, WHERE_PREFIX, ChangesQuery
 from smile.gateway.http.request import parse_query, parse_ticks, read_header
 from smile.gateway.http.response import encode, error_body, pause_body
-from smile.gateway.http.snapshots import TaskSubscriber, parse_condition, select_prefix
+from smile.gateway.http.snapshots import TaskSubscriber, parse_condition, parse_values, select_prefix
 
 _HEADERS: Final = {
     "content-type": "text/event-stream",
@@ -36,15 +38,25 @@ class SseSubscriber(TaskSubscriber):
         self.ended: SmileError | None = None
         query = parse_query(request, ChangesQuery)
         self.view = gateway.broker.view(request.path_params["view"])
+        self.relation = self.view.name
         condition = parse_condition(self.view, query)
         resume = query.get("resume") or read_header(request, b"last-event-id") or None
         after = parse_ticks(select_prefix(query, AFTER_PREFIX))
         gateway.require_running()
         gateway.add_subscriber(self)
+        self._claim: SubscriptionClaim | None = None
         try:
+            if query.get("name"):
+                # What the client has received it may not have processed: only what it acknowledges counts.
+                values = parse_values(self.view.source.type.heading.columns, select_prefix(query, WHERE_PREFIX))
+                key = SubscriptionKey(self.caller.principal, query["name"])
+                durable = DurableRequest(key, self.view.name, values, query.get("resume") or None)
+                self._claim, resume = gateway.broker.subscriptions.open_rows(durable, self.end)
             self.subscription = self.view.subscribe(condition, self.wake, resume, after)
         except SmileError:
             gateway.remove_subscriber(self)
+            if self._claim is not None:
+                self._claim.release()
             raise
 
     @property
@@ -58,13 +70,19 @@ class SseSubscriber(TaskSubscriber):
     def close(self) -> None:
         self._gateway.remove_subscriber(self)
         self.subscription.close()
+        if self._claim is not None:
+            self._claim.release()
+
+
+class ClosableSubscriber(Protocol):
+    def close(self) -> None: ...
 
 
 class EventStream(StreamingResponse):
     """The response to a subscriber. It ends when the client disconnects."""
 
-    def __init__(self, gateway: Gateway, subscriber: SseSubscriber) -> None:
-        super().__init__(_events(gateway, subscriber), headers=_HEADERS)
+    def __init__(self, events: AsyncIterator[bytes], subscriber: ClosableSubscriber) -> None:
+        super().__init__(events, headers=_HEADERS)
         self._subscriber = subscriber
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,7 +95,8 @@ class EventStream(StreamingResponse):
 async def stream_changes(gateway: Gateway, request: Request) -> Response:
     """The view's rows, then its changes, as server-sent events: reset, change, progress, paused, end."""
     gateway.require(request.user, Right.subscribe, request.path_params["view"])
-    return EventStream(gateway, SseSubscriber(gateway, request))
+    subscriber = SseSubscriber(gateway, request)
+    return EventStream(_events(gateway, subscriber), subscriber)
 
 
 async def _events(gateway: Gateway, subscriber: SseSubscriber) -> AsyncIterator[bytes]:

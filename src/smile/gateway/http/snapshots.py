@@ -114,14 +114,18 @@ class SnapshotResponse(StreamingResponse):
 
 def parse_condition(view: View, query: Mapping[str, str]) -> ViewCondition:
     """The condition of parameters such as `where.issue=IBM`. Values are written as the column's type requires."""
-    columns = view.source.type.heading.columns
+    return view.condition(parse_values(view.source.type.heading.columns, select_prefix(query, WHERE_PREFIX)))
+
+
+def parse_values(columns: Mapping[str, DataType], texts: Mapping[str, str]) -> dict[str, Any]:
+    """The values of a condition, as in JSON."""
     values: dict[str, Any] = {}
-    for name, text in select_prefix(query, WHERE_PREFIX).items():
+    for name, text in texts.items():
         type_name = columns[name].name if name in columns else ""
         values[name] = (
             _BOOLS.get(text, text) if type_name == "bool" else _parse_float(text) if type_name == "float" else text
         )
-    return view.condition(values)
+    return values
 
 
 def _parse_float(text: str) -> float | str:
