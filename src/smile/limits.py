@@ -289,9 +289,9 @@ sequence_max: Final = 2**63 - 1
 window_max: Final = 1_000_000
 """Frames that a subscriber may have received without acknowledging them."""
 
-durable_window_frames: Final = 8
-"""Frames of events that a durable subscriber receives before it must acknowledge, unless it asks for more or fewer:
-about four thousand events."""
+durable_window_events: Final = 4_000
+"""Events that a durable subscriber receives before it must acknowledge some, unless it asks for more or fewer: some
+frames, so that it never waits if it acknowledges each."""
 
 durable_subscriptions_max: Final = 1_000
 """Durable subscriptions of one principal. Each holds back the removal of events from the log."""

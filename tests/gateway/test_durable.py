@@ -178,7 +178,7 @@ def test_server_sent_events_and_acknowledgements(broker: InProcessBroker) -> Non
 
 
 def test_the_window_of_server_sent_events(broker: InProcessBroker) -> None:
-    """A client that acknowledges nothing receives one frame; an acknowledgement brings the next."""
+    """A client that acknowledges nothing receives one event; an acknowledgement brings the next."""
     publish(broker, 1)
     path = "/streams/Bids/events?name=billing&window=1"
     with broker.http() as http, broker.http() as other, http.stream("GET", path) as response:

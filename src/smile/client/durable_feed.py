@@ -68,7 +68,7 @@ class DurableFeed(SubscriptionFeed):
             "name": self._name,
             "deliver": "events",
             "start": self._start,
-            "window": limits.durable_window_frames,
+            "window": limits.durable_window_events,
         }
         message |= {"where": self.where} if self.where else {}
         return message | ({"resume": self._first_resume} if self._first_resume is not None else {})

@@ -92,7 +92,7 @@ class Subscription:
 
 class DurableSubscription:
     """An endless iterator of events. Every event is delivered until it is acknowledged; on this object each comes once.
-    While more than about four thousand events are not acknowledged, no more come."""
+    While four thousand events are not acknowledged, no more come."""
 
     def __init__(self, client: "Client", feed: DurableFeed) -> None:
         self._client, self._feed = client, feed

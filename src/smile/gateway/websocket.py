@@ -293,7 +293,7 @@ def _durable_request(caller: Caller, message: ClientMessage) -> DurableRequest:
         message.where or {},
         message.resume,
         message.start or "all",
-        message.window or limits.durable_window_frames,
+        message.window or limits.durable_window_events,
     )
 
 

@@ -61,7 +61,7 @@ class DurableRequest:
     where: Mapping[str, Any]
     resume: str | None = None
     start: Start = "all"
-    window: int = limits.durable_window_frames
+    window: int = limits.durable_window_events
 
     @property
     def conditions(self) -> str:

@@ -1,7 +1,7 @@
 """A durable subscription that receives events: every selected event after its position, those of each origin in the
 order of their ticks.
 
-Events are read from the log, so nothing is conflated. Frames that are not acknowledged are limited by a window. The
+Events are read from the log, so nothing is conflated. Events that are not acknowledged are limited by a window. The
 subscription remembers only their last ticks: whoever returns receives them again from the log.
 """
 
@@ -66,6 +66,7 @@ class EventFrame:
 class _SentFrame:
     number: int
     last_ticks: Ticks
+    count: int
 
 
 class EventSubscription:
@@ -97,10 +98,11 @@ class EventSubscription:
         from the log."""
         for _ in range(SCAN_STEPS):
             with self._lock:
-                if len(self._sent) >= self._window:
+                room = self._window - sum(sent.count for sent in self._sent)
+                if room <= 0:
                     return None  # an acknowledgement calls the waker
                 start, version = dict(self._read), self._ranges.version
-            step = self._scan(start, rows_max)
+            step = self._scan(start, min(rows_max, room))
             if step is None:
                 with self._lock:
                     if self._ranges.version == version:
@@ -158,7 +160,7 @@ class EventSubscription:
             frame = EventFrame(
                 self._last_number, self.selection.source, rows, tuple(ticks), tuple(origins), start, end, self.identity
             )
-            self._sent.append(_SentFrame(frame.number, dict(zip(origins, ticks, strict=True))))
+            self._sent.append(_SentFrame(frame.number, dict(zip(origins, ticks, strict=True)), len(ticks)))
             return frame
 
     def return_events(self, frame: EventFrame, count: int) -> EventFrame:
@@ -176,7 +178,7 @@ class EventSubscription:
         with self._lock:
             self._read = _greatest(end, self._acknowledged)
             if self._sent and self._sent[-1].number == frame.number:
-                self._sent[-1] = _SentFrame(frame.number, dict(zip(kept.origins, kept.ticks, strict=True)))
+                self._sent[-1] = _SentFrame(frame.number, dict(zip(kept.origins, kept.ticks, strict=True)), count)
         return kept
 
     def log_advanced(self) -> None:

@@ -263,9 +263,9 @@ class ChangesQuery(Struct):
         Literal["all", "kept", "new"],
         Meta(description="Where new durable subscriptions to events begin: all events, those in the log, or new ones."),
     ] = "all"
-    window: Annotated[
-        int, Meta(ge=1, le=limits.window_max, description="Frames of events that may be unacknowledged.")
-    ] = limits.durable_window_frames
+    window: Annotated[int, Meta(ge=1, le=limits.window_max, description="Events that may be unacknowledged.")] = (
+        limits.durable_window_events
+    )
 
 
 class SubscriptionsQuery(Struct):

@@ -88,7 +88,7 @@ async def _open_events(gateway: Gateway, request: Request, relation: str) -> Res
         parse_values(columns, select_prefix(query, WHERE_PREFIX)),
         query.get("resume") or None,
         check_start(query.get("start", "all")),
-        max(1, parse_count(query.get("window", str(limits.durable_window_frames)), "window", limits.window_max)),
+        max(1, parse_count(query.get("window", str(limits.durable_window_events)), "window", limits.window_max)),
     )
     subscriber = SseEvents(gateway, request.user, relation)
     try:
