@@ -1,7 +1,6 @@
 """Trade-Floor with simulated users: bidders keep a number of bids open, matchers match what can be matched.
 
-They communicate only through the broker, or through the four brokers of a network. Each issue belongs to one matcher,
-so no bid is traded beyond its shares.
+They communicate only through the broker, or through the four brokers of a network. Each issue belongs to one matcher, so no bid is traded beyond its shares.
 """
 
 import asyncio
@@ -105,7 +104,11 @@ class Bidders:
                 continue
             bids = self._make_bids(random, count)
             publications = await asyncio.gather(
-                *(publishers[stream].publish(stream, events) for stream, events in bids.items() if events)
+                *(
+                    publishers[stream].publish(stream, stream_bids)
+                    for stream, stream_bids in bids.items()
+                    if stream_bids
+                )
             )
             published_count += count
             self.metrics.bids += count

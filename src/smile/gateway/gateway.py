@@ -13,7 +13,7 @@ from starlette.authentication import BaseUser
 from smile import limits
 from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.broker.broker import Broker
-from smile.broker.views.view import View, ViewFrame
+from smile.broker.views.view import ViewFrame
 from smile.errors import SmileError, error
 from smile.gateway.access import PROGRAM, Access, Right
 from smile.gateway.delivery_scheduler import DeliveryScheduler, PendingPublications

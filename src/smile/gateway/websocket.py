@@ -329,7 +329,7 @@ class WebSocketSession:
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive_binary(self, data: bytes) -> None:
-        self._refuse(None, error("E093", "messages are text; this one is binary"))
+        self.refuse(None, error("E093", "messages are text; this one is binary"))
         self._update_reading()
 
     def receive_message(self, text: bytes) -> None:

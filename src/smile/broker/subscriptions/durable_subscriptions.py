@@ -27,7 +27,7 @@ from smile.broker.views.condition import parse_condition
 from smile.broker.views.resume_token import parse_resume_token, resume_token
 from smile.broker.views.view import View
 from smile.errors import SmileError, error
-from smile.horizons import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN, with_origins
 from smile.log.storage.durable import DurableLog
 
 Start = Literal["all", "kept", "new"]
@@ -371,8 +371,9 @@ class DurableSubscriptions:
                 claim.on_end(error("E095", f"{record.relation} {reason}"))
 
     def needed_horizons(self, away_us_max: int) -> Mapping[str, int]:
-        """Up to which tick each stream of the log is not needed by any subscription. Nothing is held for one that has
-        been away for too long. Raises an error if the positions cannot be stored: then nothing may be removed."""
+        """Up to which tick each stream and origin of the log is not needed by any subscription, by stream and by
+        `origin_name`. Nothing is held for a subscription that has been away for too long. Raises an error if the
+        positions cannot be stored: then nothing may be removed."""
         with self._lock:
             now_us = self._clock()
             stored = []
@@ -387,16 +388,11 @@ class DurableSubscriptions:
             records = list(self._stored.values())
         needed: dict[str, int] = {}
         for record in records:
-            if record.stream and now_us - record.seen_us <= away_us_max:
-                tick = self._least_tick(record)
-                needed[record.stream] = min(tick, needed.get(record.stream, tick))
+            if record.stream in self._host.log.schemas and now_us - record.seen_us <= away_us_max:
+                origins = self._ranges.horizons(record.stream)
+                ticks = with_origins(record.stream, {o: record.ticks.get(o, HORIZON_MIN) for o in origins})
+                needed |= {name: min(tick, needed.get(name, tick)) for name, tick in ticks.items()}
         return needed
-
-    def _least_tick(self, record: SubscriptionRecord) -> int:
-        if record.stream not in self._host.log.schemas:
-            return END
-        origins = self._ranges.horizons(record.stream)
-        return min((record.ticks.get(origin, HORIZON_MIN) for origin in origins), default=HORIZON_MIN)
 
     # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
