@@ -21,7 +21,10 @@ from smile.links.messages import (
     EventsMessage,
     ImportOpened,
     ImportRefused,
+    MembersMessage,
     OpenImport,
+    OriginRange,
+    RangeGone,
     RowsMessage,
     StreamHorizons,
 )
@@ -42,9 +45,35 @@ class StreamSink(Protocol):
     def start(self) -> int:
         """The horizon of an origin that is not known yet."""
 
-    def append(self, origin: str, lo: int, hi: int, body: bytes) -> None:
+    def append(self, origin: str, lo: int, hi: int, body: bytes, members: int) -> None:
         """Appends all events of an origin above `lo` up to `hi`. The origin's horizon is at or above `lo`: what is
-        already known is dropped."""
+        already known is dropped. `members` is the version of the membership that the range needs."""
+
+    def members(self) -> int:
+        """The version of the membership that was appended; 0 if there is none."""
+
+    def append_members(self, version: int, body: bytes) -> None:
+        """Raises E125 or E137 if the membership cannot be used."""
+
+    def questions(self, now: float) -> list[OriginRange]:
+        """What other brokers have asked for and this one does not have: it is to be asked for on this link."""
+
+    def receive_answer(self, origin: str, lo: int, hi: int, body: bytes) -> None:
+        """A range that is known here, and perhaps not to those who have asked for it."""
+
+    def receive_gone(self, origin: str, lo: int, hi: int) -> None:
+        """The neighbour has nobody who has a range that others have asked for."""
+
+
+class MembersSink(Protocol):
+    """Where the membership of a stream goes that this broker publishes to."""
+
+    def members(self) -> int: ...
+
+    def append_members(self, version: int, body: bytes) -> None: ...
+
+    def end(self) -> int | None:
+        """The last tick of this broker as an origin, if it has left and the home may not know it."""
 
 
 class ViewSink(Protocol):
@@ -153,6 +182,7 @@ class StreamImport(Import):
     def __init__(self, import_id: int, request: OpenImport, sink: StreamSink, random: Random, now: float) -> None:
         super().__init__(import_id, request, random, now)
         self._sink = sink
+        self._members = sink.members()
         self._inboxes = {origin: _OriginInbox(horizon) for origin, horizon in sink.horizons().items()}
 
     @property
@@ -161,21 +191,41 @@ class StreamImport(Import):
 
     def request(self) -> OpenImport:
         horizons = {origin: inbox.horizon for origin, inbox in self._inboxes.items()}
-        return replace(self._request, horizons={self._request.relation: horizons})
+        return replace(self._request, horizons={self._request.relation: horizons}, members=self._members)
+
+    def poll(self, now: float) -> None:
+        super().poll(now)
+        if self._is_open and (ranges := self._sink.questions(now)):
+            self.outgoing.append(Curious(self.import_id, tuple(ranges), is_passed_on=True, members=self._members))
 
     def receive(self, message: EventsMessage, body: bytes, now: float) -> None:
+        if message.members > self._members:
+            # The membership was lost or overtaken. It is asked for, and then this range again.
+            self._curiosity.noticed_gap(now)
+            return
         inbox = self._inbox(message.origin)
         if message.hi <= max(message.lo, inbox.horizon):
             self.figures.redundant += 1
+            self._sink.receive_answer(message.origin, message.lo, message.hi, body)
         elif message.lo > inbox.horizon:
             self._store(inbox, message, body)
             self._curiosity.noticed_gap(now)
         else:
             self._hand_on(inbox, message.origin, message.lo, message.hi, body)
+            self._sink.receive_answer(message.origin, message.lo, message.hi, body)
             self._hand_on_waiting(inbox, message.origin)
             self._curiosity.advanced(now)
             if any(other.waiting for other in self._inboxes.values()):
                 self._curiosity.noticed_gap(now)
+
+    def receive_members(self, message: MembersMessage, body: bytes, now: float) -> None:
+        if message.version > self._members:
+            self._sink.append_members(message.version, body)
+            self._members = message.version
+            self._curiosity.advanced(now)
+
+    def receive_gone(self, message: RangeGone, now: float) -> None:
+        self._sink.receive_gone(message.origin, message.lo, message.hi)
 
     def _store(self, inbox: _OriginInbox, message: EventsMessage, body: bytes) -> None:
         """What does not fit is asked for again when the gap has closed."""
@@ -194,7 +244,7 @@ class StreamImport(Import):
                 self._hand_on(inbox, origin, lo, hi, body)
 
     def _hand_on(self, inbox: _OriginInbox, origin: str, lo: int, hi: int, body: bytes) -> None:
-        self._sink.append(origin, lo, hi, body)
+        self._sink.append(origin, lo, hi, body, self._members)
         inbox.horizon = hi
         self.figures.accepted_bytes += len(body)
 
@@ -218,10 +268,43 @@ class StreamImport(Import):
         self._skip_known()
         gaps = [(o, inbox.horizon, min(inbox.waiting)) for o, inbox in self._inboxes.items() if inbox.waiting]
         if gaps:
-            return Curious(self.import_id, tuple(gaps[: limits.link_ranges_max]))
+            return Curious(self.import_id, tuple(gaps[: limits.link_ranges_max]), members=self._members)
         rest = [(origin, inbox.horizon, END) for origin, inbox in self._inboxes.items()]
         is_whole = len(rest) <= limits.link_ranges_max
-        return Curious(self.import_id, tuple(rest[: limits.link_ranges_max]), includes_other_origins=is_whole)
+        ranges = tuple(rest[: limits.link_ranges_max])
+        return Curious(self.import_id, ranges, includes_other_origins=is_whole, members=self._members)
+
+
+class MembersImport(Import):
+    """The membership of a stream that this broker publishes to, from the stream's home."""
+
+    def __init__(self, import_id: int, request: OpenImport, sink: MembersSink, random: Random, now: float) -> None:
+        super().__init__(import_id, request, random, now)
+        self._sink, self._members = sink, sink.members()
+        self._reported_end: int | None = None
+
+    @property
+    def gap_count(self) -> int:
+        return 0
+
+    def request(self) -> OpenImport:
+        return replace(self._request, members=self._members)
+
+    def poll(self, now: float) -> None:
+        super().poll(now)
+        end = self._sink.end()
+        if self._is_open and end is not None and end != self._reported_end:
+            self.outgoing.append(self._question())
+            self._reported_end = end
+
+    def receive_members(self, message: MembersMessage, body: bytes, now: float) -> None:
+        if message.version > self._members:
+            self._sink.append_members(message.version, body)
+            self._members = message.version
+        self._curiosity.advanced(now)
+
+    def _question(self) -> Curious:
+        return Curious(self.import_id, members=self._members, end=self._sink.end())
 
 
 # ── views ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from smile import limits
 from smile.errors import SmileError, error
-from smile.links.exports import Export
-from smile.links.imports import Import, StreamImport, ViewImport
+from smile.links.exports import DataMessage, Export
+from smile.links.imports import Import, MembersImport, StreamImport, ViewImport
 from smile.links.messages import (
     VERSION,
     VERSION_MIN,
@@ -26,7 +26,9 @@ from smile.links.messages import (
     ImportOpened,
     ImportRefused,
     LinkMessage,
+    MembersMessage,
     OpenImport,
+    RangeGone,
     Received,
     RowsMessage,
     StreamHorizons,
@@ -204,7 +206,7 @@ class Link:
     def _send_exports(self, now: float) -> None:
         """Sends in turns, so that no export waits for another one."""
 
-        def send(make_header: Callable[[int], EventsMessage | RowsMessage], body: bytes) -> None:
+        def send(make_header: Callable[[int], DataMessage], body: bytes) -> None:
             header = make_header(self._window.next_number())
             packet = encode_message(header, body)
             self._window.sent(len(packet), now)
@@ -220,7 +222,10 @@ class Link:
     def _send_next(self, import_id: int, send: Callable[..., None], now: float) -> bool:
         _, export, _ = self._exports[import_id]
         try:
-            return export.send_next(send)
+            has_sent = export.send_next(send)
+            for reply in export.take_replies():
+                self._send(reply, now)
+            return has_sent
         except SmileError as problem:
             self._refuse(import_id, problem, now)
             return False
@@ -272,10 +277,14 @@ class Link:
     def _dispatch(self, message: LinkMessage, body: bytes, now: float) -> None:
         assert self.neighbour is not None
         match message:
-            case EventsMessage() | RowsMessage():
+            case EventsMessage() | RowsMessage() | MembersMessage():
                 self._note_number(message.n)
                 self.figures.received_rows.add(message.rows, now)
                 self._receive_data(message, body, now)
+            case RangeGone():
+                imported = self._imports.get(message.id)
+                if isinstance(imported, StreamImport):
+                    imported.receive_gone(message, now)
             case ImportOpened():
                 if message.id in self._imports:
                     self._imports[message.id].opened(message, now)
@@ -304,7 +313,7 @@ class Link:
                     if message.is_dropped:
                         self._exporter.release(self.neighbour, entry[0].relation)
 
-    def _receive_data(self, message: EventsMessage | RowsMessage, body: bytes, now: float) -> None:
+    def _receive_data(self, message: DataMessage, body: bytes, now: float) -> None:
         imported = self._imports.get(message.id)
         try:
             match imported, message:
@@ -312,8 +321,10 @@ class Link:
                     imported.receive(message, body, now)
                 case ViewImport(), RowsMessage():
                     imported.receive(message, body, now)
+                case StreamImport() | MembersImport(), MembersMessage():
+                    imported.receive_members(message, body, now)
         except SmileError as problem:
-            if imported is None or problem.diagnostics[0].code != "E125":
+            if imported is None or problem.diagnostics[0].code not in UNUSABLE_CODES:
                 raise
             imported.fail(problem, now)
             self._send(CloseImport(message.id), now)
@@ -340,5 +351,9 @@ class Link:
         self._send(answer, now)
 
 
-PERMANENT_CODES: Final = frozenset({"E021", "E076", "E089", "E090", "E091", "E097", "E124"})
-"""Refusals that stay until somebody changes a program or a grant: no such relation, no right, gone, another type."""
+PERMANENT_CODES: Final = frozenset({"E021", "E076", "E089", "E090", "E091", "E097", "E124", "E135", "E137"})
+"""Refusals that stay until somebody changes a program or a grant: no such relation, no right, gone, another type, not an
+origin."""
+
+UNUSABLE_CODES: Final = frozenset({"E125", "E136", "E137"})
+"""What an import has received cannot be used. The import ends, and the link goes on."""

@@ -50,7 +50,11 @@ class Hello(LinkMessage, frozen=True, tag="hello"):
 class OpenImport(LinkMessage, frozen=True, tag="open"):
     """Asks for a relation. `definition` is the digest of the definition that the importing broker has compiled its
     program with, and `history` identifies the log that it goes back to. `horizons` say what it has already: those of
-    the stream, or of the streams that the view is computed from."""
+    the stream, or of the streams that the view is computed from. `members` is the version of the stream's membership
+    that it has.
+
+    `hosts`: the broker publishes to the stream itself, asks the stream's home to be one of its origins, and needs only
+    the membership. `log` identifies its log."""
 
     id: ImportId
     relation: Name
@@ -58,6 +62,9 @@ class OpenImport(LinkMessage, frozen=True, tag="open"):
     history: Text = ""
     where: Text = ""
     horizons: StreamHorizons = {}
+    members: Number = 0
+    hosts: bool = False
+    log: Text = ""
 
 
 class ImportOpened(LinkMessage, frozen=True, tag="opened"):
@@ -81,7 +88,10 @@ class ImportRefused(LinkMessage, frozen=True, tag="refused"):
 
 class EventsMessage(LinkMessage, frozen=True, tag="events"):
     """All events of an origin above `lo` up to `hi`, in the body; no body means silence. `n` numbers the data messages
-    of a link. `rows` is the number of events."""
+    of a link. `rows` is the number of events.
+
+    `members` is a version of the stream's membership, 0 if it has one origin: only who has this version or a later one
+    may take the range in. Otherwise the range could pass the start of an origin that is not known yet."""
 
     n: Number
     id: ImportId
@@ -89,6 +99,26 @@ class EventsMessage(LinkMessage, frozen=True, tag="events"):
     lo: Tick
     hi: Tick
     rows: Number = 0
+    members: Number = 0
+
+
+class MembersMessage(LinkMessage, frozen=True, tag="members"):
+    """The membership of a stream with many origins, in the body. A later version contains everything that an earlier
+    one has."""
+
+    n: Number
+    id: ImportId
+    version: Number
+    rows: Number = 0
+
+
+class RangeGone(LinkMessage, frozen=True, tag="gone"):
+    """The answer to a question: nobody has the events of an origin above `lo` up to `hi` any more."""
+
+    id: ImportId
+    origin: Origin
+    lo: Tick
+    hi: Tick
 
 
 class RowsMessage(LinkMessage, frozen=True, tag="rows"):
@@ -109,13 +139,20 @@ class RowsMessage(LinkMessage, frozen=True, tag="rows"):
 
 class Curious(LinkMessage, frozen=True, tag="curious"):
     """Asks again for ranges of a stream, and for everything of origins that are not named; or for what has changed in a
-    view after a change of an epoch (-1: for all rows)."""
+    view after a change of an epoch (-1: for all rows). `members` is the version of the membership that is known.
+
+    `is_passed_on`: the question is that of another broker, which is told what comes. Each range is answered by one
+    message with its beginning. `end`: the sender has left the stream as an origin, and its last event is not above this
+    tick."""
 
     id: ImportId
     ranges: Annotated[tuple[OriginRange, ...], Meta(max_length=limits.link_ranges_max)] = ()
     includes_other_origins: bool = False
     epoch: Number = 0
     after: Change | None = None
+    members: Number = 0
+    is_passed_on: bool = False
+    end: Tick | None = None
 
 
 class Acknowledge(LinkMessage, frozen=True, tag="acknowledge"):
@@ -151,6 +188,8 @@ AnyMessage = (
     | ImportRefused
     | EventsMessage
     | RowsMessage
+    | MembersMessage
+    | RangeGone
     | Curious
     | Acknowledge
     | Received

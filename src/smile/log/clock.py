@@ -33,10 +33,12 @@ class TickGenerator:
         """All later ticks will be above this one."""
         self._last = max(self._last, tick)
 
-    def take(self, count: int) -> range:
-        """The ticks for `count` consecutive events."""
+    def take(self, count: int, number: int | None = None) -> range:
+        """The ticks for `count` consecutive events. `number` is that of the origin, if this broker has another one in
+        the stream of these events: all streams share one counter."""
         earliest_us = self._last // TICKS_PER_MICROSECOND + 1
-        first = max(self.clock(), earliest_us) * TICKS_PER_MICROSECOND + self.number
+        number = self.number if number is None else number
+        first = max(self.clock(), earliest_us) * TICKS_PER_MICROSECOND + number
         end = first + count * TICKS_PER_MICROSECOND
         if end - TICKS_PER_MICROSECOND > TICK_MAX:
             raise error("E079", "no tick is left: the clock or an event's tick has reached the maximum")

@@ -25,8 +25,16 @@ from smile.decoding.stream_schema import StreamSchema
 from smile.errors import error
 from smile.horizons import END, HORIZON_MIN, split_name
 from smile.log.input_batch import InputBatch
+from smile.log.membership import Membership
 from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
-from smile.log.storage import appending, database, producers, retention, unique_values
+from smile.log.storage import (
+    appending,
+    database,
+    memberships as membership_table,
+    producers,
+    retention,
+    unique_values,
+)
 from smile.log.storage.database import checksum, translate_read_errors, translate_write_errors
 from smile.log.storage.piece_log import (
     Origins,
@@ -108,16 +116,21 @@ class DurableLog(PieceLog):
         records: Sequence[ProducerRecord] = (),
         time_us: int = 0,
         whole: bool = False,
+        memberships: Sequence[Membership] = (),
     ) -> int:
-        """Appends the pieces and the producers' numbers atomically, in one commit, or several if they are large.
+        """Appends the pieces, the memberships of streams with many origins, and the producers' numbers atomically, in one commit, or several if they are large.
         `time_us` is the commit time in microseconds since 1970. If `whole`, it is one commit in any case, and so no
         batch ends within it. Returns the number of the newest commit."""
         merged_pieces = merge_pieces([check_piece(piece, self.schemas) for piece in pieces])
-        return self._transact(
-            lambda db: appending.append(
-                db, self.schemas, merged_pieces, records, time_us, COMMIT_ROWS_MAX, COMMIT_BYTES_MAX, whole
-            )
-        )
+
+        def append(db: sqlite3.Connection) -> int:
+            if memberships:
+                db.execute(membership_table.CREATE_TABLE)
+                membership_table.write(db, memberships)
+            limits = COMMIT_ROWS_MAX, COMMIT_BYTES_MAX
+            return appending.append(db, self.schemas, merged_pieces, records, time_us, *limits, whole)
+
+        return self._transact(append)
 
     def append_batch(self, batch: InputBatch, origin: str = DEFAULT_ORIGIN) -> int:
         """Appends an input batch. It continues what the origin has appended before. A stream with many origins has
@@ -193,6 +206,12 @@ class DurableLog(PieceLog):
     def newest(self) -> Position:
         with self._read_transaction():
             return super().newest()
+
+    def membership(self, stream: str) -> Membership | None:
+        """The origins of a stream that has many; None if nothing is known of them."""
+        with translate_read_errors(self.path):
+            tables = self._select("SELECT name FROM sqlite_master WHERE name = 'memberships'")
+            return membership_table.read(self._db(), self.path, stream) if tables else None
 
     def stream_horizons(self, stream: str) -> Mapping[str, int]:
         """The horizon of each origin of a stream."""

@@ -1,0 +1,137 @@
+"""The membership of a stream with many origins: which brokers are its origins, from which tick on, and up to which.
+
+The stream's home changes it, and everybody else has a copy. Versions order the copies. A member's number is never given
+to another log. A member starts above everything that the home had announced before, and each range of the home's origin
+names the version that is needed to take it in. So nobody passes the start of a member that it does not know.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from smile import limits
+from smile.errors import SmileError, error
+from smile.horizons import END, HORIZON_MIN
+from smile.log.clock import ORIGIN_MAX
+
+HOME_ORIGIN: Final = "1"
+"""The number of the home. It is always a member: its horizon says up to where the membership is known."""
+
+START_MIN: Final = HORIZON_MIN + 1
+"""The start of the home. Every member has a start above the least horizon, so that the log knows the origin."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A broker, and `log`, which identifies its log. All events of the origin are above `start`. If it has ended, none
+    is above `end`; it has ended by a command of its broker, or was fenced by the home."""
+
+    broker: str
+    log: str
+    start: int
+    end: int | None = None
+    is_fenced: bool = False
+
+
+@dataclass(frozen=True)
+class Membership:
+    """`stream` is the name in the log. `history` identifies the stream, at all its hosts and importers."""
+
+    stream: str
+    history: str
+    version: int
+    members: Mapping[str, Member] = field(default_factory=dict)
+
+    @staticmethod
+    def founded(stream: str, history: str, home: str, log: str) -> "Membership":
+        """That of a new stream, which has its home as the only member."""
+        return Membership(stream, history, 1, {HOME_ORIGIN: Member(home, log, START_MIN)})
+
+    def find(self, log: str) -> str | None:
+        """The origin whose events are in this log first, and which has not ended; None if there is none."""
+        return next((o for o, member in self.members.items() if member.log == log and member.end is None), None)
+
+    def joined(self, broker: str, log: str, start: int) -> "Membership":
+        """With a new member. Raises E137 if the broker is one already, with another log, or its log is that of another
+        broker."""
+        for origin, member in self.members.items():
+            if member.end is None and (member.broker == broker) != (member.log == log):
+                message = f"origin {origin} of {self.stream} is {member.broker} with another log"
+                if member.log == log:
+                    message = f"{broker} has a copy of the log of {member.broker}, which is origin {origin}"
+                hint = f"If that log is lost, fence it at the home: smile origin fence {self.stream} {origin} --at TICK."
+                raise error("E137", message, hint=hint)
+        number = max(map(int, self.members), default=0) + 1
+        if number > ORIGIN_MAX:
+            raise error("E137", f"{self.stream} has had {ORIGIN_MAX} origins: no number is left")
+        return self._with(str(number), Member(broker, log, start))
+
+    def ended(self, origin: str, end: int, is_fenced: bool) -> "Membership":
+        """Raises E137 if the origin is not a member, or has ended elsewhere."""
+        member = self.members.get(origin)
+        if member is None:
+            raise error("E137", f"{self.stream} has no origin {origin}")
+        if member.end is not None and member.end != end:
+            raise error("E137", f"origin {origin} of {self.stream} has ended at tick {member.end} already")
+        if end < member.start:
+            raise error("E137", f"origin {origin} of {self.stream} has begun at tick {member.start}, after tick {end}")
+        return self if member.end == end else self._with(origin, replace(member, end=end, is_fenced=is_fenced))
+
+    def _with(self, origin: str, member: Member) -> "Membership":
+        return replace(self, version=self.version + 1, members={**self.members, origin: member})
+
+    def capped(self, horizons: Mapping[str, int]) -> dict[str, int]:
+        """Horizons as they are passed on: nobody passes on what an origin has sent after its end."""
+        ends = {origin: member.end for origin, member in self.members.items() if member.end is not None}
+        return {origin: min(tick, ends.get(origin, END)) for origin, tick in horizons.items()}
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(_Content(self.history, {o: _Entry.of(m) for o, m in self.members.items()}))
+
+    @staticmethod
+    def decode(stream: str, version: int, text: bytes) -> "Membership":
+        """Raises E125 if it is not a membership."""
+        try:
+            content = _decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+            raise _wrong(stream, str(problem)[: limits.excerpt_chars_max]) from None
+        members = {origin: entry.member() for origin, entry in content.members.items()}
+        for origin, member in members.items():
+            if not origin.isascii() or not origin.isdigit() or not 1 <= int(origin) <= ORIGIN_MAX:
+                raise _wrong(stream, f"{origin} is not the number of an origin")
+            if member.end is not None and member.end < member.start:
+                raise _wrong(stream, f"origin {origin} ends before it begins")
+        return Membership(stream, content.history, version, members)
+
+
+def _wrong(stream: str, problem: str) -> SmileError:
+    return error("E125", f"the membership of {stream} cannot be used: {problem}")
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    broker: str
+    log: str
+    start: int
+    end: int | None = None
+    fenced: bool = False
+
+    def __post_init__(self) -> None:
+        if not START_MIN <= self.start <= END or not (self.end is None or self.end <= END):
+            raise ValueError("a tick is out of range")
+
+    @staticmethod
+    def of(member: Member) -> "_Entry":
+        return _Entry(member.broker, member.log, member.start, member.end, member.is_fenced)
+
+    def member(self) -> Member:
+        return Member(self.broker, self.log, self.start, self.end, self.fenced)
+
+
+class _Content(msgspec.Struct, frozen=True):
+    history: str
+    members: dict[str, _Entry]
+
+
+_decoder: Final = msgspec.json.Decoder(_Content)
