@@ -120,6 +120,9 @@ CATALOGUE: dict[str, str] = {
     "E126": "wrong name of a broker",
     "E127": "the imports go in a circle",
     "E128": "an imported stream takes no publications",
+    "E135": "the broker is not an origin of the stream",
+    "E136": "events of an origin that is not a member",
+    "E137": "contradictory members of a stream",
     # E14x: durable subscriptions
     "E140": "another subscriber has taken over the name",
     "E141": "the name belongs to another subscription",

@@ -415,6 +415,9 @@ link_text_chars_max: Final = 10_000
 link_streams_max: Final = 10_000
 """Streams, or origins of a stream, in a message between brokers."""
 
+relayed_bytes_max: Final = 16 * 2**20
+"""Events of one stream that were asked for on behalf of neighbours, and are not sent to all of them yet."""
+
 link_ranges_max: Final = 1_000
 """Ranges that a broker asks for at once. It asks for more when these have come."""
 

@@ -12,7 +12,7 @@ from smile.horizons import HORIZON_MIN
 from smile.links.exports import EventsRange, Export, RowsFrame, StreamExport, ViewExport
 from smile.links.imports import Import, StreamImport, ViewImport
 from smile.links.link import Link, LinkIdentity
-from smile.links.messages import OpenImport, StreamHorizons
+from smile.links.messages import OpenImport, OriginRange, StreamHorizons
 
 Rows = dict[str, int]
 
@@ -24,6 +24,9 @@ class StreamModel:
     events: dict[str, dict[int, str]] = field(default_factory=dict)
     known: dict[str, int] = field(default_factory=dict)
     removed_to: int = HORIZON_MIN
+    version: int = 0
+    starts: dict[str, int] = field(default_factory=dict)
+    """If it has many origins, the start of each."""
 
     def publish(self, origin: str, tick: int, text: str | None) -> None:
         """An event; None for silence."""
@@ -44,14 +47,33 @@ class StreamModel:
         body = json.dumps({t: self.events[origin][t] for t in ticks}).encode() if ticks else b""
         return EventsRange(hi, body, len(ticks))
 
+    def members(self) -> tuple[int, bytes]:
+        return (self.version, json.dumps(self.starts).encode()) if self.starts else (0, b"")
+
+    def join(self, origin: str) -> None:
+        """A new origin of a stream with many. The first one is the home, and the others start above everything that it
+        has announced."""
+        self.starts[origin] = self.known[HOME] + 1 if self.starts else 0
+        self.known[origin] = self.starts[origin]
+        self.version += 1
+
     def close(self) -> None:
         return
 
 
+HOME = "0"
+
+
 @dataclass
 class StreamSinkModel:
+    """Checks that its horizon, the least of the origins that it knows, never passes the start of another one. `truth`
+    is the stream."""
+
+    truth: StreamModel
     events: dict[str, dict[int, str]] = field(default_factory=dict)
     known: dict[str, int] = field(default_factory=dict)
+    version: int = 0
+    starts: dict[str, int] = field(default_factory=dict)
 
     def horizons(self) -> Mapping[str, int]:
         return dict(self.known)
@@ -59,14 +81,35 @@ class StreamSinkModel:
     def start(self) -> int:
         return HORIZON_MIN
 
-    def append(self, origin: str, lo: int, hi: int, body: bytes) -> None:
+    def members(self) -> int:
+        return self.version
+
+    def append_members(self, version: int, body: bytes) -> None:
+        assert version > self.version, "an older membership"
+        self.version, self.starts = version, json.loads(body)
+        for origin, start in self.starts.items():
+            self.known[origin] = max(start, self.known.get(origin, start))
+
+    def questions(self, now: float) -> list[OriginRange]:
+        return []
+
+    def receive_answer(self, origin: str, lo: int, hi: int, body: bytes) -> None:
+        return
+
+    def receive_gone(self, origin: str, lo: int, hi: int) -> None:
+        return
+
+    def append(self, origin: str, lo: int, hi: int, body: bytes, members: int) -> None:
         horizon = self.known.get(origin, HORIZON_MIN)
-        assert lo <= horizon < hi, "a gap, or nothing new"
+        assert lo <= horizon and (horizon < hi or hi <= self.starts.get(origin, HORIZON_MIN)), "a gap, or nothing new"
         for tick, text in json.loads(body or b"{}").items():
             assert lo < int(tick) <= hi
             if int(tick) > horizon:
                 self.events.setdefault(origin, {})[int(tick)] = text
-        self.known[origin] = hi
+        self.known[origin] = max(hi, horizon)
+        least = min(self.known.values())
+        for other, start in self.truth.starts.items():
+            assert other in self.starts or least < start, f"passed the start of origin {other}, which is not known"
 
 
 @dataclass
@@ -204,7 +247,7 @@ class ExporterModel:
             raise error("E124", f"{request.relation} has another type")
         if request.relation == "stream":
             known = request.horizons.get("stream", {})
-            return StreamExport(request.id, self.stream, known, HORIZON_MIN), -1
+            return StreamExport(request.id, self.stream, known, HORIZON_MIN, request.members), -1
         change = self.view.change_at(request.horizons.get("S", {}).get("0", HORIZON_MIN))
         return ViewExport(request.id, ViewCursorModel(self.view, change)), change
 
@@ -248,7 +291,7 @@ class LossyNetwork:
         self.random, self.exporter, self.faults = random, exporter, faults
         self.now = 0.0
         self.figures = NetworkFigures()
-        self.stream_sink, self.view_sink = StreamSinkModel(), ViewSinkModel(exporter.view)
+        self.stream_sink, self.view_sink = StreamSinkModel(exporter.stream), ViewSinkModel(exporter.view)
         self.imports: dict[int, Import] = {}
         self.links: list[Link] = []
         self._packets: list[tuple[float, int, int, Link, bytes]] = []

@@ -4,23 +4,36 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from smile.errors import SmileError, error
 from smile.links.curiosity import Curiosity
-from smile.links.exports import StreamExport, ViewExport
+from smile.links.exports import StreamExport, ViewExport, _MembersSender
 from smile.links.imports import REFUSED_WAIT_S, StreamImport, ViewImport
 from smile.links.link import DEAD_S, Link, LinkIdentity
-from smile.links.messages import Curious, Heartbeat, Hello, OpenImport, RowsMessage, decode_message, encode_message
+from smile.links.messages import (
+    Curious,
+    EventsMessage,
+    Heartbeat,
+    Hello,
+    MembersMessage,
+    OpenImport,
+    RowsMessage,
+    decode_message,
+    encode_message,
+)
 from smile.links.redial import WAIT_S_MAX, WAIT_S_MIN, Redial
 from smile.links.send_window import SendWindow
-from tests.links.lossy_network import ExporterModel, Faults, ImporterModel, LossyNetwork
+from tests.links.lossy_network import HOME, ExporterModel, Faults, ImporterModel, LossyNetwork, StreamModel
 from tests.random_programs import SEED_ID, seeds
 
 
 def publish_something(random: Random, exporter: ExporterModel) -> None:
     stream, view = exporter.stream, exporter.view
+    if stream.starts and len(stream.starts) < 6 and random.random() < 0.1:
+        stream.join(str(len(stream.starts)))
     for _ in range(random.randint(0, 6)):
-        origin = random.choice("012")
+        origin = random.choice(list(stream.starts) or "012")
         tick = stream.known.get(origin, -1) + random.randint(1, 5)
         stream.publish(origin, tick, random.choice([None, "x", "y" * random.randint(1, 50)]))
     if random.random() < 0.7:
@@ -42,6 +55,8 @@ def run_with_faults(seed: int) -> None:
     random = Random(seed)
     exporter = ExporterModel()
     exporter.view.change({}, 0)
+    if random.random() < 0.5:
+        exporter.stream.join(HOME)
     network = LossyNetwork(random, exporter, random_faults(random))
     for _ in range(random.randint(1, 60)):
         publish_something(random, exporter)
@@ -89,7 +104,17 @@ def skip_unsent(export: StreamExport, question: Curious) -> None:
         export._sent[origin] = max(export._sent.get(origin, -1), min(hi, 2**62))
 
 
-_can_accept = ViewImport._can_accept
+def take_in_without_members(imported: StreamImport, message: EventsMessage, body: bytes, now: float) -> None:
+    """A range is taken in before the membership that it needs."""
+    _receive(imported, replace(message, members=0), body, now)
+
+
+def forget_members(imported: StreamImport, message: MembersMessage, body: bytes, now: float) -> None:
+    """A membership counts as known, but is not handed on."""
+    imported._members = message.version
+
+
+_can_accept, _receive = ViewImport._can_accept, StreamImport.receive
 PLANTED_BUGS: dict[str, tuple[type, str, Any]] = {
     "older frames replace newer ones": (ViewImport, "_can_accept", accept_any_order),
     "a gap between frames is ignored": (ViewImport, "_can_accept", accept_over_gap),
@@ -99,6 +124,10 @@ PLANTED_BUGS: dict[str, tuple[type, str, Any]] = {
     "questions about streams are not answered": (StreamExport, "answer", lambda *_: None),
     "questions about views are not answered": (ViewExport, "answer", lambda *_: None),
     "what was asked for is skipped": (StreamExport, "answer", skip_unsent),
+    "a horizon passes an origin that is not known": (StreamImport, "receive", take_in_without_members),
+    "a membership is forgotten": (StreamImport, "receive_members", forget_members),
+    "a lost membership is not sent again": (_MembersSender, "answer", lambda *_: None),
+    "ranges do not say which membership they need": (StreamModel, "members", lambda _: (0, b"")),
     "the window never opens again": (SendWindow, "received", lambda *_: None),
     "a greeting is never repeated": (Link, "_greet", lambda link, now: setattr(link, "_greet_at", now + 1e9)),
 }
@@ -204,7 +233,7 @@ def test_what_cannot_be_used_ends_one_import_only() -> None:
     exporter = ExporterModel()
     network = LossyNetwork(Random(1), exporter, Faults())
 
-    def refuse(origin: str, lo: int, hi: int, body: bytes) -> None:
+    def refuse(origin: str, lo: int, hi: int, body: bytes, members: int) -> None:
         raise error("E125", "nonsense")
 
     network.stream_sink.append = refuse  # type: ignore[method-assign]

@@ -18,6 +18,7 @@ from typing import Any
 
 from smile import limits
 from smile.algebra import mmpl
+from smile.analysis.export_description import definition_digest, export_definition
 from smile.broker.directory import BrokerDirectory, BrokerMetadata, source_digest
 from smile.broker.health import HealthWord
 from smile.broker.health_watch import HealthWatch
@@ -26,8 +27,9 @@ from smile.broker.maintenance.executor import Executor
 from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewPause, ViewSnapshot
 from smile.broker.maintenance.maintainer import Maintainer
 from smile.broker.network.descriptions import FetchDescription, ImportRecords, fetch_nothing, refuse_circles
-from smile.broker.network.exported_relations import ExportedRelations
+from smile.broker.network.exported_relations import ExportedRelations, join_histories
 from smile.broker.network.host import ExportedRelation, OpenAccess
+from smile.broker.network.hosted_stream import HostedStream
 from smile.broker.network.neighbours import Neighbours
 from smile.broker.network.network import Network
 from smile.broker.program_difference import (
@@ -124,6 +126,7 @@ class Broker:
             self.compiled.rewritten.streams,
             self._wake,
             self._monotonic,
+            log_id,
         )
         self._checkpoint_horizons: Horizons = {}
         neighbours = Neighbours(directory.neighbours_path, clock)
@@ -320,9 +323,22 @@ class Broker:
     def _set_inputs(self) -> None:
         """Tells the publisher and the network what the program reads. The log has the streams."""
         program, records = self.compiled.rewritten, self._metadata.imports
-        imported_from = {i.name: i.broker for i in program.imports}
+        imported_from = {i.name: " or ".join(i.brokers) for i in program.imports}
+        self.network.set_hosted([self._find_hosted(stream) for stream in program.streams if stream.many_origins])
         self._publisher.set_streams(program.streams, imported_from)
         self.network.set_imports(program.imports, {i.name: records.history(i) for i in program.imports})
+
+    def _find_hosted(self, stream: mmpl.StreamDef) -> HostedStream:
+        """A stream with many origins that is published here. If it is new and has its home here, this broker becomes
+        its first origin."""
+        present, log_id = self.network.hosted_streams.get(stream.name), self._metadata.log_id
+        if present is not None and present.stream == stream:
+            return present
+        digest = definition_digest(export_definition(self.compiled.rewritten, stream.name))
+        hosted = HostedStream(stream, digest, self.log, log_id, lambda: self._publisher.own_horizon(stream.name))
+        if hosted.is_home:
+            hosted.found(self.settings.name, join_histories({log_id}))
+        return hosted
 
     def resume(self, view: str) -> None:
         """Resumes a paused view, and those that were paused with it. Returns before they have caught up."""
@@ -398,7 +414,7 @@ class Broker:
         if exports is None or not exports.is_of(compiled, metadata.imports, metadata.generations):
             name, origin = self.settings.name, str(self.settings.origin)
             exports = self._exports = ExportedRelations(
-                name, metadata.log_id, origin, compiled, metadata.imports, metadata.generations
+                name, metadata.log_id, origin, compiled, metadata.imports, metadata.generations, self.log.membership
             )
         return exports
 

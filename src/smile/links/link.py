@@ -352,7 +352,7 @@ class Link:
 
 
 PERMANENT_CODES: Final = frozenset({"E021", "E076", "E089", "E090", "E091", "E097", "E124", "E135", "E137"})
-"""Refusals that stay until somebody changes a program or a grant: no such relation, no right, gone, another type, not an
+"""Refusals that stay until somebody changes a program or a grant: no such relation, no right, gone, another type, no
 origin."""
 
 UNUSABLE_CODES: Final = frozenset({"E125", "E136", "E137"})

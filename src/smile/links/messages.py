@@ -53,8 +53,8 @@ class OpenImport(LinkMessage, frozen=True, tag="open"):
     the stream, or of the streams that the view is computed from. `members` is the version of the stream's membership
     that it has.
 
-    `hosts`: the broker publishes to the stream itself, asks the stream's home to be one of its origins, and needs only
-    the membership. `log` identifies its log."""
+    `hosts`: the broker publishes to the stream itself, and needs only the membership, from the stream's home. `log`
+    identifies its log. `joins`: it asks to be an origin."""
 
     id: ImportId
     relation: Name
@@ -65,6 +65,7 @@ class OpenImport(LinkMessage, frozen=True, tag="open"):
     members: Number = 0
     hosts: bool = False
     log: Text = ""
+    joins: bool = False
 
 
 class ImportOpened(LinkMessage, frozen=True, tag="opened"):

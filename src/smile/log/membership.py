@@ -15,6 +15,7 @@ from smile import limits
 from smile.errors import SmileError, error
 from smile.horizons import END, HORIZON_MIN
 from smile.log.clock import ORIGIN_MAX
+from smile.log.storage.pieces import StreamPiece
 
 HOME_ORIGIN: Final = "1"
 """The number of the home. It is always a member: its horizon says up to where the membership is known."""
@@ -61,7 +62,9 @@ class Membership:
                 message = f"origin {origin} of {self.stream} is {member.broker} with another log"
                 if member.log == log:
                     message = f"{broker} has a copy of the log of {member.broker}, which is origin {origin}"
-                hint = f"If that log is lost, fence it at the home: smile origin fence {self.stream} {origin} --at TICK."
+                hint = (
+                    f"If that log is lost, fence it at the home: smile origin fence {self.stream} {origin} --at TICK."
+                )
                 raise error("E137", message, hint=hint)
         number = max(map(int, self.members), default=0) + 1
         if number > ORIGIN_MAX:
@@ -86,6 +89,38 @@ class Membership:
         """Horizons as they are passed on: nobody passes on what an origin has sent after its end."""
         ends = {origin: member.end for origin, member in self.members.items() if member.end is not None}
         return {origin: min(tick, ends.get(origin, END)) for origin, tick in horizons.items()}
+
+    def silences(self, known: Mapping[str, int], except_for: str | None = None) -> list[StreamPiece]:
+        """The silence that follows from the membership for a log that knows each origin up to these ticks: before an
+        origin has begun, and after it has ended. So the log has all members as origins, and the least of their horizons
+        is that of the stream."""
+        pieces = []
+        for origin, member in self.members.items():
+            tick = known.get(origin, HORIZON_MIN)
+            silent = self.completed(StreamPiece(self.stream, origin, tick, max(tick, member.start)))
+            if silent.hi > tick and origin != except_for:
+                pieces.append(silent)
+        return pieces
+
+    def completed(self, piece: StreamPiece) -> StreamPiece:
+        """A piece that reaches the end of its origin is silent for ever after."""
+        end = self.members[piece.origin].end
+        return replace(piece, hi=END) if end is not None and piece.hi >= end else piece
+
+    def check_follows(self, earlier: "Membership") -> None:
+        """Raises E137 if both cannot be true: two brokers claim one number, or an end is another one."""
+        if self.history != earlier.history:
+            raise error("E137", f"the membership of {self.stream} is that of another stream of this name")
+        new, old = (self, earlier) if self.version >= earlier.version else (earlier, self)
+        for origin, member in old.members.items():
+            present = new.members.get(origin)
+            if present is None or (present.log, present.start) != (member.log, member.start):
+                other = "nobody" if present is None else present.broker
+                raise error("E137", f"origin {origin} of {self.stream} is {member.broker}, and not {other}")
+            if member.end not in (None, present.end):
+                raise error(
+                    "E137", f"origin {origin} of {self.stream} has ended at tick {member.end}, not {present.end}"
+                )
 
     def encode(self) -> bytes:
         return msgspec.json.encode(_Content(self.history, {o: _Entry.of(m) for o, m in self.members.items()}))

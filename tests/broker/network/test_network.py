@@ -314,6 +314,9 @@ class Grants:
     def can_import(self, principal: str, relation: str) -> bool:
         return (principal, relation) not in self.revoked
 
+    def can_publish(self, principal: str, stream: str) -> bool:
+        return (principal, stream) not in self.revoked
+
     def can_act_as(self, principal: str, broker: str) -> bool:
         return self.names.get(principal, principal) == broker
 

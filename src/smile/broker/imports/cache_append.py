@@ -1,12 +1,13 @@
 """What has arrived of an import and was checked, on its way to the log. The publisher appends it with its next
 commit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from smile.broker.imports.receipt import Receipt
 from smile.errors import error
+from smile.log.membership import Membership
 from smile.log.storage.pieces import StreamPiece
 
 
@@ -19,7 +20,7 @@ class ImportCache(Protocol):
     @property
     def log_horizons(self) -> Mapping[str, int]: ...
 
-    def take(self, data: Any, /) -> tuple[Receipt, list[StreamPiece]]: ...
+    def take(self, data: Any, /) -> tuple[Receipt, Sequence[StreamPiece | Membership]]: ...
 
     def record_commit(self) -> None: ...
 
@@ -28,7 +29,7 @@ class ImportCache(Protocol):
 
 @dataclass(frozen=True)
 class CacheAppend:
-    """A range of a stream (`StreamPiece`), or a frame of a view (`ImportFrame`), for its cache."""
+    """A range of a stream (`StreamRange`), its membership, or a frame of a view (`ImportFrame`), for its cache."""
 
     name: str
     cache: ImportCache
@@ -36,9 +37,9 @@ class CacheAppend:
     rows: int
     bytes: int
 
-    def take_pieces(self) -> list[StreamPiece]:
-        """The pieces to append; none if nothing is new. Raises E123 if something before it is missing."""
-        receipt, pieces = self.cache.take(self.data)
+    def take_entries(self) -> Sequence[StreamPiece | Membership]:
+        """What to append to the log; none if nothing is new. Raises E123 if something before it is missing."""
+        receipt, entries = self.cache.take(self.data)
         if receipt is Receipt.GAP:
             raise error("E123", f"{self.name} has a gap before what has arrived: it is asked for again")
-        return pieces
+        return entries

@@ -12,6 +12,7 @@ from smile.algebra.arrow_types import stream_types
 from smile.columns.values import ValueColumn, from_arrow, true_indices
 from smile.kernels.expressions import compile_expression
 from smile.kernels.layout import Layout
+from smile.log.membership import Membership
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.pieces import StreamPiece
 
@@ -30,11 +31,19 @@ class ExportedStream:
         """The horizon of each origin."""
         return self._log.stream_horizons(self._stream.name)
 
+    def membership(self) -> Membership | None:
+        """Who the origins are, if the stream has many and they are known."""
+        return self._log.membership(self._stream.name) if self._stream.many_origins else None
+
     def read_range(self, origin: str, after: int, bytes_max: int) -> StreamPiece | None:
         """What follows tick `after` of an origin, as much as fits in this size before the condition is applied; None if
         nothing is new. Raises E097 if it was removed from the log."""
         piece = self._log.read_range(self._stream.name, origin, after, bytes_max)
-        if piece is None or piece.events is None or self._predicate is None:
+        return None if piece is None else self.select(piece)
+
+    def select(self, piece: StreamPiece) -> StreamPiece:
+        """The events of a piece that satisfy the condition."""
+        if piece.events is None or self._predicate is None:
             return piece
         return StreamPiece(piece.stream, piece.origin, piece.lo, piece.hi, self._matching_events(piece.events))
 

@@ -1,9 +1,11 @@
 """The cache of an imported stream: the ranges of events that arrive are appended to the log, each origin for itself.
 
-Appending is idempotent: what is known is dropped, and a range that leaves a gap is not appended.
+Appending is idempotent: what is known is dropped, and a range that leaves a gap is not appended. Of a stream with many
+origins the membership is appended too, and no range that needs a later one.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -13,8 +15,19 @@ from smile.broker.imports.receipt import Receipt
 from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, error
 from smile.horizons import HORIZON_MIN, with_origins
+from smile.log.membership import Membership
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.pieces import StreamPiece, check_piece
+
+_CHECKED_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True)
+class StreamRange:
+    """A range of an origin, and the version of the membership that is needed to append it."""
+
+    piece: StreamPiece
+    members: int = 0
 
 
 class StreamCache:
@@ -31,12 +44,17 @@ class StreamCache:
         self.events = 0
         """What was appended since this object was created."""
         self._load()
+        self._latest = self.membership
+        """The latest membership that has arrived, whether or not it is in the log yet."""
 
     def _load(self) -> None:
         newest = self._log.newest().horizons[self._stream.name]
         self._taken = {origin: tick for origin, tick in newest.items() if tick > HORIZON_MIN}
         self.horizons: Mapping[str, int] = dict(self._taken)
         """The horizon of each origin that anything is known of."""
+        self._taken_membership = self._log.membership(self._stream.name) if self._stream.many_origins else None
+        self.membership: Membership | None = self._taken_membership
+        """Who the origins are; None if nothing is known of them."""
         self._needs_reload = False
 
     @property
@@ -48,14 +66,18 @@ class StreamCache:
 
     def append(self, origin: str, lo: int, hi: int, events: pa.RecordBatch | None, time_us: int = 0) -> Receipt:
         """Appends all events of an origin in (lo, hi] to the log at once."""
-        receipt, pieces = self.take(StreamPiece(self._stream.name, origin, lo, hi, events))
+        receipt, entries = self.take(StreamRange(StreamPiece(self._stream.name, origin, lo, hi, events)))
+        pieces = [entry for entry in entries if isinstance(entry, StreamPiece)]
         if pieces:
             self._log.append(pieces, time_us=time_us)
             self.record_commit()
         return receipt
 
+    # ── what arrives ────────────────────────────────────────────────────────────────────────────────────────────────
+
     def decode(self, origin: str, lo: int, hi: int, body: bytes) -> StreamPiece:
-        """The events of a message; empty bytes mean silence. Raises E125 if they are not events of this stream."""
+        """The events of a message; empty bytes mean silence. Raises E125 if they are not events of this stream, and
+        E136 if they are not of a member."""
         events = None
         try:
             if body:
@@ -67,30 +89,91 @@ class StreamCache:
             raise self._wrong_events(str(problem)) from None
         if events is not None and len(violations := self._schema.checks.violations(events)):
             raise self._wrong_events(self._schema.checks.describe(events, int(violations[0])))
+        if self._stream.many_origins:
+            self._check_member(piece, self._latest)
         return piece
 
-    def take(self, piece: StreamPiece) -> tuple[Receipt, list[StreamPiece]]:
-        """What is to be appended of a range. Call `record_commit` or `discard_taken` afterwards."""
+    def decode_membership(self, version: int, body: bytes) -> Membership:
+        """Raises E125 if it is not a membership, and E137 if it contradicts what is known."""
+        membership = Membership.decode(self._stream.name, version, body)
+        if not self._stream.many_origins:
+            raise self._wrong_events("it has one origin only")
+        known = self.membership
+        if known is not None:
+            membership.check_follows(known)
+        for origin, member in membership.members.items():
+            if member.end is not None and member.is_fenced and self._has_events_above(origin, member.end):
+                message = (
+                    f"origin {origin} of {self.import_.name} was fenced at tick {member.end}, but has later events here"
+                )
+                hint = "Its fence was too early. What is computed from these events cannot be undone: import it anew."
+                raise error("E137", message, hint=hint)
+        if self._latest is None or version > self._latest.version:
+            self._latest = membership
+        return membership
+
+    def _has_events_above(self, origin: str, tick: int) -> bool:
+        while tick < self.horizons.get(origin, HORIZON_MIN):
+            piece = self._log.read_range(self._stream.name, origin, tick, _CHECKED_BYTES)
+            if piece is None:
+                return False
+            if piece.rows:
+                return True
+            tick = piece.hi
+        return False
+
+    def _check_member(self, piece: StreamPiece, membership: Membership | None) -> None:
+        member = None if membership is None else membership.members.get(piece.origin)
+        if member is None:
+            message = f"origin {piece.origin}, which is not a member of {self.import_.name}, has sent events"
+            raise error("E136", message)
+        if member.end is not None and piece.above(member.end).rows:
+            name = self.import_.name
+            message = f"origin {piece.origin} of {name} has ended at tick {member.end}, but has sent later events"
+            raise error("E136", message)
+
+    # ── appending ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, data: StreamRange | Membership) -> tuple[Receipt, list[StreamPiece | Membership]]:
+        """What is to be appended of a range or a membership. Call `record_commit` or `discard_taken` afterwards."""
         if self._needs_reload:
             self._load()
+        if isinstance(data, Membership):
+            return self._take_membership(data)
+        piece, membership = data.piece, self._taken_membership
+        if data.members > (0 if membership is None else membership.version):
+            return Receipt.GAP, []
         known = self._taken.get(piece.origin, HORIZON_MIN)
         if piece.hi <= known:
             return Receipt.REDUNDANT, []
         if piece.lo > known:
             return Receipt.GAP, []
+        if membership is not None:
+            self._check_member(piece, membership)
+            piece = membership.completed(piece)
         new = piece.above(known)
         self._taken[piece.origin] = piece.hi
         self.events += new.rows
         return Receipt.APPENDED, [new]
 
+    def _take_membership(self, membership: Membership) -> tuple[Receipt, list[StreamPiece | Membership]]:
+        if self._taken_membership is not None and membership.version <= self._taken_membership.version:
+            return Receipt.REDUNDANT, []
+        silences = membership.silences(self._taken)
+        self._taken.update({piece.origin: piece.hi for piece in silences})
+        self._taken_membership = membership
+        return Receipt.APPENDED, [*silences, membership]
+
     def record_commit(self) -> None:
         """What was taken is in the log."""
         self.horizons = dict(self._taken)
+        self.membership = self._taken_membership
 
     def discard_taken(self) -> None:
         """What was taken is not in the log, or may not be."""
         self._needs_reload = True
 
     def _wrong_events(self, problem: str) -> SmileError:
-        hint = f"Check whether {self.import_.broker} runs the same version of SMILE, and has not changed the stream."
+        brokers = " or ".join(self.import_.brokers)
+        hint = f"Check whether {brokers} runs the same version of SMILE, and has not changed the stream."
         return error("E125", f"events of {self.import_.name} cannot be used: {problem}", hint=hint)

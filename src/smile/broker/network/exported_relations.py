@@ -2,7 +2,7 @@
 maintains. A view is exported as it is computed: with the definition of its generation."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from smile.algebra import mmpl
@@ -11,12 +11,14 @@ from smile.broker.network.descriptions import ImportRecords, source_edges
 from smile.broker.network.host import ExportedRelation
 from smile.broker.program_difference import GenerationRecord
 from smile.broker.views.view import View
+from smile.log.membership import Membership
 from smile.program import CompiledProgram
 
 
 class ExportedRelations:
     """Those of one program. `broker` is the name of this broker, `log_id` identifies its log, and `origin` is its own
-    in the streams that are published here."""
+    in the streams that are published here, except for those with many origins: `find_membership` returns who these
+    are."""
 
     def __init__(
         self,
@@ -26,8 +28,11 @@ class ExportedRelations:
         compiled: CompiledProgram,
         records: ImportRecords,
         generations: Sequence[GenerationRecord],
+        find_membership: Callable[[str], Membership | None],
     ) -> None:
         self._broker, self._log_id, self._origin = broker, log_id, origin
+        self._find_membership = find_membership
+        self._hosted = frozenset(s.name for s in compiled.rewritten.streams if s.many_origins)
         self._compiled, self._records, self._generations = compiled, records, generations
         self._program = compiled.rewritten
         self._streams = {stream.name for stream in self._program.streams}
@@ -44,7 +49,7 @@ class ExportedRelations:
     def find(self, relation: str, views: Mapping[str, View]) -> ExportedRelation | None:
         """None if there is no such relation."""
         known, view = self._found.get(relation), None if relation in self._streams else views.get(relation)
-        if known is not None and known.view is view:
+        if known is not None and known.view is view and relation not in self._hosted:
             return known
         program = self._defining_program(relation)
         if program is None or (relation in self._view_programs and view is None):
@@ -77,17 +82,32 @@ class ExportedRelations:
             self._history(program, relation),
             view,
             "" if view is not None else imported.get(relation, relation),
-            None if view is not None or relation in imported else self._origin,
+            None if view is not None or relation in imported else self._own_origin(relation),
         )
 
+    def _own_origin(self, stream: str) -> str | None:
+        if stream not in self._hosted:
+            return self._origin
+        membership = self._find_membership(stream)
+        return None if membership is None else membership.find(self._log_id)
+
     def _history(self, program: mmpl.Program, relation: str) -> str:
-        """An imported stream has the history that it has at its home. Everything else goes back to several."""
+        """An imported stream has the history that it has at its home, and so has one with many origins. Everything else
+        goes back to several."""
         for import_ in program.imports:
             if import_.name == relation and import_.stream is not None:
                 return self._records.history(import_)
+        if relation in self._hosted:
+            membership = self._find_membership(relation)
+            return "" if membership is None else membership.history
         part = export_definition(program, relation)
         histories = {self._log_id} if part.streams else set[str]()
         histories |= {self._records.history(import_) for import_ in part.imports}
         if "" in histories:
             return ""
-        return hashlib.sha256(repr(sorted(histories)).encode()).hexdigest()[:16]
+        return join_histories(histories)
+
+
+def join_histories(histories: Iterable[str]) -> str:
+    """Identifies several logs together."""
+    return hashlib.sha256(repr(sorted(histories)).encode()).hexdigest()[:16]

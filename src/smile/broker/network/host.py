@@ -40,7 +40,7 @@ class NetworkHost(Protocol):
         """Raises E021 if there is no such relation."""
 
     def append_imported(self, append: CacheAppend) -> "Future[Any]":
-        """Appends what has arrived to the log: `append.take_pieces()`, then one commit, then
+        """Appends what has arrived to the log: `append.take_entries()`, then one commit, then
         `append.cache.record_commit()`, all in the thread that writes the log. The future has the error if the commit
         has failed; `append.cache.discard_taken()` was called then."""
 
@@ -55,6 +55,9 @@ class LinkAccess(Protocol):
     def can_import(self, principal: str, relation: str) -> bool:
         """Whether the principal has SUBSCRIBE on the relation."""
 
+    def can_publish(self, principal: str, stream: str) -> bool:
+        """Whether the principal has PUBLISH on the stream, and so may be one of its origins."""
+
     def can_act_as(self, principal: str, broker: str) -> bool:
         """Whether the principal may call itself this broker. Otherwise anybody could send what this broker imports."""
 
@@ -63,6 +66,9 @@ class OpenAccess:
     """Everybody may do everything: for a broker that requires no tokens."""
 
     def can_import(self, principal: str, relation: str) -> bool:
+        return True
+
+    def can_publish(self, principal: str, stream: str) -> bool:
         return True
 
     def can_act_as(self, principal: str, broker: str) -> bool:

@@ -11,6 +11,7 @@ from smile.analysis.export_description import definition_digest
 from smile.broker.imports.stream_cache import StreamCache
 from smile.broker.imports.view_cache import ViewCache
 from smile.broker.network.link_imports import LogQueue, StreamImportSink, ViewImportSink
+from smile.broker.network.range_relay import RangeRelay
 from smile.broker.network.view_cursor import to_link_horizons
 from smile.horizons import END, HORIZON_MIN, origin_name, select_streams
 from smile.kernels.compile import compile_export
@@ -35,6 +36,13 @@ class ImportedRelation:
     import_: mmpl.ImportDef
     history: str
     cache: StreamCache | ViewCache
+    relay: RangeRelay
+    """What other brokers have asked for, if it is a stream."""
+
+    @property
+    def log_stream(self) -> str:
+        """The first of its streams in the log."""
+        return self.import_.log_streams[0].name
 
     def open(self, queue: LogQueue, random: Random, now: float) -> Import:
         """The receiving end on one link."""
@@ -48,7 +56,7 @@ class ImportedRelation:
             "" if condition is None else print_expression(condition),
         )
         if isinstance(self.cache, StreamCache):
-            return StreamImport(self.import_id, request, StreamImportSink(self.cache, queue), random, now)
+            return StreamImport(self.import_id, request, StreamImportSink(self.cache, queue, self.relay), random, now)
         return ViewImport(self.import_id, request, ViewImportSink(self.cache, queue), random, now)
 
     def safe_horizons(self, checkpoint: Mapping[str, int], downstream: int | None) -> StreamHorizons:

@@ -1,25 +1,30 @@
 """The exports of one link: what this broker sends to the neighbour at its other end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from smile.algebra import mmpl
 from smile.algebra.parser import parse_expression
 from smile.analysis.imports import check_import
+from smile.broker.imports.cache_append import CacheAppend
 from smile.broker.imports.exported_stream import ExportedStream
 from smile.broker.imports.exported_view import ExportedView
 from smile.broker.network.host import ExportedRelation, LinkAccess, NetworkHost
+from smile.broker.network.hosted_stream import HostedStream, MembershipChange
 from smile.broker.network.neighbours import Neighbours
-from smile.broker.network.stream_source import LoggedStreamSource
+from smile.broker.network.range_relay import RangeRelay
+from smile.broker.network.stream_source import HostedMembersSource, LoggedStreamSource
 from smile.broker.network.view_cursor import ExportCursor, from_link_horizons
 from smile.errors import SmileError, error
 from smile.horizons import HORIZON_MIN
-from smile.links.exports import Export, StreamExport, ViewExport
+from smile.links.exports import Export, MembersExport, StreamExport, ViewExport
 from smile.links.messages import OpenImport, StreamHorizons
 
 
 class LinkExports:
-    """`principal` is who the neighbour is for grants. `log_version` changes with every commit."""
+    """`principal` is who the neighbour is for grants. `log_version` changes with every commit. `hosted_streams` returns
+    the streams with many origins that are published here, and `find_relay` what passes questions about a stream of the
+    log on."""
 
     def __init__(
         self,
@@ -28,9 +33,12 @@ class LinkExports:
         principal: str,
         neighbours: Neighbours,
         log_version: Callable[[], int],
+        hosted_streams: Callable[[], Mapping[str, HostedStream]],
+        find_relay: Callable[[str], RangeRelay | None],
     ) -> None:
         self._host, self._access, self._principal = host, access, principal
         self._neighbours, self._log_version = neighbours, log_version
+        self._hosted_streams, self._find_relay = hosted_streams, find_relay
         self.logged_streams: list[str] = []
         """The streams of the log that the neighbour imports over this link, one for each import."""
 
@@ -39,6 +47,9 @@ class LinkExports:
         return bool(self.logged_streams)
 
     def open(self, neighbour: str, request: OpenImport, wake: Callable[[], None]) -> tuple[Export, int]:
+        if request.hosts:
+            return self._open_members(neighbour, request), -1
+
         def check_access() -> None:
             if not self._access.can_import(self._principal, request.relation):
                 hint = f"smile grant {self._principal} subscribe {request.relation}"
@@ -68,14 +79,48 @@ class LinkExports:
         definition = log.schemas[exported.logged_stream].stream
         stream = ExportedStream(log, definition, import_.condition)
         close = partial(self.logged_streams.remove, exported.logged_stream)
-        source = LoggedStreamSource(stream, self._log_version, check_access, close)
+        relay = self._find_relay(exported.logged_stream)
+        source = LoggedStreamSource(stream, self._log_version, check_access, close, relay)
         home_origin, horizons = exported.home_origin, source.horizons()
         if home_origin is not None and known.get(home_origin, HORIZON_MIN) > horizons.get(home_origin, HORIZON_MIN):
             message = f"{neighbour} has {request.relation} up to tick {known[home_origin]}, but the log ends before it"
             raise error("E089", message, hint="The log has lost its end: restore a backup of it.")
         self._neighbours.register(neighbour, exported.logged_stream)
         self.logged_streams.append(exported.logged_stream)
-        return StreamExport(request.id, source, known, HORIZON_MIN)
+        return StreamExport(request.id, source, known, HORIZON_MIN, request.members)
+
+    def _open_members(self, neighbour: str, request: OpenImport) -> MembersExport:
+        """The neighbour asks to be an origin of a stream that has its home here."""
+
+        def check_access() -> None:
+            if not self._access.can_publish(self._principal, request.relation):
+                hint = f"smile grant {self._principal} publish {request.relation}"
+                raise error("E090", f"{self._principal} may not publish to {request.relation}", hint=hint)
+
+        check_access()
+        exported = self._host.find_export(request.relation)
+        hosted = self._hosted_streams().get(request.relation)
+        if hosted is None or not hosted.is_home:
+            home = "" if hosted is None else f": that is {hosted.stream.home}"
+            hint = f"Create {request.relation} here WITH (ORIGINS = MANY), or name its home there."
+            raise error("E135", f"this broker is not the home of {request.relation}{home}", hint=hint)
+        _check_definition(exported, request)
+        if request.joins:
+            self._change(hosted, hosted.join(neighbour, request.log))
+
+        def report_end(end: int) -> None:
+            origin = None if hosted.membership is None else hosted.membership.find(request.log)
+            if origin is not None:
+                self._change(hosted, lambda membership: membership.ended(origin, end, is_fenced=False))
+
+        stream = ExportedStream(self._host.log, hosted.stream, None)
+        close = partial(self.logged_streams.remove, hosted.name)
+        source = HostedMembersSource(stream, self._log_version, check_access, close)
+        self.logged_streams.append(hosted.name)
+        return MembersExport(request.id, source, request.members, report_end)
+
+    def _change(self, hosted: HostedStream, change: MembershipChange) -> None:
+        self._host.append_imported(CacheAppend(hosted.name, hosted, change, 0, 0))
 
     def acknowledge(self, neighbour: str, relation: str, horizons: StreamHorizons) -> None:
         stream = self._logged_stream(relation)

@@ -8,14 +8,15 @@ from typing import Any
 from smile import limits
 from smile.broker.imports.cache_append import CacheAppend
 from smile.broker.imports.import_frame import ImportFrame
-from smile.broker.imports.stream_cache import StreamCache
+from smile.broker.imports.stream_cache import StreamCache, StreamRange
 from smile.broker.imports.view_cache import ViewCache
 from smile.broker.network.host import NetworkHost
+from smile.broker.network.range_relay import RangeRelay
 from smile.broker.network.view_cursor import from_link_horizons, to_link_horizons
 from smile.errors import SmileError, error
 from smile.horizons import HORIZON_MIN
 from smile.links.imports import Import
-from smile.links.messages import StreamHorizons
+from smile.links.messages import OriginRange, StreamHorizons
 
 _PENDING_BYTES_MAX = limits.link_window_bytes // 2
 """While more than this waits for the log, the neighbour is not told that it may send more."""
@@ -61,10 +62,10 @@ class LogQueue:
 
 
 class StreamImportSink:
-    """Takes in an imported stream."""
+    """Takes in an imported stream. `relay` has the questions of other brokers about it."""
 
-    def __init__(self, cache: StreamCache, queue: LogQueue) -> None:
-        self._cache, self._queue = cache, queue
+    def __init__(self, cache: StreamCache, queue: LogQueue, relay: RangeRelay) -> None:
+        self._cache, self._queue, self._relay = cache, queue, relay
 
     def horizons(self) -> Mapping[str, int]:
         return self._cache.horizons
@@ -72,9 +73,27 @@ class StreamImportSink:
     def start(self) -> int:
         return HORIZON_MIN
 
-    def append(self, origin: str, lo: int, hi: int, body: bytes) -> None:
+    def append(self, origin: str, lo: int, hi: int, body: bytes, members: int) -> None:
         piece = self._cache.decode(origin, lo, hi, body)
-        self._queue.append(CacheAppend(self._cache.import_.name, self._cache, piece, piece.rows, len(body)))
+        data = StreamRange(piece, members)
+        self._queue.append(CacheAppend(self._cache.import_.name, self._cache, data, piece.rows, len(body)))
+
+    def members(self) -> int:
+        return 0 if self._cache.membership is None else self._cache.membership.version
+
+    def append_members(self, version: int, body: bytes) -> None:
+        membership = self._cache.decode_membership(version, body)
+        self._queue.append(CacheAppend(self._cache.import_.name, self._cache, membership, 0, len(body)))
+
+    def questions(self, now: float) -> list[OriginRange]:
+        return self._relay.questions(self._queue, now)
+
+    def receive_answer(self, origin: str, lo: int, hi: int, body: bytes) -> None:
+        if self._relay.is_waiting_for(origin, lo):
+            self._relay.receive(self._cache.decode(origin, lo, hi, body))
+
+    def receive_gone(self, origin: str, lo: int, hi: int) -> None:
+        self._relay.receive_gone(self._queue, origin, lo)
 
 
 class ViewImportSink:

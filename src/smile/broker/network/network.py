@@ -21,10 +21,12 @@ from smile.algebra import mmpl
 from smile.broker.imports.stream_cache import StreamCache
 from smile.broker.imports.view_cache import ViewCache
 from smile.broker.network.host import LinkAccess, NetworkHost
+from smile.broker.network.hosted_stream import HostedStream, open_members_import
 from smile.broker.network.imported_relation import ImportedRelation, open_cache
 from smile.broker.network.link_exports import LinkExports
 from smile.broker.network.link_imports import LinkImports, LogQueue
 from smile.broker.network.neighbours import Neighbours
+from smile.broker.network.range_relay import RangeRelay
 from smile.errors import SmileError, error
 from smile.links.imports import Import
 from smile.links.link import Link, LinkIdentity
@@ -73,6 +75,9 @@ class Network:
         self._relations: dict[int, ImportedRelation] = {}
         self._caches: dict[tuple[mmpl.ImportDef, str], StreamCache | ViewCache] = {}
         """By import and history, also of imports that were dropped."""
+        self._hosted: dict[str, HostedStream] = {}
+        self._hosted_ids: dict[int, HostedStream] = {}
+        """Streams whose home is another broker, by the id with which the home is asked for the membership."""
         self._imports_version = self._log_version = self._last_id = 0
         self._connections: dict[Link, Connection] = {}
         self._routes: dict[tuple[str, str], NeighbourRoute] = {}
@@ -89,11 +94,61 @@ class Network:
             for import_ in imports:
                 relation = present.get((import_, history := histories.get(import_.name, "")))
                 if relation is None:
-                    self._last_id += 1
-                    cache = self._find_cache(import_, history)
-                    relation = ImportedRelation(self._last_id, import_, history, cache)
+                    import_id, cache = self._next_id(), self._find_cache(import_, history)
+                    relay = self._create_relay(import_id, import_.name)
+                    relation = ImportedRelation(import_id, import_, history, cache, relay)
                 relations[relation.import_id] = relation
             self._relations = relations
+        self._update_links()
+
+    def _create_relay(self, import_id: int, name: str) -> RangeRelay:
+        def links() -> set[object]:
+            on_links = [(c, c.imports.get(import_id)) for c in list(self._connections.values())]
+            return {c.queue for c, i in on_links if i is not None and i.figures.state == "live"}
+
+        def wake() -> None:
+            for connection in list(self._connections.values()):
+                connection.wake()
+
+        return RangeRelay(name, links, wake)
+
+    def _find_relay(self, stream: str) -> RangeRelay | None:
+        """What passes questions about a stream of the log on; None if it is not imported."""
+        relations = list(self._relations.values())
+        named = (r.relay for r in relations if isinstance(r.cache, StreamCache) and r.log_stream == stream)
+        return next(named, None)
+
+    def set_hosted(self, streams: Sequence[HostedStream]) -> None:
+        """The program has these streams with many origins, to which this broker publishes. The log must have them."""
+        with self._lock:
+            present = {hosted: import_id for import_id, hosted in self._hosted_ids.items()}
+            self._hosted = {hosted.name: hosted for hosted in streams}
+            self._hosted_ids = {
+                present.get(hosted) or self._next_id(): hosted for hosted in streams if not hosted.is_home
+            }
+        self._update_links()
+
+    def rejoin(self, stream: str) -> None:
+        """Asks the home of a stream again whether this broker may join."""
+        with self._lock:
+            hosted = self._hosted[stream]
+            hosted.wants_to_rejoin = True
+            others = {i: other for i, other in self._hosted_ids.items() if other is not hosted}
+            self._hosted_ids = {**others, self._next_id(): hosted}
+        self._update_links()
+
+    @property
+    def hosted_streams(self) -> Mapping[str, HostedStream]:
+        """The streams with many origins that this broker publishes to, by name."""
+        return self._hosted
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _update_links(self) -> None:
+        """The imports of all links may have changed."""
+        with self._lock:
             self._imports_version += 1
             connections = list(self._connections.values())
         for connection in connections:
@@ -107,8 +162,9 @@ class Network:
         return self._caches[key]
 
     def neighbours_wanted(self) -> frozenset[str]:
-        """The brokers that the program imports from."""
-        return frozenset(relation.import_.broker for relation in self._relations.values())
+        """The brokers that the program imports from, and the homes of streams that it publishes to."""
+        imported = {broker for relation in list(self._relations.values()) for broker in relation.import_.brokers}
+        return frozenset(imported | {hosted.stream.home or "" for hosted in list(self._hosted_ids.values())})
 
     def log_advanced(self) -> None:
         """Called after every commit. Fast: it is called in the thread that writes the log."""
@@ -126,7 +182,15 @@ class Network:
         says its name in its first message. `principal` is who the neighbour is for grants: that of its token if it has
         called, its broker name if it was called. `wake` is called from any thread when `poll` has something to do.
         `address` is the one that was called."""
-        exports = LinkExports(self._host, self.access, principal, self.neighbours, lambda: self._log_version)
+        exports = LinkExports(
+            self._host,
+            self.access,
+            principal,
+            self.neighbours,
+            lambda: self._log_version,
+            lambda: self._hosted,
+            self._find_relay,
+        )
         connection = Connection(neighbour, principal, LogQueue(self._host, wake), exports, wake, now, address)
         imports = LinkImports(
             connection.queue,
@@ -186,11 +250,20 @@ class Network:
         """The imports that a link carries: all from its neighbour. If several links go there, each carries them."""
         if connection.imports_version != self._imports_version:
             with self._lock:
-                relations = [r for r in self._relations.values() if r.import_.broker == connection.neighbour]
-                connection.imports_version = self._imports_version
+                neighbour, version = connection.neighbour, self._imports_version
+                relations = [r for r in self._relations.values() if neighbour in r.import_.brokers]
+                hosted = {i: h for i, h in self._hosted_ids.items() if h.stream.home == neighbour}
+                connection.imports_version = version
+            present = connection.imports
             connection.imports = {
-                r.import_id: connection.imports.get(r.import_id) or r.open(connection.queue, self._random, now)
-                for r in relations
+                **{
+                    r.import_id: present.get(r.import_id) or r.open(connection.queue, self._random, now)
+                    for r in relations
+                },
+                **{
+                    i: present.get(i) or open_members_import(i, h, connection.queue, self._random, now)
+                    for i, h in hosted.items()
+                },
             }
         return connection.imports
 
@@ -244,6 +317,7 @@ class Network:
     def _link_status(self, connection: Connection, now: float) -> dict[str, Any]:
         link, figures = connection.link, connection.link.figures
         names = {r.import_id: r.import_.name for r in list(self._relations.values())}
+        names |= {import_id: hosted.name for import_id, hosted in list(self._hosted_ids.items())}
         route = self._routes.get((connection.neighbour or "", connection.address))
         return {
             "neighbour": connection.neighbour or connection.expected,

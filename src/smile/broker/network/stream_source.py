@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from smile.broker.imports.exported_stream import ExportedStream
+from smile.broker.network.range_relay import RangeRelay
 from smile.errors import SmileError, error
 from smile.links.exports import EventsRange
 from smile.log.storage.piece_log import slice_events
@@ -13,7 +14,8 @@ RANGE_BYTES = 2**20
 
 class LoggedStreamSource:
     """`log_version` changes with every commit. `check_access` raises an error if the neighbour may not read the stream
-    any more. `on_close` is called at the end."""
+    any more. `on_close` is called at the end. `relay` passes questions on about what was removed from the log; None if
+    this broker is the first one that has the events."""
 
     def __init__(
         self,
@@ -21,25 +23,42 @@ class LoggedStreamSource:
         log_version: Callable[[], int],
         check_access: Callable[[], None],
         on_close: Callable[[], None],
+        relay: RangeRelay | None = None,
     ) -> None:
         self._stream, self._log_version, self._check_access = stream, log_version, check_access
-        self._on_close = on_close
+        self._on_close, self._relay = on_close, relay
         self._horizons: Mapping[str, int] = {}
+        self._members = 0, b""
         self._read_version: int | None = None
 
     def horizons(self) -> Mapping[str, int]:
         self._check_access()
         version = self._log_version()
         if version != self._read_version:
-            self._horizons, self._read_version = self._stream.horizons(), version
+            horizons = self._stream.horizons()
+            # After the horizons, so that it is not older.
+            membership = self._stream.membership()
+            self._horizons, self._read_version = horizons, version
+            if membership is not None:
+                self._horizons = membership.capped(horizons)
+                self._members = membership.version, membership.encode()
         return self._horizons
 
-    def read(self, origin: str, lo: int, hi: int) -> EventsRange:
+    def members(self) -> tuple[int, bytes]:
+        return self._members
+
+    def read(self, origin: str, lo: int, hi: int) -> EventsRange | None:
         self._check_access()
         try:
             piece = self._stream.read_range(origin, lo, RANGE_BYTES)
         except SmileError as problem:
-            raise self._explain(problem, lo) from None
+            if problem.diagnostics[0].code == "E097" and self._relay is not None:
+                piece = self._relay.read(origin, lo, hi)
+                if piece is None:
+                    return None
+                piece = self._stream.select(piece)
+            else:
+                raise self._explain(problem, lo) from None
         assert piece is not None, "the horizon says that there is something"
         end, events = min(piece.hi, hi), piece.events
         if events is not None and end < piece.hi:
@@ -61,3 +80,23 @@ class LoggedStreamSource:
             "Import a view of the stream instead: its present rows are always there."
         )
         return error("E097", message, hint=hint)
+
+
+class HostedMembersSource:
+    """The membership of a stream, for a broker that publishes to it."""
+
+    def __init__(
+        self,
+        stream: ExportedStream,
+        log_version: Callable[[], int],
+        check_access: Callable[[], None],
+        on_close: Callable[[], None],
+    ) -> None:
+        self._source = LoggedStreamSource(stream, log_version, check_access, on_close)
+
+    def members(self) -> tuple[int, bytes]:
+        self._source.horizons()
+        return self._source.members()
+
+    def close(self) -> None:
+        self._source.close()

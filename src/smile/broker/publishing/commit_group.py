@@ -26,6 +26,7 @@ from smile.decoding.stream_schema import StreamSchema
 from smile.decoding.unique_keys import unique_keys
 from smile.errors import SmileError, error
 from smile.horizons import END
+from smile.log.membership import Membership
 from smile.log.storage.piece_log import ticks_of
 from smile.log.storage.pieces import StreamPiece
 from smile.log.storage.producers import ProducerRecord
@@ -80,15 +81,16 @@ class CommitGroup:
         """The last sequence number of each producer in the group."""
         self.horizons: dict[str, int] = {}
         """The last tick of each stream in the group."""
-        self.cache_appends: list[tuple[CacheAppend, Sequence[StreamPiece], Future[PublishResult]]] = []
-        """What has arrived of imports, with its pieces."""
+        self.cache_appends: list[tuple[CacheAppend, Sequence[StreamPiece | Membership], Future[PublishResult]]] = []
+        """What has arrived from other brokers, with its pieces and memberships."""
         self._events_by_stream: dict[str, _StreamEvents] = {}
 
     def add_imported(self, append: CacheAppend, future: Future[PublishResult]) -> None:
-        self.cache_appends.append((append, append.take_pieces(), future))
+        self.cache_appends.append((append, append.take_entries(), future))
 
     def add(self, publication: Publication | SilencePublication, future: Future[PublishResult]) -> bool:
         """Returns False if the publication may repeat events of this group: then commit the group first."""
+        self.published.check_origin(publication.stream)
         if isinstance(publication, SilencePublication):
             if publication.to > self._horizon(publication.stream):
                 self.horizons[publication.stream] = publication.to
@@ -159,18 +161,25 @@ class CommitGroup:
     def log_pieces(self, now: int, advance_all: bool) -> list[StreamPiece]:
         """The pieces that the commit writes. Broker-timed streams advance to `now`: those in the group, or all of them
         if `advance_all`."""
-        published, origin = self.published, self.published.ticks.origin
+        published, origins = self.published, self.published.origins
         horizons = dict(self.horizons)
-        for stream in published.log.streams if advance_all else self.horizons:
+        for stream in origins if advance_all else self.horizons:
             if stream not in published.publisher_timed and published.horizon(stream) < now:
-                horizons[stream] = now
+                horizons[stream] = max(now, horizons.get(stream, now))
         self.horizons = horizons
         events = self._events_by_stream
         own_pieces = [
-            StreamPiece(s, origin, published.horizon(s), hi, events[s].events() if s in events else None)
+            StreamPiece(s, origins[s], published.horizon(s), hi, events[s].events() if s in events else None)
             for s, hi in horizons.items()
         ]
-        return [*own_pieces, *(piece for _, pieces, _ in self.cache_appends for piece in pieces)]
+        entries = (entry for _, entries, _ in self.cache_appends for entry in entries)
+        return [*own_pieces, *(entry for entry in entries if isinstance(entry, StreamPiece))]
+
+    @property
+    def memberships(self) -> list[Membership]:
+        """Those of streams with many origins that the commit writes."""
+        entries = (entry for _, entries, _ in self.cache_appends for entry in entries)
+        return [entry for entry in entries if isinstance(entry, Membership)]
 
     @property
     def must_be_whole(self) -> bool:
@@ -188,9 +197,9 @@ class CommitGroup:
             rows = rows[len(repeated_ticks) :]
         if not len(rows):
             return PublishResult(repeated_ticks, len(repeated_ticks))
-        if published.horizon(publication.stream) == END:
+        if self._horizon(publication.stream) == END:
             raise finished_error(publication.stream)
-        ticks = published.ticks.take(len(rows))
+        ticks = published.ticks.take(len(rows), int(published.origins[publication.stream]))
         self._add_events(publication, rows, ticks, len(repeated_ticks))
         return PublishResult([*repeated_ticks, *ticks], len(repeated_ticks)) if repeated_ticks else PublishResult(ticks)
 
@@ -230,6 +239,6 @@ class CommitGroup:
         if publication.sequence is not None:
             producer, first = publication.sequence.producer_key, publication.sequence.seq + offset
             last = first + len(ticks) - 1
-            origin = self.published.ticks.origin
+            origin = self.published.origins[publication.stream]
             self.records.append(ProducerRecord(producer, first, last, publication.stream, origin, ticks[0], ticks[-1]))
             self.last_numbers[producer] = last

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from smile import limits
+from smile.algebra import mmpl
 from smile.algebra.types import TICKS_PER_MICROSECOND, Value
 from smile.broker.publishing.publication import EventRows, Publication
 from smile.columns.values import arrow_ints
@@ -41,13 +42,22 @@ def finished_error(stream: str) -> SmileError:
     return error("E081", f"{stream} is finished: it takes no more events")
 
 
-class PublishedEvents:
-    """What the log contains, for the publisher of one origin. Not thread-safe. Nobody else writes to the log as this
-    origin."""
+def is_hosted(stream: mmpl.StreamDef) -> bool:
+    """Whether it is one of many origins that this broker is in the stream. An imported stream is publisher-timed."""
+    return stream.many_origins and not stream.publisher_timed
 
-    def __init__(self, log: DurableLog, ticks: TickGenerator) -> None:
+
+class PublishedEvents:
+    """What the log contains, for the publisher of one broker. Not thread-safe. Nobody else writes to the log as its
+    origins."""
+
+    def __init__(self, log: DurableLog, ticks: TickGenerator, log_id: str = "") -> None:
         self.log = log
         self.ticks = ticks
+        self._log_id = log_id
+        self.origins: dict[str, str] = {}
+        """What this broker is in each stream: the origin of the settings, or the one that a stream's home has assigned.
+        Streams with many origins are missing while this broker is none of them."""
         self.horizons: dict[str, int] = {}
         """The horizon of each stream, and of each origin of streams with many origins."""
         self._origins_of_many: dict[str, dict[str, int]] = {}
@@ -60,20 +70,48 @@ class PublishedEvents:
 
     def load(self) -> None:
         """Reads the present horizons and definitions from the log."""
-        newest, origin = self.log.newest(), self.ticks.origin
-        schemas = self.log.schemas
+        newest, schemas = self.log.newest(), self.log.schemas
+        self.origins = {name: o for name in schemas if (o := self._find_origin(name)) is not None}
         self.publisher_timed = frozenset(name for name, schema in schemas.items() if schema.stream.publisher_timed)
         self.horizons = newest.named_horizons()
         self._origins_of_many = {stream: dict(newest.horizons[stream]) for stream in newest.many_origins}
         for stream, horizons in newest.horizons.items():
+            origin = self.origins.get(stream, "")
             # An origin that is new to a stream starts at the stream's horizon.
             self._own_horizons[stream] = horizons.get(origin, self.horizons[stream])
             self._other_horizons[stream] = min((tick for o, tick in horizons.items() if o != origin), default=END)
         self._last_numbers.clear()
         own_ticks = [
-            tick for stream, tick in self._own_horizons.items() if stream not in self.publisher_timed and tick != END
+            tick
+            for stream, tick in self._own_horizons.items()
+            if stream in self.origins and stream not in self.publisher_timed and tick != END
         ]
         self.ticks.advance_past(max(own_ticks, default=HORIZON_MIN))
+
+    def _find_origin(self, stream: str) -> str | None:
+        definition = self.log.schemas[stream].stream
+        if not is_hosted(definition):
+            return self.ticks.origin
+        membership = self.log.membership(stream)
+        return None if membership is None else membership.find(self._log_id)
+
+    def check_origin(self, stream: str) -> None:
+        """Raises E135 if this broker is not an origin of the stream, or has left."""
+        if stream in self.origins and (self.horizon(stream) < END or stream in self.publisher_timed):
+            return
+        if not is_hosted(self.log.schemas[stream].stream):
+            return
+        membership = self.log.membership(stream)
+        own = [m for m in membership.members.values() if m.log == self._log_id] if membership is not None else []
+        if own and own[-1].is_fenced:
+            message = f"this broker was fenced as an origin of {stream} at tick {own[-1].end}"
+        elif own:
+            message = f"this broker has left {stream}"
+        else:
+            home = self.log.schemas[stream].stream.home
+            hint = f"It asks {home} by itself. `smile status` says why it has not joined yet."
+            raise error("E135", f"this broker has not joined {stream} yet", hint=hint)
+        raise error("E135", message, hint=f"Join again as another origin: smile origin join {stream}.")
 
     def horizon(self, stream: str) -> int:
         """The horizon that this origin has given to the stream."""
@@ -126,7 +164,7 @@ class PublishedEvents:
         indices at which runs begin: the log has no other events between those of a run."""
         ticks = publisher_ticks(rows)
         tick_array = np.array(ticks, np.int64)
-        logged, run_starts = self.log.read_ranges(stream, self.ticks.origin, tick_array - 1, tick_array)
+        logged, run_starts = self.log.read_ranges(stream, self.origins[stream], tick_array - 1, tick_array)
         if logged.num_rows < len(ticks):
             tick, horizon = np.setdiff1d(tick_array, ticks_of(logged))[0], self.horizon(stream)
             if horizon == END:

@@ -42,7 +42,8 @@ bytes."""
 
 class Publisher:
     """`streams` are those that can be published to. `on_commit` is called after every commit that advances a stream.
-    `clock` returns monotonic seconds.
+    `clock` returns monotonic seconds. `log_id` identifies the log: it says which origin this broker is in streams that
+    have many.
 
     Either `start` starts the thread, or the caller itself calls `step` whenever it is due."""
 
@@ -55,9 +56,10 @@ class Publisher:
         streams: Sequence[mmpl.StreamDef],
         on_commit: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        log_id: str = "",
     ) -> None:
         self._log, self._clock = log, clock
-        self._published = PublishedEvents(log, ticks)
+        self._published = PublishedEvents(log, ticks, log_id)
         self._silence_s, self._idle_s = silence_ms / 1000, idle_ms / 1000
         self._on_commit = on_commit
         self._wakeup = Condition()
@@ -136,6 +138,14 @@ class Publisher:
     def submit_imported(self, append: CacheAppend) -> "Future[PublishResult]":
         """Thread-safe. There is no limit: a link receives only as much as is appended."""
         return self._enqueue(append, append.rows, append.bytes, has_limit=False)
+
+    def submit_end(self, stream: str) -> "Future[PublishResult]":
+        """Thread-safe. This broker publishes nothing more to a stream with many origins."""
+        return self._enqueue(SilencePublication(stream, END), 0, 0, has_limit=False)
+
+    def own_horizon(self, stream: str) -> int:
+        """The horizon of this broker's origin of a stream. Only for the thread that writes the log."""
+        return self._published.horizon(stream)
 
     def _enqueue(
         self, publication: Publication | SilencePublication | CacheAppend, events: int, size: int, has_limit: bool
@@ -310,9 +320,11 @@ class Publisher:
         advance_all = start_s - self._all_advanced_at >= self._silence_s
         try:
             pieces = group.log_pieces(self._published.ticks.silence_tick(), advance_all)
-            if pieces or group.records:
+            memberships = group.memberships
+            if pieces or group.records or memberships:
                 self._commit_started_at = start_s
-                self._log.append(pieces, group.records, self._published.ticks.clock(), group.must_be_whole)
+                time_us = self._published.ticks.clock()
+                self._log.append(pieces, group.records, time_us, group.must_be_whole, memberships)
         except Exception as problem:  # noqa: BLE001  # any error: the waiting publishers receive it
             self._needs_reload = True
             self._warn(problem)
@@ -335,7 +347,7 @@ class Publisher:
         self._had_events = bool(group.events or group.cache_appends)
         if advance_all:
             self._all_advanced_at = start_s
-        if pieces:
+        if pieces or group.memberships:
             self._warning = None
             self._counts["commits"] += 1
             self._commit_s = self._committed_at - start_s
@@ -349,6 +361,8 @@ class Publisher:
                 append.cache.record_commit()
                 imported_horizons.update(append.cache.log_horizons)
             self._published.record_commit(group.horizons, group.last_numbers, imported_horizons)
+            if group.memberships:
+                self._reload()
         except MemoryError:
             self._needs_reload = True
 

@@ -1,4 +1,5 @@
-"""What neighbours may do, by the grants: to import a relation is to subscribe to it."""
+"""What neighbours may do, by the grants: to import a relation is to subscribe to it, and to be an origin of a stream is
+to publish to it."""
 
 from smile.gateway.access import Access, Right
 
@@ -9,6 +10,9 @@ class GrantedLinkAccess:
 
     def can_import(self, principal: str, relation: str) -> bool:
         return self._access.is_allowed(principal, Right.subscribe, relation)
+
+    def can_publish(self, principal: str, stream: str) -> bool:
+        return self._access.is_allowed(principal, Right.publish, stream)
 
     def can_act_as(self, principal: str, broker: str) -> bool:
         """A broker calls as the principal of its own name."""

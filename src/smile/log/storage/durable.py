@@ -118,7 +118,8 @@ class DurableLog(PieceLog):
         whole: bool = False,
         memberships: Sequence[Membership] = (),
     ) -> int:
-        """Appends the pieces, the memberships of streams with many origins, and the producers' numbers atomically, in one commit, or several if they are large.
+        """Appends the pieces, the memberships of streams with many origins, and the producers' numbers atomically, in
+        one commit, or several if they are large.
         `time_us` is the commit time in microseconds since 1970. If `whole`, it is one commit in any case, and so no
         batch ends within it. Returns the number of the newest commit."""
         merged_pieces = merge_pieces([check_piece(piece, self.schemas) for piece in pieces])
@@ -217,6 +218,17 @@ class DurableLog(PieceLog):
         """The horizon of each origin of a stream."""
         with self._read_transaction():
             return {origin: self._horizon(s, origin) for s, origin in self._origins() if s == stream}
+
+    def last_tick(self, stream: str, origin: str) -> int:
+        """A tick that no event of an origin which has finished is above. END if it is not known."""
+        with self._read_transaction():
+            query = f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} ORDER BY hi DESC LIMIT 1"
+            for row in self._select(query, stream, origin):
+                entry = self._parse_entry(row)
+                with closing(self._pieces(stream, origin, entry.lo, entry.hi)) as pieces:
+                    events = next((events for _, events in pieces), None)
+                return entry.lo if events is None else int(ticks_of(events)[-1])
+        return END
 
     def resume_position(self, horizons: Mapping[str, int]) -> Position:
         with self._read_transaction():
