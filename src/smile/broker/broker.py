@@ -32,6 +32,7 @@ from smile.broker.network.host import ExportedRelation, OpenAccess
 from smile.broker.network.hosted_stream import HostedStream
 from smile.broker.network.neighbours import Neighbours
 from smile.broker.network.network import Network
+from smile.broker.network.origin_commands import OriginCommands
 from smile.broker.program_difference import (
     GenerationRecord,
     ProgramDifference,
@@ -126,6 +127,7 @@ class Broker:
             self.compiled.rewritten.streams,
             self._wake,
             self._monotonic,
+            settings.name,
             log_id,
         )
         self._checkpoint_horizons: Horizons = {}
@@ -133,6 +135,7 @@ class Broker:
         identity = LinkIdentity(settings.name, random.randbytes(8).hex())
         self.network = Network(identity, self, OpenAccess(), neighbours, Random(random.getrandbits(64)))
         self.subscriptions = DurableSubscriptions(directory.subscriptions_path, self, clock, settings.flush)
+        self.origins = OriginCommands(self.network)
         self._set_inputs()
         self._truncated_at = self._monotonic()
         self._pulse_thread = Thread(target=self._run_pulse, name="pulse", daemon=True)
@@ -335,9 +338,11 @@ class Broker:
         if present is not None and present.stream == stream:
             return present
         digest = definition_digest(export_definition(self.compiled.rewritten, stream.name))
-        hosted = HostedStream(stream, digest, self.log, log_id, lambda: self._publisher.own_horizon(stream.name))
+        hosted = HostedStream(
+            stream, digest, self.log, self.settings.name, log_id, lambda: self._publisher.own_horizon(stream.name)
+        )
         if hosted.is_home:
-            hosted.found(self.settings.name, join_histories({log_id}))
+            hosted.found(join_histories({log_id}))
         return hosted
 
     def resume(self, view: str) -> None:
@@ -405,6 +410,9 @@ class Broker:
 
     def append_imported(self, append: CacheAppend) -> "Future[PublishResult]":
         return self._publisher.submit_imported(append)
+
+    def end_origin(self, stream: str) -> "Future[PublishResult]":
+        return self._publisher.submit_end(stream)
 
     def checkpoint_horizons(self) -> Horizons:
         return self._checkpoint_horizons
@@ -528,7 +536,7 @@ class Broker:
             return
         try:
             # A broker without views only passes on what it imports.
-            horizons = self._maintainer.checkpoint() if self.views else self._log_horizons()
+            horizons = self._maintainer.checkpoint() if self.views else self.log.newest().named_horizons()
             if horizons is None:
                 return
             away_us_max = self.settings.away_us_max

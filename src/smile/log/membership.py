@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from smile import limits
+from smile.algebra.types import ORIGIN_MAX
 from smile.errors import SmileError, error
 from smile.horizons import END, HORIZON_MIN
-from smile.log.clock import ORIGIN_MAX
 from smile.log.storage.pieces import StreamPiece
 
 HOME_ORIGIN: Final = "1"
@@ -50,13 +50,13 @@ class Membership:
         """That of a new stream, which has its home as the only member."""
         return Membership(stream, history, 1, {HOME_ORIGIN: Member(home, log, START_MIN)})
 
-    def find(self, log: str) -> str | None:
-        """The origin whose events are in this log first, and which has not ended; None if there is none."""
-        return next((o for o, member in self.members.items() if member.log == log and member.end is None), None)
+    def find(self, broker: str, log: str) -> str | None:
+        """The origin that a broker with this log is; None if it is none, or has ended."""
+        members = self.members.items()
+        return next((o for o, m in members if (m.broker, m.log, m.end) == (broker, log, None)), None)
 
-    def joined(self, broker: str, log: str, start: int) -> "Membership":
-        """With a new member. Raises E137 if the broker is one already, with another log, or its log is that of another
-        broker."""
+    def check_claim(self, broker: str, log: str) -> None:
+        """Raises E137 if the broker is a member with another log, or its log is that of another member."""
         for origin, member in self.members.items():
             if member.end is None and (member.broker == broker) != (member.log == log):
                 message = f"origin {origin} of {self.stream} is {member.broker} with another log"
@@ -66,6 +66,11 @@ class Membership:
                     f"If that log is lost, fence it at the home: smile origin fence {self.stream} {origin} --at TICK."
                 )
                 raise error("E137", message, hint=hint)
+
+    def joined(self, broker: str, log: str, start: int) -> "Membership":
+        """With a new member. Raises E137 if the broker is one already, with another log, or its log is that of another
+        broker."""
+        self.check_claim(broker, log)
         number = max(map(int, self.members), default=0) + 1
         if number > ORIGIN_MAX:
             raise error("E137", f"{self.stream} has had {ORIGIN_MAX} origins: no number is left")

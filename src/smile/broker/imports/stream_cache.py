@@ -58,6 +58,10 @@ class StreamCache:
         self._needs_reload = False
 
     @property
+    def has_many_origins(self) -> bool:
+        return self._stream.many_origins
+
+    @property
     def log_horizons(self) -> Mapping[str, int]:
         """The horizon of this stream in the log."""
         if self._stream.many_origins:

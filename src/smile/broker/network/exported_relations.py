@@ -89,7 +89,7 @@ class ExportedRelations:
         if stream not in self._hosted:
             return self._origin
         membership = self._find_membership(stream)
-        return None if membership is None else membership.find(self._log_id)
+        return None if membership is None else membership.find(self._broker, self._log_id)
 
     def _history(self, program: mmpl.Program, relation: str) -> str:
         """An imported stream has the history that it has at its home, and so has one with many origins. Everything else

@@ -44,6 +44,9 @@ class NetworkHost(Protocol):
         `append.cache.record_commit()`, all in the thread that writes the log. The future has the error if the commit
         has failed; `append.cache.discard_taken()` was called then."""
 
+    def end_origin(self, stream: str) -> "Future[Any]":
+        """Publishes nothing more to a stream with many origins: its origin is silent for ever."""
+
     def checkpoint_horizons(self) -> Mapping[str, int]:
         """The horizons of the last hard checkpoint, by stream of the log: what no view and no durable subscription
         will read again, whatever happens to this broker. Empty if there is none."""

@@ -25,7 +25,7 @@ MembershipChange = Callable[[Membership], Membership]
 
 
 class HostedStream:
-    """`log_id` identifies the log of this broker, and `digest` the definition of the stream. `own_horizon` returns the
+    """`broker` is the name of this broker, `log_id` identifies its log, and `digest` the definition of the stream. `own_horizon` returns the
     horizon of this broker's origin; only the thread that writes the log calls it. That thread also calls `take`,
     `record_commit` and `discard_taken`."""
 
@@ -33,10 +33,16 @@ class HostedStream:
     log_horizons: Final[Mapping[str, int]] = {}
 
     def __init__(
-        self, stream: mmpl.StreamDef, digest: str, log: DurableLog, log_id: str, own_horizon: Callable[[], int]
+        self,
+        stream: mmpl.StreamDef,
+        digest: str,
+        log: DurableLog,
+        broker: str,
+        log_id: str,
+        own_horizon: Callable[[], int],
     ) -> None:
         self.stream, self.name, self.digest, self.log_id = stream, stream.name, digest, log_id
-        self._log, self._own_horizon = log, own_horizon
+        self._broker, self._log, self._own_horizon = broker, log, own_horizon
         self.wants_to_rejoin = False
         self._load()
 
@@ -44,10 +50,10 @@ class HostedStream:
         self.membership = self._taken = self._log.membership(self.name)
         self._needs_reload = False
 
-    def found(self, broker: str, history: str) -> None:
+    def found(self, history: str) -> None:
         """Makes this broker the home and the only member, if the stream is new."""
         if self.membership is None:
-            membership = Membership.founded(self.name, history, broker, self.log_id)
+            membership = Membership.founded(self.name, history, self._broker, self.log_id)
             self._log.append(membership.silences({}), memberships=[membership])
             self._load()
 
@@ -58,7 +64,7 @@ class HostedStream:
     @property
     def origin(self) -> str | None:
         """What this broker is; None if it has not joined, or has left."""
-        return None if self.membership is None else self.membership.find(self.log_id)
+        return None if self.membership is None else self.membership.find(self._broker, self.log_id)
 
     @property
     def has_been_member(self) -> bool:
@@ -96,12 +102,11 @@ class HostedStream:
         left: nobody says any more who the origins are."""
         assert self.membership is not None
         self._refuse_if_closed()
-        member = self.membership.members.get(self.membership.find(log) or "")
-        if member is None or member.broker != broker:
+        if self.membership.find(broker, log) is None:
             self.membership.joined(broker, log, END)
 
         def change(membership: Membership) -> Membership:
-            if membership.find(log) is not None:
+            if membership.find(broker, log) is not None:
                 return membership
             self._refuse_if_closed()
             return membership.joined(broker, log, self._own_horizon() + 1)

@@ -11,12 +11,14 @@ from smile.analysis.export_description import definition_digest
 from smile.broker.imports.stream_cache import StreamCache
 from smile.broker.imports.view_cache import ViewCache
 from smile.broker.network.link_imports import LogQueue, StreamImportSink, ViewImportSink
+from smile.broker.network.neighbours import Acknowledgements, least_acknowledged
 from smile.broker.network.range_relay import RangeRelay
 from smile.broker.network.view_cursor import to_link_horizons
 from smile.horizons import END, HORIZON_MIN, origin_name, select_streams
 from smile.kernels.compile import compile_export
 from smile.links.imports import Import, StreamImport, ViewImport
 from smile.links.messages import OpenImport, StreamHorizons
+from smile.log.membership import Membership
 from smile.log.storage.durable import DurableLog
 
 
@@ -44,6 +46,11 @@ class ImportedRelation:
         """The first of its streams in the log."""
         return self.import_.log_streams[0].name
 
+    @property
+    def membership(self) -> Membership | None:
+        """Who the origins of a stream with many are, as far as it is known."""
+        return self.cache.membership if isinstance(self.cache, StreamCache) else None
+
     def open(self, queue: LogQueue, random: Random, now: float) -> Import:
         """The receiving end on one link."""
         assert self.import_.definition is not None
@@ -59,9 +66,9 @@ class ImportedRelation:
             return StreamImport(self.import_id, request, StreamImportSink(self.cache, queue, self.relay), random, now)
         return ViewImport(self.import_id, request, ViewImportSink(self.cache, queue), random, now)
 
-    def safe_horizons(self, checkpoint: Mapping[str, int], downstream: int | None) -> StreamHorizons:
-        """What this broker will not ask for again: it is in the hard checkpoint, which has these horizons, and all
-        neighbours that import the stream from here have it up to `downstream`."""
+    def safe_horizons(self, checkpoint: Mapping[str, int], downstream: Acknowledgements) -> StreamHorizons:
+        """What this broker will not ask for again: it is in the hard checkpoint, which has these horizons, and in those
+        of all neighbours that import the stream from here."""
         if isinstance(self.cache, ViewCache):
             prefix, names = self.import_.horizon_name(""), map(self.import_.horizon_name, self.import_.base_streams)
             named = select_streams(checkpoint, [name for name in names if name in checkpoint])
@@ -69,12 +76,12 @@ class ImportedRelation:
         (stream,) = self.import_.log_streams
         if stream.name not in checkpoint:
             return {}
-        safe = {}
-        for origin, tick in self.cache.horizons.items():
+
+        def safe(origin: str) -> int:
             name = origin_name(stream.name, origin) if stream.many_origins else stream.name
-            least = min(tick, checkpoint.get(name, HORIZON_MIN))
-            safe[origin] = least if downstream is None else min(least, downstream)
-        return {self.import_.relation: safe}
+            return min(checkpoint.get(name, HORIZON_MIN), least_acknowledged(downstream, origin))
+
+        return {self.import_.relation: {o: min(safe(o), tick) for o, tick in self.cache.horizons.items()}}
 
     def behind_s(self, now_us: int) -> float | None:
         """How long ago everything was known that is known here; None if no clock advances its streams."""

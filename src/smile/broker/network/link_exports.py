@@ -105,11 +105,13 @@ class LinkExports:
             hint = f"Create {request.relation} here WITH (ORIGINS = MANY), or name its home there."
             raise error("E135", f"this broker is not the home of {request.relation}{home}", hint=hint)
         _check_definition(exported, request)
+        if hosted.membership is not None:
+            hosted.membership.check_claim(neighbour, request.log)
         if request.joins:
             self._change(hosted, hosted.join(neighbour, request.log))
 
         def report_end(end: int) -> None:
-            origin = None if hosted.membership is None else hosted.membership.find(request.log)
+            origin = None if hosted.membership is None else hosted.membership.find(neighbour, request.log)
             if origin is not None:
                 self._change(hosted, lambda membership: membership.ended(origin, end, is_fenced=False))
 

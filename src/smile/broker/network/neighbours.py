@@ -7,7 +7,7 @@ than it is received: after a crash the log keeps more than needed, never less.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -16,7 +16,7 @@ import msgspec
 
 from smile.broker.directory import write_file
 from smile.errors import error
-from smile.horizons import HORIZON_MIN, select_streams, with_origins
+from smile.horizons import END, HORIZON_MIN, select_streams, with_origins
 
 _log = logging.getLogger("smile.broker.network")
 
@@ -30,6 +30,15 @@ class NeighbourRecord(msgspec.Struct):
     @property
     def horizon(self) -> int:
         return min(self.horizons.values(), default=HORIZON_MIN)
+
+
+Acknowledgements = Sequence[Mapping[str, int]]
+"""What each neighbour has of a stream, by origin. An origin that is missing is needed from its beginning."""
+
+
+def least_acknowledged(acknowledgements: Acknowledgements, origin: str) -> int:
+    """Up to which tick no neighbour needs an origin."""
+    return min((horizons.get(origin, HORIZON_MIN) for horizons in acknowledgements), default=END)
 
 
 Records = dict[str, dict[str, NeighbourRecord]]
@@ -100,11 +109,14 @@ class Neighbours:
             self._write()
         return needed
 
-    def acknowledged(self, stream: str) -> int | None:
-        """What all neighbours have safely of a stream; None if nobody imports it."""
+    def acknowledged(self, stream: str) -> Acknowledgements:
+        """What the neighbours have safely of a stream; nothing if nobody imports it."""
         with self._lock:
-            records = [streams[stream] for streams in self._records.values() if stream in streams]
-            return min((record.horizon for record in records), default=None)
+            return [dict(streams[stream].horizons) for streams in self._records.values() if stream in streams]
+
+    def greatest_acknowledged(self, stream: str, origin: str) -> int:
+        """Up to where any neighbour has an origin for sure."""
+        return max((horizons.get(origin, HORIZON_MIN) for horizons in self.acknowledged(stream)), default=HORIZON_MIN)
 
     def status(self) -> Mapping[str, Mapping[str, int]]:
         """What each neighbour has safely, by stream."""

@@ -26,6 +26,7 @@ from smile.broker.network.imported_relation import ImportedRelation, open_cache
 from smile.broker.network.link_exports import LinkExports
 from smile.broker.network.link_imports import LinkImports, LogQueue
 from smile.broker.network.neighbours import Neighbours
+from smile.broker.network.origin_report import describe_origins
 from smile.broker.network.range_relay import RangeRelay
 from smile.errors import SmileError, error
 from smile.links.imports import Import
@@ -70,7 +71,7 @@ class Network:
         self, identity: LinkIdentity, host: NetworkHost, access: LinkAccess, neighbours: Neighbours, random: Random
     ) -> None:
         self.identity, self.access, self.neighbours = identity, access, neighbours
-        self._host, self._random = host, random
+        self.host, self._random = host, random
         self._lock = RLock()
         self._relations: dict[int, ImportedRelation] = {}
         self._caches: dict[tuple[mmpl.ImportDef, str], StreamCache | ViewCache] = {}
@@ -99,7 +100,7 @@ class Network:
                     relation = ImportedRelation(import_id, import_, history, cache, relay)
                 relations[relation.import_id] = relation
             self._relations = relations
-        self._update_links()
+        self.update_links()
 
     def _create_relay(self, import_id: int, name: str) -> RangeRelay:
         def links() -> set[object]:
@@ -126,7 +127,7 @@ class Network:
             self._hosted_ids = {
                 present.get(hosted) or self._next_id(): hosted for hosted in streams if not hosted.is_home
             }
-        self._update_links()
+        self.update_links()
 
     def rejoin(self, stream: str) -> None:
         """Asks the home of a stream again whether this broker may join."""
@@ -135,18 +136,24 @@ class Network:
             hosted.wants_to_rejoin = True
             others = {i: other for i, other in self._hosted_ids.items() if other is not hosted}
             self._hosted_ids = {**others, self._next_id(): hosted}
-        self._update_links()
+        self.update_links()
 
     @property
     def hosted_streams(self) -> Mapping[str, HostedStream]:
         """The streams with many origins that this broker publishes to, by name."""
         return self._hosted
 
+    def find_stream_cache(self, name: str) -> StreamCache | None:
+        """The cache of an imported stream; None if the program imports no such stream."""
+        relations = list(self._relations.values())
+        caches = (r.cache for r in relations if r.import_.name == name and isinstance(r.cache, StreamCache))
+        return next(caches, None)
+
     def _next_id(self) -> int:
         self._last_id += 1
         return self._last_id
 
-    def _update_links(self) -> None:
+    def update_links(self) -> None:
         """The imports of all links may have changed."""
         with self._lock:
             self._imports_version += 1
@@ -158,7 +165,7 @@ class Network:
         """A cache that was dropped is used again: something may still be on its way from it to the log."""
         key = import_, history
         if key not in self._caches:
-            self._caches[key] = open_cache(import_, self._host.log)
+            self._caches[key] = open_cache(import_, self.host.log)
         return self._caches[key]
 
     def neighbours_wanted(self) -> frozenset[str]:
@@ -183,7 +190,7 @@ class Network:
         called, its broker name if it was called. `wake` is called from any thread when `poll` has something to do.
         `address` is the one that was called."""
         exports = LinkExports(
-            self._host,
+            self.host,
             self.access,
             principal,
             self.neighbours,
@@ -191,7 +198,7 @@ class Network:
             lambda: self._hosted,
             self._find_relay,
         )
-        connection = Connection(neighbour, principal, LogQueue(self._host, wake), exports, wake, now, address)
+        connection = Connection(neighbour, principal, LogQueue(self.host, wake), exports, wake, now, address)
         imports = LinkImports(
             connection.queue,
             lambda name: self._greet(connection, name),
@@ -273,8 +280,8 @@ class Network:
         relation = self._relations.get(import_id)
         if relation is None:
             return {}
-        downstream = self.neighbours.acknowledged(relation.import_.log_streams[0].name)
-        return relation.safe_horizons(self._host.checkpoint_horizons(), downstream)
+        downstream = self.neighbours.acknowledged(relation.log_stream)
+        return relation.safe_horizons(self.host.checkpoint_horizons(), downstream)
 
     @property
     def has_imported_streams(self) -> bool:
@@ -282,8 +289,8 @@ class Network:
         return any(isinstance(relation.cache, StreamCache) for relation in self._relations.values())
 
     def needed_horizons(self, away_us_max: int) -> Mapping[str, int]:
-        """For each stream of the log that neighbours import, up to which tick none of them needs it. A neighbour that
-        has been away for longer than `away_us_max` is forgotten."""
+        """For each stream of the log that neighbours import, and for each origin, up to which tick none of them needs
+        it. A neighbour that has been away for longer than `away_us_max` is forgotten."""
         connected = [
             (connection.neighbour, stream)
             for connection in list(self._connections.values())
@@ -312,6 +319,21 @@ class Network:
         return {
             "links": links,
             "imports": {r.import_.name: self._import_status(r, connections, now) for r in relations},
+            "hosted": {name: self._hosted_status(hosted, connections, now) for name, hosted in self._hosted.items()},
+        }
+
+    def _hosted_status(self, hosted: HostedStream, connections: Sequence[Connection], now: float) -> dict[str, Any]:
+        """A stream with many origins that this broker publishes to."""
+        ids = [import_id for import_id, other in list(self._hosted_ids.items()) if other is hosted]
+        on_links = [i for c in connections for import_id in ids if (i := c.imports.get(import_id)) is not None]
+        best = min(on_links, key=lambda i: _STATES.index(i.figures.state), default=None)
+        problem = None if best is None else best.figures.problem
+        return {
+            "home": hosted.stream.home or self.identity.broker,
+            "origin": hosted.origin,
+            "state": "home" if hosted.is_home else "waiting" if best is None else best.figures.state,
+            "problem": None if problem is None else problem_json(problem),
+            "origins": describe_origins(hosted.membership, self.host.log.stream_horizons(hosted.name)),
         }
 
     def _link_status(self, connection: Connection, now: float) -> dict[str, Any]:
@@ -364,6 +386,7 @@ class Network:
         behind_s = relation.behind_s(self.neighbours.clock())
         return {
             "broker": relation.import_.broker,
+            "brokers": list(relation.import_.brokers),
             "relation": relation.import_.relation,
             "kind": "stream" if isinstance(relation.cache, StreamCache) else "view",
             "edition": relation.import_.edition,
@@ -372,6 +395,7 @@ class Network:
             "problem": None if problem is None else problem_json(problem),
             "links": len(on_links),
             "horizons": dict(relation.cache.horizons),
+            "origins": describe_origins(relation.membership, relation.cache.horizons),
             "behind_s": None if behind_s is None else round(behind_s, 3),
             "gaps": max((i.gap_count for i in on_links), default=0),
             "questions": sum(i.figures.asked for i in on_links),

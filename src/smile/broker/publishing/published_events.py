@@ -51,10 +51,10 @@ class PublishedEvents:
     """What the log contains, for the publisher of one broker. Not thread-safe. Nobody else writes to the log as its
     origins."""
 
-    def __init__(self, log: DurableLog, ticks: TickGenerator, log_id: str = "") -> None:
+    def __init__(self, log: DurableLog, ticks: TickGenerator, broker: str = "", log_id: str = "") -> None:
         self.log = log
         self.ticks = ticks
-        self._log_id = log_id
+        self._broker, self._log_id = broker, log_id
         self.origins: dict[str, str] = {}
         """What this broker is in each stream: the origin of the settings, or the one that a stream's home has assigned.
         Streams with many origins are missing while this broker is none of them."""
@@ -93,7 +93,7 @@ class PublishedEvents:
         if not is_hosted(definition):
             return self.ticks.origin
         membership = self.log.membership(stream)
-        return None if membership is None else membership.find(self._log_id)
+        return None if membership is None else membership.find(self._broker, self._log_id)
 
     def check_origin(self, stream: str) -> None:
         """Raises E135 if this broker is not an origin of the stream, or has left."""
@@ -102,7 +102,8 @@ class PublishedEvents:
         if not is_hosted(self.log.schemas[stream].stream):
             return
         membership = self.log.membership(stream)
-        own = [m for m in membership.members.values() if m.log == self._log_id] if membership is not None else []
+        members = [] if membership is None else membership.members.values()
+        own = [m for m in members if (m.broker, m.log) == (self._broker, self._log_id)]
         if own and own[-1].is_fenced:
             message = f"this broker was fenced as an origin of {stream} at tick {own[-1].end}"
         elif own:

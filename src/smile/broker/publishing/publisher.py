@@ -42,8 +42,8 @@ bytes."""
 
 class Publisher:
     """`streams` are those that can be published to. `on_commit` is called after every commit that advances a stream.
-    `clock` returns monotonic seconds. `log_id` identifies the log: it says which origin this broker is in streams that
-    have many.
+    `clock` returns monotonic seconds. The name of the broker, and `log_id`, which identifies its log, say which origin
+    it is in streams that have many.
 
     Either `start` starts the thread, or the caller itself calls `step` whenever it is due."""
 
@@ -56,10 +56,11 @@ class Publisher:
         streams: Sequence[mmpl.StreamDef],
         on_commit: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        broker: str = "",
         log_id: str = "",
     ) -> None:
         self._log, self._clock = log, clock
-        self._published = PublishedEvents(log, ticks, log_id)
+        self._published = PublishedEvents(log, ticks, broker, log_id)
         self._silence_s, self._idle_s = silence_ms / 1000, idle_ms / 1000
         self._on_commit = on_commit
         self._wakeup = Condition()
