@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smile import __version__
-from smile.cli import access, apply, demo, options, publish, resume, serve, status, subscribe, subscriptions
+from smile.cli import (
+    access,
+    apply,
+    demo,
+    options,
+    origins,
+    publish,
+    resume,
+    serve,
+    status,
+    subscribe,
+    subscriptions,
+)
 from smile.cli.exits import discard_stdout
 from smile.cli.explain import explain_exports, explain_graph, explain_mmpl, explain_stages, explain_types
 from smile.cli.replay.request import ReplayRequest, SparkOptions
@@ -272,6 +284,7 @@ access.register(app)
 serve.register(app)
 apply.register(app)
 resume.register(app)
+origins.register(app)
 publish.register(app)
 subscribe.register(app)
 subscriptions.register(app)

@@ -339,6 +339,15 @@ class AsyncClient:
         """Forgets a durable subscription."""
         await http_request(self.connection.address, "DELETE", f"/subscriptions/{quote(name, safe='')}")
 
+    async def origins(self, stream: str) -> dict[str, Any]:
+        """The origins of a stream that has many, as `GET /streams/{stream}/origins` returns them."""
+        return await self.change_origins("GET", f"/streams/{quote(stream, safe='')}/origins")
+
+    async def change_origins(self, method: str, path: str) -> dict[str, Any]:
+        """Sends a command about the origins of a stream. Returns the origins."""
+        report: dict[str, Any] = json.loads(await http_request(self.connection.address, method, path))
+        return report
+
     async def program(self) -> str:
         """The text of the running program."""
         return (await http_request(self.connection.address, "GET", "/program")).decode()

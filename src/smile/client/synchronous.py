@@ -368,6 +368,14 @@ class Client:
         """Forgets a durable subscription."""
         self._run_coroutine(self._client.drop_subscription(name))
 
+    def origins(self, stream: str) -> dict[str, Any]:
+        """The origins of a stream that has many, as `GET /streams/{stream}/origins` returns them."""
+        return self._run_coroutine(self._client.origins(stream))
+
+    def change_origins(self, method: str, path: str) -> dict[str, Any]:
+        """Sends a command about the origins of a stream. Returns the origins."""
+        return self._run_coroutine(self._client.change_origins(method, path))
+
     def program(self) -> str:
         """The text of the running program."""
         return self._run_coroutine(self._client.program())

@@ -13,6 +13,7 @@ from smile.broker.imports.stream_cache import StreamCache
 from smile.broker.network.hosted_stream import HostedStream
 from smile.errors import SmileError
 from smile.horizons import END, HORIZON_MIN
+from smile.links.messages import LinkMessage
 from smile.log.membership import Member, Membership
 from smile.source import Source
 from tests.broker.network.cables import BrokerNetwork, CableFaults, messages_of, network_in, publish, rows_of
@@ -300,7 +301,10 @@ def test_two_brokers_do_not_claim_one_origin(network: BrokerNetwork, tmp_path: P
     network.start("buys2", HOST)  # it has lost its directory
     problem = refusal_of(network, "buys2")
     assert (problem["code"], "with another log" in problem["message"]) == ("E137", True)
-    network.brokers["buys"].origins.fence("Bids", "2", 10**18)
+    start = origin_report(network, "buys")["buys2"]["start"]
+    with pytest.raises(SmileError, match="has begun at tick"):
+        network.brokers["buys"].origins.fence("Bids", "2", start - 1)
+    network.brokers["buys"].origins.fence("Bids", "2", start)
     network.stop("buys2")
     network.start("buys2", None)
     network.connect("buys2", "buys")
@@ -393,9 +397,14 @@ def test_an_intermediate_broker_passes_questions_on(tmp_path: Path) -> None:
             network.start(name, "IMPORT Bids FROM relay; " + COUNTS, clock)
             network.connect(name, "relay")
         asked: list[Any] = []
-        source = network.cables[0].links[0]
-        send = source._send
-        source._send = lambda message, now: (asked.append(message), send(message, now))[1]  # type: ignore[method-assign]
+        link = network.cables[0].links[0]
+        send = link._send
+
+        def record(message: LinkMessage, now: float) -> None:
+            asked.append(message)
+            send(message, now)
+
+        link._send = record  # type: ignore[method-assign]
         for name in ("floor", "hall"):
             network.run_until(
                 lambda name=name: {f"early {n}" for n in range(20)} <= set(issues_of(network, name)),  # type: ignore[misc]

@@ -25,9 +25,9 @@ MembershipChange = Callable[[Membership], Membership]
 
 
 class HostedStream:
-    """`broker` is the name of this broker, `log_id` identifies its log, and `digest` the definition of the stream. `own_horizon` returns the
-    horizon of this broker's origin; only the thread that writes the log calls it. That thread also calls `take`,
-    `record_commit` and `discard_taken`."""
+    """`broker` is the name of this broker, `log_id` identifies its log, and `digest` the definition of the stream.
+    `own_horizon` returns the horizon of this broker's origin; only the thread that writes the log calls it. That thread
+    also calls `take`, `record_commit` and `discard_taken`."""
 
     has_whole_commits: Final = False
     log_horizons: Final[Mapping[str, int]] = {}

@@ -103,6 +103,29 @@ class PauseBody(Struct):
     hint: str | UnsetType = UNSET
 
 
+class OriginBody(Struct):
+    """`horizon` is up to where the origin is known at this broker. `holds_back`: nothing is final above it, although
+    other origins are further."""
+
+    origin: str
+    broker: str
+    state: Literal["member", "left", "fenced"]
+    start: Tick
+    end: Tick | None
+    horizon: Tick | None
+    holds_back: bool
+
+
+class OriginsBody(Struct):
+    """`origin` is the number of this broker; null if it is none of the origins."""
+
+    stream: str
+    home: str | None
+    origin: str | None
+    version: int
+    origins: list[OriginBody]
+
+
 class ResumedBody(Struct):
     """The view is being resumed: it continues from where it was paused."""
 
@@ -211,6 +234,11 @@ class PositionBody(Struct, forbid_unknown_fields=True):
 
 class NoQuery(Struct):
     pass
+
+
+class EndOriginQuery(Struct):
+    fence: Annotated[bool, Meta(description="The home fences another origin.")]
+    at: Annotated[Tick, Meta(description="With fence: the greatest tick that any broker has of the origin.")]
 
 
 WHERE_PREFIX: Final = "where."

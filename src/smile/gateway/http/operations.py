@@ -8,7 +8,15 @@ from starlette.responses import Response
 
 from smile.broker.program_difference import ProgramDifference
 from smile.gateway.gateway import Gateway
-from smile.gateway.http import exports, program, publish, snapshots, status, subscriptions
+from smile.gateway.http import (
+    exports,
+    program,
+    publish,
+    snapshots,
+    status,
+    stream_origins,
+    subscriptions,
+)
 from smile.gateway.http.bodies import (
     AcknowledgedBody,
     ApplyQuery,
@@ -18,9 +26,11 @@ from smile.gateway.http.bodies import (
     DroppedBody,
     DropQuery,
     DurableSubscriptionsBody,
+    EndOriginQuery,
     HealthBody,
     LiveBody,
     NoQuery,
+    OriginsBody,
     PositionBody,
     ProgramBody,
     ProgramQuery,
@@ -91,6 +101,27 @@ OPERATIONS: Final = (
         {JSON: SilentBody},
         body={JSON: SilenceBody},
         errors=(404, 409, 413),
+    ),
+    Operation(
+        "GET", "/streams/{stream}/origins", "origins", stream_origins.show_origins, {JSON: OriginsBody}, errors=(404,)
+    ),
+    Operation(
+        "POST",
+        "/streams/{stream}/origins",
+        "joinAgain",
+        stream_origins.join_again,
+        {JSON: OriginsBody},
+        status=202,
+        errors=(404, 409),
+    ),
+    Operation(
+        "DELETE",
+        "/streams/{stream}/origins/{origin}",
+        "endOrigin",
+        stream_origins.end_origin,
+        {JSON: OriginsBody},
+        query=EndOriginQuery,
+        errors=(404, 409),
     ),
     Operation(
         "POST",

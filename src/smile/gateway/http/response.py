@@ -20,7 +20,7 @@ encode = msgspec.json.Encoder().encode
 _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "E003": 413, "E021": 404, "E076": 404, "E081": 409, "E082": 409, "E083": 409, "E090": 403, "E091": 401, "E092": 503,
     "E095": 410, "E096": 409, "E097": 410, "E098": 503, "E102": 409, "E104": 403, "E108": 504, "E109": 503, "E110": 409,
-    "E114": 503, "E128": 409, "E140": 409, "E141": 409, "E143": 404,
+    "E114": 503, "E128": 409, "E135": 409, "E136": 409, "E137": 409, "E140": 409, "E141": 409, "E143": 404,
 }  # fmt: skip
 """Of the other codes, errors that the caller has not caused (E06x, E084–E089, E101, E105) are 503, and the rest is
 400."""
