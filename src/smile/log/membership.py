@@ -25,7 +25,7 @@ START_MIN: Final = HORIZON_MIN + 1
 
 
 @dataclass(frozen=True)
-class Member:
+class StreamMember:
     """A broker, and `log`, which identifies its log. All events of the origin are above `start`. If it has ended, none
     is above `end`; it has ended by a command of its broker, or was fenced by the home."""
 
@@ -37,18 +37,18 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Membership:
+class StreamMembership:
     """`stream` is the name in the log. `history` identifies the stream, at all its hosts and importers."""
 
     stream: str
     history: str
     version: int
-    members: Mapping[str, Member] = field(default_factory=dict)
+    members: Mapping[str, StreamMember] = field(default_factory=dict)
 
     @staticmethod
-    def founded(stream: str, history: str, home: str, log: str) -> "Membership":
+    def founded(stream: str, history: str, home: str, log: str) -> "StreamMembership":
         """That of a new stream, which has its home as the only member."""
-        return Membership(stream, history, 1, {HOME_ORIGIN: Member(home, log, START_MIN)})
+        return StreamMembership(stream, history, 1, {HOME_ORIGIN: StreamMember(home, log, START_MIN)})
 
     def find(self, broker: str, log: str) -> str | None:
         """The origin that a broker with this log is; None if it is none, or has ended."""
@@ -67,16 +67,16 @@ class Membership:
                 )
                 raise error("E137", message, hint=hint)
 
-    def joined(self, broker: str, log: str, start: int) -> "Membership":
+    def joined(self, broker: str, log: str, start: int) -> "StreamMembership":
         """With a new member. Raises E137 if the broker is one already, with another log, or its log is that of another
         broker."""
         self.check_claim(broker, log)
         number = max(map(int, self.members), default=0) + 1
         if number > ORIGIN_MAX:
             raise error("E137", f"{self.stream} has had {ORIGIN_MAX} origins: no number is left")
-        return self._with(str(number), Member(broker, log, start))
+        return self._with(str(number), StreamMember(broker, log, start))
 
-    def ended(self, origin: str, end: int, is_fenced: bool) -> "Membership":
+    def ended(self, origin: str, end: int, is_fenced: bool) -> "StreamMembership":
         """Raises E137 if the origin is not a member, or has ended elsewhere."""
         member = self.members.get(origin)
         if member is None:
@@ -87,7 +87,7 @@ class Membership:
             raise error("E137", f"origin {origin} of {self.stream} has begun at tick {member.start}, after tick {end}")
         return self if member.end == end else self._with(origin, replace(member, end=end, is_fenced=is_fenced))
 
-    def _with(self, origin: str, member: Member) -> "Membership":
+    def _with(self, origin: str, member: StreamMember) -> "StreamMembership":
         return replace(self, version=self.version + 1, members={**self.members, origin: member})
 
     def capped(self, horizons: Mapping[str, int]) -> dict[str, int]:
@@ -112,7 +112,7 @@ class Membership:
         end = self.members[piece.origin].end
         return replace(piece, hi=END) if end is not None and piece.hi >= end else piece
 
-    def check_follows(self, earlier: "Membership") -> None:
+    def check_follows(self, earlier: "StreamMembership") -> None:
         """Raises E137 if both cannot be true: two brokers claim one number, or an end is another one."""
         if self.history != earlier.history:
             raise error("E137", f"the membership of {self.stream} is that of another stream of this name")
@@ -131,7 +131,7 @@ class Membership:
         return msgspec.json.encode(_Content(self.history, {o: _Entry.of(m) for o, m in self.members.items()}))
 
     @staticmethod
-    def decode(stream: str, version: int, text: bytes) -> "Membership":
+    def decode(stream: str, version: int, text: bytes) -> "StreamMembership":
         """Raises E125 if it is not a membership."""
         try:
             content = _decoder.decode(text)
@@ -143,7 +143,7 @@ class Membership:
                 raise _wrong(stream, f"{origin} is not the number of an origin")
             if member.end is not None and member.end < member.start:
                 raise _wrong(stream, f"origin {origin} ends before it begins")
-        return Membership(stream, content.history, version, members)
+        return StreamMembership(stream, content.history, version, members)
 
 
 def _wrong(stream: str, problem: str) -> SmileError:
@@ -162,11 +162,11 @@ class _Entry(msgspec.Struct, frozen=True):
             raise ValueError("a tick is out of range")
 
     @staticmethod
-    def of(member: Member) -> "_Entry":
+    def of(member: StreamMember) -> "_Entry":
         return _Entry(member.broker, member.log, member.start, member.end, member.is_fenced)
 
-    def member(self) -> Member:
-        return Member(self.broker, self.log, self.start, self.end, self.fenced)
+    def member(self) -> StreamMember:
+        return StreamMember(self.broker, self.log, self.start, self.end, self.fenced)
 
 
 class _Content(msgspec.Struct, frozen=True):

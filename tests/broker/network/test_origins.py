@@ -14,7 +14,7 @@ from smile.broker.network.hosted_stream import HostedStream
 from smile.errors import SmileError
 from smile.horizons import END, HORIZON_MIN
 from smile.links.messages import LinkMessage
-from smile.log.membership import Member, Membership
+from smile.log.membership import StreamMember, StreamMembership
 from smile.source import Source
 from tests.broker.network.cables import BrokerNetwork, CableFaults, messages_of, network_in, publish, rows_of
 from tests.broker.network.test_network import Grants
@@ -340,8 +340,8 @@ def test_events_of_an_origin_that_is_not_a_member(network: BrokerNetwork) -> Non
     with pytest.raises(SmileError, match="not a member of Bids") as refusal:
         cache.decode("7", 5, 10, b"")
     assert refusal.value.diagnostics[0].code == "E136"
-    other = Member("mallory", "x", cache.membership.members["2"].start)
-    false = Membership("Bids", cache.membership.history, 9, {**cache.membership.members, "2": other})
+    other = StreamMember("mallory", "x", cache.membership.members["2"].start)
+    false = StreamMembership("Bids", cache.membership.history, 9, {**cache.membership.members, "2": other})
     with pytest.raises(SmileError, match="origin 2 of Bids is buys2, and not mallory") as refusal:
         cache.decode_membership(9, false.encode())
     assert refusal.value.diagnostics[0].code == "E137"

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from smile.broker.imports.receipt import Receipt
 from smile.errors import error
-from smile.log.membership import Membership
+from smile.log.membership import StreamMembership
 from smile.log.storage.pieces import StreamPiece
 
 
@@ -20,7 +20,7 @@ class ImportCache(Protocol):
     @property
     def log_horizons(self) -> Mapping[str, int]: ...
 
-    def take(self, data: Any, /) -> tuple[Receipt, Sequence[StreamPiece | Membership]]: ...
+    def take(self, data: Any, /) -> tuple[Receipt, Sequence[StreamPiece | StreamMembership]]: ...
 
     def record_commit(self) -> None: ...
 
@@ -37,7 +37,7 @@ class CacheAppend:
     rows: int
     bytes: int
 
-    def take_entries(self) -> Sequence[StreamPiece | Membership]:
+    def take_entries(self) -> Sequence[StreamPiece | StreamMembership]:
         """What to append to the log; none if nothing is new. Raises E123 if something before it is missing."""
         receipt, entries = self.cache.take(self.data)
         if receipt is Receipt.GAP:

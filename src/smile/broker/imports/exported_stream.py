@@ -12,7 +12,7 @@ from smile.algebra.arrow_types import stream_types
 from smile.columns.values import ValueColumn, from_arrow, true_indices
 from smile.kernels.expressions import compile_expression
 from smile.kernels.layout import Layout
-from smile.log.membership import Membership
+from smile.log.membership import StreamMembership
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.pieces import StreamPiece
 
@@ -31,7 +31,7 @@ class ExportedStream:
         """The horizon of each origin."""
         return self._log.stream_horizons(self._stream.name)
 
-    def membership(self) -> Membership | None:
+    def membership(self) -> StreamMembership | None:
         """Who the origins are, if the stream has many and they are known."""
         return self._log.membership(self._stream.name) if self._stream.many_origins else None
 

@@ -15,7 +15,7 @@ from smile.broker.imports.receipt import Receipt
 from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, error
 from smile.horizons import HORIZON_MIN, with_origins
-from smile.log.membership import Membership
+from smile.log.membership import StreamMembership
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.pieces import StreamPiece, check_piece
 
@@ -53,7 +53,7 @@ class StreamCache:
         self.horizons: Mapping[str, int] = dict(self._taken)
         """The horizon of each origin that anything is known of."""
         self._taken_membership = self._log.membership(self._stream.name) if self._stream.many_origins else None
-        self.membership: Membership | None = self._taken_membership
+        self.membership: StreamMembership | None = self._taken_membership
         """Who the origins are; None if nothing is known of them."""
         self._needs_reload = False
 
@@ -97,9 +97,9 @@ class StreamCache:
             self._check_member(piece, self._latest)
         return piece
 
-    def decode_membership(self, version: int, body: bytes) -> Membership:
+    def decode_membership(self, version: int, body: bytes) -> StreamMembership:
         """Raises E125 if it is not a membership, and E137 if it contradicts what is known."""
-        membership = Membership.decode(self._stream.name, version, body)
+        membership = StreamMembership.decode(self._stream.name, version, body)
         if not self._stream.many_origins:
             raise self._wrong_events("it has one origin only")
         known = self.membership
@@ -126,7 +126,7 @@ class StreamCache:
             tick = piece.hi
         return False
 
-    def _check_member(self, piece: StreamPiece, membership: Membership | None) -> None:
+    def _check_member(self, piece: StreamPiece, membership: StreamMembership | None) -> None:
         member = None if membership is None else membership.members.get(piece.origin)
         if member is None:
             message = f"origin {piece.origin}, which is not a member of {self.import_.name}, has sent events"
@@ -138,11 +138,11 @@ class StreamCache:
 
     # ── appending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, data: StreamRange | Membership) -> tuple[Receipt, list[StreamPiece | Membership]]:
+    def take(self, data: StreamRange | StreamMembership) -> tuple[Receipt, list[StreamPiece | StreamMembership]]:
         """What is to be appended of a range or a membership. Call `record_commit` or `discard_taken` afterwards."""
         if self._needs_reload:
             self._load()
-        if isinstance(data, Membership):
+        if isinstance(data, StreamMembership):
             return self._take_membership(data)
         piece, membership = data.piece, self._taken_membership
         if data.members > (0 if membership is None else membership.version):
@@ -160,7 +160,7 @@ class StreamCache:
         self.events += new.rows
         return Receipt.APPENDED, [new]
 
-    def _take_membership(self, membership: Membership) -> tuple[Receipt, list[StreamPiece | Membership]]:
+    def _take_membership(self, membership: StreamMembership) -> tuple[Receipt, list[StreamPiece | StreamMembership]]:
         if self._taken_membership is not None and membership.version <= self._taken_membership.version:
             return Receipt.REDUNDANT, []
         silences = membership.silences(self._taken)

@@ -11,7 +11,7 @@ from smile.broker.network.descriptions import ImportRecords, source_edges
 from smile.broker.network.host import ExportedRelation
 from smile.broker.program_difference import GenerationRecord
 from smile.broker.views.view import View
-from smile.log.membership import Membership
+from smile.log.membership import StreamMembership
 from smile.program import CompiledProgram
 
 
@@ -28,7 +28,7 @@ class ExportedRelations:
         compiled: CompiledProgram,
         records: ImportRecords,
         generations: Sequence[GenerationRecord],
-        find_membership: Callable[[str], Membership | None],
+        find_membership: Callable[[str], StreamMembership | None],
     ) -> None:
         self._broker, self._log_id, self._origin = broker, log_id, origin
         self._find_membership = find_membership

@@ -17,11 +17,11 @@ from smile.errors import error
 from smile.horizons import END
 from smile.links.imports import MembersImport
 from smile.links.messages import OpenImport
-from smile.log.membership import HOME_ORIGIN, Membership
+from smile.log.membership import HOME_ORIGIN, StreamMembership
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.pieces import StreamPiece
 
-MembershipChange = Callable[[Membership], Membership]
+MembershipChange = Callable[[StreamMembership], StreamMembership]
 
 
 class HostedStream:
@@ -53,7 +53,7 @@ class HostedStream:
     def found(self, history: str) -> None:
         """Makes this broker the home and the only member, if the stream is new."""
         if self.membership is None:
-            membership = Membership.founded(self.name, history, self._broker, self.log_id)
+            membership = StreamMembership.founded(self.name, history, self._broker, self.log_id)
             self._log.append(membership.silences({}), memberships=[membership])
             self._load()
 
@@ -72,10 +72,10 @@ class HostedStream:
 
     # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, data: Membership | MembershipChange) -> tuple[Receipt, list[StreamPiece | Membership]]:
+    def take(self, data: StreamMembership | MembershipChange) -> tuple[Receipt, list[StreamPiece | StreamMembership]]:
         if self._needs_reload:
             self._load()
-        if isinstance(data, Membership):
+        if isinstance(data, StreamMembership):
             membership = data
         elif self._taken is not None:
             membership = data(self._taken)
@@ -105,7 +105,7 @@ class HostedStream:
         if self.membership.find(broker, log) is None:
             self.membership.joined(broker, log, END)
 
-        def change(membership: Membership) -> Membership:
+        def change(membership: StreamMembership) -> StreamMembership:
             if membership.find(broker, log) is not None:
                 return membership
             self._refuse_if_closed()
@@ -138,7 +138,7 @@ class HostedStreamSink:
         return self._hosted.members()
 
     def append_members(self, version: int, body: bytes) -> None:
-        membership = Membership.decode(self._hosted.name, version, body)
+        membership = StreamMembership.decode(self._hosted.name, version, body)
         if self._hosted.membership is not None:
             membership.check_follows(self._hosted.membership)
         self._queue.append(CacheAppend(self._hosted.name, self._hosted, membership, 0, len(body)))

@@ -18,7 +18,7 @@ from smile.horizons import END, HORIZON_MIN, origin_name, select_streams
 from smile.kernels.compile import compile_export
 from smile.links.imports import Import, StreamImport, ViewImport
 from smile.links.messages import OpenImport, StreamHorizons
-from smile.log.membership import Membership
+from smile.log.membership import StreamMembership
 from smile.log.storage.durable import DurableLog
 
 
@@ -47,7 +47,7 @@ class ImportedRelation:
         return self.import_.log_streams[0].name
 
     @property
-    def membership(self) -> Membership | None:
+    def membership(self) -> StreamMembership | None:
         """Who the origins of a stream with many are, as far as it is known."""
         return self.cache.membership if isinstance(self.cache, StreamCache) else None
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from smile.horizons import END, HORIZON_MIN
-from smile.log.membership import Membership
+from smile.log.membership import StreamMembership
 
 
-def describe_origins(membership: Membership | None, horizons: Mapping[str, int]) -> list[dict[str, Any]]:
+def describe_origins(membership: StreamMembership | None, horizons: Mapping[str, int]) -> list[dict[str, Any]]:
     """The members, with what is known of each. `holds_back`: nothing is final above its horizon, although others are
     further."""
     if membership is None:

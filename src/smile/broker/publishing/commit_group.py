@@ -26,7 +26,7 @@ from smile.decoding.stream_schema import StreamSchema
 from smile.decoding.unique_keys import unique_keys
 from smile.errors import SmileError, error
 from smile.horizons import END
-from smile.log.membership import Membership
+from smile.log.membership import StreamMembership
 from smile.log.storage.piece_log import ticks_of
 from smile.log.storage.pieces import StreamPiece
 from smile.log.storage.producers import ProducerRecord
@@ -81,7 +81,9 @@ class CommitGroup:
         """The last sequence number of each producer in the group."""
         self.horizons: dict[str, int] = {}
         """The last tick of each stream in the group."""
-        self.cache_appends: list[tuple[CacheAppend, Sequence[StreamPiece | Membership], Future[PublishResult]]] = []
+        self.cache_appends: list[
+            tuple[CacheAppend, Sequence[StreamPiece | StreamMembership], Future[PublishResult]]
+        ] = []
         """What has arrived from other brokers, with its pieces and memberships."""
         self._events_by_stream: dict[str, _StreamEvents] = {}
 
@@ -176,10 +178,10 @@ class CommitGroup:
         return [*own_pieces, *(entry for entry in entries if isinstance(entry, StreamPiece))]
 
     @property
-    def memberships(self) -> list[Membership]:
+    def memberships(self) -> list[StreamMembership]:
         """Those of streams with many origins that the commit writes."""
         entries = (entry for _, entries, _ in self.cache_appends for entry in entries)
-        return [entry for entry in entries if isinstance(entry, Membership)]
+        return [entry for entry in entries if isinstance(entry, StreamMembership)]
 
     @property
     def must_be_whole(self) -> bool:

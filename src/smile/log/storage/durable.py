@@ -25,7 +25,7 @@ from smile.decoding.stream_schema import StreamSchema
 from smile.errors import error
 from smile.horizons import END, HORIZON_MIN, split_name
 from smile.log.input_batch import InputBatch
-from smile.log.membership import Membership
+from smile.log.membership import StreamMembership
 from smile.log.position import DEFAULT_ORIGIN, BatchLimit, Position
 from smile.log.storage import (
     appending,
@@ -116,7 +116,7 @@ class DurableLog(PieceLog):
         records: Sequence[ProducerRecord] = (),
         time_us: int = 0,
         whole: bool = False,
-        memberships: Sequence[Membership] = (),
+        memberships: Sequence[StreamMembership] = (),
     ) -> int:
         """Appends the pieces, the memberships of streams with many origins, and the producers' numbers atomically, in
         one commit, or several if they are large.
@@ -208,7 +208,7 @@ class DurableLog(PieceLog):
         with self._read_transaction():
             return super().newest()
 
-    def membership(self, stream: str) -> Membership | None:
+    def membership(self, stream: str) -> StreamMembership | None:
         """The origins of a stream that has many; None if nothing is known of them."""
         with translate_read_errors(self.path):
             tables = self._select("SELECT name FROM sqlite_master WHERE name = 'memberships'")

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Final
 
-from smile.log.membership import Membership
+from smile.log.membership import StreamMembership
 from smile.log.storage.database import checksum
 from smile.log.storage.piece_log import damaged_error
 
@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS memberships (
 """Logs without such streams do not have it."""
 
 
-def write(db: sqlite3.Connection, memberships: Iterable[Membership]) -> None:
+def write(db: sqlite3.Connection, memberships: Iterable[StreamMembership]) -> None:
     """Replaces older versions, within a transaction."""
     for membership in memberships:
         row = (membership.stream, membership.version, membership.encode().decode())
@@ -29,11 +29,11 @@ def write(db: sqlite3.Connection, memberships: Iterable[Membership]) -> None:
         )
 
 
-def read(db: sqlite3.Connection, path: str, stream: str) -> Membership | None:
+def read(db: sqlite3.Connection, path: str, stream: str) -> StreamMembership | None:
     """None if it is not known who the origins of the stream are."""
     query = "SELECT version, members, crc FROM memberships WHERE stream = ?"
     for version, text, crc in db.execute(query, (stream,)).fetchall():
         if crc != checksum(stream, version, text):
             raise damaged_error(path, f"the membership of {stream}")
-        return Membership.decode(stream, version, text.encode())
+        return StreamMembership.decode(stream, version, text.encode())
     return None
