@@ -25,6 +25,7 @@ from websockets.sync.client import ClientConnection, connect
 from smile import limits
 from smile.broker import broker as smile_broker
 from smile.gateway.access import ACCESS_FILE, Access, AccessDatabase
+from smile.gateway.links.description_client import DescriptionClient
 from smile.gateway.serve import GatewayServer, open_listener, quiet_libraries
 from smile.log.clock import Clock, wall_clock
 from smile.settings import Settings
@@ -57,7 +58,7 @@ def open_broker(
 ) -> Iterator[smile_broker.Broker]:
     """A broker with the engine in this process, and without a gateway: nobody can connect to it."""
     chosen = Settings(data=str(data), **{"engine": "local", **settings})
-    broker = smile_broker.Broker.open(data, program, chosen, clock)
+    broker = smile_broker.Broker.open(data, program, chosen, clock, DescriptionClient(chosen.brokers).fetch)
     try:
         yield broker
     finally:
@@ -166,10 +167,18 @@ class InProcessBroker(Broker):
     directory has one already. Other arguments are settings.
     """
 
-    def __init__(self, folder: Path, program: str | None = PROGRAM, name: str = "floor.smile", **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        program: str | None = PROGRAM,
+        name: str = "floor.smile",
+        broker_name: str = "broker",
+        **settings: Any,
+    ) -> None:
         quiet_libraries()
         self.data = folder / "smile-data"
-        chosen = {"listen": "127.0.0.1:0", "flight": "", "engine": "local", "flush": False, **settings}
+        given = {"listen": "127.0.0.1:0", "flight": "", "engine": "local", "flush": False, "name": broker_name}
+        chosen = {**given, **settings}
         self.settings = Settings(data=str(self.data), **chosen)
         self._stack = ExitStack()
         with ExitStack() as stack:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.network.processes import NetworkProcesses, link_status, wait_for_import, wait_for_rows
+from tests.processes import invoke_smile
 
 BIDS = "CREATE STREAM Bids (t: time -> issue: string, shares: int CHECK (shares >= 0));\n"
 EXPORTING = BIDS + "CREATE VIEW Sums AS SELECT issue, SUM(shares) AS total FROM Bids GROUP BY issue;\nSUBSCRIBE Sums;\n"
@@ -34,3 +35,25 @@ def test_a_stream_and_a_view_are_imported(tmp_path: Path) -> None:
         (link,) = link_status(buys, "floor")
         assert (link["state"], link["called"], link["exports"]) == ("open", False, ["Sums", "Bids"])
         assert floor.stop() == 0 and buys.stop() == 0
+
+
+def test_imports_are_added_to_a_running_broker(tmp_path: Path) -> None:
+    """`smile apply` fetches the types of what the program imports, and the link carries it at once."""
+    with NetworkProcesses(tmp_path) as network:
+        buys = network.start_here("buys", EXPORTING)
+        floor = network.start_here("floor", BIDS, {"buys": [network.url("buys")]})
+        buys.publish("Bids", {"issue": "IBM", "shares": 7}, {"issue": "SUN", "shares": 20})
+        program = tmp_path / "floor.smile"
+        program.write_text(
+            IMPORTING.replace("IMPORT Bids FROM buys", "IMPORT Bids FROM buys AS Bought").replace(
+                "FROM Bids", "FROM Bought"
+            )
+        )
+        applied = invoke_smile("apply", "--yes", str(program), "--url", floor.url)
+        assert applied.exit_code == 0, applied.output
+        wait_for_rows(floor, "Large", {"SUN": 20})
+        wait_for_rows(floor, "Counts", {"IBM": 1, "SUN": 1})
+        program.write_text("IMPORT Sumz FROM buys;\nCREATE VIEW Large AS SELECT * FROM Sumz;\nSUBSCRIBE Large;\n")
+        refused = invoke_smile("apply", "--yes", str(program), "--url", floor.url)
+        assert refused.exit_code == 1
+        assert f"{program}:1:1: error E021: buys: there is no view Sumz" in refused.stderr

@@ -42,8 +42,8 @@ class TroubleKind(StrEnum):
 
 @dataclass(frozen=True)
 class Trouble:
-    """`subject` is the view, import or neighbour that it concerns, or empty. If it `is_severe`, the broker is of no use to
-    its publishers or to its subscribers. `since` is in seconds since 1970."""
+    """`subject` is the view, import or neighbour that it concerns, or empty. If it `is_severe`, the broker is of no use
+    to its publishers or to its subscribers. `since` is in seconds since 1970."""
 
     kind: TroubleKind
     subject: str

@@ -64,7 +64,7 @@ class BrokerConnection:
             self._loop.call_soon_threadsafe(event.set)
 
     async def _run(self) -> None:
-        from websockets.exceptions import InvalidHandshake, InvalidStatus  # noqa: PLC0415  # it takes a while to load
+        from websockets.exceptions import InvalidStatus, WebSocketException  # noqa: PLC0415  # it takes a while to load
 
         delays = retry_delays()
         while True:
@@ -84,7 +84,7 @@ class BrokerConnection:
                 hint = "Name the file of certificates to trust: --ca FILE, or SMILE_CA."
                 self.session.on_disconnected(error("E103", f"{self.address.url}: {reason}", hint=hint), permanent=True)
                 return
-            except (OSError, InvalidHandshake) as failure:
+            except (OSError, WebSocketException) as failure:  # the handshake may also raise ConnectionClosed
                 problem = unreachable_error(self.address, failure)
             self.session.on_disconnected(problem)
             await asyncio.sleep(next(delays))

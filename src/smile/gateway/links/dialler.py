@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.exceptions import InvalidStatus, WebSocketException
 
 from smile import limits
 from smile.broker.network.network import Network
@@ -43,7 +42,13 @@ class Dialler:
         last_problem = ""
         while True:
             started_at = time.monotonic()
-            problem = await self._run_link()
+            try:
+                problem = await self._run_link()
+            except SmileError as failure:
+                problem = failure
+            except Exception as failure:  # any error: it must call again
+                logger.exception("a call to a neighbour has failed")
+                problem = connection_error(self._neighbour, self._address, failure)
             now = time.monotonic()
             if problem is not None:
                 self._network.report_unreachable(self._neighbour, problem, now, self._address.url)
@@ -54,11 +59,9 @@ class Dialler:
             await asyncio.sleep(self._redial.wait_s(now - started_at))
 
     async def _run_link(self) -> SmileError | None:
-        """Connects, and returns why the link has ended."""
-        try:
-            connection = await self._connect()
-        except SmileError as problem:
-            return problem
+        """Connects, and returns why the link has ended; None if this broker has closed it. Raises an error if there is
+        no connection."""
+        connection = await self._connect()
         driver = LinkDriver(self._network, self._neighbour, self._neighbour, self._address.url)
         socket = ClientLinkSocket(driver, self._neighbour, connection)
         driver.start(self._wrap(socket))
@@ -90,5 +93,5 @@ class Dialler:
             raise answer_error(
                 self._neighbour, address, refusal.response.status_code, bytes(refusal.response.body or b"")
             ) from None
-        except (OSError, ssl.SSLError, InvalidHandshake, TimeoutError, EOFError) as failure:
+        except (OSError, WebSocketException, EOFError) as failure:
             raise connection_error(self._neighbour, address, failure) from None

@@ -5,6 +5,8 @@ import os
 import ssl
 from collections.abc import Iterator
 
+from websockets.exceptions import ConnectionClosed
+
 from smile import limits
 from smile.client.address import BrokerAddress
 from smile.errors import CATALOGUE, SmileError, error
@@ -28,13 +30,10 @@ def connection_error(neighbour: str, address: BrokerAddress, failure: Exception)
     if any(isinstance(c, TimeoutError) for c in causes) or "timed out" in str(failure):
         return _unreachable(neighbour, address, f"no answer within {limits.neighbour_answer_s_max:.0f} s")
     reasons = [os.strerror(c.errno) for c in causes if isinstance(c, OSError) and c.errno is not None and c.errno > 0]
-    if (
-        not reasons
-        and address.url.startswith("http:")
-        and any(isinstance(c, EOFError | ConnectionError) for c in causes)
-    ):
-        hint = f"If it has TLS, write https:// in [brokers.{neighbour}] url."
-        return _unreachable(neighbour, address, "it has closed the connection", hint)
+    if not reasons and any(isinstance(c, EOFError | ConnectionError | ConnectionClosed) for c in causes):
+        is_plain = address.url.startswith("http:")
+        tls_hint = f"If it has TLS, write https:// in [brokers.{neighbour}] url." if is_plain else None
+        return _unreachable(neighbour, address, "it has closed the connection", tls_hint)
     return _unreachable(neighbour, address, reasons[-1] if reasons else str(failure) or type(failure).__name__)
 
 
