@@ -1,6 +1,7 @@
 """`smile apply`: replaces the program of a running broker, after the user has confirmed the difference.
 
-The program is compiled here first, so that its errors are reported without the broker.
+The program is compiled here first, so that its errors are reported without the broker. A program with imports is
+compiled by the broker, which has the types of what is imported.
 """
 
 import sys
@@ -18,7 +19,7 @@ from smile.cli.exits import error_exit
 from smile.client.address import BrokerAddress
 from smile.client.connection import response_error, unreachable_error
 from smile.errors import Diagnostic, SmileError, error, render
-from smile.program import CompiledProgram, compile_program, read_source
+from smile.program import CompiledProgram, compile_program, imported_relations, read_source
 from smile.source import Source, Span
 
 if TYPE_CHECKING:
@@ -50,12 +51,15 @@ def apply(
     source = Source(program, "")
     try:
         source = read_source(program)
-        compiled = compile_program(source)
+        # Only the broker knows the types of what it imports.
+        compiled = None if imported_relations(source) else compile_program(source)
         with _RunningBroker(BrokerAddress.resolve(url, ca=ca), source) as broker:
             running_text = broker.fetch_program()
             difference = broker.fetch_difference()
-            _print_difference(running_text, compiled, difference)
-            _print_warnings(compiled, (*difference["added"], *difference["changed"]))
+            streams = [] if compiled is None else [stream.name for stream in compiled.original.streams]
+            _print_difference(running_text, source, streams, difference)
+            if compiled is not None:
+                _print_warnings(compiled, (*difference["added"], *difference["changed"]))
             if dry_run or running_text == source.text:
                 return
             if not yes and not _confirm():
@@ -154,13 +158,14 @@ class _RunningBroker:
         return Diagnostic(encoded["code"], encoded["message"], span, encoded.get("hint"))
 
 
-def _print_difference(before: str, compiled: CompiledProgram, difference: Mapping[str, Sequence[str]]) -> None:
+def _print_difference(
+    before: str, new_source: Source, streams: Sequence[str], difference: Mapping[str, Sequence[str]]
+) -> None:
     """Prints the changed lines of the text, then the effect on each stream and view."""
     from rich.console import Console  # noqa: PLC0415  # it takes a while to load
     from rich.text import Text  # noqa: PLC0415
 
     console = Console(highlight=False, soft_wrap=True)
-    new_source = compiled.source
     styles = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 
     def show(line: str) -> None:
@@ -174,7 +179,6 @@ def _print_difference(before: str, compiled: CompiledProgram, difference: Mappin
     ):
         show("".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in line))
     show("")
-    streams = [s.name for s in compiled.original.streams]
     added, dropped = difference["streams_added"], difference["streams_dropped"]
     for sign, noun, names, effect in [
         ("+", "stream", added, "added"),
