@@ -17,7 +17,7 @@ from smile.encoding.json_changes import json_changes
 from smile.engine.generation import Generation, remaining_generations
 from smile.engine.local import LocalEngine
 from smile.errors import SmileError, error
-from smile.horizons import HORIZON_MIN, split_name
+from smile.horizons import HORIZON_MIN, select_streams, split_name
 from smile.kernels.delta import Delta
 from smile.kernels.transform import InputRelation
 from smile.knowledge.values.json import Json
@@ -311,7 +311,7 @@ class MaintainedProgram:
         """Until all views know everything."""
         for view in self.views:
             used = reads(self.program, view)
-            self.listener.await_([view], {s: tick for s, tick in self.publishing.horizons.items() if s in used})
+            self.listener.await_([view], select_streams(self.publishing.horizons, used))
 
     def expected(self) -> dict[str, dict[str, Json]]:
         return expected(over(self.program, self.log.streams), self.views, self.log)

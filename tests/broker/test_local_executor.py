@@ -36,7 +36,7 @@ from tests.broker.maintenance import (
 )
 from tests.engine.invariants import small
 from tests.processes import WAIT_S
-from tests.random_programs import SEED_ID, STREAMS, random_program, seeds
+from tests.random_programs import SEED_ID, random_program, seeds
 
 STEPS = 12
 
@@ -55,8 +55,10 @@ class Life:
     lives: int = 0
 
     def __post_init__(self) -> None:
-        first = self.random.sample([s.name for s in STREAMS], self.random.randint(1, 3))
-        log = DurableLog.open_or_create(str(self.folder / "log"), [s for s in STREAMS if s.name in first], flush=False)
+        first = self.random.sample([s.name for s in self.program.streams], self.random.randint(1, 3))
+        log = DurableLog.open_or_create(
+            str(self.folder / "log"), [s for s in self.program.streams if s.name in first], flush=False
+        )
         self.publishing = Publishing(self.program, self.random, log)
         self._add_some()
         self._begin()
@@ -106,7 +108,7 @@ class Life:
             self.listener.await_(one.views, {})
 
     def add_stream(self) -> None:
-        missing = [s for s in STREAMS if s.name not in self.publishing.log.streams]
+        missing = [s for s in self.program.streams if s.name not in self.publishing.log.streams]
         if missing:
             self.publishing.log.add_streams([self.random.choice(missing)])
             if self.random.random() < 0.5:

@@ -16,7 +16,7 @@ from smile.engine.spark.session import JavaProcess, current_java
 from smile.errors import SmileError
 from tests.broker.maintenance import MaintainedProgram, generation, is_unsupported_join, over
 from tests.processes import wait_until
-from tests.random_programs import SEED_ID, STREAMS, random_program, seeds
+from tests.random_programs import SEED_ID, random_program, seeds
 from tests.shared_spark import python_pids
 
 
@@ -48,7 +48,7 @@ def test_streams_and_views_come_and_go(seed: int, tmp_path: Path) -> None:
         maintained.start()
         maintained.publish(6)
         maintained.wait()
-        maintained.log.add_streams(STREAMS)
+        maintained.log.add_streams(program.streams)
         maintained.publish(6)
         maintained.add(generation("1", program, [view for view in program.subscriptions if view not in first]))
         maintained.publish(5)
