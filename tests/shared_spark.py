@@ -38,8 +38,8 @@ def shared_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Callab
 
     def started() -> "SparkSession":
         with pytest.MonkeyPatch.context() as patch:
-            # Spark's workers import modules of the tests too.
-            patch.setenv("PYTHONPATH", str(ROOT))
+            # The workers import modules of the tests too, and the package that is tested, not another installed one.
+            patch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
             return spark_session("local[2]", "smile tests", log)
 
     yield started
