@@ -19,6 +19,10 @@ def test_a_time_is_a_tick_to_the_microsecond(tick: int) -> None:
     assert as_datetime(tick_of(as_datetime(tick))) == as_datetime(tick)
 
 
+def test_the_time_of_knowledge_is_that_of_its_value() -> None:
+    assert as_datetime(Knowledge.exactly(tick_of(NOON))) == NOON
+
+
 def test_a_time_without_a_zone_is_in_utc() -> None:
     assert as_datetime(tick_of(NOON)) == NOON
     assert tick_of(NOON.replace(tzinfo=None)) == tick_of(NOON)

@@ -5,6 +5,7 @@ tick can be a clock's.
 """
 
 from datetime import UTC, date, datetime, timedelta
+from typing import Any, Protocol
 
 TICKS_PER_MICROSECOND = 1024
 TICKS_PER_SECOND = 1_000_000 * TICKS_PER_MICROSECOND
@@ -15,9 +16,15 @@ CLOCK_TICK_MAX = 2**62
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def as_datetime(tick: int) -> datetime:
-    """The time of a tick, in UTC; `.astimezone()` converts it to local time."""
-    return _EPOCH + timedelta(microseconds=tick // TICKS_PER_MICROSECOND)
+class _HasValue(Protocol):
+    @property
+    def value(self) -> Any: ...
+
+
+def as_datetime(tick: int | _HasValue) -> datetime:
+    """The time of a tick, in UTC; `.astimezone()` converts it to local time. Of knowledge it is that of its value."""
+    ticks: int = tick if isinstance(tick, int) else tick.value
+    return _EPOCH + timedelta(microseconds=ticks // TICKS_PER_MICROSECOND)
 
 
 def tick_of(time: datetime) -> int:
