@@ -274,6 +274,9 @@ gateway's event loop."""
 gateway_threads: Final = 4
 """Snapshots and programs that are computed concurrently: each may take a core and the memory of a view."""
 
+body_bytes_small: Final = 2**16
+"""Bodies of this size are decoded within milliseconds, so it is done at once. Larger ones are decoded in a thread."""
+
 query_parameters_max: Final = 100
 """Parameters of a query string: more than there are columns in a condition on a view."""
 

@@ -417,3 +417,20 @@ def test_cost_depends_on_the_range_not_on_the_length_of_the_log(log: DurableLog)
         log._db().set_progress_handler(None, 1)
         costs.append(steps[0])
     assert costs[1] == costs[0] > 0
+
+
+def test_a_log_whose_creation_was_cut_off_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    code = """
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA cache_size = 1")
+db.execute("BEGIN IMMEDIATE")
+db.execute("CREATE TABLE streams (name TEXT)")
+db.executemany("INSERT INTO streams VALUES (?)", (("x" * 3000,) for _ in range(100)))
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    assert path.with_name("log-journal").exists()  # what was written must be rolled back
+    assert DurableLog.read_definitions(str(path)) == []
+    assert not path.with_name("log-journal").exists()

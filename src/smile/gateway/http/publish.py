@@ -74,8 +74,16 @@ async def publish(gateway: Gateway, request: Request) -> Response:
     producer, seq = read_header(request, b"smile-producer"), read_header(request, b"smile-sequence")
     sequence = producer_sequence(request.user.principal, producer, _parse_sequence(seq))
     body = await read_body(request, gateway.settings.message_bytes_max)
-    future = submit_events(gateway, request.user, request.path_params["stream"], content_type, body, sequence)
-    return JsonResponse(published_body(await gateway.pending_publications.wait(future)))
+    stream = request.path_params["stream"]
+    if len(body) <= limits.body_bytes_small:
+        future = submit_events(gateway, request.user, stream, content_type, body, sequence)
+        return JsonResponse(published_body(await gateway.pending_publications.wait(future)))
+    # It may have hundreds of thousands of events: nobody else waits for their decoding.
+    future = await gateway.run_in_thread(
+        lambda: submit_events(gateway, request.user, stream, content_type, body, sequence)
+    )
+    result = await gateway.pending_publications.wait(future)
+    return await gateway.run_in_thread(lambda: JsonResponse(published_body(result)))
 
 
 async def silence(gateway: Gateway, request: Request) -> Response:

@@ -6,7 +6,7 @@ Errors of SQLite are translated to errors of the catalogue. After such an error,
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -96,6 +96,7 @@ def open_for_reading(path: str, streams: Sequence[mmpl.StreamDef], may_be_empty:
     with translate_read_errors(path):
         if not Path(path).is_file():
             raise error("E070", f"there is no log at {path}")
+        _roll_back(path)
         db = _connect(path, "ro")
         try:
             if _is_log(db, path):
@@ -106,6 +107,13 @@ def open_for_reading(path: str, streams: Sequence[mmpl.StreamDef], may_be_empty:
             db.close()
             raise
         return db
+
+
+def _roll_back(path: str) -> None:
+    """Undoes what a process has left that was killed while it created the log. Reading alone cannot do that."""
+    if Path(f"{path}-journal").exists():
+        with closing(_connect(path, "rw")) as db:
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
 def open_for_writing(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) -> sqlite3.Connection:
