@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs import ROOT, dialogues, refreshed
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "knowledge.md"]
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "knowledge.md", ROOT / "docs" / "network.md"]
 
 
 @pytest.mark.slow  # the README's commands start Spark
