@@ -44,6 +44,7 @@ from smile.broker.program_difference import (
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.publishing.publisher import Publisher
 from smile.broker.subscriptions.durable_subscriptions import DurableSubscriptions
+from smile.broker.views.portable_tokens import base_streams, portable_digest
 from smile.broker.views.view import View
 from smile.decoding.event_decoder import EventDecoder
 from smile.engine.generation import Generation
@@ -352,14 +353,23 @@ class Broker:
     def _create_views(self, records: Iterable[GenerationRecord]) -> dict[str, View]:
         views: dict[str, View] = {}
         for record in records:
-            inputs = record.generation.plan(1).kernels.inputs
+            inputs, program = record.generation.plan(1).kernels.inputs, record.generation.program
+            imported = {stream.name for import_ in program.imports for stream in import_.log_streams}
             for name, digest in record.digests.items():
                 # A new view has reached no horizon, so subscribers with resume tokens wait until it catches up.
                 horizons = dict.fromkeys(self.log.streams, HORIZON_MIN)
-                view = View(
-                    name, inputs[name], digest, self._log_horizons, self._monotonic, horizons, pause=record.pause
+                views[name] = View(
+                    name,
+                    inputs[name],
+                    f"{digest} {self._metadata.log_id}",
+                    self._log_horizons,
+                    self._monotonic,
+                    horizons,
+                    pause=record.pause,
+                    portable_digest=portable_digest(program, name, self._metadata.imports, self._metadata.log_id),
+                    base_streams=base_streams(program, name),
+                    imported_streams=imported,
                 )
-                views[name] = view
         return views
 
     def _refuse_truncated_log(self, compiled: CompiledProgram, views: Iterable[str]) -> None:

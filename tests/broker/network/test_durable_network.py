@@ -10,6 +10,8 @@ import pytest
 
 from smile.broker.broker import Broker
 from smile.broker.subscriptions.position_store import SubscriptionKey
+from smile.broker.views.condition import ViewCondition
+from smile.broker.views.view import ViewFrame
 from smile.errors import SmileError
 from tests.broker.network.cables import BrokerNetwork, network_in, publish
 from tests.broker.test_durable_subscriptions import Receiver
@@ -153,3 +155,49 @@ def test_the_program_may_name_the_stream_otherwise(network: BrokerNetwork) -> No
     assert wait_for(network, Receiver(floor, "Offers", options={"resume": token}), 3) == [11, 12, 13]
     with pytest.raises(SmileError, match="not a token"):  # it selects other events
         Receiver(floor, "Dear", SubscriptionKey("local", "dear"), options={"resume": token})
+
+
+# ── resume tokens of views ──────────────────────────────────────────────────────────────────────────────────────────
+
+SUMS = "CREATE VIEW Sums AS SELECT issue, SUM(shares) AS total FROM Bids GROUP BY issue;\nSUBSCRIBE Sums;\n"
+
+
+def token_of(broker: Broker) -> str:
+    view = broker.view("Sums")
+    token = view.snapshot(ViewCondition()).resume
+    assert token is not None
+    return token
+
+
+def test_a_token_of_a_view_waits_at_another_broker(network: BrokerNetwork) -> None:
+    """What a subscriber has seen is not shown to it as it was before, although the other broker is behind."""
+    buys = network.start("buys", BIDS + SUMS)
+    floor = network.start("floor", "IMPORT Bids FROM buys;\n" + SUMS)
+    ticks = publish(buys, "Bids", ("IBM", 7))
+    network.wait_for_tick("buys", "Sums", {"Bids": ticks[-1]})
+    subscription = floor.view("Sums").subscribe(ViewCondition(), lambda: None, token_of(buys))
+    network.run(0.2)
+    assert subscription.next_frame(10) is None
+    network.connect("floor", "buys")
+    frames: list[ViewFrame | None] = []
+
+    def has_come() -> bool:
+        frames[:] = [subscription.next_frame(10)]
+        return frames[0] is not None
+
+    network.run_until(has_come, "the rows do not come")
+    assert frames[0] is not None and frames[0].reset and frames[0].row_count == 1
+    again = buys.view("Sums").subscribe(ViewCondition(), lambda: None, token_of(floor))
+    frame = again.next_frame(10)
+    assert frame is None or frame.reset
+
+
+def test_a_token_of_another_history_is_answered_with_all_rows(network: BrokerNetwork) -> None:
+    buys = network.start("buys", BIDS + SUMS)
+    sells = network.start("sells", BIDS + SUMS)
+    for broker in (buys, sells):
+        ticks = publish(broker, "Bids", ("IBM", 7))
+        network.wait_for_tick(broker.settings.name, "Sums", {"Bids": ticks[-1]})
+    publish(buys, "Bids", ("IBM", 7))
+    frame = sells.view("Sums").subscribe(ViewCondition(), lambda: None, token_of(buys)).next_frame(10)
+    assert frame is not None and frame.reset and frame.row_count == 1

@@ -7,7 +7,7 @@ replaces older. So a subscriber that does not read costs no more than its cursor
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set as AbstractSet
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Final, NamedTuple
@@ -66,8 +66,8 @@ _NO_FRAME: Final = (None, None)
 
 @dataclass(eq=False)
 class View:
-    """`digest` covers its definition and all definitions that it depends on. `log_horizons` returns the horizons of the
-    log. `clock` returns monotonic seconds."""
+    """`digest` covers its definition, all definitions that it depends on, and the log. `log_horizons` returns the
+    horizons of the log. `clock` returns monotonic seconds."""
 
     name: str
     source: InputRelation
@@ -79,6 +79,12 @@ class View:
     """The number of changed rows since this object was created."""
     pause: ViewPause | None = None
     """Set while the view is paused. Subscribers keep the rows that they have, and are told."""
+    portable_digest: str = ""
+    """Equal at all brokers where tokens of this view are valid; empty if they are valid here only."""
+    base_streams: AbstractSet[str] = frozenset()
+    """The streams that it is computed from."""
+    imported_streams: AbstractSet[str] = frozenset()
+    """The streams of the log that come from other brokers. What a token has of them may still be on its way."""
 
     def __post_init__(self) -> None:
         self._lock = RLock()
@@ -197,8 +203,14 @@ class View:
         with self._lock:
             if resume is not None:
                 identity, horizons = parse_resume_token(resume)
-                if identity == token_identity(self.digest, condition):
+                if identity.startswith(token_identity(self.digest, condition)):
                     last_change = self._changes_by_progress.get(_progress_key(horizons))
+                elif self.portable_digest and identity.endswith(token_identity(self.portable_digest, condition)):
+                    # Of another broker. The rows at exactly these horizons are not known here, so all rows are sent.
+                    horizons = {n: tick for n, tick in horizons.items() if _is_of_streams(n, self.base_streams)}
+                else:
+                    horizons = {}
+                if horizons:
                     for stream, tick in horizons.items():
                         if stream in log_horizons:
                             required[stream] = max(tick, required.get(stream, HORIZON_MIN))
@@ -239,10 +251,16 @@ class View:
     def _check_token_horizons(self, horizons: Horizons, log_horizons: Horizons) -> None:
         """Refuses tokens that are ahead of the log: subscribers receive only what is in the log."""
         for stream, tick in horizons.items():
-            if tick > log_horizons.get(stream, tick):
+            is_imported = _is_of_streams(stream, self.imported_streams)
+            if tick > log_horizons.get(stream, tick) and not is_imported:
                 message = f"the token has {stream} up to tick {tick}, but the log ends at {log_horizons[stream]}"
                 hint = "It comes from another broker, or the log has lost its end. Subscribe without it."
                 raise error("E094", message, hint=hint)
+
+    def _identity(self, condition: ViewCondition) -> str:
+        """What its tokens are valid for: here, and then elsewhere."""
+        local = token_identity(self.digest, condition)
+        return f"{local}-{token_identity(self.portable_digest, condition)}" if self.portable_digest else local
 
     def _set_store_indexes(self) -> None:
         self._store.set_indexes([columns for columns in self._channel_indexes if columns])
@@ -296,7 +314,7 @@ class View:
         progress = resume = None
         if next_change is None:
             progress = self.horizons
-            resume = resume_token(token_identity(self.digest, channel.condition), self.horizons)
+            resume = resume_token(self._identity(channel.condition), self.horizons)
         numbers, encoded_rows = rows[CHANGE].data, store.encoded_rows
         frame = ViewFrame(self.source, rows, numbers, encoded_rows, self.horizons, request.reset, progress, resume)
         return frame, store.last_change if next_change is None else next_change
