@@ -161,7 +161,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         Retention,
         _about(
             "INTERVAL",
-            "How long the log keeps what a neighbour that imports a stream still needs, while that neighbour is away.",
+            "How long the log keeps what a neighbour that imports a stream, or a durable subscription, still needs "
+            "while it is away.",
         ),
     ] = "7 days"
     silence_ms: Annotated[
