@@ -148,7 +148,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         _about("", "Flush events to the disk before they are acknowledged. Without it, a power failure may lose some."),
     ] = True
     origin: Annotated[
-        OriginNumber, _about("N", "Number of this broker among all that assign ticks to the same streams, up to 1023.")
+        OriginNumber,
+        _about(
+            "N",
+            "Number of this broker among all that assign ticks to the same streams, up to 1023. A stream with many"
+            " origins has numbers of its own, from its home.",
+        ),
     ] = 0
     keep: Annotated[
         Retention,

@@ -100,6 +100,8 @@ def broker_text(status: Json) -> str:
         table.add_row(f"link {link['name']}", _link_text(link))
     for name, imported in status.get("imports", {}).items():
         table.add_row(f"import {name}", _import_text(imported, now))
+    for name, hosted in status.get("hosted", {}).items():
+        table.add_row(f"host of {name}", _hosted_text(hosted))
     for name, subscription in status.get("subscriptions", {}).items():
         seen = "connected" if subscription["connected"] else f"last seen {subscription['seen_s']:,.0f} s ago"
         waiting = subscription.get("waiting_events")
@@ -140,10 +142,20 @@ def _import_text(imported: Json, now: float) -> str:
     horizons = {stream: int(tick) for stream, tick in imported["horizons"].items()}
     progress = f", known up to {progress_text(horizons, now)}" if horizons else ""
     gaps = f", {imported['gaps']:,} gaps" if imported["gaps"] else ""
-    source = f"{imported['kind']} {imported['relation']} of {imported['broker']}"
+    source = f"{imported['kind']} {imported['relation']} of {', '.join(imported['brokers'])}"
     links = "1 link" if imported["links"] == 1 else f"{imported['links']} links"
     state = f"{imported['state']} for {imported['for_s']:,.0f} s"
-    return f"{source}: {state}, {links}{progress}{gaps}{_problem_text(imported)}"
+    return f"{source}: {state}, {links}{progress}{gaps}{_held_back_text(imported)}{_problem_text(imported)}"
+
+
+def _hosted_text(hosted: Json) -> str:
+    own = "no origin" if hosted["origin"] is None else f"origin {hosted['origin']}"
+    return f"{own}, home {hosted['home']}: {hosted['state']}{_held_back_text(hosted)}{_problem_text(hosted)}"
+
+
+def _held_back_text(entry: Json) -> str:
+    names = [f"{o['origin']} ({o['broker']})" for o in entry["origins"] if o["holds_back"]]
+    return f", held back by origin {', '.join(names)}" if names else ""
 
 
 def _problem_text(entry: Json) -> str:

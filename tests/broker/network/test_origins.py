@@ -470,3 +470,26 @@ def test_everybody_restarts_and_a_cache_is_lost(network: BrokerNetwork, tmp_path
         network.connect("floor", name)
     wait_for_issues(network, "floor", "buys", "buys2", "later")
     assert sorted(origin_report(network, "floor")) == ["buys", "buys2"]
+
+
+@pytest.mark.slow
+def test_an_importer_on_spark(tmp_path: Path) -> None:
+    """One origin is dead: rows flow on Spark too, and become final when it is fenced."""
+    with network_in(tmp_path) as network:
+        start_hosts(network)
+        spark = {"engine": "spark", "master": "local[1]", "partitions": 2, "flight": ""}
+        network.start("floor", IMPORT + COUNTS, **spark)
+        for name in HOSTS:
+            network.connect("floor", name)
+        first = [bid(network, name, f"first of {name}") for name in HOSTS]
+        wait_for_issues(network, "floor", *(f"first of {name}" for name in HOSTS))
+        network.run_until(lambda: horizon_at(network, "floor") > max(first), "nothing becomes final")
+        network.stop("buys3")
+        later = bid(network, "buys", "later")
+        rows = [*(f"first of {name}" for name in HOSTS), "later"]
+        wait_for_issues(network, "floor", *rows)
+        assert horizon_at(network, "floor") < later
+        end = origin_report(network, "floor")["buys3"]["horizon"]
+        network.brokers["buys"].origins.fence("Bids", origin_of(network, "buys3"), end)
+        network.wait_for_tick("floor", "Counts", {"Bids": later})
+        assert {m["row"]["issue"]: m["final"] for m in messages_of(network.brokers["floor"], "Counts")}["later"]
