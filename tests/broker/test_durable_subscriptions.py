@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from smile.broker.broker import Broker
@@ -14,6 +15,7 @@ from smile.broker.subscriptions.durable_subscriptions import DurableRequest, Sub
 from smile.broker.subscriptions.event_subscription import EventFrame
 from smile.broker.subscriptions.position_store import SubscriptionKey
 from smile.errors import SmileError
+from smile.log.storage.pieces import StreamPiece
 from smile.source import Source
 from tests.brokers import open_broker
 from tests.processes import WAIT_S, wait_until
@@ -306,6 +308,31 @@ def test_ticks_of_publishers(start: Callable[..., Broker]) -> None:
     assert receiver.acknowledge_all()
     status = broker.subscriptions.status()["local/billing"]
     assert status["lag_s"] is None and status["waiting_events"] == 0 and min(status["position"].values()) >= 9
+
+
+def test_events_of_a_fast_origin_do_not_wait_for_a_slow_one(start: Callable[..., Broker]) -> None:
+    """Events of both origins are in the order of ticks as far as both are known; a position has a tick for each."""
+    broker = start()
+    schema = broker.log.schemas["Timed"].arrow_schema
+
+    def append(origin: str, lo: int, hi: int, *events: tuple[int, int]) -> None:
+        batch = pa.RecordBatch.from_pylist([{"t": t, "v": v} for t, v in events], schema) if events else None
+        broker.log.append([StreamPiece("Timed", origin, lo, hi, batch)])
+        broker.subscriptions.log_advanced()
+
+    broker.log.append([StreamPiece("Timed", origin, -1, 0) for origin in ("7", "8")])
+    append("7", 0, 3, (1, 1), (3, 3))
+    append("8", 0, 9, (2, 2), (8, 8))
+    receiver = Receiver(broker, "Timed")
+    assert receiver.wait_for(4, "v") == [1, 2, 3, 8]
+    receiver.acknowledge_all()
+    append("8", 9, 20, (15, 15))
+    assert receiver.values("v") == [15]
+    append("7", 3, 20, (10, 10))
+    assert receiver.values("v") == [10]
+    receiver.claim.release()
+    assert Receiver(broker, "Timed").values("v") == [10, 15]
+    assert broker.subscriptions.needed_horizons(10**12) == {"Timed": 3, "Timed:7": 3, "Timed:8": 9}
 
 
 def test_a_damaged_file_is_refused(start: Callable[..., Broker], tmp_path: Path) -> None:
