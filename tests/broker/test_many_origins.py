@@ -1,6 +1,6 @@
 """A stream with three origins at a broker, one of them dead: rows flow, and what is final waits until it leaves.
 
-This broker is one of the origins. What the others publish arrives as it would from a link.
+This broker is the home of the stream, and one of its origins. What the others publish arrives as it would from a link.
 """
 
 import json
@@ -22,6 +22,7 @@ from smile.broker.views.resume_token import parse_resume_token
 from smile.gateway.frames import progress_json, row_messages
 from smile.horizons import END, HORIZON_MIN, with_origins
 from smile.log.clock import wall_clock
+from smile.log.membership import HOME_ORIGIN
 from smile.log.storage.pieces import StreamPiece
 from smile.source import Source
 from tests.broker.test_broker import publish
@@ -50,7 +51,7 @@ class OtherOrigins:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.horizons = dict(broker.log.newest().horizons["Sales"])
-        self.horizons.pop("0", None)
+        self.horizons.pop(HOME_ORIGIN, None)
 
     def append(self, origin: str, hi: int, *events: tuple[int, int]) -> None:
         schema = stream_schema(self.broker.log.schemas["Sales"].stream)
@@ -100,13 +101,13 @@ def test_rows_flow_while_an_origin_is_dead_and_are_final_when_it_has_left(opened
     with opened(PROGRAM) as broker:
         others = OtherOrigins(broker)
         start = now(0) + SECOND // 10
-        others.append("1", start)
         others.append("2", start)
-        wait_until(lambda: broker.log.newest().horizons["Sales"].get("0", 0) > start, "the clock stands still")
+        others.append("3", start)
+        wait_until(lambda: broker.log.newest().horizons["Sales"].get(HOME_ORIGIN, 0) > start, "the clock stands still")
 
         mine = publish(broker, "Sales", (100,))
-        theirs = now(1)
-        others.append("1", theirs, (theirs, 50))
+        theirs = now(2)
+        others.append("2", theirs, (theirs, 50))
         per_second, sum_view = broker.view("PerSecond"), broker.view("Total")
         for view in (per_second, sum_view):
             wait_until(lambda view=view: view.is_reached(mine) and view.is_reached({"Sales": theirs}), "rows wait")  # type: ignore[misc]  # mypy sees no default
@@ -118,11 +119,11 @@ def test_rows_flow_while_an_origin_is_dead_and_are_final_when_it_has_left(opened
         frame = sum_view.snapshot(ViewCondition())
         assert frame.resume is not None
         _, horizons = parse_resume_token(frame.resume)
-        assert horizons["Sales:1"] == theirs and horizons["Sales:2"] == start
+        assert horizons["Sales:2"] == theirs and horizons["Sales:3"] == start
         assert json.loads(progress_json(frame)) == {"Sales": str(start)}
 
-        later = now(1)
-        others.append("1", later, (later, 7))
+        later = now(2)
+        others.append("2", later, (later, 7))
         with_more = sum_view.subscribe(ViewCondition(), lambda: None, frame.resume, {"Sales": later})
         wait_until(lambda: sum_view.is_reached({"Sales": later}), "the row waits")
         update = with_more.next_frame(10)
@@ -137,8 +138,8 @@ def test_rows_flow_while_an_origin_is_dead_and_are_final_when_it_has_left(opened
         assert broker.view("PerSecond").horizons["Sales"] == start
 
         # The dead origin leaves, and the other goes on.
-        others.append("2", END)
-        others.append("1", now(1) + 60 * SECOND)
+        others.append("3", END)
+        others.append("2", now(2) + 60 * SECOND)
         wait_until(lambda: all(row["final"] for row in rows(broker, "PerSecond")), "the rows are not final")
         assert sum(row["row"]["n"] for row in rows(broker, "PerSecond")) == 3
         last = publish(broker, "Sales", (1,))
@@ -150,20 +151,20 @@ def test_the_log_is_cut_only_where_each_origin_was_read(opened: Open) -> None:
     with opened(PROGRAM) as broker:
         others = OtherOrigins(broker)
         start = now(0) + SECOND // 10
-        others.append("1", start)
-        wait_until(lambda: broker.log.newest().horizons["Sales"].get("0", 0) > start, "the clock stands still")
-        theirs = now(1)
-        others.append("1", theirs, (theirs, 50))
+        others.append("2", start)
+        wait_until(lambda: broker.log.newest().horizons["Sales"].get(HOME_ORIGIN, 0) > start, "the clock stands still")
+        theirs = now(2)
+        others.append("2", theirs, (theirs, 50))
         wait_until(lambda: broker.view("Total").is_reached({"Sales": theirs}), "the row waits")
 
         def checkpoint_with_row() -> Mapping[str, int]:
             horizons = broker._maintainer.checkpoint() or {}
-            return horizons if horizons.get("Sales:1", HORIZON_MIN) >= theirs else {}
+            return horizons if horizons.get("Sales:2", HORIZON_MIN) >= theirs else {}
 
         broker.log.truncate(wait_until(checkpoint_with_row, "there is no hard checkpoint"))
         assert broker.log.truncated_to("Sales") is not None
-        later = now(1)
-        others.append("1", later, (later, 7))
+        later = now(2)
+        others.append("2", later, (later, 7))
     with opened(None) as broker:
         wait_until(lambda: broker.view("Total").is_reached({"Sales": later}), "the row waits")
         assert total(broker) == (2, 57)

@@ -384,7 +384,7 @@ class Broker:
 
     def _refuse_lost_log(self) -> None:
         """Refuses a log that ends before the horizons of a view: the log has lost its end."""
-        log_horizons = self._log_horizons()
+        log_horizons = self.log.newest().named_horizons()
         for view in self.views.values():
             for stream, tick in view.horizons.items():
                 if tick > log_horizons.get(stream, HORIZON_MIN):

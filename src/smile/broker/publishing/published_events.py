@@ -126,7 +126,7 @@ class PublishedEvents:
         self.horizons = {**self.horizons, **own_horizons, **imported_horizons}
         for stream, origins in self._origins_of_many.items():
             if stream in horizons:
-                origins[self.ticks.origin] = horizons[stream]
+                origins[self.origins[stream]] = horizons[stream]
             for name, tick in imported_horizons.items():
                 of_stream, origin = split_name(name, self.log.schemas)
                 if of_stream == stream and origin is not None:
