@@ -8,13 +8,14 @@ has the horizon of each origin, by `origin_name`: together they determine which 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from smile.algebra.types import ORIGIN_MAX
-
 HORIZON_MIN: Final = -1
 """The horizon of a stream of which nothing is known."""
 
 END: Final = 2**63 - 1
 """The horizon of a stream that is finished."""
+
+ORIGIN_MAX: Final = 2**10 - 1
+"""The greatest number of an origin. It is in the ten low bits of the ticks that the origin assigns."""
 
 _SEPARATOR: Final = ":"
 

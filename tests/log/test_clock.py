@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from smile.algebra.types import ORIGIN_MAX, TICK_MAX
+from smile.algebra.types import TICK_MAX
 from smile.errors import SmileError
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, ORIGIN_MAX
 from smile.log.clock import TickGenerator, wall_clock
 from tests.repeatable import scaled
 

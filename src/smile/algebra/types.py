@@ -12,8 +12,6 @@ from typing import Final
 Value = bool | int | float | Decimal | str | bytes | None
 
 TICKS_PER_MICROSECOND: Final = 1024
-ORIGIN_MAX: Final = TICKS_PER_MICROSECOND - 1
-"""The greatest number of an origin. It is in the low bits of the ticks that the origin assigns."""
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 TICK_MAX: Final = INT_MAX - 2**61

@@ -20,13 +20,13 @@ from msgspec.structs import astuple
 from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
-from smile.algebra.types import INT, INT_MAX, INT_MIN, ORIGIN_MAX, TICK_MAX, DataType, Value
+from smile.algebra.types import INT, INT_MAX, INT_MIN, TICK_MAX, DataType, Value
 from smile.decoding.arrow_events import read_arrow_stream, read_arrow_table
 from smile.decoding.explanation import explain_json, explain_line
 from smile.decoding.stream_schema import EventRow, StreamSchema, is_tick
 from smile.decoding.values import JsonNumber, parse_number, parse_text
 from smile.errors import SmileError, did_you_mean, error
-from smile.horizons import END
+from smile.horizons import END, ORIGIN_MAX
 
 ParsedLine = tuple[StreamSchema | None, int | None, EventRow | None, str | None]
 """The content of a line: stream, tick, values and origin. With values (of all columns except the tick) it is an event;

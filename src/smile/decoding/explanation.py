@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from smile import limits
-from smile.algebra.types import INT, ORIGIN_MAX, TICK_MAX, DataType, Value
+from smile.algebra.types import INT, TICK_MAX, DataType, Value
 from smile.decoding.stream_schema import StreamSchema, is_tick
 from smile.decoding.values import (
     Json,
@@ -22,7 +22,7 @@ from smile.decoding.values import (
     shorten,
 )
 from smile.errors import Diagnostic, SmileError, did_you_mean, error
-from smile.horizons import END
+from smile.horizons import END, ORIGIN_MAX
 from smile.source import Span
 
 _FIELDS: Final = ("stream", "origin", "at", "event", "silence_to")

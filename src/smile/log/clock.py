@@ -6,8 +6,9 @@ A tick is the number of microseconds since 1970 with the origin's number in the 
 import time
 from collections.abc import Callable
 
-from smile.algebra.types import ORIGIN_MAX, TICK_MAX, TICKS_PER_MICROSECOND
+from smile.algebra.types import TICK_MAX, TICKS_PER_MICROSECOND
 from smile.errors import error
+from smile.horizons import ORIGIN_MAX
 
 Clock = Callable[[], int]
 """Returns the microseconds since 1970. It may stand still or step back."""

@@ -12,9 +12,8 @@ from typing import Final
 import msgspec
 
 from smile import limits
-from smile.algebra.types import ORIGIN_MAX
 from smile.errors import SmileError, error
-from smile.horizons import END, HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN, ORIGIN_MAX
 from smile.log.storage.pieces import StreamPiece
 
 HOME_ORIGIN: Final = "1"
