@@ -29,7 +29,7 @@ from smile.broker.maintenance.maintainer import Maintainer
 from smile.broker.network.descriptions import FetchDescription, ImportRecords, fetch_nothing, refuse_circles
 from smile.broker.network.exported_relations import ExportedRelations, join_histories
 from smile.broker.network.host import ExportedRelation, OpenAccess
-from smile.broker.network.hosted_stream import HostedStream
+from smile.broker.network.hosted_stream import HostedStream, found_stream
 from smile.broker.network.neighbours import Neighbours
 from smile.broker.network.network import Network
 from smile.broker.network.origin_commands import OriginCommands
@@ -108,6 +108,7 @@ class Broker:
         self._refuse_truncated_log(self.compiled, () if new_generation is None else tuple(new_generation.digests))
         generations = (*unchanged, *([new_generation] if new_generation else []))
         self._write_metadata(replace(metadata, generations=generations, imports=import_records, log_id=log_id))
+        self._found_streams()
         self.views: Mapping[str, View] = self._create_views(self._metadata.generations)
         records = self._metadata.generations
         self._maintainer = Maintainer(
@@ -327,24 +328,28 @@ class Broker:
     def _set_inputs(self) -> None:
         """Tells the publisher and the network what the program reads. The log has the streams."""
         program, records = self.compiled.rewritten, self._metadata.imports
+        self._found_streams()
         imported_from = {i.name: " or ".join(i.brokers) for i in program.imports}
         self.network.set_hosted([self._find_hosted(stream) for stream in program.streams if stream.many_origins])
         self._publisher.set_streams(program.streams, imported_from)
         self.network.set_imports(program.imports, {i.name: records.history(i) for i in program.imports})
 
+    def _found_streams(self) -> None:
+        """This broker becomes the first origin of new streams with many origins that have their home here."""
+        log_id = self._metadata.log_id
+        for stream in self.compiled.rewritten.streams:
+            if stream.many_origins:
+                found_stream(stream, self.log, self.settings.name, log_id, join_histories({log_id}))
+
     def _find_hosted(self, stream: mmpl.StreamDef) -> HostedStream:
-        """A stream with many origins that is published here. If it is new and has its home here, this broker becomes
-        its first origin."""
+        """A stream with many origins that is published here."""
         present, log_id = self.network.hosted_streams.get(stream.name), self._metadata.log_id
         if present is not None and present.stream == stream:
             return present
         digest = definition_digest(export_definition(self.compiled.rewritten, stream.name))
-        hosted = HostedStream(
+        return HostedStream(
             stream, digest, self.log, self.settings.name, log_id, lambda: self._publisher.own_horizon(stream.name)
         )
-        if hosted.is_home:
-            hosted.found(join_histories({log_id}))
-        return hosted
 
     def resume(self, view: str) -> None:
         """Resumes a paused view, and those that were paused with it. Returns before they have caught up."""

@@ -477,8 +477,7 @@ def test_an_importer_on_spark(tmp_path: Path) -> None:
     """One origin is dead: rows flow on Spark too, and become final when it is fenced."""
     with network_in(tmp_path) as network:
         start_hosts(network)
-        spark = {"engine": "spark", "master": "local[1]", "partitions": 2, "flight": ""}
-        network.start("floor", IMPORT + COUNTS, **spark)
+        network.start("floor", IMPORT + COUNTS, engine="spark", master="local[1]", partitions=2, flight="")
         for name in HOSTS:
             network.connect("floor", name)
         first = [bid(network, name, f"first of {name}") for name in HOSTS]

@@ -21,6 +21,14 @@ from smile.log.membership import HOME_ORIGIN, StreamMembership
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.pieces import StreamPiece
 
+
+def found_stream(stream: mmpl.StreamDef, log: DurableLog, broker: str, log_id: str, history: str) -> None:
+    """Makes a broker the first origin of a stream that has its home there, if the stream is new."""
+    if stream.home is None and log.membership(stream.name) is None:
+        membership = StreamMembership.founded(stream.name, history, broker, log_id)
+        log.append(membership.silences({}), memberships=[membership])
+
+
 MembershipChange = Callable[[StreamMembership], StreamMembership]
 
 
@@ -49,13 +57,6 @@ class HostedStream:
     def _load(self) -> None:
         self.membership = self._taken = self._log.membership(self.name)
         self._needs_reload = False
-
-    def found(self, history: str) -> None:
-        """Makes this broker the home and the only member, if the stream is new."""
-        if self.membership is None:
-            membership = StreamMembership.founded(self.name, history, self._broker, self.log_id)
-            self._log.append(membership.silences({}), memberships=[membership])
-            self._load()
 
     @property
     def is_home(self) -> bool:
