@@ -15,6 +15,7 @@ from smile.algebra.printer import print_program
 from smile.broker.broker import PULSE_INTERVAL_S, Broker, StepwiseRun
 from smile.errors import SmileError, error
 from smile.horizons import HORIZON_MIN
+from smile.log.membership import StreamMembership
 from smile.log.storage.pieces import StreamPiece
 from smile.log.storage.producers import ProducerRecord
 from smile.settings import Settings
@@ -39,6 +40,9 @@ class SimulatedAccess:
 
     def can_import(self, principal: str, relation: str) -> bool:
         return (principal, relation) not in self.revoked
+
+    def can_publish(self, principal: str, stream: str) -> bool:
+        return True
 
     def can_act_as(self, principal: str, broker: str) -> bool:
         return True
@@ -243,10 +247,14 @@ class SimulatedBroker:
             return result
 
         def append(
-            pieces: Iterable[StreamPiece], records: Sequence[ProducerRecord] = (), time_us: int = 0, whole: bool = False
+            pieces: Iterable[StreamPiece],
+            records: Sequence[ProducerRecord] = (),
+            time_us: int = 0,
+            whole: bool = False,
+            memberships: Sequence[StreamMembership] = (),
         ) -> int:
             appended = list(pieces)
-            commit = real_append(appended, records, time_us, whole)
+            commit = real_append(appended, records, time_us, whole, memberships)
             for piece in appended:
                 self.world.note(self.name, f"logs {piece.stream} {piece.origin} {piece.lo}-{piece.hi}: {piece.rows}")
                 if piece.stream in self.publisher.streams:

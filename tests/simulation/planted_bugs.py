@@ -96,9 +96,9 @@ def silence_hides_events(patch: Patch) -> None:
     """The last event of a range is taken for silence."""
     read = LoggedStreamSource.read
 
-    def shorten(source: LoggedStreamSource, origin: str, lo: int, hi: int) -> EventsRange:
+    def shorten(source: LoggedStreamSource, origin: str, lo: int, hi: int) -> EventsRange | None:
         events = read(source, origin, lo, hi)
-        return EventsRange(events.hi) if events.rows == 1 and events.hi % 2 else events
+        return EventsRange(events.hi) if events is not None and events.rows == 1 and events.hi % 2 else events
 
     patch.setattr(LoggedStreamSource, "read", shorten)
 
@@ -107,9 +107,9 @@ def range_is_sent_too_far(patch: Patch) -> None:
     """A range says that it is complete beyond its end."""
     read = LoggedStreamSource.read
 
-    def extend(source: LoggedStreamSource, origin: str, lo: int, hi: int) -> EventsRange:
+    def extend(source: LoggedStreamSource, origin: str, lo: int, hi: int) -> EventsRange | None:
         events = read(source, origin, lo, hi)
-        return EventsRange(events.hi + 1, events.body, events.rows)
+        return None if events is None else EventsRange(events.hi + 1, events.body, events.rows)
 
     patch.setattr(LoggedStreamSource, "read", extend)
 

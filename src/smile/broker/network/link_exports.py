@@ -145,6 +145,9 @@ class LinkExports:
 def _check_definition(exported: ExportedRelation, request: OpenImport) -> None:
     if request.definition != exported.digest:
         message = f"{exported.relation} is defined otherwise than when its type was recorded"
+    elif request.history and not exported.history and not request.hosts:
+        # It has not joined yet. The neighbour asks again soon.
+        raise error("E123", f"it is not known here yet which stream {exported.relation} is")
     elif request.history and request.history != exported.history:
         message = f"{exported.relation} has another history than when it was imported first: a log was replaced"
     else:
