@@ -5,7 +5,7 @@ to another log. A member starts above everything that the home had announced bef
 names the version that is needed to take it in. So nobody passes the start of a member that it does not know.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -94,7 +94,7 @@ class StreamMembership:
         ends = {origin: member.end for origin, member in self.members.items() if member.end is not None}
         return {origin: min(tick, ends.get(origin, END)) for origin, tick in horizons.items()}
 
-    def silences(self, known: Mapping[str, int], except_for: str | None = None) -> list[StreamPiece]:
+    def silences(self, known: Mapping[str, int], except_for: Collection[str] = ()) -> list[StreamPiece]:
         """The silence that follows from the membership for a log that knows each origin up to these ticks: before an
         origin has begun, and after it has ended. So the log has all members as origins, and the least of their horizons
         is that of the stream."""
@@ -102,7 +102,7 @@ class StreamMembership:
         for origin, member in self.members.items():
             tick = known.get(origin, HORIZON_MIN)
             silent = self.completed(StreamPiece(self.stream, origin, tick, max(tick, member.start)))
-            if silent.hi > tick and origin != except_for:
+            if silent.hi > tick and origin not in except_for:
                 pieces.append(silent)
         return pieces
 

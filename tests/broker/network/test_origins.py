@@ -247,6 +247,24 @@ def test_an_origin_leaves_and_rows_become_final(network: BrokerNetwork) -> None:
     wait_for_issues(network, "floor", "last", "alone", "again")
 
 
+def test_a_fence_that_is_too_early_stops_those_who_have_more(network: BrokerNetwork) -> None:
+    start_hosts(network, ("buys", "buys2"))
+    for name in ("floor", "hall"):
+        network.start(name, "IMPORT Bids FROM buys, buys2; " + COUNTS)
+        network.connect(name, "buys")
+    network.connect("floor", "buys2")
+    bid(network, "buys2", "seen")
+    wait_for_issues(network, "floor", "seen")
+    network.stop("buys2")
+    start = origin_report(network, "buys")["buys2"]["start"]
+    network.brokers["buys"].origins.fence("Bids", "2", start)
+    assert network.wait_for_state("floor", "Bids", "refused")["problem"]["code"] == "E137"
+    assert issues_of(network, "floor") == ["seen"]
+    tick = bid(network, "buys", "later")
+    network.run_until(lambda: horizon_at(network, "hall") > tick, "nothing becomes final")  # it has nothing of buys2
+    assert horizon_at(network, "floor") < tick
+
+
 def test_the_home_leaves_and_nobody_can_join_any_more(network: BrokerNetwork) -> None:
     start_hosts(network, ("buys", "buys2"))
     network.brokers["buys"].origins.leave("Bids", "1")

@@ -106,25 +106,29 @@ class StreamCache:
         if known is not None:
             membership.check_follows(known)
         for origin, member in membership.members.items():
-            if member.end is not None and member.is_fenced and self._has_events_above(origin, member.end):
-                message = (
-                    f"origin {origin} of {self.import_.name} was fenced at tick {member.end}, but has later events here"
-                )
-                hint = "Its fence was too early. What is computed from these events cannot be undone: import it anew."
-                raise error("E137", message, hint=hint)
+            is_checked = known is not None and origin in known.members and known.members[origin].end is not None
+            if member.end is not None and member.is_fenced and not is_checked:
+                self._refuse_events_above(origin, member.end)
         if self._latest is None or version > self._latest.version:
             self._latest = membership
         return membership
 
-    def _has_events_above(self, origin: str, tick: int) -> bool:
+    def _refuse_events_above(self, origin: str, end: int) -> None:
+        """Raises E137 if the log has, or has had, events of an origin after the tick at which it was fenced."""
+        tick = end
         while tick < self.horizons.get(origin, HORIZON_MIN):
-            piece = self._log.read_range(self._stream.name, origin, tick, _CHECKED_BYTES)
-            if piece is None:
-                return False
-            if piece.rows:
-                return True
+            try:
+                piece = self._log.read_range(self._stream.name, origin, tick, _CHECKED_BYTES)
+            except SmileError as problem:
+                if problem.diagnostics[0].code != "E097":
+                    raise
+                piece = None
+            if piece is None or piece.rows:
+                name = self.import_.name
+                message = f"origin {origin} of {name} was fenced at tick {end}, but has later events here"
+                hint = "The fence was too early. What was computed from these events cannot be undone: import it anew."
+                raise error("E137", message, hint=hint)
             tick = piece.hi
-        return False
 
     def _check_member(self, piece: StreamPiece, membership: StreamMembership | None) -> None:
         member = None if membership is None else membership.members.get(piece.origin)

@@ -85,7 +85,7 @@ class HostedStream:
         if self._taken is not None and membership.version <= self._taken.version:
             return Receipt.REDUNDANT, []
         # If this broker was fenced, its log may have events after the end. So its horizon stays where it is.
-        fenced = next((o for o, m in membership.members.items() if m.log == self.log_id and m.is_fenced), None)
+        fenced = [o for o, m in membership.members.items() if m.log == self.log_id and m.is_fenced]
         silences = membership.silences(self._log.stream_horizons(self.name), except_for=fenced)
         self._taken = membership
         return Receipt.APPENDED, [*silences, membership]
