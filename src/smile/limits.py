@@ -430,6 +430,9 @@ links_max: Final = 100
 link_message_bytes_max: Final = publication_bytes_max + link_header_bytes_max
 """A message between brokers. Most have about a mebibyte; one with a single large publication has more."""
 
+link_request_bytes_max: Final = 4 * 2**20
+"""A message of a neighbour that nothing is imported from: it has no data."""
+
 link_inbox_bytes_max: Final = 2 * link_window_bytes
 """Bytes that have arrived on a link and are not processed. A neighbour that obeys the window sends fewer; from others,
 nothing is read meanwhile."""

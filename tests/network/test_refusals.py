@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from smile.errors import SmileError
 from smile.gateway.access import Grant, Right
 from smile.gateway.links.close_reason import close_reason, closed_error
 from smile.gateway.links.description_client import DescriptionClient
-from smile.links.messages import VERSION, Hello, decode_message, encode_message
+from smile.links.messages import VERSION, Heartbeat, Hello, decode_message, encode_message
 from smile.settings import NeighbourSettings
 from tests.brokers import InProcessBroker
 from tests.network.test_two_brokers import BIDS, EXPORTING
@@ -293,6 +294,15 @@ def test_a_caller_that_speaks_nonsense(tmp_path: Path, message: str | bytes, cod
         assert closed.rcvd is not None
         assert (closed.rcvd.code, closed.rcvd.reason[:5]) == (1008, f"{code}:")
         buys.publish("Bids", {"issue": "IBM", "shares": 7})
+        wait_until(lambda: not buys.broker.status()["links"], "a link is left")
+
+
+def test_large_messages_of_a_caller_that_nothing_is_imported_from(tmp_path: Path) -> None:
+    with InProcessBroker(tmp_path, EXPORTING, broker_name="buys") as buys, buys.websocket(path="/link") as neighbour:
+        neighbour.send(hello(broker="floor"))
+        neighbour.send(encode_message(Heartbeat(1), b"x" * limits.link_request_bytes_max))
+        with pytest.raises(ConnectionClosed):
+            deque(neighbour.connection, 0)
         wait_until(lambda: not buys.broker.status()["links"], "a link is left")
 
 

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from smile.settings import NeighbourSettings
+from tests.brokers import InProcessBroker
 from tests.network.processes import NetworkProcesses, link_status, wait_for_import, wait_for_rows
-from tests.processes import invoke_smile
+from tests.processes import invoke_smile, wait_until
 
 BIDS = "CREATE STREAM Bids (t: time -> issue: string, shares: int CHECK (shares >= 0));\n"
 EXPORTING = BIDS + "CREATE VIEW Sums AS SELECT issue, SUM(shares) AS total FROM Bids GROUP BY issue;\nSUBSCRIBE Sums;\n"
@@ -57,3 +59,19 @@ def test_imports_are_added_to_a_running_broker(tmp_path: Path) -> None:
         refused = invoke_smile("apply", "--yes", str(program), "--url", floor.url)
         assert refused.exit_code == 1
         assert f"{program}:1:1: error E021: buys: there is no view Sumz" in refused.stderr
+
+
+def test_the_exporting_broker_calls(tmp_path: Path) -> None:
+    """Either side may open the link: the importing one has no address of its neighbour after the first start."""
+    with NetworkProcesses(tmp_path) as network:
+        folder, url = tmp_path / "floor", f"http://127.0.0.1:{network.port('floor')}"
+        buys = network.start_here("buys", EXPORTING, {"floor": [url]})
+        buys.publish("Bids", {"issue": "SUN", "shares": 20})
+        neighbour = {"buys": NeighbourSettings(url=(buys.url,))}
+        InProcessBroker(folder, IMPORTING, broker_name="floor", brokers=neighbour).stop()
+        listen = f"127.0.0.1:{network.port('floor')}"
+        with InProcessBroker(folder, None, broker_name="floor", listen=listen) as floor:
+            wait_for_rows(floor, "Large", {"SUN": 20})
+            (link,) = link_status(floor, "buys")
+            assert not link["called"] and link["address"] is None
+        wait_until(lambda: link_status(buys, "floor")[0]["state"] == "absent", "the link is still there")

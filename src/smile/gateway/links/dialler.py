@@ -69,6 +69,7 @@ class Dialler:
             await socket.run()
         finally:
             driver.end(None)
+            await asyncio.to_thread(driver.join, limits.link_stop_s_max)
         return driver.problem
 
     async def _connect(self) -> Any:

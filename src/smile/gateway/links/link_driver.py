@@ -55,6 +55,11 @@ class LinkDriver:
         self._thread.start()
 
     @property
+    def neighbour(self) -> str | None:
+        """The name of the other broker, when it is known."""
+        return self._link.neighbour
+
+    @property
     def problem(self) -> SmileError | None:
         """Why the link has ended; None if this broker has closed it, or it has not ended."""
         return self._ending

@@ -21,6 +21,7 @@ class ServerLinkSocket:
     ) -> None:
         self.caller = caller
         self.driver = LinkDriver(network, None, caller.principal)
+        self._network = network
         self._connection, self._loop = connection, loop
         self._sent_bytes = 0
         """Changed by the driver's thread only."""
@@ -28,7 +29,8 @@ class ServerLinkSocket:
         """Changed by the event loop only."""
         self.is_closed = asyncio.Event()
         connection.handler = self
-        connection.set_message_bytes_max(limits.link_message_bytes_max)
+        connection.set_message_bytes_max(limits.link_request_bytes_max)
+        self._may_send_data = False
 
     # ── called by the driver's thread ───────────────────────────────────────────────────────────────────────────────
 
@@ -61,6 +63,10 @@ class ServerLinkSocket:
         self.driver.end(error("E120", "the neighbour sent text; messages of a link are binary"))
 
     def receive_binary(self, data: bytes) -> None:
+        """Only a neighbour that something is imported from may send large messages."""
+        if not self._may_send_data and self.driver.neighbour in self._network.neighbours_wanted():
+            self._may_send_data = True
+            self._connection.set_message_bytes_max(limits.link_message_bytes_max)
         self.driver.receive(data)
 
     def on_writable(self) -> None:
