@@ -169,14 +169,14 @@ def _run_listeners(kind: str, url: str, view: str, subscribers: int, pid: int) -
         assert listeners.stdout is not None
         assert listeners.stdout.readline() == "ready\n"
         time.sleep(2)
-        cpu_before, start = _cpu_seconds(pid), time.monotonic()
+        cpu_before, start = cpu_seconds(pid), time.monotonic()
         time.sleep(SECONDS - 1)
-        cpu = (_cpu_seconds(pid) - cpu_before) / (time.monotonic() - start)
+        cpu = (cpu_seconds(pid) - cpu_before) / (time.monotonic() - start)
         measurement: dict[str, Any] = json.loads(listeners.stdout.readline())
     return {**measurement, "cpu": cpu}
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Processor time of a process and all its descendants."""
     parents, seconds = dict[int, int](), dict[int, float]()
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -1,4 +1,5 @@
-"""Links between brokers: the delay that a link adds, the throughput of one import, and the cost of an idle link."""
+"""Links between brokers: the delay that a link adds, the throughput of one import, what a partition costs, and the cost
+of an idle link. Then the closed loop on a network."""
 
 import json
 import os
@@ -6,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -15,8 +16,11 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
+from bench import network_floor
+from bench.fanout import cpu_seconds
 from bench.report import Report, verdict
 from smile.demo.broker_process import BrokerProcess, running_broker
+from smile.demo.tcp_proxy import TcpProxy
 
 DELAY_MS_MAX = 5.0
 STREAM_RATE_MIN = 300_000
@@ -26,6 +30,10 @@ VIEW_ROWS = 500_000
 PUBLICATION_ROWS = 20_000
 SECONDS = 10.0
 PERIOD_S = 0.02
+CUT_S = 10.0
+CUT_EVENTS_PER_SECOND = 5_000
+AGAIN_MAX = 1.2
+"""Bytes after a partition, at most, in multiples of what was missed."""
 WAIT_S = 120.0
 GREETING_BYTES_MAX = 10_000
 """What a link transfers before the first data."""
@@ -56,8 +64,9 @@ class BrokerPair:
         self._folder, self._stack = folder, stack
         self.buys = self._start("buys", EXPORTING)
 
-    def start_floor(self, program: str) -> BrokerProcess:
-        variables = {"SMILE_BROKERS_BUYS_URL": self.buys.url}
+    def start_floor(self, program: str, url: str | None = None) -> BrokerProcess:
+        """`url` is where it calls `buys`, if there is a proxy."""
+        variables = {"SMILE_BROKERS_BUYS_URL": url or self.buys.url}
         os.environ.update(variables)
         try:
             return self._start("floor", program)
@@ -188,12 +197,44 @@ def publish_steadily(process: BrokerProcess, rows_per_second: int) -> Iterator[N
         thread.join()
 
 
+# ── a partition ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def measure_partition(program: str, relation: str) -> tuple[float, float]:
+    """Seconds from the end of a partition until everything from before its end has arrived; and the bytes until then,
+    in multiples of what the link transfers in the same time without a partition."""
+    with running_pair() as pair, TcpProxy(int(pair.buys.url.rpartition(":")[2])) as proxy:
+        floor = pair.start_floor(program, proxy.url)
+
+        def known_until() -> float:
+            status = broker_status(floor)
+            behind_s = status["imports"][relation]["behind_s"]
+            return 0.0 if behind_s is None else float(status["at"]) - float(behind_s)
+
+        with publish_steadily(pair.buys, CUT_EVENTS_PER_SECOND):
+            wait_for(lambda: known_until() > time.time() - 1)
+            before, start = proxy.passed_bytes, time.time()
+            time.sleep(SECONDS / 2)
+            bytes_per_second = (proxy.passed_bytes - before) / (time.time() - start)
+            proxy.cut()
+            cut_at, before = time.time(), proxy.passed_bytes
+            time.sleep(CUT_S)
+            proxy.heal()
+            healed_at = time.time()
+            wait_for(lambda: known_until() >= healed_at)
+            missed_bytes = bytes_per_second * (time.time() - cut_at)
+            return time.time() - healed_at, (proxy.passed_bytes - before) / missed_bytes
+
+
 # ── idle ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def measure_idle_bytes() -> float:
-    """Bytes a second over an idle link, both ways together."""
+def measure_idle() -> tuple[float, float, float]:
+    """Bytes a second over an idle link, both ways together; the processor time of an idle broker without a link, and of
+    the two brokers of the link on average, in cores."""
     with running_pair() as pair:
+        time.sleep(2)
+        alone = _cores([pair.buys])
         floor = pair.start_floor(IMPORTING_VIEW)
 
         def transferred() -> int:
@@ -202,8 +243,16 @@ def measure_idle_bytes() -> float:
         wait_for(lambda: broker_status(floor)["imports"]["Prices"]["state"] == "live")
         time.sleep(2)
         before, start = transferred(), time.perf_counter()
-        time.sleep(SECONDS)
-        return (transferred() - before) / (time.perf_counter() - start)
+        linked = _cores([pair.buys, floor])
+        return (transferred() - before) / (time.perf_counter() - start), alone, linked
+
+
+def _cores(processes: Sequence[BrokerProcess]) -> float:
+    """Cores that a process uses, on average."""
+    before, start = [cpu_seconds(p.popen.pid) for p in processes], time.perf_counter()
+    time.sleep(SECONDS)
+    used = sum(cpu_seconds(p.popen.pid) for p in processes) - sum(before)
+    return used / len(processes) / (time.perf_counter() - start)
 
 
 def run(report: Report) -> None:
@@ -221,12 +270,27 @@ def run(report: Report) -> None:
         throughput, size = measure()
         target = f"≥ {rate_min:,}: {verdict(throughput >= rate_min)}"
         rows.append((f"throughput of a {name}", f"{throughput:,.0f} rows/s, {size:,.1f} bytes a row", target))
-    rows.append(("an idle link", f"{measure_idle_bytes():,.0f} bytes/s", ""))
+    for name, program, relation in (("stream", IMPORTING_STREAM, "Quotes"), ("view", IMPORTING_VIEW, "Prices")):
+        heal_s, again = measure_partition(program, relation)
+        rows.append(
+            (
+                f"a {name} after {CUT_S:.0f} s without a link, at {CUT_EVENTS_PER_SECOND:,} events/s",
+                f"complete after {heal_s:,.1f} s, {again:.2f} times the bytes that were missed",
+                f"≤ {AGAIN_MAX} times: {verdict(again <= AGAIN_MAX)}",
+            )
+        )
+    idle_bytes, cores_alone, cores_linked = measure_idle()
+    idle_text = f"{idle_bytes:,.0f} bytes/s; {100 * cores_linked:.1f} % of a core a broker"
+    idle_text += f", {100 * cores_alone:.1f} % without a link"
+    rows.append(("an idle link", idle_text, ""))
     report.table(
         "Links between brokers",
         "Two brokers on loopback, with the engine in their processes, and flushed logs. The delay is the difference of "
         f"what subscribers of the two brokers see, with a publication every {1000 * PERIOD_S:.0f} ms. Throughput is "
-        "measured while the importing broker catches up. Everything shares the machine.",
+        "measured while the importing broker catches up. A partition is a proxy that holds back all bytes. The bytes "
+        "that were missed are those that the link transfers in the same time without a partition. Everything shares "
+        "the machine.",
         ("measured", "result", "target"),
         rows,
     )
+    network_floor.run(report)

@@ -171,7 +171,9 @@ class NetworkDemo:
         for cut in self.cuts:
             if cut.caught_up_at is not None:
                 continue
-            behind_s = import_behind_s(self.statuses[cut.link.caller], cut.link.called) or 0.0
+            behind_s = import_behind_s(self.statuses[cut.link.caller], cut.link.called)
+            if behind_s is None:
+                continue
             cut.behind_s_max = max(cut.behind_s_max, behind_s)
             if cut.is_healing and behind_s < LATE_S:
                 cut.caught_up_at = time.time()

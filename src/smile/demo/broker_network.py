@@ -1,6 +1,6 @@
 """The brokers of a network as processes, with a proxy on each link, so that links can be cut."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -41,14 +41,13 @@ TRADE_FLOOR = NetworkPlan(
 
 @dataclass
 class RunningNetwork:
-    """Brokers and the proxies of their links. `options` are those of `smile serve`; `on_start` is called with every
-    process."""
+    """Brokers and the proxies of their links, if it has proxies. `options` are those of `smile serve`."""
 
     plan: NetworkPlan
     folder: Path
     options: Sequence[str] = ()
     delay_s: float = 0.0
-    on_start: Callable[[BrokerProcess], None] = lambda _process: None
+    has_proxies: bool = True
     brokers: dict[str, BrokerProcess] = field(default_factory=dict)
     proxies: dict[NetworkLink, TcpProxy] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -63,8 +62,6 @@ class RunningNetwork:
                 processes = [self._prepare(stack, name, waiting.pop(name)) for name in able]
                 with ThreadPoolExecutor() as threads:
                     list(threads.map(lambda process: process.start(), processes))
-                for process in processes:
-                    self.on_start(process)
             self._stack = stack.pop_all()
         return self
 
@@ -75,10 +72,13 @@ class RunningNetwork:
         variables = {}
         for link in self.plan.links:
             if link.caller == name:
-                port = urlsplit(self.brokers[link.called].url).port
-                assert port is not None
-                self.proxies[link] = stack.enter_context(TcpProxy(port, self.delay_s))
-                variables[f"SMILE_BROKERS_{link.called.upper()}_URL"] = self.proxies[link].url
+                url = self.brokers[link.called].url
+                if self.has_proxies:
+                    port = urlsplit(url).port
+                    assert port is not None
+                    self.proxies[link] = stack.enter_context(TcpProxy(port, self.delay_s))
+                    url = self.proxies[link].url
+                variables[f"SMILE_BROKERS_{link.called.upper()}_URL"] = url
         data = self.folder / name
         data.mkdir()
         options = ["--name", name, "--listen", "127.0.0.1:0", "--flight", "", *self.options]

@@ -1,6 +1,7 @@
 """Trade-Floor with simulated users: bidders keep a number of bids open, matchers match what can be matched.
 
-They communicate only through the broker, or through the four brokers of a network. Each issue belongs to one matcher, so no bid is traded beyond its shares.
+They communicate only through the broker, or through the four brokers of a network. Each issue belongs to one matcher,
+so no bid is traded beyond its shares.
 """
 
 import asyncio

@@ -1,0 +1,190 @@
+"""The closed loop of the paper on one broker and on four, each held to the same share of a core."""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.fanout import cpu_seconds
+from bench.processor_quota import ProcessorQuota, processor_quota, quota_problem
+from bench.report import Report, verdict
+from smile.client import AsyncClient, connect_async
+from smile.demo.broker_network import TRADE_FLOOR, NetworkPlan, RunningNetwork
+from smile.demo.broker_process import example_program
+from smile.demo.trade_floor import Bidders, FloorClients, FloorMetrics, FloorSettings, Matcher
+
+SHARE = 0.1
+"""Of a core, for each broker: so little that the brokers are slower than the clients, which have the rest."""
+ISSUES, PRICES = 100, 10
+OPEN_MAX_STEPS = (1_500, 3_000, 6_000, 12_000)
+"""Bids that are open on each side: the load is raised in these steps. Up to a bid for each issue and price waits for
+another one to match it, so the load is less."""
+WARMUP_S = 6.0
+MEASURED_S = 10.0
+MATCHERS = 2
+LINK_DELAY_S = 0.005
+PAPER_RATIO = 155.6 / 87.1
+RATIO_MIN = 2.5
+ONE_BROKER = NetworkPlan({"floor": example_program("tradefloor.smile")}, ())
+
+
+@dataclass(frozen=True)
+class LoopResult:
+    """At the best of the steps: matches a second, the median and 99th percentile of the pairs' latency in seconds, and
+    the processor time of each broker in cores."""
+
+    open_max: int
+    rate: float
+    latency_p50: float
+    latency_p99: float
+    cores: Mapping[str, float]
+
+    @property
+    def busiest(self) -> str:
+        return max(self.cores, key=lambda name: self.cores[name])
+
+
+@dataclass(frozen=True)
+class LoopSetting:
+    """`share` is that of each broker; None without a quota."""
+
+    name: str
+    plan: NetworkPlan
+    share: float | None
+    link_delay_s: float = 0.0
+
+
+def run(report: Report, steps: Sequence[int] = OPEN_MAX_STEPS) -> None:
+    problem = quota_problem()
+    rows = [
+        ("in the paper: 1 broker", "1 machine", "87.1", "1.00", "", "", ""),
+        ("in the paper: 4 brokers", "2 machines", "155.6", f"{PAPER_RATIO:.2f}", "", "", ""),
+    ]
+    base: LoopResult | None = None
+    for setting in _settings(None if problem else SHARE):
+        result = measure_loop(setting, steps)
+        base = base or result
+        ratio = result.rate / base.rate
+        is_target = setting.plan is TRADE_FLOOR and setting.share == SHARE and not setting.link_delay_s
+        quota = "none" if setting.share is None else f"{len(setting.plan.programs)} × {setting.share:g} cores"
+        rows.append(
+            (
+                setting.name,
+                quota,
+                f"{result.rate:,.1f}",
+                f"{ratio:.2f}",
+                f"{1000 * result.latency_p50:,.0f} / {1000 * result.latency_p99:,.0f}",
+                f"{result.busiest} {result.cores[result.busiest]:.3f}, all {sum(result.cores.values()):.3f}",
+                f"≥ {RATIO_MIN}: {verdict(ratio >= RATIO_MIN)}" if is_target else "",
+            )
+        )
+    quota_text = (
+        f"There are no quotas, because {problem}: the brokers share the machine. " if problem
+        else "Each broker is held to its quota by a control group; clients and delayed links are outside. "
+    )  # fmt: skip
+    report.table(
+        "The closed loop on a network",
+        f"Bidders keep bids open on each side, over {ISSUES} issues at {PRICES} prices: up to "
+        f"{', '.join(f'{n:,}' for n in steps[:-1])} and then {steps[-1]:,}. {MATCHERS} matchers match what they see. "
+        f"The best of these rates counts. {quota_text}Engines are in the "
+        f"brokers' processes, logs are flushed. {MEASURED_S:.0f} s each, after {WARMUP_S:.0f} s to warm up. Latency is "
+        "from the later bid of a pair until a matcher sees it.",
+        (
+            "brokers",
+            "quota",
+            "matches/s",
+            "times 1 broker",
+            "latency, ms, median / 99th",
+            "cores used by the busiest",
+            "target",
+        ),
+        rows,
+    )
+
+
+def _settings(share: float | None) -> list[LoopSetting]:
+    delay_ms = 1000 * LINK_DELAY_S
+    settings = [
+        LoopSetting("1 broker", ONE_BROKER, share),
+        LoopSetting("4 brokers, each with the quota of the one", TRADE_FLOOR, share),
+        LoopSetting(f"the same, links of {delay_ms:.0f} ms each way", TRADE_FLOOR, share, LINK_DELAY_S),
+    ]
+    if share is not None:
+        settings.append(LoopSetting("4 brokers, together with the quota of the one", TRADE_FLOOR, share / 4))
+    return settings
+
+
+def measure_loop(setting: LoopSetting, steps: Sequence[int] = OPEN_MAX_STEPS) -> LoopResult:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        quotas: list[ProcessorQuota] = []
+        share = setting.share
+        if share is not None:
+            quotas = [stack.enter_context(processor_quota(share)) for _ in setting.plan.programs]
+        network = stack.enter_context(
+            RunningNetwork(
+                setting.plan,
+                Path(folder),
+                ["--engine", "local"],
+                delay_s=setting.link_delay_s,
+                has_proxies=setting.link_delay_s > 0,
+            )
+        )
+        network.wait_until_ready()
+        for process, quota in zip(network.brokers.values(), quotas, strict=False):
+            quota.add(process.popen.pid)
+        return asyncio.run(_run_loop(network, steps))
+
+
+async def _run_loop(network: RunningNetwork, steps: Sequence[int]) -> LoopResult:
+    clients = [await _connect(network) for _ in range(MATCHERS + 1)]
+    metrics = FloorMetrics()
+    bidders = Bidders(clients[0], FloorSettings(ISSUES, PRICES, open_max=steps[0]), metrics)
+    issues = [bidders.settings.issue_name(number) for number in range(bidders.settings.issues)]
+    matchers = [Matcher(client, issues[n::MATCHERS], metrics).run() for n, client in enumerate(clients[1:])]
+    tasks = [asyncio.create_task(participant) for participant in (bidders.run(), *matchers)]
+    results = []
+    try:
+        for open_max in steps:
+            bidders.settings = replace(bidders.settings, open_max=open_max)
+            await _check_running(tasks, WARMUP_S)
+            metrics.latencies.clear()
+            matches, start, cpu = metrics.matches, time.monotonic(), _cpu(network)
+            await _check_running(tasks, MEASURED_S)
+            seconds, cpu_after = time.monotonic() - start, _cpu(network)
+            results.append(
+                LoopResult(
+                    open_max,
+                    (metrics.matches - matches) / seconds,
+                    metrics.latency_quantile(0.5) or 0.0,
+                    metrics.latency_quantile(0.99) or 0.0,
+                    {name: (cpu_after[name] - used) / seconds for name, used in cpu.items()},
+                )
+            )
+            print(results[-1], file=sys.stderr)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for client in {c for four in clients for c in (four.buys, four.sells, four.matches, four.floor)}:
+            await client.close()
+    return max(results, key=lambda result: result.rate)
+
+
+async def _check_running(tasks: Sequence["asyncio.Task[None]"], seconds: float) -> None:
+    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
+async def _connect(network: RunningNetwork) -> FloorClients:
+    urls = network.urls()
+    clients: dict[str, AsyncClient] = {name: await connect_async(url, timeout=30.0) for name, url in urls.items()}
+    return FloorClients(**clients) if len(clients) > 1 else FloorClients.of_one_broker(clients["floor"])
+
+
+def _cpu(network: RunningNetwork) -> dict[str, float]:
+    return {name: cpu_seconds(process.popen.pid) for name, process in network.brokers.items()}
