@@ -89,7 +89,6 @@ class SimulatedBroker:
             name=self.name,
             data=str(self._disk.path),
             engine="local",
-            flush=False,
             origin=self.number,
             idle_ms=scenario.idle_ms,
             silence_ms=50,

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-_flushed_inodes: set[int] = set()
+_flushed_bytes: dict[int, int] = {}
+"""For each inode, the size that the file had when it was flushed last."""
 
 
 @contextmanager
@@ -20,14 +21,15 @@ def recorded_flushes() -> Iterator[None]:
     real_fsync = os.fsync
 
     def note(descriptor: int) -> None:
-        _flushed_inodes.add(os.fstat(descriptor).st_ino)
+        status = os.fstat(descriptor)
+        _flushed_bytes[status.st_ino] = status.st_size
 
     os.fsync = note  # type: ignore[assignment]  # it takes objects with a file number too
     try:
         yield
     finally:
         os.fsync = real_fsync
-        _flushed_inodes.clear()
+        _flushed_bytes.clear()
 
 
 class SimulatedDisk:
@@ -52,8 +54,11 @@ class SimulatedDisk:
         shutil.copytree(old_path, self.path, ignore=shutil.ignore_patterns("lock", "log-shm"))
         if loses_power:
             self._lose_unflushed(old_path, random)
+            self._safe_log_bytes = self._wal_bytes()
         for path in self.path.rglob("*"):
-            _flushed_inodes.add(path.stat().st_ino)
+            old_inode, status = (old_path / path.relative_to(self.path)).stat().st_ino, path.stat()
+            if loses_power or old_inode in _flushed_bytes:
+                _flushed_bytes[status.st_ino] = status.st_size if loses_power else _flushed_bytes[old_inode]
 
     def wipe(self, keeps_metadata: bool) -> None:
         """A new, empty disk; or the log and the state are lost only."""
@@ -68,16 +73,17 @@ class SimulatedDisk:
     def _lose_unflushed(self, old_path: Path, random: Random) -> None:
         for path in sorted(self.path.glob("state/**/*")):
             old = old_path / path.relative_to(self.path)
-            if not path.is_file() or old.stat().st_ino in _flushed_inodes:
+            if not path.is_file() or old.stat().st_ino in _flushed_bytes:
                 continue
             fate = random.random()
             if fate < 0.4:
                 path.unlink()
             elif fate < 0.8 and (size := path.stat().st_size):
                 os.truncate(path, random.randrange(size))
-        wal, size = self.path / "log-wal", self._wal_bytes()
-        if wal.exists() and self._safe_log_bytes < size:
-            os.truncate(wal, random.randint(self._safe_log_bytes, size))
+        wal, old_wal, size = self.path / "log-wal", old_path / "log-wal", self._wal_bytes()
+        if wal.exists():
+            safe_bytes = max(self._safe_log_bytes, _flushed_bytes.get(old_wal.stat().st_ino, 0))
+            os.truncate(wal, random.randint(min(safe_bytes, size), size))
 
     def _wal_bytes(self) -> int:
         wal = self.path / "log-wal"

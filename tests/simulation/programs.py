@@ -73,7 +73,7 @@ class NetworkPrograms:
             if stream.name in read:
                 self._add_stream(stream)
         for view in program.views:
-            self._add_view(view)
+            self._add_view(view, view is program.views[-1] and len(program.views) > 1)
         self._pass_on()
         return self._build()
 
@@ -84,23 +84,27 @@ class NetworkPrograms:
         self._drafts[home].streams.append(replace(stream, publisher_timed=is_publisher_timed))
         self._place[stream.name] = home
 
-    def _add_view(self, view: mmpl.ViewDef) -> None:
+    def _add_view(self, view: mmpl.ViewDef, is_last: bool) -> None:
         needed = {self._place[name] for name in names_read(view.body)}
         places = [n for n in range(len(self._drafts)) if needed <= self.topology.above(n)]
         if not places:
             raise error("E123", f"no broker can have {view.name}")
-        place = self._place[view.name] = self.random.choice(places)
+        # Views that others may read are near the streams, so that they are imported.
+        end = places[0] if self.random.random() < 0.6 and not is_last else places[-1]
+        place = self._place[view.name] = end if self.random.random() < 0.7 else self.random.choice(places)
         body = trees.rebuild_relation(view.body, lambda rel: self._redirect(rel, place))
         self._drafts[place].views.append(replace(view, body=body))
 
     def _pass_on(self) -> None:
-        """Brokers that would have nothing to do import something."""
+        """Brokers that would import no view import one, and those that would have nothing to do import a stream."""
         for number, draft in enumerate(self._drafts):
             reachable = sorted(name for name, place in self._place.items() if place in self.topology.above(number))
-            if self.topology.parents[number] and not draft.imports:
-                away = [name for name in reachable if self._place[name] != number]
-                if away:
-                    self._import(number, self.random.choice(away), None)
+            away = [name for name in reachable if self._place[name] != number]
+            views = [name for name in away if name.startswith("V")]
+            if views and not any(name in draft.imports for name in views) and self.random.random() < 0.8:
+                self._import(number, self.random.choice(views), None)
+            elif away and self.topology.parents[number] and not draft.imports:
+                self._import(number, self.random.choice(away), None)
 
     def _redirect(self, rel: mmpl.Rel, place: int) -> mmpl.Rel:
         if not isinstance(rel, mmpl.RelationRef) or self._place[rel.name] == place:

@@ -3,6 +3,7 @@
 Errors of SQLite are translated to errors of the catalogue. After such an error, nothing uncommitted is in the log.
 """
 
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -128,6 +129,8 @@ def open_for_writing(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) 
             db.execute("PRAGMA secure_delete = OFF")
             if not is_log:
                 _create(db, path, streams)
+            elif flush:
+                _flush_last_commits(path)
             if any(stream.unique for stream in streams):
                 db.execute(unique_values.CREATE_TABLE)
             _verify(db, path, streams)
@@ -135,6 +138,19 @@ def open_for_writing(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) 
             db.close()
             raise
         return db
+
+
+def _flush_last_commits(path: str) -> None:
+    """A process that was killed may have left commits that are not on the disk yet. They are read from now on, and so a
+    loss of power must not take them."""
+    try:
+        descriptor = os.open(f"{path}-wal", os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _connect(path: str, mode: str) -> sqlite3.Connection:
