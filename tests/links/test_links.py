@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from smile.errors import SmileError, error
+from smile.horizons import END
 from smile.links.curiosity import Curiosity
 from smile.links.exports import StreamExport, ViewExport, _MembersSender
 from smile.links.imports import REFUSED_WAIT_S, StreamImport, ViewImport
@@ -16,6 +17,7 @@ from smile.links.messages import (
     EventsMessage,
     Heartbeat,
     Hello,
+    ImportOpened,
     MembersMessage,
     OpenImport,
     RowsMessage,
@@ -302,6 +304,14 @@ def test_a_deeply_nested_header_is_refused() -> None:
     header = b'{"kind":"heartbeat","n":1,"more":' + b"[" * 100_000
     with pytest.raises(SmileError, match="wrong message"):
         decode_message(len(header).to_bytes(4, "big") + header)
+
+
+def test_what_came_over_another_link_is_not_asked_for() -> None:
+    network = LossyNetwork(Random(1), ExporterModel(), Faults())
+    imported = StreamImport(5, OpenImport(5, "stream", "right"), network.stream_sink, Random(1), 0.0)
+    imported.opened(ImportOpened(5), 0.0)
+    network.stream_sink.append("0", -1, 9, b"")
+    assert imported._question().ranges == (("0", 9, END),)
 
 
 def test_a_closed_window_stops_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The commits of a durable log are atomic, whatever happens to its process, its disk and its file."""
 
+import os
 import pickle
 import shutil
 import signal
@@ -183,6 +184,23 @@ def read_all(log: DurableLog, until: int) -> list[int]:
 
 
 @pytest.mark.slow
+def test_commits_of_a_killed_process_are_flushed_before_they_are_read(
+    log: DurableLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may have been killed after it had written a commit and before the disk had it."""
+    log.append([StreamPiece("R", "0", HORIZON_MIN, 1, batch(1))])
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("log", "log-wal"):
+        shutil.copy(Path(log.path).with_name(Path(log.path).name + name[3:]), copy / name)
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
+    reopened = DurableLog.open_or_create(str(copy / "log"), STREAMS)
+    assert flushed == [(copy / "log-wal").stat().st_ino]
+    assert reopened.newest().horizons["R"] == {"0": 1}
+    reopened.close()
+
+
 def test_other_processes_read_meanwhile(log: DurableLog) -> None:
     with ProcessPoolExecutor(2, get_context("spawn")) as readers:
         results = [readers.submit(read_all, log, 199) for _ in range(2)]

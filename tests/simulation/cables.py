@@ -133,6 +133,8 @@ class CableEnd:
         self._random = self.world.random("cable", cable.name, side)
         self._queued_bytes = 0
         self._last_arrival = 0.0
+        self._sent_ticks: dict[tuple[int, str], int] = {}
+        """The end of the last range of each import and origin."""
 
     @property
     def other(self) -> "CableEnd":
@@ -210,9 +212,10 @@ class CableEnd:
                 is_ordered, delay_s = False, delay_s + random.uniform(0.02, 1.0)
             elif fault.kind is FaultKind.DELAYED:
                 delay_s += random.uniform(0.2, 3.0)
-        is_data = isinstance(message, EventsMessage | RowsMessage)
-        if is_lost or link.is_blocked(self.side):
-            self.world.figures.lost_bytes += len(packet) if is_data else 0
+        is_lost |= link.is_blocked(self.side)
+        if is_lost or delay_s:
+            self.world.figures.disturbed_bytes += len(packet)
+        if is_lost:
             self.world.note(self.cable.name, f"lost: {message.__struct_config__.tag} of {self.broker.name}")
             return
         for _ in range(copies):
@@ -233,6 +236,10 @@ class CableEnd:
         world.figures.messages[tag] += 1
         if isinstance(message, EventsMessage | RowsMessage):
             world.figures.data_bytes += len(packet)
+        if isinstance(message, EventsMessage):
+            if message.lo < self._sent_ticks.get((message.id, message.origin), message.lo):
+                world.figures.repeated_bytes += len(packet)
+            self._sent_ticks[message.id, message.origin] = message.hi
         check_message(world, self, message, body)
         state = self._state_of(message)
         for fault in world.active:

@@ -31,7 +31,6 @@ def check_message(world: World, sender: "CableEnd", message: AnyMessage, body: b
             else:
                 _check_horizons(world, sender, import_, message)
         case Curious():
-            world.figures.questions += 1
             _check_question(world, sender.broker, message)
         case Acknowledge():
             _check_acknowledgement(world, sender.broker, message)

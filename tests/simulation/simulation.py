@@ -34,6 +34,10 @@ QUIET_S = 16.0
 """For how long the network is watched in the end."""
 QUESTIONS_PER_IMPORT_MAX = 8
 
+REPEATED_FACTOR = 6
+REPEATED_BYTES = 10_000
+_SLOW_KINDS = {FaultKind.SLOW_LINK, FaultKind.STALLED_READER, FaultKind.SILENT_ORIGIN, FaultKind.DELAYED}
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -279,6 +283,17 @@ class Simulation:
             scheduler.run(world.now + 0.5, lambda: bool(world.problems))
         world.note("network", "everything has arrived")
         self._compare()
+        self._check_repeats()
+
+    def _check_repeats(self) -> None:
+        """What was sent again is in proportion to what was lost or late, where links were not slow."""
+        figures = self.world.figures
+        kinds = {fault.kind for fault in self.scenario.faults}
+        if kinds & _SLOW_KINDS:
+            return
+        if figures.repeated_bytes > REPEATED_FACTOR * figures.disturbed_bytes + REPEATED_BYTES:
+            lost = f"{figures.disturbed_bytes} bytes were lost or late"
+            self.world.complain(f"{figures.repeated_bytes} bytes of events were sent again, although {lost}")
 
     def _unfinished(self, targets: Mapping[str, int]) -> list[str]:
         late = [problem for broker in self.brokers for problem in broker.behind(targets)]

@@ -25,9 +25,10 @@ class TrafficFigures:
     messages: Counter[str] = field(default_factory=Counter)
     data_bytes: int = 0
     """What was sent as events and rows."""
-    lost_bytes: int = 0
-    """What of it was lost, or was on its way when a connection ended."""
-    questions: int = 0
+    disturbed_bytes: int = 0
+    """What of it was lost, reordered or delayed."""
+    repeated_bytes: int = 0
+    """What of the events was sent again over the same connection."""
 
 
 @dataclass

@@ -70,6 +70,16 @@ def test_a_stream_with_subscribers_is_imported_as_a_stream(network: BrokerNetwor
     network.wait_for_rows("floor", "Counts", {"IBM": 1})
 
 
+def test_a_stream_that_is_subscribed_to_is_exported_as_a_stream(network: BrokerNetwork) -> None:
+    buys = network.start("buys", EXPORTING)
+    network.start("middle", "IMPORT Bids FROM buys;\nSUBSCRIBE Bids;\n")
+    network.start("floor", IMPORT_STREAM.replace("FROM buys", "FROM middle"))
+    network.connect("middle", "buys")
+    network.connect("floor", "middle")
+    publish(buys, "Bids", ("IBM", 7))
+    network.wait_for_rows("floor", "Counts", {"IBM": 1})
+
+
 def test_a_condition_and_another_name(network: BrokerNetwork) -> None:
     buys = network.start("buys", EXPORTING)
     program = """
