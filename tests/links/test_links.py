@@ -310,7 +310,7 @@ def test_what_came_over_another_link_is_not_asked_for() -> None:
     network = LossyNetwork(Random(1), ExporterModel(), Faults())
     imported = StreamImport(5, OpenImport(5, "stream", "right"), network.stream_sink, Random(1), 0.0)
     imported.opened(ImportOpened(5), 0.0)
-    network.stream_sink.append("0", -1, 9, b"")
+    network.stream_sink.append("0", -1, 9, b"", 0)
     assert imported._question().ranges == (("0", 9, END),)
 
 
