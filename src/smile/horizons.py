@@ -18,6 +18,7 @@ ORIGIN_MAX: Final = 2**10 - 1
 """The greatest number of an origin. It is in the ten low bits of the ticks that the origin assigns."""
 
 _SEPARATOR: Final = ":"
+_INTERNAL: Final = "//"
 
 
 def origin_name(stream: str, origin: str) -> str:
@@ -56,5 +57,15 @@ def has_reached(horizons: Mapping[str, int], name: str, tick: int) -> bool:
 
 
 def without_origins(horizons: Mapping[str, int]) -> dict[str, int]:
-    """The horizons of whole streams, as they are shown to people."""
+    """The horizons of whole streams."""
     return {name: tick for name, tick in horizons.items() if split_name(name, ())[0] not in horizons}
+
+
+def internal_name(relation: str, purpose: str) -> str:
+    """The name of a stream of the log that no program names, and whose horizon users do not see."""
+    return f"{relation}{_INTERNAL}{purpose}"
+
+
+def shown_horizons(horizons: Mapping[str, int]) -> dict[str, int]:
+    """The horizons that users see: those of whole streams that a program names."""
+    return {name: tick for name, tick in without_origins(horizons).items() if _INTERNAL not in name}

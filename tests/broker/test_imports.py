@@ -83,8 +83,8 @@ def test_a_frame_is_one_commit_however_large(
     cache.append(ImportFrame(None, (b"1", b"2", b"3", b"4", b"5"), {"S": 5}))
     log = logs[0]
     end = log.after(log.start(), BatchLimit(rows=1))
-    assert end.stream_horizons() == {"I changes": 5, "I resets": 0, "I/S": 5}
-    assert log.read("I changes", log.start(), end).column(1).to_pylist() == [b"1", b"2", b"3", b"4", b"5"]
+    assert end.stream_horizons() == {"I//changes": 5, "I//resets": 0, "I/S": 5}
+    assert log.read("I//changes", log.start(), end).column(1).to_pylist() == [b"1", b"2", b"3", b"4", b"5"]
 
 
 def test_wrong_frames_are_refused(tmp_path: Path, logs: list[DurableLog]) -> None:

@@ -381,7 +381,7 @@ def test_a_program_is_checked_against_recorded_types(floor: str, tmp_path: Path)
     assert smile("check", str(mmpl_path)).exit_code == 0  # the text has the definition
     for form in ("--dot", "--mermaid", "--json"):
         graph = smile("explain", str(importing), "--imports", str(recorded), "--as", "graph", form)
-        assert "RemainingBuy changes" in graph.stdout
+        assert "RemainingBuy//changes" in graph.stdout
     (tmp_path / "none.events").write_text("")
     options = ("--events", str(tmp_path / "none.events"), "--engine", "local", "--imports", str(recorded))
     replayed = smile("replay", str(importing), *options)

@@ -80,8 +80,6 @@ def open_link(neighbour: str) -> dict[str, Any]:
 
 
 FLOOR_HORIZONS = {
-    "RemainingBuy changes": 12,
-    "RemainingBuy resets": 0,
     "RemainingBuy/BuyBids": tick(7),
     "RemainingBuy/Matches": tick(7),
     "RemainingSell/SellBids": tick(0.1),

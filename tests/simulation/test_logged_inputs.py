@@ -37,7 +37,7 @@ def test_logged_inputs_of_a_simulated_network_give_the_same_on_spark(spark: Spar
     for program, directory in logged_networks(tmp_path):
         log = DurableLog(str(directory / "log"), program.log_streams)
         batches = list(read_batches(log, COMMIT_PER_BATCH))
-        if any(name.endswith(" changes") for batch in batches for name in batch.events):
+        if any(name.endswith("//changes") for batch in batches for name in batch.events):
             expected_outputs, expected_rows = run_locally(program, batches)
             outputs, rows = run(spark, program, log, directory / "spark", 2, COMMIT_PER_BATCH)
             assert rows == expected_rows

@@ -12,6 +12,7 @@ from typing import Final, Literal as OneOf, Union as AnyOf
 from smile.algebra.coercions import interval_text
 from smile.algebra.names import name_text, names_text
 from smile.algebra.types import BYTES, DataType, Value
+from smile.horizons import internal_name
 from smile.source import Span
 
 
@@ -468,12 +469,12 @@ class ImportDef(Definition):
     def changes_name(self) -> str:
         """The stream of an imported view's row changes. An event has a block of encoded rows, and its tick is the
         number of the block."""
-        return f"{self.input_name} changes"
+        return internal_name(self.input_name, "changes")
 
     @property
     def resets_name(self) -> str:
         """A stream without events. Its horizon is the number of a block: rows that have not changed since are gone."""
-        return f"{self.input_name} resets"
+        return internal_name(self.input_name, "resets")
 
     def horizon_name(self, stream: str) -> str:
         """A stream without events. Its horizon is that of `stream` at which the imported view was computed. It has the

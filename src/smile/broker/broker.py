@@ -49,7 +49,7 @@ from smile.broker.views.view import View
 from smile.decoding.event_decoder import EventDecoder
 from smile.engine.generation import Generation
 from smile.errors import SmileError, did_you_mean, error
-from smile.horizons import END, HORIZON_MIN, split_name
+from smile.horizons import END, HORIZON_MIN, shown_horizons, split_name
 from smile.links.link import LinkIdentity
 from smile.log.clock import Clock, TickGenerator, wall_clock
 from smile.log.storage.durable import DurableLog
@@ -599,7 +599,7 @@ class Broker:
                     "subscribers": view.subscriber_count,
                     "state_bytes": state_bytes.get(view.name, 0),
                     "lag_s": report.lag_s.get(view.name),
-                    "horizons": dict(view.horizons),
+                    "horizons": shown_horizons(view.horizons),
                     "paused": None if view.pause is None else asdict(view.pause),
                 }
                 for view in self.views.values()

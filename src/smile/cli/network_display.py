@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from smile.cli.view_display import ViewDisplay, age_text, known_streams
+from smile.cli.view_display import ViewDisplay, age_text
 from smile.client.ticks import CLOCK_TICK_MIN, TICKS_PER_SECOND
 from smile.demo.broker_network import NetworkLink
 
@@ -35,10 +35,9 @@ def broker_horizons(status: Json) -> dict[str, dict[str, int]]:
     import, or empty text if it comes directly. Streams without a view are included."""
     horizons: dict[str, dict[str, int]] = {}
     for view in status["views"].values():
-        known = known_streams({stream: int(tick) for stream, tick in view["horizons"].items()})
-        for path, tick in known.items():
+        for path, tick in view["horizons"].items():
             way, _, stream = path.rpartition("/")
-            horizons.setdefault(stream, {}).setdefault(way, tick)
+            horizons.setdefault(stream, {}).setdefault(way, int(tick))
     for stream, stream_status in status["streams"].items():
         horizons.setdefault(stream, {"": int(stream_status["horizon"])})
     return horizons

@@ -127,18 +127,13 @@ def _shorten_nested(
 
 def progress_text(progress: Mapping[str, int], now: float) -> str:
     """The least horizon: as an age if its ticks are a clock's, and otherwise as a tick."""
-    stream, tick = min((known_streams(progress) or progress).items(), key=lambda item: item[1])
+    stream, tick = min(progress.items(), key=lambda item: item[1])
     if tick < 0:
         return f"nothing of {stream}"
     if tick < CLOCK_TICK_MIN:
         return f"tick {tick:,} of {stream}"
     age = now - tick / TICKS_PER_SECOND
     return f"the end of {stream}" if age < -60 else f"{age_text(max(0.0, age))} ago"
-
-
-def known_streams(horizons: Mapping[str, int]) -> Mapping[str, int]:
-    """The horizons of streams that users know, without those that number the frames of an imported view."""
-    return {stream: tick for stream, tick in horizons.items() if not stream.endswith((" changes", " resets"))}
 
 
 def age_text(seconds: float) -> str:

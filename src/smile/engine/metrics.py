@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+from smile.horizons import shown_horizons
 from smile.log.position import Log, Position
 
 Json = dict[str, Any]
@@ -101,7 +102,7 @@ def pipeline_status(
         "views": list(views),
         "partitions": partitions,
         "number": number,
-        "horizons": position.stream_horizons(),
+        "horizons": shown_horizons(position.stream_horizons()),
         "waiting_events": backlog_events,
         "waiting_bytes": backlog_bytes,
         "ui": ui,

@@ -20,7 +20,7 @@ from smile.columns.values import Indices
 from smile.encoding.arrow_changes import arrow_changes
 from smile.encoding.json_changes import json_changes
 from smile.gateway.http.response import encode
-from smile.horizons import without_origins
+from smile.horizons import shown_horizons
 from smile.kernels.row_encoding import decode_rows
 from smile.knowledge.values.json import tick_json
 
@@ -134,7 +134,7 @@ def _fitting_count(messages: Sequence[bytes], bytes_left: int) -> int:
 
 def progress_json(frame: ViewFrame) -> bytes:
     """The horizons as a JSON object; empty if the frame does not end with progress."""
-    return encode({stream: tick_json(tick) for stream, tick in without_origins(frame.progress or {}).items()})
+    return encode({stream: tick_json(tick) for stream, tick in shown_horizons(frame.progress or {}).items()})
 
 
 def encode_websocket(frame: ViewFrame, messages: Sequence[bytes]) -> bytes:

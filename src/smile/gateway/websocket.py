@@ -28,7 +28,7 @@ from smile.gateway.http.publish import producer_sequence, submit_events, submit_
 from smile.gateway.http.request import parse_silence_tick, parse_tick, parse_ticks
 from smile.gateway.http.response import HttpError, encode, error_body, pause_body
 from smile.gateway.uvicorn_internals import WebSocketConnection
-from smile.horizons import without_origins
+from smile.horizons import shown_horizons
 from smile.knowledge.values.json import tick_json
 
 PROTOCOL = "smile"
@@ -93,7 +93,7 @@ class WebSocketSubscription:
         columns = {c: str(heading.columns[c]) for c in (*heading.key, *heading.value_columns)}
         fields = {"subscribed": self.view.name, "key": list(heading.key), "columns": columns}
         named = {} if self._claim is None else {"name": self._claim.key.name, "delivers": "rows"}
-        return {**fields, "streams": list(without_origins(self.view.horizons)), **named}
+        return {**fields, "streams": list(shown_horizons(self.view.horizons)), **named}
 
     def wake(self) -> None:
         self._session.gateway.scheduler.schedule(self)

@@ -38,7 +38,7 @@ def test_logged_imports_give_the_same_on_spark(spark: SparkSession, tmp_path: Pa
         program = network.programs[number].program
         log = DurableLog(str(logs / f"log{number}"), program.log_streams)
         batches = list(read_batches(log, COMMIT_PER_BATCH))
-        if any(name.endswith(" changes") for batch in batches for name in batch.events):
+        if any(name.endswith("//changes") for batch in batches for name in batch.events):
             expected_outputs, expected_rows = run_locally(program, batches)
             outputs, rows = run(spark, program, log, logs / "state", partitions, COMMIT_PER_BATCH)
             assert rows == expected_rows

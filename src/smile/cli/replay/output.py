@@ -12,7 +12,7 @@ from smile.cli.replay.recording import encode_json
 from smile.cli.replay.request import ReplayRequest
 from smile.encoding.json_changes import json_changes
 from smile.engine.local import BatchResult
-from smile.horizons import HORIZON_MIN, without_origins
+from smile.horizons import HORIZON_MIN, shown_horizons
 from smile.kernels.compile import Kernels
 from smile.kernels.delta import Delta
 from smile.knowledge.values.json import tick_json
@@ -62,7 +62,7 @@ def write_batch(request: ReplayRequest, kernels: Kernels, batch: BatchResult, me
     """Counts the changes of a batch. Prints them, and the progress, if changes were requested."""
     out = sys.stdout.buffer
     metrics.batches += bool(
-        progress := {stream: tick_json(h) for stream, h in without_origins(batch.horizons).items() if h > HORIZON_MIN}
+        progress := {stream: tick_json(h) for stream, h in shown_horizons(batch.horizons).items() if h > HORIZON_MIN}
     )
     for view in request.views:
         delta = batch.deltas.get(view)
