@@ -50,6 +50,16 @@ def test_an_imported_view_follows(network: BrokerNetwork) -> None:
     assert network.import_status("floor", "Sums")["state"] == "live"
 
 
+def test_an_imported_view_without_rows_is_not_behind(network: BrokerNetwork) -> None:
+    network.start("buys", EXPORTING)
+    floor = network.start("floor", IMPORT_VIEW)
+    network.connect("floor", "buys")
+    network.run_until(lambda: network.import_status("floor", "Sums")["horizons"]["Bids"] > 0, "nothing has come")
+    horizons = floor._log_horizons()
+    assert horizons["Sums/Bids"] > 0
+    network.wait_for_tick("floor", "Large", dict(horizons))
+
+
 def test_an_imported_stream_follows(network: BrokerNetwork) -> None:
     buys = network.start("buys", EXPORTING)
     floor = network.start("floor", IMPORT_STREAM)

@@ -50,7 +50,8 @@ class ViewCache:
     def log_horizons(self) -> Horizons:
         """The horizons of this import's streams in the log."""
         named = {self.import_.horizon_name(s): tick for s, tick in self.horizons.items()}
-        return {self.import_.changes_name: self._last_block, self.import_.resets_name: self._last_reset, **named}
+        changes = self._last_block or HORIZON_MIN  # without any block, the log knows nothing of them
+        return {self.import_.changes_name: changes, self.import_.resets_name: self._last_reset, **named}
 
     def append(self, frame: ImportFrame, time_us: int = 0) -> Receipt:
         """Appends a frame to the log at once."""
