@@ -42,8 +42,8 @@ def with_origins(stream: str, origins: Mapping[str, int]) -> dict[str, int]:
 
 
 def select_streams(horizons: Mapping[str, int], streams: Iterable[str]) -> dict[str, int]:
-    """The horizons of these streams and of their origins."""
-    wanted = set(streams)
+    """The horizons of these streams and of their origins, in the order of the streams."""
+    wanted = dict.fromkeys(streams)
     selected = {n: h for n, h in horizons.items() if n in wanted or split_name(n, ())[0] in wanted}
     return {**dict.fromkeys(wanted, HORIZON_MIN), **selected}
 
