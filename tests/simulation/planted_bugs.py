@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from smile.broker.imports.receipt import Receipt
 from smile.broker.imports.stream_cache import StreamCache
-from smile.broker.imports.view_cache import ViewCache
 from smile.broker.network.imported_relation import ImportedRelation
 from smile.broker.network.network import Network
 from smile.broker.network.stream_source import LoggedStreamSource
@@ -20,8 +18,7 @@ from smile.links.exports import EventsRange, StreamExport, ViewExport
 from smile.links.imports import StreamImport, ViewImport
 from smile.links.link import Link
 from smile.links.send_window import SendWindow
-from smile.log.clock import TickGenerator
-from tests.engine.test_imports import horizons_of_two_imports_are_mixed, reset_keeps_rows_that_are_gone
+from tests.engine.test_imports import horizons_of_two_imports_are_mixed
 
 Patch = pytest.MonkeyPatch
 
@@ -88,10 +85,6 @@ def nobody_is_curious(patch: Patch) -> None:
     patch.setattr(Curiosity, "advanced", never)
 
 
-def old_frame_replaces_newer_rows(patch: Patch) -> None:
-    patch.setattr(ViewCache, "compare", lambda *_: Receipt.APPENDED)
-
-
 def silence_hides_events(patch: Patch) -> None:
     """The last event of a range is taken for silence."""
     read = LoggedStreamSource.read
@@ -133,10 +126,6 @@ def log_is_cut_below_a_neighbour(patch: Patch) -> None:
     patch.setattr(Network, "needed_horizons", lambda *_: {})
 
 
-def clock_set_back_repeats_ticks(patch: Patch) -> None:
-    patch.setattr(TickGenerator, "advance_past", lambda *_: None)
-
-
 def export_continues_from_an_earlier_progress(patch: Patch) -> None:
     """Rows that have come and gone since are not reported."""
 
@@ -163,11 +152,6 @@ def greeting_is_never_repeated(patch: Patch) -> None:
     patch.setattr(Link, "_greet", greet_once)
 
 
-def failed_start_of_an_epoch_is_ignored(patch: Patch) -> None:
-    """A question about an earlier epoch is answered with what has changed since."""
-    patch.setattr(ViewExport, "answer", lambda export, question: export._cursor.seek(max(0, question.after or 0)))
-
-
 BUGS: list[Callable[[Patch], None]] = [
     gap_is_forgotten,
     gap_between_frames_is_ignored,
@@ -178,16 +162,12 @@ BUGS: list[Callable[[Patch], None]] = [
     curiosity_is_not_answered,
     what_was_asked_for_is_skipped,
     nobody_is_curious,
-    reset_keeps_rows_that_are_gone,
-    old_frame_replaces_newer_rows,
     silence_hides_events,
     range_is_sent_too_far,
     revocation_is_not_noticed,
     hard_checkpoint_is_not_flushed,
     log_is_cut_below_a_neighbour,
-    clock_set_back_repeats_ticks,
     export_continues_from_an_earlier_progress,
     window_never_opens_again,
     greeting_is_never_repeated,
-    failed_start_of_an_epoch_is_ignored,
 ]
