@@ -42,10 +42,10 @@ def test_keys_cut_and_heal_a_link() -> None:
             terminal.read_until(r"keys: 1-4 cut or heal a link, q ends")
             terminal.read_until(r"3 +floor ← buys +RemainingBuy +open")
             terminal.type(b"3")
-            terminal.read_until(r"3 +floor ← buys +RemainingBuy +CUT \d+ s, open")
-            terminal.read_until(r"floor +Matchable .* (\d+\.\d) s \| 0\.\d s")  # Matches: by buys, and by sells
+            terminal.read_until(r"floor +Matchable .* [3-9]\.\d s \| [01]\.\d s\n")  # Matches: by buys, and by sells
+            terminal.read_until(r"3 +floor ← buys +RemainingBuy +CUT \d+ s, open .* [3-9]\.\d s\n")
             terminal.type(b"3")
-            terminal.read_until(r"3 +floor ← buys +RemainingBuy +open .* [01]\.\d s")
+            terminal.read_until(r"3 +floor ← buys +RemainingBuy +open .* [01]\.\d s\n")
             terminal.type(b"q")
             terminal.read_until(SUMMARY.replace(" ", r"\s+"))
         except BaseException:
