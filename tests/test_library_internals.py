@@ -48,7 +48,7 @@ USED: list[tuple[Any, str]] = [
     *(
         (httptools_impl.HttpToolsProtocol, name)
         for name in """connection_made data_received eof_received on_response_complete on_message_begin
-        on_headers_complete on_message_complete send_400_response cycle connections transport loop scheme""".split()
+        on_headers_complete on_message_complete send_400_response cycle connections transport loop scheme scope""".split()
     ),
     *(
         (httptools_impl.RequestResponseCycle, name)

@@ -213,12 +213,27 @@ flight_decoding_bytes_max: Final = 2**28
 unread_s_max: Final = 60.0
 """A client that does not read its answer for this long is disconnected. A subscriber resumes with its token."""
 
-snapshot_rows_small: Final = 2_000
-"""Rows of one part of a snapshot. A client that does not read costs the memory of a part."""
+snapshot_part_rows_max: Final = 2_000
+snapshot_part_bytes: Final = 2**18
+"""Rows and bytes of one part of a snapshot, unless a single row is larger. A client that does not read costs the memory
+of a part. A part that is read within `unread_s_max` is four kilobytes a second."""
 
-snapshots_max: Final = 64
-"""Snapshots of several parts that are being sent at a time, over HTTP. A waiting one refers to rows that the view may
-have replaced since, and so keeps them in memory."""
+snapshot_bytes_small: Final = 2**16
+"""A snapshot of this size is sent at once, and is not counted: a connection buffers as much anyway."""
+
+encoded_row_bytes_max: Final = 2**14
+"""Larger rows of snapshots are encoded again for each snapshot. Smaller ones are cached until they change; thousands of
+outdated ones may be in the cache."""
+
+snapshots_max: Final = 256
+"""Larger snapshots that are being sent at a time, over HTTP: with a part each, 64 MiB."""
+
+snapshots_bytes_max: Final = 2**28
+"""Bytes that snapshots in progress may keep in memory, besides the current rows of the view that is asked for: a
+snapshot refers to rows that the view may have replaced since."""
+
+snapshot_s_max: Final = 600.0
+"""Time in which a snapshot must be read. A client with a slower line subscribes, which keeps nothing in memory."""
 
 flight_rows_max: Final = 16_384
 """Rows of a batch to a subscriber over Arrow Flight. Each subscriber has one such batch in flight at a time."""
@@ -275,7 +290,11 @@ gateway_threads: Final = 4
 """Snapshots and programs that are computed concurrently: each may take a core and the memory of a view."""
 
 body_bytes_small: Final = 2**16
-"""Bodies of this size are decoded within milliseconds, so it is done at once. Larger ones are decoded in a thread."""
+"""Bodies of this size are decoded within milliseconds, so it is done at once. Larger ones are decoded in a thread. The
+same holds for publications on a WebSocket."""
+
+answer_ticks_small: Final = 5_000
+"""The answer to a publication of so many events is encoded within milliseconds. Larger ones are encoded in a thread."""
 
 query_parameters_max: Final = 100
 """Parameters of a query string: more than there are columns in a condition on a view."""

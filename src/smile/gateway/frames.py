@@ -5,6 +5,7 @@ A frame of a subscription has as many rows as fit into `limits.frame_rows_bytes_
 that contain it, and a frame once for all subscribers that receive it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -77,11 +78,12 @@ class FrameEncoder:
 
 
 def row_messages(frame: ViewFrame) -> list[bytes]:
-    """The encoded rows."""
-    return _encode_rows(frame, np.arange(frame.row_count))
+    """The encoded rows. Large ones are not cached: a frame may have rows that the view has replaced since, so that the
+    cache would grow."""
+    return _encode_rows(frame, np.arange(frame.row_count), limits.encoded_row_bytes_max)
 
 
-def _encode_rows(frame: ViewFrame, rows: Indices) -> list[bytes]:
+def _encode_rows(frame: ViewFrame, rows: Indices, cached_bytes_max: float = math.inf) -> list[bytes]:
     numbers: list[int] = frame.change_numbers[rows].tolist()
     messages = [frame.encoded_rows.get(number) for number in numbers]
     missing = [i for i, message in enumerate(messages) if message is None]
@@ -89,8 +91,10 @@ def _encode_rows(frame: ViewFrame, rows: Indices) -> list[bytes]:
         delta = decode_rows(frame.source.layout, frame.rows.take(rows[missing]))
         new_messages = json_changes(frame.source, delta, frame.horizons, include_hidden=True)
         for i, message in zip(missing, new_messages, strict=True):
-            # Two threads may do this at the same time: they write the same bytes.
-            messages[i] = frame.encoded_rows[numbers[i]] = encode(message)
+            encoded = messages[i] = encode(message)
+            if len(encoded) <= cached_bytes_max:
+                # Two threads may do this at the same time: they write the same bytes.
+                frame.encoded_rows[numbers[i]] = encoded
     return messages  # type: ignore[return-value]  # none is missing any more
 
 

@@ -22,6 +22,7 @@ from smile.gateway.http.response import HttpError
 from smile.gateway.metrics import DelayHistograms
 from smile.gateway.origins import single_header
 from smile.gateway.rate_limiter import RateLimiter
+from smile.gateway.snapshot_counts import SnapshotCounts
 from smile.horizons import END
 from smile.settings import Settings
 
@@ -83,8 +84,7 @@ class Gateway:
         self.sessions: set[Session] = set()
         self.stopping = False
         self.counts: Counter[str] = Counter()
-        self.snapshots_in_progress = 0
-        """Those that are sent in parts."""
+        self.snapshots = SnapshotCounts()
         self.refusals: Counter[str] = Counter()
         self.program_lock = asyncio.Lock()
         self.connection_count: Callable[[], int] = lambda: 0

@@ -26,6 +26,7 @@ from smile.gateway.http.response import HttpError, error_response
 
 
 class HttpConnection(HttpToolsProtocol):
+    EXTENSION: Final = "smile.connection"
     counts: ConnectionCounts
     """Set in a subclass for each server."""
 
@@ -37,6 +38,8 @@ class HttpConnection(HttpToolsProtocol):
     _has_client_finished = False
     _unread_since: float | None = None
     """Since when the client has not read enough for more to be written."""
+    _response_due: float | None = None
+    """When the client must have read the response; None if it may take any time."""
     _refusal: SmileError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -72,13 +75,19 @@ class HttpConnection(HttpToolsProtocol):
         self._has_client_finished = cycle is not None and not cycle.response_started and not cycle.more_body
         return self._has_client_finished and self.scheme == "http"
 
+    def set_response_seconds(self, seconds: float) -> None:
+        """Disconnects the client if it has not read the present response after this time."""
+        self._response_due = self.loop.time() + seconds
+
     def on_response_complete(self) -> None:
+        self._response_due = None
         super().on_response_complete()
         if self._has_client_finished and self.cycle.response_complete:
             self.transport.close()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["extensions"] = {self.EXTENSION: self}  # type: ignore[dict-item]  # an extension of SMILE
         self._request_started_at = self.loop.time()
 
     def on_headers_complete(self) -> None:
@@ -100,9 +109,10 @@ class HttpConnection(HttpToolsProtocol):
         self._unread_since = None
 
     def end_overdue(self) -> None:
-        """Refuses a request that takes too long to arrive, and disconnects a client that does not read. Call it every
-        second."""
-        if self._unread_since is not None and self.loop.time() - self._unread_since > limits.unread_s_max:
+        """Refuses a request that takes too long to arrive, and disconnects a client that does not read, or reads too
+        slowly. Call it every second."""
+        is_unread = self._unread_since is not None and self.loop.time() - self._unread_since > limits.unread_s_max
+        if is_unread or (self._response_due is not None and self.loop.time() > self._response_due):
             self.transport.abort()
             return
         if self._request_started_at is not None and self.loop.time() - self._request_started_at > limits.request_s_max:

@@ -7,7 +7,7 @@ sent once, later. The server does not read from a client that does not read its 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
@@ -305,6 +305,11 @@ class WebSocketSession:
         self.subscriptions: dict[int, WebSocketSubscription | WebSocketEvents] = {}
         self.stalled: set[WebSocketSubscription | WebSocketEvents] = set()
         self._pending = 0
+        self._is_decoding = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting_messages: deque[bytes | None] = deque()
+        """Messages that have come while a large publication is decoded in a thread; None is a binary one. They are few:
+        nothing is read meanwhile."""
         connection.handler = self
 
     def send(self, message: dict[str, Any]) -> None:
@@ -321,18 +326,35 @@ class WebSocketSession:
             subscription.wake()
 
     def _update_reading(self) -> None:
-        """Stops reading from a client that has not read its answers, or has many publications in progress."""
+        """Stops reading from a client that has not read its answers, has many publications in progress, or a large one
+        that is being decoded."""
         self.connection.set_reading_paused(
-            not self.connection.is_writable or self._pending >= limits.publications_unanswered_max
+            not self.connection.is_writable or self._pending >= limits.publications_unanswered_max or self._is_decoding
         )
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive_binary(self, data: bytes) -> None:
-        self.refuse(None, error("E093", "messages are text; this one is binary"))
-        self._update_reading()
+        self._receive(None)
 
     def receive_message(self, text: bytes) -> None:
+        self._receive(text)
+
+    def _receive(self, text: bytes | None) -> None:
+        self._waiting_messages.append(text)
+        self._handle_waiting()
+
+    def _handle_waiting(self) -> None:
+        """Handles messages in the order in which they came, up to a large publication."""
+        while self._waiting_messages and not self._is_decoding:
+            text = self._waiting_messages.popleft()
+            if text is None:
+                self.refuse(None, error("E093", "messages are text; this one is binary"))
+            else:
+                self._handle_message(text)
+        self._update_reading()
+
+    def _handle_message(self, text: bytes) -> None:
         message: ClientMessage | None = None
         try:
             message = parse_message(text.decode())
@@ -347,7 +369,6 @@ class WebSocketSession:
             self.refuse(None if message is None else _message_id(message), problem)
         except MemoryError:
             self.refuse(None if message is None else _message_id(message), memory_error())
-        self._update_reading()
 
     def refuse(self, id_: int | None, problem: SmileError) -> None:
         self.gateway.refusals[problem.diagnostics[0].code] += 1
@@ -366,10 +387,39 @@ class WebSocketSession:
 
     def _publish(self, message: ClientMessage) -> None:
         assert message.publish is not None and message.events is not UNSET
+        stream, body = message.publish, bytes(message.events)
         sequence = producer_sequence(self.caller.principal, message.producer, message.seq)
-        body = bytes(message.events)
-        future = submit_events(self.gateway, self.caller, message.publish, "application/json", body, sequence)
-        self._answer_when_done(future, message.id, _published_json)
+
+        def submit() -> Future[PublishResult]:
+            return submit_events(self.gateway, self.caller, stream, "application/json", body, sequence)
+
+        if len(body) <= limits.body_bytes_small:
+            self._answer_when_done(submit(), message.id, _published_json)
+        else:
+            # It may have hundreds of thousands of events: nobody else waits for their decoding.
+            self._is_decoding = True
+            self._start_task(self._publish_large(submit, message.id))
+
+    async def _publish_large(self, submit: Callable[[], Future[PublishResult]], id_: int | None) -> None:
+        """Later messages of the connection wait until the events are decoded, so that their order is kept."""
+        try:
+            future = await self.gateway.run_in_thread(submit)
+            self._answer_when_done(future, id_, _published_json)
+        except SmileError as problem:
+            self.refuse(id_, problem)
+        except MemoryError:
+            self.refuse(id_, memory_error())
+        finally:
+            self._is_decoding = False
+            self._handle_waiting()
+
+    async def _send_large(self, to_message: Callable[[], dict[str, Any]]) -> None:
+        self.connection.send_text(await self.gateway.run_in_thread(lambda: encode(to_message())))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.gateway.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _silence(self, message: ClientMessage) -> None:
         assert message.silence is not None and message.to is not None
@@ -388,11 +438,18 @@ class WebSocketSession:
             if self.connection.is_closed:
                 return
             try:
-                message = to_message(done.result())
+                result = done.result()
             except SmileError as problem:
                 self.refuse(id_, problem)
+                return
+
+            def answer() -> dict[str, Any]:
+                return to_message(result) if id_ is None else {"id": id_, **to_message(result)}
+
+            if len(result.ticks) <= limits.answer_ticks_small or self.gateway.stopping:
+                self.send(answer())
             else:
-                self.send(message if id_ is None else {"id": id_, **message})
+                self._start_task(self._send_large(answer))
 
         self.gateway.pending_publications.add_callback(future, callback)
 

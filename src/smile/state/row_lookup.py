@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from smile.columns import values as v
 from smile.columns.values import Array, Indices, ValueColumn, true_indices
@@ -102,6 +103,16 @@ class RowLookup(Mapping[str, ValueColumn]):
         """The column, or None if all runs of these rows lack it."""
         runs = [part[0] for part in self._parts_in_order or self._split_by_run()]
         return self[name] if any(name in run.rows for run in runs) else None
+
+    def text_bytes(self) -> Array:
+        """For each row, the bytes of its texts and other values of variable size. The values are not fetched."""
+        sizes = np.zeros(self.row_count, np.int64)
+        for run, indices, row_numbers in self._split_by_run():
+            for column in run.rows.values():
+                if column.is_text:
+                    lengths = pc.fill_null(pc.binary_length(column.data), 0)
+                    sizes[indices] += lengths.to_numpy(zero_copy_only=False)[row_numbers]
+        return sizes
 
     def take(self, indices: Indices) -> "RowLookup":
         if self.row_count and self._parts_in_order is not None and len(self._parts_in_order) == 1:

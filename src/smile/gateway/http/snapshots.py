@@ -1,14 +1,16 @@
 """Snapshots: all rows of a view at one moment, with its progress.
 
 A snapshot is encoded in parts, each when the client has read the one before it. So a client that does not read costs
-the memory of a part, and is disconnected after a time. The number of snapshots in progress is limited.
+the memory of a part, and is disconnected after a time. The number of snapshots in progress is limited, and so are the
+bytes that they keep in memory.
 """
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +33,7 @@ from smile.gateway.http.bodies import AFTER_PREFIX, WHERE_PREFIX, SnapshotQuery
 from smile.gateway.http.publish import ARROW
 from smile.gateway.http.request import parse_count, parse_query, parse_ticks, read_header
 from smile.gateway.http.response import HttpError, encode
+from smile.gateway.uvicorn_internals import HttpConnection
 from smile.knowledge.values.json import plain_json
 
 CONTENT_TYPES: Final[Mapping[str, str]] = {
@@ -61,55 +64,59 @@ async def snapshot(gateway: Gateway, request: Request) -> Response:
     if after:
         await _wait_until_reached(gateway, view, after, wait_ms)
 
-    _require_free_snapshot(gateway)
-
-    def begin() -> tuple[ViewFrame, Iterator[bytes], bytes]:
+    def begin() -> tuple[ViewFrame, bytes, Iterator[bytes] | None]:
         frame = view.snapshot(condition)
         rows_max = gateway.settings.snapshot_rows_max
         if frame.row_count > rows_max:
             hint = "Add conditions (where.COLUMN=VALUE), or subscribe to the view."
             message = f"the snapshot has {frame.row_count:,} rows; at most {rows_max:,} are allowed"
             raise HttpError(413, "E092", message, hint)
-        parts = _encode_csv(frame, with_times=True) if with_times else _ENCODERS[chosen_format](frame)
-        return frame, parts, next(parts)
+        ends = _part_ends(frame)
+        encode_frame = partial(_encode_csv, with_times=True) if with_times else _ENCODERS[chosen_format]
+        parts = encode_frame(frame, _frame_parts(frame, ends))
+        if len(ends) > 1:
+            gateway.snapshots.require_free(frame)  # before anything is encoded
+            return frame, next(parts), parts
+        whole = b"".join(parts)
+        return frame, whole, None if len(whole) <= limits.snapshot_bytes_small else iter(())
 
-    frame, parts, first_part = await gateway.run_in_thread(begin)
+    frame, first_part, others = await gateway.run_in_thread(begin)
     headers = {"content-type": CONTENT_TYPES[chosen_format]}
     if view.pause is not None:
         headers["smile-paused"] = view.pause.code
     if chosen_format in ("csv", "arrow") and frame.progress is not None and frame.resume is not None:
         headers |= {"smile-progress": progress_json(frame).decode("latin-1"), "smile-resume": frame.resume}
-    if frame.row_count <= limits.snapshot_rows_small:
-        return Response(await gateway.run_in_thread(lambda: b"".join([first_part, *parts])), headers=headers)
-    _require_free_snapshot(gateway)  # others may have begun meanwhile
-    return SnapshotResponse(gateway, first_part, parts, headers)
-
-
-def _require_free_snapshot(gateway: Gateway) -> None:
-    if gateway.snapshots_in_progress >= limits.snapshots_max:
-        hint = "Try again in a moment; clients that do not read their snapshots are disconnected."
-        raise HttpError(503, "E092", f"{limits.snapshots_max} snapshots are in progress already", hint)
+    if others is None:
+        return Response(first_part, headers=headers)
+    gateway.snapshots.require_free(frame)  # others may have begun meanwhile
+    return SnapshotResponse(gateway, frame, first_part, others, headers)
 
 
 class SnapshotResponse(StreamingResponse):
-    """A snapshot that is sent in parts. The connection is closed if its client does not read."""
+    """A snapshot that is sent in parts. The connection is closed if its client does not read, or reads too slowly."""
 
-    def __init__(self, gateway: Gateway, first_part: bytes, parts: Iterator[bytes], headers: Mapping[str, str]) -> None:
-        super().__init__(self._all_parts(first_part, parts), headers=headers)
+    def __init__(
+        self,
+        gateway: Gateway,
+        frame: ViewFrame,
+        first_part: bytes,
+        others: Iterator[bytes],
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(self._all_parts(first_part, others), headers=headers)
         self._gateway = gateway
+        self._frame = frame
 
-    async def _all_parts(self, first_part: bytes, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    async def _all_parts(self, first_part: bytes, others: Iterator[bytes]) -> AsyncIterator[bytes]:
         part: bytes | None = first_part
         while part is not None:
             yield part
-            part = await self._gateway.run_in_thread(lambda: next(parts, None))
+            part = await self._gateway.run_in_thread(lambda: next(others, None))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._gateway.snapshots_in_progress += 1
-        try:
+        scope["extensions"][HttpConnection.EXTENSION].set_response_seconds(limits.snapshot_s_max)
+        with self._gateway.snapshots.hold(self._frame):
             await super().__call__(scope, receive, send)
-        finally:
-            self._gateway.snapshots_in_progress -= 1
 
 
 def parse_condition(view: View, query: Mapping[str, str]) -> ViewCondition:
@@ -217,23 +224,40 @@ async def _wait_until_reached(gateway: Gateway, view: View, after: Mapping[str, 
 # ── formats ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _frame_parts(frame: ViewFrame) -> Iterator[ViewFrame]:
-    """The frame in parts of few rows; at least one part."""
-    for begin in range(0, max(1, frame.row_count), limits.snapshot_rows_small):
-        rows = np.arange(begin, min(begin + limits.snapshot_rows_small, frame.row_count))
+_ROW_BYTES: Final = 128
+"""About the size of an encoded row without its texts."""
+
+
+def _part_ends(frame: ViewFrame) -> list[int]:
+    """For each part of the frame, the number of rows up to its end; at least one part."""
+    total = (frame.rows.text_bytes() + _ROW_BYTES).cumsum()
+    ends = [0]
+    while ends[-1] < frame.row_count:
+        begin = ends[-1]
+        bytes_before = int(total[begin - 1]) if begin else 0
+        end = int(total.searchsorted(bytes_before + limits.snapshot_part_bytes, side="right"))
+        ends.append(max(begin + 1, min(end, begin + limits.snapshot_part_rows_max)))
+    return ends[1:] or [0]
+
+
+def _frame_parts(frame: ViewFrame, ends: Iterable[int]) -> Iterator[ViewFrame]:
+    begin = 0
+    for end in ends:
+        rows = np.arange(begin, end)
         yield replace(frame, rows=frame.rows.take(rows), change_numbers=frame.change_numbers[rows])
+        begin = end
 
 
-def _encode_json(frame: ViewFrame) -> Iterator[bytes]:
+def _encode_json(frame: ViewFrame, parts: Iterator[ViewFrame]) -> Iterator[bytes]:
     before = b'{"view":%b,"rows":[' % encode(frame.source.name)
-    for part in _frame_parts(frame):
+    for part in parts:
         yield before + b",".join(row_messages(part))
         before = b","
     yield b"]," + _encode_trailer(frame)
 
 
-def _encode_ndjson(frame: ViewFrame) -> Iterator[bytes]:
-    for part in _frame_parts(frame):
+def _encode_ndjson(frame: ViewFrame, parts: Iterator[ViewFrame]) -> Iterator[bytes]:
+    for part in parts:
         yield b"".join(message + b"\n" for message in row_messages(part))
     yield b"{" + _encode_trailer(frame) + b"\n"
 
@@ -242,11 +266,11 @@ def _encode_trailer(frame: ViewFrame) -> bytes:
     return b'"progress":%b,"resume":%b}' % (progress_json(frame), encode(frame.resume))
 
 
-def _encode_csv(frame: ViewFrame, with_times: bool = False) -> Iterator[bytes]:
+def _encode_csv(frame: ViewFrame, parts: Iterator[ViewFrame], with_times: bool = False) -> Iterator[bytes]:
     """The values of the view's columns, without the knowledge about them. `with_times`: ticks as timestamps."""
     heading = frame.source.type.heading
     names = dict.fromkeys((*heading.key, *heading.value_columns))
-    for number, part in enumerate(_frame_parts(frame)):
+    for number, part in enumerate(parts):
         batch = frame_batch(part)
         table = pa.table({name: _plain_column(batch.column(name), heading.columns[name], with_times) for name in names})
         out = io.BytesIO()
@@ -277,9 +301,9 @@ def _plain_value(value: Any, data: DataType, with_times: bool) -> Any:
     return plain_json(value, data)
 
 
-def _encode_arrow(frame: ViewFrame) -> Iterator[bytes]:
+def _encode_arrow(_: ViewFrame, parts: Iterator[ViewFrame]) -> Iterator[bytes]:
     out, writer = io.BytesIO(), None
-    for part in _frame_parts(frame):
+    for part in parts:
         batch = frame_batch(part)
         writer = writer or pa.ipc.new_stream(out, batch.schema)
         writer.write_batch(batch)
@@ -296,7 +320,7 @@ def _take_bytes(out: io.BytesIO) -> bytes:
     return data
 
 
-_ENCODERS: Final[Mapping[str, Callable[[ViewFrame], Iterator[bytes]]]] = {
+_ENCODERS: Final[Mapping[str, Callable[[ViewFrame, Iterator[ViewFrame]], Iterator[bytes]]]] = {
     "json": _encode_json,
     "ndjson": _encode_ndjson,
     "csv": _encode_csv,
