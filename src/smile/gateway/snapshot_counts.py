@@ -24,8 +24,8 @@ class SnapshotCounts:
         return len(self._frames)
 
     def bytes_held(self, besides: ViewFrame | None = None) -> int:
-        """The size of the snapshots in progress with the runs that they refer to, without the runs of `besides`: its view
-        has them now."""
+        """The size of the snapshots in progress with the runs that they refer to, without the runs of `besides`: its
+        view has them now."""
         runs = {id(run): run for frame in self._frames for run in frame.rows.table.runs}
         for run in () if besides is None else besides.rows.table.runs:
             runs.pop(id(run), None)
