@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from smile.cli.network_display import LinkView, NetworkDisplay, broker_horizons, import_behind_s
+from smile.cli.network_display import LinkView, NetworkDisplay, broker_horizons, import_behind_s, views_behind_s
 from smile.cli.view_display import ViewDisplay
 from smile.client import Rows
 from smile.client.changes import Schema
@@ -117,6 +117,9 @@ def test_the_horizons_of_a_broker_say_on_which_way_a_stream_comes() -> None:
     }
     assert broker_horizons(STATUSES["matches"]) == {"Matches": {"": int(tick(0.1))}}
     assert import_behind_s(STATUSES["floor"], "buys") == 7.0
+    assert views_behind_s(STATUSES["floor"], "buys") == pytest.approx(7.0)
+    assert views_behind_s(STATUSES["sells"], "matches") == pytest.approx(0.2)
+    assert views_behind_s(STATUSES["buys"], "matches") is None
     assert import_behind_s(STATUSES["buys"], "matches") is None
 
 

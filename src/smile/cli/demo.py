@@ -1,6 +1,7 @@
 """`smile demo`: the trading floor with simulated bidders and matchers, on one broker or on a network of four."""
 
 import asyncio
+import signal
 import sys
 import tempfile
 import time
@@ -54,6 +55,8 @@ def demo(
 
     Example: smile demo network --seconds 30
     """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # otherwise the brokers would outlive the demo
     with report_errors():
         if name is DemoName.network:
             from smile.cli.network_demo import run_network_demo  # noqa: PLC0415  # slow to import

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from smile.cli.network_display import LATE_S, LinkView, NetworkDisplay, broker_horizons, import_behind_s
+from smile.cli.network_display import LATE_S, LinkView, NetworkDisplay, broker_horizons, views_behind_s
 from smile.cli.view_display import ViewDisplay, age_text
 from smile.client import AsyncClient, AsyncTable, connect_async
 from smile.client.ticks import CLOCK_TICK_MIN, TICKS_PER_SECOND
@@ -61,8 +61,8 @@ def run_network_demo(seconds: float | None, engine: str, rate: float | None) -> 
 
 @dataclass
 class LinkCut:
-    """What a cut of a link did. `behind_s_max` is how far behind its imports were, at most; `changes` are the rows of
-    Matchable that changed meanwhile. Times are seconds since 1970."""
+    """What a cut of a link did. `behind_s_max` is how far behind the views that read its imports were, at most;
+    `changes` are the rows of Matchable that changed meanwhile. Times are seconds since 1970."""
 
     link: NetworkLink
     cut_at: float
@@ -171,7 +171,7 @@ class NetworkDemo:
         for cut in self.cuts:
             if cut.caught_up_at is not None:
                 continue
-            behind_s = import_behind_s(self.statuses[cut.link.caller], cut.link.called)
+            behind_s = views_behind_s(self.statuses[cut.link.caller], cut.link.called)
             if behind_s is None:
                 continue
             cut.behind_s_max = max(cut.behind_s_max, behind_s)

@@ -52,6 +52,20 @@ def import_behind_s(status: Json, neighbour: str) -> float | None:
     return float(max(ages))
 
 
+def views_behind_s(status: Json, neighbour: str) -> float | None:
+    """How far behind the views of a broker were on what comes from a neighbour; None if they know nothing of it."""
+    imports = {name for name, i in status["imports"].items() if i["broker"] == neighbour}
+    ticks = [
+        tick
+        for stream, ways in broker_horizons(status).items()
+        for way, tick in ways.items()
+        if (way or stream).partition("/")[0] in imports
+    ]
+    if not ticks or min(ticks) < CLOCK_TICK_MIN:
+        return None
+    return float(status["at"]) - min(ticks) / TICKS_PER_SECOND
+
+
 class NetworkDisplay:
     """`streams` are the columns of the table of brokers."""
 
