@@ -177,6 +177,8 @@ GROWING = [
     "SELECT t, n FROM S JOIN (SELECT ref, COUNT(*) AS n FROM R GROUP BY ref) AS a ON S.t = a.ref",
     "SELECT t, n FROM S JOIN (SELECT ref, COUNT(DISTINCT k) AS n FROM R GROUP BY ref) AS a ON S.t = a.ref WHERE n < 1",
     "SELECT t, n FROM S JOIN (SELECT ref, COUNT(*) AS n FROM R GROUP BY ref HAVING COUNT(*) < 1) AS a ON S.t = a.ref",
+    "SELECT t, n FROM (SELECT t, MAX(v) AS m FROM S GROUP BY t) AS q "
+    "JOIN (SELECT ref, COUNT(*) AS n FROM R GROUP BY ref) AS a ON q.t = a.ref WHERE n < 1",
     "SELECT t, n FROM S LEFT JOIN (SELECT ref, COUNT(*) AS n FROM R GROUP BY ref HAVING COUNT(*) < 3) AS a "
     "ON S.t = a.ref",
     "SELECT t, u FROM (SELECT t, k FROM S WHERE NOT EXISTS (SELECT 1 FROM R WHERE R.k = S.k + 1000 "

@@ -8,6 +8,7 @@ from smile.analysis.type_analysis import TypeAnalysis
 from smile.encoding.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.graph.build import build_graph
+from smile.kernels import expiry
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
 from smile.reference.history import History
@@ -19,6 +20,12 @@ from tests.programs.reader import Case, cases
 CASES = {case.name: case for case in cases()}
 CUTS = [(case.name, cut) for case in CASES.values() for cut in case.rows]
 CHANGES = [(case.name, line) for case in CASES.values() for line in case.changes]
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State expires as soon as it can, although there is little of it."""
+    monkeypatch.setattr(expiry, "PENDING_ROWS_MAX", 1)
 
 
 def kernels(program: mmpl.Program) -> Kernels:

@@ -2,6 +2,7 @@
 
 An append-only row that is joined to the single row of an aggregate occurs only once. When a restriction above the join
 hides it permanently, neither the row nor its group is needed again, because there is no second event with its tick.
+A row of a total relation is an exception: its default row can be joined before the row itself comes.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -148,6 +149,9 @@ class _ExpiryRuleFinder:
         on = dict(rel.on)
         has_whole_key = is_key_equated(right.type.heading, list(on.values()))
         if rel.kind not in ("inner", "left") or not has_whole_key or not left.type.is_append_only:
+            return ()
+        if left.type.heading.total and is_key_equated(left.type.heading, list(on)):
+            # A row of the join can have the default row on the left, and the row that replaces it can still come.
             return ()
         if any(c not in names for c in left.layout.key):
             return ()

@@ -42,10 +42,12 @@ def is_joined_to_one_row(group: mmpl.Rel, join: mmpl.Join, lookup: StateLookup) 
 
 
 def _has_one_row_per_left(join: mmpl.Join, lookup: StateLookup) -> bool:
-    """Whether each row of the join belongs to one row of its left side, which comes only once."""
+    """Whether each row of the join belongs to one row of its left side, which comes only once, and has come. A row of
+    the join can come before that row of a total relation: it then has the default row."""
     left, right = lookup.relation_type(join.left), lookup.relation_type(join.right)
     on_right_key = is_key_equated(right.heading, [b for _, b in join.on])
-    return join.kind in ("inner", "left") and left.is_append_only and on_right_key
+    has_default_rows = left.heading.total and is_key_equated(left.heading, [a for a, _ in join.on])
+    return join.kind in ("inner", "left") and left.is_append_only and on_right_key and not has_default_rows
 
 
 def _side_state(
