@@ -335,3 +335,22 @@ def test_a_union_of_what_rises_and_what_falls_may_do_both() -> None:
 
 def test_a_column_named_time_is_not_the_last_tick() -> None:
     assert str(view("S", "STREAM S (t: time -> time: int);").columns["time"].range) == "[MINTIME..MAXTIMEVALUE]"
+
+
+COUNTS = "S SUMMARIZE PER {k} ADD {c := COUNT()} PROJECT {c} DISTINCT"
+
+
+@pytest.mark.parametrize("predicate", ["c > 4611686018427387904", "c = 4611686018427387904", "c > 9007199254740992"])
+def test_a_predicate_that_no_count_meets_narrows_nothing(predicate: str) -> None:
+    """MAXTIME is a symbol, but not above 2^53. A range in which there is no value would be a contradiction."""
+    following = view(f"{COUNTS} WHERE {predicate} EXTEND {{d := c + 1}}").columns
+    assert str(following["c"].shown_range) == str(view(COUNTS).columns["c"].shown_range)
+    assert str(following["d"].range) == str(view(f"{COUNTS} EXTEND {{d := c + 1}}").columns["d"].range)
+    chosen = view(f"S SUMMARIZE PER {{k}} ADD {{c := COUNT()}} EXTEND {{d := CASE WHEN {predicate} THEN c ELSE 0 END}}")
+    assert str(chosen.columns["d"].range) == "[0..MAXTIME]"
+
+
+def test_a_range_narrowed_by_a_great_number_keeps_its_extreme() -> None:
+    range_ = view(f"{COUNTS} WHERE c < 4611686018427387904").columns["c"].range
+    assert range_ is not None and not range_.is_empty
+    assert (range_.hi.number, range_.hi.extreme) == (2**62 - 1, 2**53)

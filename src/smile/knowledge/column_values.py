@@ -99,6 +99,9 @@ def narrow_columns(
     if every_set is None or shown_set is None:
         return result  # there are no such rows
     for name, column in compared.items():
+        narrow_range = _narrow_interval(column.shown_range, shown_set[name])
+        if narrow_range is not None and narrow_range.is_empty:
+            return dict(columns)  # there are no such rows: a count of MAXTIME events is not above its extreme
         if in_every_row or not column.evolves:
             column = replace(
                 column,
@@ -106,7 +109,6 @@ def narrow_columns(
                 nullable=every_set[name].nullable,
                 null_evolves=column.null_evolves and every_set[name].nullable,
             )
-        narrow_range = _narrow_interval(columns[name].shown_range, shown_set[name])
         result[name] = replace(
             column,
             narrow_range=None if narrow_range == column.range else narrow_range,
@@ -116,14 +118,14 @@ def narrow_columns(
 
 
 def _narrow_interval(range_: Interval | None, values: ValueSet) -> Interval | None:
-    """The range with the ends of `values`, where these are tighter."""
+    """The range with the ends of `values`, where these are tighter. The extremes of the range still hold."""
     if range_ is None or not values.has_values:
         return range_
     lo, hi = (None if e is None else Bound.from_number(e) for e in (values.lo, values.hi))
     return Interval(
         range_.lo if lo is None or not _is_less(range_.lo, lo) else lo,
         range_.hi if hi is None or not _is_less(hi, range_.hi) else hi,
-    )
+    ).with_extremes(range_.lo.extreme, range_.hi.extreme)
 
 
 def _is_less(a: Bound, b: Bound) -> bool:

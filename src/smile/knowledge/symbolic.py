@@ -187,6 +187,11 @@ class Interval:
         return limit is not None and limit <= 0
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no value lies in it, whatever its symbols stand for."""
+        return self.lo.extreme > self.hi.extreme
+
+    @property
     def size(self) -> Bound:
         """The number of integers in it."""
         return self.hi - self.lo + ONE
