@@ -443,6 +443,9 @@ relayed_bytes_max: Final = 16 * 2**20
 link_ranges_max: Final = 1_000
 """Ranges that a broker asks for at once. It asks for more when these have come."""
 
+description_bytes_max: Final = 4 * program_bytes_max
+"""The description of a relation that a neighbour sends: a part of a program, and its type."""
+
 links_max: Final = 100
 """Neighbours that have called. Each has a thread, and up to a window of memory each way."""
 

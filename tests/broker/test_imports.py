@@ -1,8 +1,11 @@
 """Frames and ranges between two brokers, without a network: what is new is appended once, and a gap is noticed."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,12 +20,14 @@ from smile.broker.imports.stream_cache import StreamCache
 from smile.broker.imports.view_cache import ViewCache
 from smile.errors import SmileError
 from smile.kernels.compile import compile_export
+from smile.kernels.row_blocks import _block_schema
 from smile.log.position import BatchLimit
 from smile.log.storage import durable
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.pieces import StreamPiece
 from smile.program import compile_program
 from smile.source import Source
+from tests.repeatable import scaled
 
 PROGRAM = """
 CREATE STREAM S (t: time -> k: string, v: int);
@@ -79,7 +84,7 @@ def test_a_frame_is_one_commit_however_large(
 ) -> None:
     monkeypatch.setattr(durable, "COMMIT_ROWS_MAX", 2)
     cache = view_cache(tmp_path, logs)
-    monkeypatch.setattr("smile.broker.imports.view_cache.check_block", lambda _layout, _block: 1)
+    monkeypatch.setattr(ViewCache, "_check_block", lambda _cache, _block: 1)
     cache.append(ImportFrame(None, (b"1", b"2", b"3", b"4", b"5"), {"S": 5}))
     log = logs[0]
     end = log.after(log.start(), BatchLimit(rows=1))
@@ -94,6 +99,77 @@ def test_wrong_frames_are_refused(tmp_path: Path, logs: list[DurableLog]) -> Non
             cache.append(frame)
         assert refusal.value.diagnostics[0].code == "E125"
     assert cache.horizons == {"S": -1}
+
+
+def compressed(batch: pa.RecordBatch) -> bytes:
+    """The message of a batch, as a neighbour may send it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(batch)
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages.read_next_message()  # the schema
+    return bytes(messages.read_next_message().serialize())
+
+
+def zeros(schema: pa.Schema, count: int) -> pa.RecordBatch:
+    """Rows that a few bytes compress."""
+    arrays = [pa.array(np.zeros(count), pa.float64()).cast(pa.int64()).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def test_compressed_rows_are_refused_before_they_are_decompressed(
+    tmp_path: Path, logs: list[DurableLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("smile.limits.publication_bytes_max", 1_000_000)
+    cache = view_cache(tmp_path, logs)
+    schema = _block_schema(cache._layout, is_wide=False)
+    stream = StreamCache(import_of("S"), open_log(tmp_path / "other", import_of("S").log_streams, logs))
+    assert cache.check(ImportFrame(None, (b"\0" + compressed(zeros(schema, 100)),), {"S": 5})) == 100
+    monkeypatch.setattr(pa.ipc, "read_record_batch", _no_reading)
+    block = b"\0" + compressed(zeros(schema, 200_000))
+    body = compressed(zeros(stream_schema(EXPORTING.streams[0]), 200_000))
+    assert len(block) < 1_000_000 and len(body) < 1_000_000
+    for decode in (
+        partial(cache.check, ImportFrame(None, (block,), {"S": 5})),
+        partial(stream.decode, "1", -1, 5, body),
+    ):
+        with pytest.raises(SmileError, match="at most 1,000,000 are allowed") as refusal:
+            decode()
+        assert refusal.value.diagnostics[0].code == "E125"
+
+
+def _no_reading(*_: object) -> None:
+    raise AssertionError("it is decoded")
+
+
+def damaged(random: Random, data: bytes) -> bytes:
+    changed = bytearray(data)
+    for _ in range(random.randrange(1, 6)):
+        changed[random.randrange(len(changed))] = random.choice([0, 1, 127, 128, 255, random.randrange(256)])
+    return bytes(changed[: random.choice([None, None, random.randrange(len(changed))])])
+
+
+@pytest.mark.parametrize("seed", range(scaled(60)))
+def test_damaged_bodies_are_refused_or_decoded(tmp_path: Path, logs: list[DurableLog], seed: int) -> None:
+    """Whatever a neighbour sends: E125, or valid rows."""
+    random = Random(seed)
+    cache = view_cache(tmp_path, logs)
+    stream = StreamCache(import_of("S"), open_log(tmp_path / "other", import_of("S").log_streams, logs))
+    events = piece(-1, 9, 1, 5, 7).events
+    batch = zeros(_block_schema(cache._layout, is_wide=False), 3)
+    for _ in range(10):
+        block = damaged(random, b"\0" + random.choice([compressed(batch), bytes(batch.serialize())]))
+        body = damaged(random, random.choice([compressed(events), bytes(events.serialize())]))
+        for decode in (
+            partial(cache.check, ImportFrame(None, (block,), {"S": 5})),
+            partial(stream.decode, "1", -1, 9, body),
+        ):
+            codes = ["E125"]
+            try:
+                decode()
+            except SmileError as refusal:
+                codes = [diagnostic.code for diagnostic in refusal.diagnostics]
+            assert codes == ["E125"]
 
 
 def test_parts_make_frames() -> None:

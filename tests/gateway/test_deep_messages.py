@@ -1,6 +1,7 @@
 """Messages that are deep, large, or have many elements, on every entry: they are refused, and the broker goes on."""
 
 import base64
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,12 +13,20 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from pyarrow import flight
 
 from smile.algebra import mmpl
+from smile.analysis.export_description import describe_export, read_definition
+from smile.analysis.recorded_types import parse_recorded_types
+from smile.broker.network.descriptions import _parse_description
 from smile.broker.views.resume_token import parse_resume_token
+from smile.client.address import BrokerAddress
 from smile.decoding.event_decoder import EventDecoder
 from smile.errors import CATALOGUE, SmileError
 from smile.gateway.client_messages import parse_message, parse_silence
 from smile.gateway.flight.calls import decode_message
 from smile.gateway.flight.service import BatchSequence, SilenceRequest, TicketKind, ViewTicket
+from smile.gateway.links.neighbour_calls import answer_error
+from smile.kernels.point_codec import decode_point
+from smile.links.messages import decode_message as decode_link_message
+from smile.log.membership import StreamMembership
 from smile.log.storage.remote import LogRequest, LogTicket
 from smile.program import compile_program
 from smile.source import Source
@@ -129,6 +138,26 @@ def test_deep_settings_and_tokens(tmp_path_factory: pytest.TempPathFactory) -> N
 
 STREAMS: list[mmpl.StreamDef] = list(compile_program(Source("floor.smile", PROGRAM)).original.streams)
 EVENTS = EventDecoder(STREAMS)
+DESCRIPTION = describe_export(compile_program(Source("floor.smile", PROGRAM)).rewritten, "Totals")
+
+
+def digested(data: bytes) -> dict[str, str]:
+    """A definition with its right digest."""
+    return {"definition": data.decode(), "digest": hashlib.sha256(data).hexdigest()}
+
+
+def json_or_none(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def decode_point_or_refuse(data: bytes) -> None:
+    with suppress(ValueError):
+        decode_point(data)
+
+
 DECODERS: dict[str, Callable[[bytes], object]] = {
     "a WebSocket message": lambda data: parse_message(data.decode(errors="replace")),
     "silence": parse_silence,
@@ -136,6 +165,14 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "events as NDJSON": lambda data: EVENTS.decode_ndjson("Bids", data),
     "events as Arrow": lambda data: EVENTS.decode_arrow("Bids", data),
     "a recorded line": EVENTS.decode_line,
+    "a message of a link": lambda data: decode_link_message(len(data).to_bytes(4, "big") + data),
+    "a membership": lambda data: StreamMembership.decode("S", 1, data),
+    "a description": lambda data: _parse_description(data.decode(), "b", "Totals"),
+    "recorded types": lambda data: parse_recorded_types(data.decode(), "f"),
+    "a definition": lambda data: read_definition(DESCRIPTION | digested(data), "Totals"),
+    "a type in a description": lambda data: read_definition(DESCRIPTION | {"type": json_or_none(data)}, "Totals"),
+    "an answer of a neighbour": lambda data: answer_error("b", BrokerAddress("http://b", None, None), 400, data),
+    "a point of knowledge": decode_point_or_refuse,
     "a resume token": lambda data: parse_resume_token("0." + base64.urlsafe_b64encode(data).decode()),
     **{
         f"a {message_type.__name__} over Arrow Flight": partial(decode_message, "it", message_type=message_type)
@@ -143,6 +180,7 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     },
 }
 NAMES = [
+    "kind", "members", "history", "definition", "sources", "ranges", "error", "n",
     "subscribe", "where", "after", "resume", "publish", "events", "producer", "id", "seq", "ping", "to", "stream", "at",
     "event", "silence_to", "issue", "price", "weight", "view", "log", "position", "horizons", "start", "streams",
 ]  # fmt: skip
@@ -176,3 +214,49 @@ def texts(draw: st.DrawFn) -> bytes:
 def test_whatever_the_shape_a_decoder_answers(decoder: str, data: bytes) -> None:
     with suppress(SmileError):
         DECODERS[decoder](data)
+
+
+# ── what neighbours send ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"9" * 5_000: {}},
+        {"01": {}},
+        {"x" * 10_000: {}},
+        {"2000": {}},
+        {"1": {"broker": "b" * 100_000}},
+        {str(n): {} for n in range(1, 3_000)},
+    ],
+    ids=["many digits", "leading zero", "text", "too great", "long name", "many members"],
+)
+def test_large_memberships_are_refused(members: dict[str, dict[str, object]]) -> None:
+    entry = {"broker": "b", "log": "l", "start": 0}
+    text = json.dumps({"history": "h", "members": {origin: entry | more for origin, more in members.items()}})
+    with pytest.raises(SmileError) as refusal:
+        StreamMembership.decode("S", 1, text.encode())
+    (problem,) = refusal.value.diagnostics
+    assert problem.code == "E125" and len(problem.message) < 1_000
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        b"[" * 100_000,
+        b'["nested",[[1,' * 3_000,
+        b'["masked",' * 500 + b"null" + b"]" * 500,
+        b'["range"]',
+        b'["range",["decimal","x"],1,"no",1]',
+        b'["range",1,1,"?",1]',
+        b'["latest",1,[1],["range",1,1,"no",1]]',
+        b'[["range"]]',
+        b'["row",3]',
+        b'{"a":1}',
+    ],
+    ids=range(10),
+)
+def test_wrong_points_of_knowledge_are_refused(point: bytes) -> None:
+    """A neighbour's rows have them. They must not come into the log."""
+    with pytest.raises(ValueError, match=r"."):
+        decode_point(point)

@@ -7,7 +7,7 @@ import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,42 @@ def test_a_neighbour_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
     with socket.create_server(("127.0.0.1", 0)) as listener:
         text = fetch_error(neighbours(f"http://127.0.0.1:{listener.getsockname()[1]}"))
     assert text.startswith("E103: buys cannot be reached") and "no answer within 0 s" in text
+
+
+@contextmanager
+def endless_server(part: bytes, pause_s: float) -> Iterator[str]:
+    """Answers each request with the same bytes again and again."""
+    ended = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+            while not ended.wait(pause_s):
+                connection.sendall(part)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                answer(listener.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(WAIT_S)
+
+
+def test_descriptions_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with endless_server(b"x" * 2**20, 0.0) as url:
+        assert fetch_error(neighbours(url)).startswith("E027: buys has sent more than 16,777,216 bytes")
+    monkeypatch.setattr(limits, "neighbour_answer_s_max", 0.5)
+    with endless_server(b" ", 0.1) as url:
+        assert "no answer within" in fetch_error(neighbours(url))
 
 
 def test_a_neighbour_that_is_no_broker(tmp_path: Path) -> None:

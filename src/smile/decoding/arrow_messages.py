@@ -13,6 +13,8 @@ _DICTIONARY_BATCH: Final = 2
 _RECORD_BATCH: Final = 3
 _VERSION: Final = 4
 """Version 5 of the format, which Arrow writes since 1.0."""
+_CONTINUATION: Final = 0xFFFFFFFF
+_PREFIX_BYTES: Final = 8
 _LENGTH_BYTES: Final = 8
 _NOT_COMPRESSED: Final = -1
 """Instead of the decompressed length, where compression would not make a buffer smaller."""
@@ -31,6 +33,18 @@ def decoded_bytes(metadata: bytes, body: memoryview) -> int:
     offsets = [int(offset) for offset, length in buffers.tolist() if length]
     lengths = [_decoded_length(body, offset) for offset in offsets]
     return sum(len(body) if length == _NOT_COMPRESSED else length for length in lengths)
+
+
+def check_decoded_size(message: bytes, bytes_max: int) -> None:
+    """Checks a message with its prefix, as `RecordBatch.serialize` writes it. Raises one of `MALFORMED` if it is
+    malformed, or becomes larger than allowed."""
+    mark, length = struct.unpack_from("<Ii", message)
+    if mark != _CONTINUATION or not 0 <= length <= len(message) - _PREFIX_BYTES:
+        raise ValueError("the message does not begin with its length")
+    end = _PREFIX_BYTES + length
+    size = decoded_bytes(message[_PREFIX_BYTES:end], memoryview(message)[end:])
+    if size > bytes_max:
+        raise ValueError(f"it has {size:,} bytes; at most {bytes_max:,} are allowed")
 
 
 def is_compressed(metadata: bytes) -> bool:

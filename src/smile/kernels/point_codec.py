@@ -25,7 +25,11 @@ def encode_point(point: CellKnowledge) -> bytes:
 
 
 def decode_point(encoded: bytes) -> CellKnowledge:
-    point: CellKnowledge = _point_from_json(json.loads(encoded))
+    """Raises ValueError if it is not an encoded point."""
+    try:
+        point: CellKnowledge = _point_from_json(json.loads(encoded))
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as problem:
+        raise ValueError(f"not an encoded point: {type(problem).__name__}") from None
     return point
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from smile.columns import values as v
 from smile.columns.values import ValueColumn
 from smile.kernels.layout import Layout
+from smile.kernels.point_codec import decode_point
 from smile.kernels.row_encoding import MASK, STEPS, table_columns
 
 _NARROW, _WIDE = b"\0", b"\1"
@@ -97,6 +98,10 @@ def check_block(layout: Layout, block: bytes) -> int:
         raise ValueError(f"its rows are not those of the view: {problem}") from None
     if any(batch.column(name).null_count for name in (MASK, STEPS)):
         raise ValueError("a row has no mask or no steps")
+    for name, evolving in layout.evolving.items():
+        if evolving.kind == "object":
+            for point in filter(None, batch.column(f".{name}").to_pylist()):
+                decode_point(point)
     return int(batch.num_rows)
 
 

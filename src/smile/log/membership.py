@@ -7,7 +7,7 @@ names the version that is needed to take it in. So nobody passes the start of a 
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -138,8 +138,8 @@ class StreamMembership:
             raise _wrong(stream, str(problem)[: limits.excerpt_chars_max]) from None
         members = {origin: entry.member() for origin, entry in content.members.items()}
         for origin, member in members.items():
-            if not origin.isascii() or not origin.isdigit() or not 1 <= int(origin) <= ORIGIN_MAX:
-                raise _wrong(stream, f"{origin} is not the number of an origin")
+            if origin not in _ORIGINS:
+                raise _wrong(stream, f"{origin[: limits.excerpt_chars_max]} is not the number of an origin")
             if member.end is not None and member.end < member.start:
                 raise _wrong(stream, f"origin {origin} ends before it begins")
         return StreamMembership(stream, content.history, version, members)
@@ -149,9 +149,13 @@ def _wrong(stream: str, problem: str) -> SmileError:
     return error("E125", f"the membership of {stream} cannot be used: {problem}")
 
 
+_ORIGINS: Final = frozenset(map(str, range(1, ORIGIN_MAX + 1)))
+_Name = Annotated[str, msgspec.Meta(max_length=limits.link_text_chars_max)]
+
+
 class _Entry(msgspec.Struct, frozen=True):
-    broker: str
-    log: str
+    broker: _Name
+    log: _Name
     start: int
     end: int | None = None
     fenced: bool = False
@@ -169,8 +173,8 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class _Content(msgspec.Struct, frozen=True):
-    history: str
-    members: dict[str, _Entry]
+    history: _Name
+    members: Annotated[dict[str, _Entry], msgspec.Meta(max_length=ORIGIN_MAX)]
 
 
 _decoder: Final = msgspec.json.Decoder(_Content)

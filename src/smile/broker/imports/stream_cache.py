@@ -10,8 +10,10 @@ from typing import Final
 
 import pyarrow as pa
 
+from smile import limits
 from smile.algebra import mmpl
 from smile.broker.imports.receipt import Receipt
+from smile.decoding.arrow_messages import MALFORMED, check_decoded_size
 from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, error
 from smile.horizons import HORIZON_MIN, with_origins
@@ -85,11 +87,12 @@ class StreamCache:
         events = None
         try:
             if body:
+                check_decoded_size(body, limits.publication_bytes_max)
                 events = pa.ipc.read_record_batch(pa.py_buffer(body), self._schema.arrow_schema)
                 events.validate(full=True)
             piece = StreamPiece(self._stream.name, origin, lo, hi, events)
             check_piece(piece, {self._stream.name: self._schema})
-        except (pa.ArrowException, OSError, EOFError, ValueError, SmileError) as problem:
+        except (pa.ArrowException, OSError, EOFError, *MALFORMED, SmileError) as problem:
             raise self._wrong_events(str(problem)) from None
         if events is not None and len(violations := self._schema.checks.violations(events)):
             raise self._wrong_events(self._schema.checks.describe(events, int(violations[0])))

@@ -8,10 +8,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
 from smile.broker.imports.import_frame import Horizons, ImportFrame
 from smile.broker.imports.receipt import Receipt
+from smile.decoding.arrow_messages import MALFORMED, check_decoded_size
 from smile.errors import SmileError, error
 from smile.horizons import HORIZON_MIN, select_streams, split_name
 from smile.kernels.layout import Layout
@@ -134,8 +136,9 @@ class ViewCache:
     def _check_block(self, block: bytes) -> int:
         """The number of rows in a block."""
         try:
+            check_decoded_size(block[1:], limits.publication_bytes_max)
             return check_block(self._layout, block)
-        except ValueError as problem:
+        except MALFORMED as problem:
             raise self._wrong_frame(str(problem)) from None
 
     def _wrong_frame(self, problem: str) -> SmileError:

@@ -131,10 +131,14 @@ def _parse_description(text: str, broker: str, relation: str) -> dict[str, Any]:
     if not isinstance(description, dict):
         raise error("E027", f"{broker} has sent no description of {relation}")
     edges = description.get("sources", [])
-    is_list = isinstance(edges, list) and all(isinstance(edge, list) and len(edge) == 4 for edge in edges)
+    is_list = isinstance(edges, list) and all(map(_is_edge, edges))
     if not is_list or not isinstance(description.get("history", ""), str):
         raise error("E027", f"{broker} has sent a wrong description of {relation}")
     return description
+
+
+def _is_edge(edge: object) -> bool:
+    return isinstance(edge, list) and len(edge) == 4 and all(isinstance(name, str) for name in edge)
 
 
 def source_edges(

@@ -1,6 +1,8 @@
 """Asks neighbours for the descriptions of relations that a program imports."""
 
+import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from smile import limits
@@ -8,6 +10,9 @@ from smile.client.address import BrokerAddress
 from smile.errors import SmileError, did_you_mean, error
 from smile.gateway.links.neighbour_calls import answer_error, connection_error, neighbour_addresses
 from smile.settings import NeighbourSettings
+
+if TYPE_CHECKING:
+    import httpx
 
 
 class DescriptionClient:
@@ -42,9 +47,27 @@ class DescriptionClient:
                 trust_env=not address.is_loopback,
                 timeout=limits.neighbour_answer_s_max,
             ) as client:
-                answer = client.get(url, headers=address.headers)
-        except (httpx.HTTPError, httpx.InvalidURL) as failure:
+                # Not compressed: the size of what arrives is limited.
+                headers = {**address.headers, "accept-encoding": "identity"}
+                with client.stream("GET", url, headers=headers) as answer:
+                    status, content = answer.status_code, _read(answer, broker, relation)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as failure:
             raise connection_error(broker, address, failure) from None
-        if answer.status_code != 200:
-            raise answer_error(broker, address, answer.status_code, answer.content)
-        return answer.text
+        if status != 200:
+            raise answer_error(broker, address, status, content)
+        return content.decode(errors="replace")
+
+
+def _read(answer: "httpx.Response", broker: str, relation: str) -> bytes:
+    """The bytes of an answer, as they come. TimeoutError if they do not come in time."""
+    content, deadline = bytearray(), time.monotonic() + limits.neighbour_answer_s_max
+    for part in answer.iter_raw():
+        content += part
+        if len(content) > limits.description_bytes_max:
+            message = (
+                f"{broker} has sent more than {limits.description_bytes_max:,} bytes as the description of {relation}"
+            )
+            raise error("E027", message)
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    return bytes(content)
