@@ -41,7 +41,9 @@ def test_ranges_are_read_from_the_pieces_that_have_them_alone(
         hi = horizon + random.randrange(1, 12)
         ticks = [tick for tick in range(horizon + 1, hi + 1) if random.random() < 0.5]
         log.append([piece(horizon, hi, *ticks), piece(horizon, hi, stream="S")])
-        pieces.append((horizon, hi))
+        is_merged = len(pieces) > 1 and not ticks and not any(pieces[-1][0] < tick for tick in all_ticks)
+        lo = pieces.pop()[0] if is_merged else horizon
+        pieces.append((lo, hi))
         all_ticks, horizon = all_ticks + ticks, hi
     pieces_read, original = list[tuple[int, int]](), log._events
 

@@ -1,7 +1,8 @@
 """Logs and positions in them. A log is a sequence of commits with pieces of streams; a position says how far it was
 read.
 
-A position has ticks in addition to the commit: they may be those of a part of the next commit. Of a stream with many
+A position has ticks in addition to the commit: they may be those of a part of the next commit. The commit may not exist
+any more: the next one has replaced it, and has all that it had. Of a stream with many
 origins, the events of each origin are read as they come. Of any other stream that has several origins nevertheless, an
 event is read once all origins have reached its tick; until then it may be in a commit before the position.
 """
@@ -51,12 +52,12 @@ class Position:
 
 @dataclass(frozen=True)
 class BatchLimit:
-    """The maximum size of a batch; None means no limit. `last` is the last commit that the batch may have."""
+    """The maximum size of a batch; None means no limit. The batch ends at the position `last` at the latest."""
 
     rows: int | None = None
     bytes: int | None = None
     commits: int | None = None
-    last: int | None = None
+    last: Position | None = None
 
     def allows(self, rows: int, size: int, commits: int) -> bool:
         return (

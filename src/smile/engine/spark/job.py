@@ -12,7 +12,7 @@ from smile.engine.plan import ExecutableStage, Plan
 from smile.engine.spark.pickled_job import PickledJob
 from smile.engine.spark.planning import BatchPlanner, Offset
 from smile.kernels.layout import Layout
-from smile.log.position import BatchLimit, Log
+from smile.log.position import BatchLimit, Log, Position
 from smile.state.run import TableSchema
 from smile.state.store import StateStore
 
@@ -20,7 +20,7 @@ from smile.state.store import StateStore
 @dataclass(frozen=True)
 class Job:
     """`state_uri` is a directory that every process can access. `start` is the offset at which the run begins, `run_id`
-    is unique, and `until` is the last commit to process, if there is a limit."""
+    is unique, and `until` is the position at which it ends, if there is a limit."""
 
     generations: tuple[Generation, ...]
     partitions: int
@@ -29,7 +29,7 @@ class Job:
     limit: BatchLimit
     start: Offset
     run_id: str
-    until: int | None = None
+    until: Position | None = None
 
     @cached_property
     def plans(self) -> dict[str, Plan]:

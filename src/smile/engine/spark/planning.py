@@ -40,13 +40,13 @@ class BatchPlanner:
     log: Log
     limit: BatchLimit
     start: Offset
-    until: int | None
+    until: Position | None
     partitions: int
 
-    def batch_limit(self, rows: int | None, commits: int | None, until: int | None) -> BatchLimit:
-        """The given limits, with the job's limit of bytes and its last commit."""
-        last_commit = until if self.until is None else self.until
-        return BatchLimit(rows, self.limit.bytes, commits, last_commit)
+    def batch_limit(self, rows: int | None, commits: int | None, until: Position | None) -> BatchLimit:
+        """The given limits, with the job's limit of bytes and its last position."""
+        last = until if self.until is None else self.until
+        return BatchLimit(rows, self.limit.bytes, commits, last)
 
     def latest_offset(self, start: Offset, limit: BatchLimit) -> Offset:
         """The end of the next batch; `start` if there is nothing new. Waits a short time for new commits, since that is

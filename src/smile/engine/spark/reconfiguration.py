@@ -15,7 +15,7 @@ from smile.engine.spark.job import Job
 from smile.engine.spark.pipeline import SparkPipeline
 from smile.engine.spark.pipeline_directory import JobStates, PipelineDirectory, read_states
 from smile.engine.spark.planning import Offset
-from smile.log.position import BatchLimit, Log
+from smile.log.position import BatchLimit, Log, Position
 
 
 @dataclass
@@ -53,13 +53,12 @@ class Backfill:
         pipeline, backfill_pipeline = self.main_pipeline, self.backfill_pipeline
         backfill_pipeline.stop()
         pipeline.stop()
-        commit = max(p.offset.position.commit for p in (pipeline, backfill_pipeline))
-        # One of them may have read a part of the next commit.
-        for target in (commit, commit + 1):
-            for p in (pipeline, backfill_pipeline):
-                _run_to_commit(p, target)
-            if pipeline.offset.horizons == backfill_pipeline.offset.horizons:
-                break
+        pipelines = [pipeline, backfill_pipeline]
+        target = max((p.offset.position for p in pipelines), key=lambda position: position.commit)
+        _run_to_position(pipelines, target)
+        if pipeline.offset.horizons != backfill_pipeline.offset.horizons:
+            # One of them may have read a part of the next commit.
+            _run_to_position(pipelines, pipeline.job.log.after(pipeline.offset.position, BatchLimit(commits=1)))
         assert pipeline.offset.horizons == backfill_pipeline.offset.horizons, "both have taken in the same commits"
         states = _merge_states(
             read_states(pipeline.job, pipeline.offset), read_states(backfill_pipeline.job, backfill_pipeline.offset)
@@ -152,10 +151,12 @@ def _restart_with_limit(pipeline: SparkPipeline, rows: int) -> None:
     pipeline.start()
 
 
-def _run_to_commit(pipeline: SparkPipeline, commit: int) -> None:
-    """Runs a stopped pipeline up to the end of exactly this commit."""
-    if not pipeline.offset.number or pipeline.offset.position.commit < commit:
-        pipeline.job = replace(pipeline.job, until=commit)
+def _run_to_position(pipelines: Sequence[SparkPipeline], position: Position) -> None:
+    """Runs stopped pipelines up to this position, which need not be at the end of a commit that still exists."""
+    for pipeline in pipelines:
+        if pipeline.offset.number and pipeline.offset.horizons == position.named_horizons():
+            continue
+        pipeline.job = replace(pipeline.job, until=position)
         try:
             pipeline.start(available_now=True)
             while not pipeline.wait():

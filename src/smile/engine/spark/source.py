@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from smile.engine.spark.planning import BatchPlanner
+    from smile.log.position import Position
 
 FORMAT = "smile"
 SCHEMA = "target int, stage int, message binary"
@@ -82,7 +83,7 @@ class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, job: PickledJob, planner: PickledJob) -> None:
         self._job, self._planner = job, planner
-        self.until: int | None = None
+        self.until: Position | None = None
 
     # ── planning ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -102,7 +103,7 @@ class SmileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with encode_errors():
-            self.until = self.planner.log.newest().commit
+            self.until = self.planner.log.newest()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Spark's limit of files is used as a limit of commits."""

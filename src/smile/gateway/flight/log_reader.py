@@ -48,6 +48,8 @@ class FlightLogReader:
             query = partial(reader.resume_position, request.horizons)
         else:
             position = _check_position(request.position, request.streams)
+            if request.limit.last is not None:
+                _check_position(request.limit.last, request.streams)
             is_after = action == "log/after"
             query = partial(reader.after, position, request.limit) if is_after else partial(reader.backlog, position)
         return msgspec.json.encode(self._threads.submit(query).result())

@@ -372,21 +372,24 @@ class DurableLog(PieceLog):
         """Like `_commits`, with all streams of the file."""
         if after < (first := self._first_commit()):
             raise log_truncated_error(self.path, f"it begins after commit {first}, but was read up to {after}")
+        # If the commit itself was replaced, the one before it has the last piece before its replacement.
         commits_query = (
-            "SELECT seq, last_piece, last_record, rows, bytes, at, crc FROM commits WHERE seq >= ? ORDER BY seq"
+            "SELECT seq, last_piece, last_record, rows, bytes, at, crc FROM commits "
+            "WHERE seq >= (SELECT max(seq) FROM commits WHERE seq <= ?) ORDER BY seq"
         )
         pieces_query = f"SELECT {_ENTRY_COLUMNS} FROM pieces WHERE id > ? AND id <= ? ORDER BY id"
         with translate_read_errors(self.path), closing(self._db().execute(commits_query, (after,))) as cursor:
-            previous_seq, previous_piece = after - 1, 0
+            previous_seq, previous_piece = -1, 0
             for seq, last_piece, last_record, rows, size, time_us, crc in cursor:
-                if crc != checksum(seq, last_piece, last_record, rows, size, time_us) or seq != previous_seq + 1:
-                    raise damaged_error(self.path, f"commit {previous_seq + 1}")
+                if crc != checksum(seq, last_piece, last_record, rows, size, time_us):
+                    raise damaged_error(self.path, f"commit {seq}")
                 if seq > after:
                     entries = [
                         self._parse_entry(row) for row in self._db().execute(pieces_query, (previous_piece, last_piece))
                     ]
-                    if not _is_complete(entries, seq, last_piece - previous_piece, rows, size):
-                        raise damaged_error(self.path, f"commit {seq}")
+                    commits = range(previous_seq + 1, seq + 1)
+                    if not _is_complete(entries, commits, last_piece - previous_piece, rows, size):
+                        raise damaged_error(self.path, f"commit {commits[0]}")
                     yield seq, entries
                 previous_seq, previous_piece = seq, last_piece
         if previous_seq < after:
@@ -488,10 +491,11 @@ class DurableLog(PieceLog):
         return connection
 
 
-def _is_complete(entries: Sequence[PieceEntry], seq: int, count: int, rows: int, size: int) -> bool:
+def _is_complete(entries: Sequence[PieceEntry], commits: range, count: int, rows: int, size: int) -> bool:
+    """`commits` are the numbers of a commit and of those that it has replaced."""
     return (
         len(entries) == count
-        and all(entry.commit == seq for entry in entries)
+        and all(entry.commit in commits for entry in entries)
         and sum(entry.rows for entry in entries) == rows
         and sum(entry.bytes for entry in entries) == size
     )

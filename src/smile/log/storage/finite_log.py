@@ -34,9 +34,8 @@ class FiniteLog:
     def after(self, position: Position, limit: BatchLimit) -> Position:
         if position.commit > self.last.commit:
             return position
-        last_commit = self.last.commit if limit.last is None else min(limit.last, self.last.commit)
-        next_position = self.log.after(position, replace(limit, last=last_commit))
-        may_end = limit.last is None or limit.last > self.last.commit
+        may_end = limit.last is None or limit.last.commit > self.last.commit
+        next_position = self.log.after(position, replace(limit, last=self.last) if may_end else limit)
         return self.newest() if next_position == position and may_end else next_position
 
     def resume_position(self, horizons: Mapping[str, int]) -> Position:

@@ -208,9 +208,11 @@ class PieceLog(ABC):
         last_commit, rows, size, count = position.commit, 0, 0, 0
         with closing(self._commits(position.commit)) as commits:
             for number, entries in commits:
-                if limit.last is not None and number > limit.last:
-                    break
                 tracker = tracker or self._tracker_at(position)
+                if limit.last is not None and number > limit.last.commit:
+                    if limit.allows(rows, size, count + 1) and tracker.advance_to(limit.last, entries):
+                        last_commit, count = max(last_commit, limit.last.commit), count + 1
+                    break
                 entry_horizons = [(entry, tracker.horizon(entry.stream, entry.origin)) for entry in entries]
                 sizes_above = [self._count_above(entry, h) for entry, h in entry_horizons if entry.hi > h]
                 if sizes_above:
@@ -334,6 +336,19 @@ class HorizonTracker:
         self.advance(entry, entry.hi)
         origin_start = self._origins.get((entry.stream, entry.origin))
         return origin_start is not None and entry.lo <= max(horizon, origin_start[1])
+
+    def advance_to(self, last: Position, entries: Sequence[PieceEntry]) -> bool:
+        """Advances to a position, if these are the pieces of a commit that has replaced the position's own. Then it has
+        only silence. Returns whether any origin has advanced."""
+        if any(entry.rows for entry in entries):
+            return False
+        has_advanced = False
+        for entry in entries:
+            tick = min(entry.hi, last.horizons.get(entry.stream, {}).get(entry.origin, HORIZON_MIN))
+            if tick > self.horizon(entry.stream, entry.origin):
+                self.advance(entry, tick)
+                has_advanced = True
+        return has_advanced
 
     def position(self, commit: int) -> Position:
         horizons = {

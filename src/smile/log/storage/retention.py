@@ -27,8 +27,9 @@ def removable_commits(
     """The commits to remove in one transaction: the first ones, up to `last` at most, as long as all their ticks are at
     or below the horizons.
 
-    The last of them has ticks of a stream whose horizon is not END. So a reader that has read this stream up to its
-    horizon is past that commit, even if commits with only unneeded streams follow."""
+    The last of them has ticks of a stream whose horizon is not END, which were added last if it has replaced other
+    commits. So a reader that has read this stream up to its horizon is past that commit, even if commits with only
+    unneeded streams follow."""
 
     def horizon(entry: PieceEntry) -> int:
         """Up to where the origin of a piece is not needed."""
@@ -43,7 +44,7 @@ def removable_commits(
             break
         pending.append((seq, entries))
         size += sum(entry.bytes for entry in entries)
-        if not has_needed_stream or any(horizons.get(entry.stream) != END for entry in entries):
+        if not has_needed_stream or any(horizons.get(entry.stream) != END and entry.commit == seq for entry in entries):
             removable.extend(pending)
             pending.clear()
             if len(removable) >= TRUNCATE_COMMITS_MAX or size >= TRUNCATE_BYTES_MAX:
@@ -53,8 +54,11 @@ def removable_commits(
 
 def remove_commits(db: sqlite3.Connection, commits: Sequence[CommitEntries]) -> None:
     """Removes the oldest commits, within a transaction. The row of the last one stays, without its pieces. Producers'
-    records are not removed here."""
+    records are not removed here. Removes nothing if the last one was replaced meanwhile."""
     last_commit = commits[-1][0]
+    last_piece = db.execute("SELECT last_piece FROM commits WHERE seq = ?", (last_commit,)).fetchone()
+    if last_piece is None:
+        return
     truncated_ticks: dict[tuple[str, str], int] = {}
     for _, entries in commits:
         for entry in entries:
@@ -69,6 +73,5 @@ def remove_commits(db: sqlite3.Connection, commits: Sequence[CommitEntries]) -> 
         db.execute(
             "UPDATE origins SET cut = ?, crc = ? WHERE stream = ? AND origin = ?", (tick, checksum(*row), *origin_key)
         )
-    ((last_piece,),) = db.execute("SELECT last_piece FROM commits WHERE seq = ?", (last_commit,))
-    db.execute("DELETE FROM pieces WHERE id <= ?", (last_piece,))
+    db.execute("DELETE FROM pieces WHERE id <= ?", last_piece)
     db.execute("DELETE FROM commits WHERE seq < ?", (last_commit,))
