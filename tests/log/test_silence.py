@@ -219,7 +219,7 @@ def test_a_commit_that_is_replaced_while_it_is_truncated_stays(
 ) -> None:
     log.append([piece("R", "0", HORIZON_MIN, 5, 3)])
     log.append([piece("R", "0", 5, 10)])
-    find, calls = log._removable_commits, []
+    find, calls = log._removable_commits, list[list[retention.CommitEntries]]()
 
     def find_then_append(horizons: dict[str, int], last: int) -> list[retention.CommitEntries]:
         commits = find(horizons, last)

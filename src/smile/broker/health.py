@@ -99,9 +99,7 @@ class HealthMonitor:
 
     def report(self, sample: HealthSample) -> HealthReport:
         self._log_samples.append((sample.monotonic_s, sample.log_horizons))
-        lag_s = {
-            name: self._lag_s(view, sample.monotonic_s) for name, view in sample.views.items() if not view.is_filling
-        }
+        lag_s = self._lags_s(sample)
         troubles = [*sample.troubles, *self._view_troubles(sample, lag_s)]
         since_before, self._since = self._since, {}
         dated = []
@@ -111,6 +109,15 @@ class HealthMonitor:
             self._since[key] = since
             dated.append(replace(trouble, since=since))
         return HealthReport(sample.at, sample.monotonic_s, dated, lag_s)
+
+    def _lags_s(self, sample: HealthSample) -> dict[str, float]:
+        lags_s, horizons, lag_s = dict[str, float](), None, 0.0
+        for name, view in sample.views.items():
+            if not view.is_filling:
+                if view.horizons != horizons:  # most views have the same
+                    horizons, lag_s = view.horizons, self._lag_s(view, sample.monotonic_s)
+                lags_s[name] = lag_s
+        return lags_s
 
     def _lag_s(self, view: ViewSample, now_s: float) -> float:
         for sampled_s, horizons in reversed(self._log_samples):

@@ -39,6 +39,11 @@ class StreamSchema:
         return self.types if self.stream.publisher_timed else dict(self.stream.columns)
 
     @cached_property
+    def no_events(self) -> pa.RecordBatch:
+        """An empty batch."""
+        return self.record_batch([])
+
+    @cached_property
     def arrow_schema(self) -> pa.Schema:
         return stream_schema(self.stream)
 

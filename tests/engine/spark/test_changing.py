@@ -1,20 +1,25 @@
 """Views are added to a running pipeline and dropped from it, while events go on coming."""
 
 import json
+import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from time import sleep
 
 from pyspark.sql import SparkSession
 
+from smile.algebra.types import TICK_MAX
 from smile.encoding.json_changes import json_changes
 from smile.engine.generation import Generation
 from smile.engine.local import BatchResult
 from smile.engine.spark.pipeline import SparkPipeline
 from smile.engine.spark.pipeline_directory import PipelineDirectory
 from smile.engine.spark.reconfiguration import Backfill, drop_views
+from smile.horizons import HORIZON_MIN
 from smile.log.storage.durable import DurableLog
+from smile.log.storage.pieces import StreamPiece
 from tests.engine.spark import workload
 from tests.engine.spark.comparison import COMMIT_PER_BATCH, run_locally
 
@@ -89,3 +94,40 @@ def test_views_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     assert [g.views for g in again.job.generations] == [("RemainingSell",)]
     assert shown(again, "RemainingSell") == expected("RemainingSell")
     again.stop()
+
+
+def test_views_are_added_while_silence_replaces_silence(spark: SparkSession, tmp_path: Path) -> None:
+    """The commit at which one pipeline has stopped is replaced before the other gets there."""
+    batches: list[BatchResult] = []
+    pipeline, log = begun(spark, tmp_path, batches)
+    streams = [stream.name for stream in workload.program().streams]
+    log.append_batch(replace(workload.frames()[0], horizons=dict.fromkeys(streams, TICK_MAX // 2)))
+    stopping, last_horizon = Event(), TICK_MAX // 2
+
+    def publish_silence() -> None:
+        nonlocal last_horizon
+        while not stopping.wait(0.005):
+            last_horizon += 1
+            log.append([StreamPiece(stream, "0", HORIZON_MIN, last_horizon) for stream in streams])
+
+    publisher = Thread(target=publish_silence)
+    publisher.start()
+    try:
+        pipeline.start()
+        backfill = Backfill.prepare(pipeline, generation("1", SECOND))
+        backfill.backfill_pipeline.start()
+        while not backfill.is_caught_up:
+            backfill.backfill_pipeline.wait_for_batch(0.2)
+            backfill.backfill_pipeline.poll()
+        backfill.merge()
+    finally:
+        stopping.set()
+        publisher.join()
+    pipeline.wait_until_caught_up()
+    pipeline.stop()
+    assert pipeline.offset.horizons == dict.fromkeys(streams, last_horizon)
+    assert log.newest().commit > 100
+    with sqlite3.connect(log.path) as connection:
+        assert connection.execute("SELECT count(*) FROM commits").fetchone() < (5,)
+    assert [g.views for g in pipeline.job.generations] == [FIRST, SECOND]
+    assert {view for batch in batches for view in batch.deltas} == {*FIRST, *SECOND}

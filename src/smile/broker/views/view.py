@@ -171,6 +171,8 @@ class View:
 
     def wake_for_progress(self) -> None:
         """Wakes idle subscriptions that may receive a frame with progress only. Call it a few times a second."""
+        if not self._subscriptions:
+            return
         with self._lock:
             now = self.clock()
             waiting = (s for s in self._subscriptions if s.progress_due <= now and s in s.channel.waiting)

@@ -192,11 +192,11 @@ class DurableLog(PieceLog):
 
     def truncated_to(self, stream: str) -> int | None:
         """The tick up to which events of a stream were removed; None if none were."""
-        return max((tick for (name, _), tick in self._truncated_ticks().items() if name == stream), default=None)
+        return max(self._truncated_ticks(stream).values(), default=None)
 
     def truncated_ticks(self, stream: str) -> Mapping[str, int]:
         """For each origin of which events were removed, the tick up to which they were."""
-        return {origin: tick for (name, origin), tick in self._truncated_ticks().items() if name == stream}
+        return {origin: tick for (_, origin), tick in self._truncated_ticks(stream).items()}
 
     def count_rows(self, stream: str, origin: str, after: int) -> int:
         """The number of events after this tick of one origin. If the tick is within a commit, all of its events
@@ -217,7 +217,7 @@ class DurableLog(PieceLog):
     def stream_horizons(self, stream: str) -> Mapping[str, int]:
         """The horizon of each origin of a stream."""
         with self._read_transaction():
-            return {origin: self._horizon(s, origin) for s, origin in self._origins() if s == stream}
+            return {origin: self._horizon(stream, origin) for _, origin in self._origins(stream)}
 
     def last_tick(self, stream: str, origin: str) -> int:
         """A tick that no event of an origin which has finished is above. END if it is not known."""
@@ -259,9 +259,11 @@ class DurableLog(PieceLog):
 
         Each piece that overlaps a range is read once, and no other piece."""
         with self._read_transaction():
-            if len(lows) and lows[0] < (truncated_tick := self._truncated_ticks().get((stream, origin), HORIZON_MIN)):
+            if len(lows) and lows[0] < (
+                truncated_tick := self._truncated_ticks(stream).get((stream, origin), HORIZON_MIN)
+            ):
                 raise log_truncated_error(self.path, f"events of {stream} up to tick {truncated_tick} were removed")
-            origin_start = self._origins().get((stream, origin))
+            origin_start = self._origins(stream).get((stream, origin))
             batches = [pa.RecordBatch.from_pylist([], self.schemas[stream].arrow_schema)]
             run_starts, rows = list[int](), 0
             if origin_start is None:
@@ -300,8 +302,8 @@ class DurableLog(PieceLog):
         """What follows tick `after` of one origin: whole pieces up to this size, at least one; None if nothing does.
         Raises E097 if events above `after` were removed."""
         with self._read_transaction():
-            truncated_tick = self._truncated_ticks().get((stream, origin), HORIZON_MIN)
-            origin_start = self._origins().get((stream, origin))
+            truncated_tick = self._truncated_ticks(stream).get((stream, origin), HORIZON_MIN)
+            origin_start = self._origins(stream).get((stream, origin))
             if origin_start is None:
                 return None
             if after < truncated_tick:
@@ -422,22 +424,24 @@ class DurableLog(PieceLog):
             raise damaged_error(self.path, f"the events of {entry.stream}, ticks above {entry.lo} up to {entry.hi}")
         return pa.ipc.read_record_batch(pa.py_buffer(events), self.schemas[entry.stream].arrow_schema)
 
-    def _origins(self) -> Origins:
+    def _origins(self, stream: str | None = None) -> Origins:
         # Truncated ticks count as silence here. Reading them is refused elsewhere.
-        return {key: (seq, max(lo, truncated_to)) for key, (seq, lo, truncated_to) in self._known_origins().items()}
+        origins = self._known_origins(stream).items()
+        return {key: (seq, max(lo, truncated_to)) for key, (seq, lo, truncated_to) in origins}
 
-    def _truncated_ticks(self) -> Mapping[tuple[str, str], int]:
-        origins = self._known_origins().items()
+    def _truncated_ticks(self, stream: str | None = None) -> Mapping[tuple[str, str], int]:
+        origins = self._known_origins(stream).items()
         return {key: truncated_to for key, (_, _, truncated_to) in origins if truncated_to > HORIZON_MIN}
 
-    def _known_origins(self) -> dict[tuple[str, str], tuple[int, int, int]]:
+    def _known_origins(self, stream: str | None = None) -> dict[tuple[str, str], tuple[int, int, int]]:
         origins = {}
         query = "SELECT stream, origin, seq, lo, cut, crc FROM origins"
-        for stream, origin, seq, lo, truncated_to, crc in self._select(query):
-            if crc != checksum(stream, origin, seq, lo, truncated_to):
-                raise damaged_error(self.path, f"an origin of {stream}")
-            if stream in self.schemas:
-                origins[stream, origin] = seq, lo, truncated_to
+        rows = self._select(query) if stream is None else self._select(f"{query} WHERE stream = ?", stream)
+        for name, origin, seq, lo, truncated_to, crc in rows:
+            if crc != checksum(name, origin, seq, lo, truncated_to):
+                raise damaged_error(self.path, f"an origin of {name}")
+            if name in self.schemas:
+                origins[name, origin] = seq, lo, truncated_to
         return origins
 
     def _first_commit(self) -> int:
@@ -457,9 +461,9 @@ class DurableLog(PieceLog):
         rows = self._select(query, stream, origin, commit)
         if rows:
             return self._parse_entry(rows[0]).hi
-        if (stream, origin) not in self._truncated_ticks():
+        if (stream, origin) not in self._truncated_ticks(stream):
             raise damaged_error(self.path, f"it has no piece of {stream} from origin {origin}")
-        return self._truncated_ticks()[stream, origin]
+        return self._truncated_ticks(stream)[stream, origin]
 
     def _first_uncovered(self, stream: str, origin: str, tick: int) -> int | None:
         query = f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi > ? ORDER BY hi LIMIT 1"

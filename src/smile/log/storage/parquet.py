@@ -124,11 +124,11 @@ class ParquetLog(PieceLog):
             self._open_files[stream] = (file, _open_parquet(file.path))
         return self._open_files[stream][1]
 
-    def _origins(self) -> Origins:
+    def _origins(self, stream: str | None = None) -> Origins:
         return {
             (s, DEFAULT_ORIGIN): (groups[0].entry.commit, HORIZON_MIN)
             for s, groups in self._groups_by_stream.items()
-            if groups
+            if groups and stream in (None, s)
         }
 
     def _last_commit(self) -> int:

@@ -90,7 +90,8 @@ class PieceLog(ABC):
         """The pieces that overlap (lo, hi], in order."""
 
     @abstractmethod
-    def _origins(self) -> Origins: ...
+    def _origins(self, stream: str | None = None) -> Origins:
+        """Those of all streams, or of one."""
 
     @abstractmethod
     def _last_commit(self) -> int:
@@ -108,8 +109,8 @@ class PieceLog(ABC):
     def _first_uncovered(self, stream: str, origin: str, tick: int) -> int | None:
         """The first commit that has ticks of the origin above `tick`."""
 
-    def _truncated_ticks(self) -> Mapping[tuple[str, str], int]:
-        """For each stream and origin with removed pieces, the tick up to which they were removed. A position may lie
+    def _truncated_ticks(self, stream: str | None = None) -> Mapping[tuple[str, str], int]:
+        """Of all streams, or of one. For each stream and origin with removed pieces, the tick up to which they were removed. A position may lie
         below that; only reading there is refused."""
         return {}
 
@@ -160,8 +161,8 @@ class PieceLog(ABC):
 
     def read(self, stream: str, start: Position, end: Position) -> pa.RecordBatch:
         # The position of a resumed state may not have all origins.
-        silent_to = {origin: tick for (name, origin), (_, tick) in self._origins().items() if name == stream}
-        truncated_ticks = {o: tick for (name, o), tick in self._truncated_ticks().items() if name == stream}
+        silent_to = {origin: tick for (_, origin), (_, tick) in self._origins(stream).items()}
+        truncated_ticks = {origin: tick for (_, origin), tick in self._truncated_ticks(stream).items()}
         is_joint = not self.schemas[stream].stream.many_origins
         batches_by_origin = []
         for origin in {**end.horizons.get(stream, {}), **silent_to}:
@@ -178,7 +179,7 @@ class PieceLog(ABC):
             batches_by_origin.append(self._read_origin(stream, origin, lo, hi, needed, silent_to.get(origin)))
         events = [batch for origin_batches in batches_by_origin for batch in origin_batches]
         if not events:
-            return pa.RecordBatch.from_pylist([], self.schemas[stream].arrow_schema)
+            return self.schemas[stream].no_events
         if sum(map(bool, batches_by_origin)) == 1:
             return pa.concat_batches(events)
         return _sort_by_tick(stream, pa.concat_batches(events))
