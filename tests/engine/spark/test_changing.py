@@ -114,6 +114,9 @@ def test_views_are_added_while_silence_replaces_silence(spark: SparkSession, tmp
     publisher.start()
     try:
         pipeline.start()
+        while pipeline.offset.position.commit < 2:  # the first commit has events, and is not replaced
+            pipeline.wait_for_batch(0.2)
+            pipeline.poll()
         backfill = Backfill.prepare(pipeline, generation("1", SECOND))
         backfill.backfill_pipeline.start()
         while not backfill.is_caught_up:
