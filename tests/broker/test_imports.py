@@ -156,6 +156,7 @@ def test_damaged_bodies_are_refused_or_decoded(tmp_path: Path, logs: list[Durabl
     cache = view_cache(tmp_path, logs)
     stream = StreamCache(import_of("S"), open_log(tmp_path / "other", import_of("S").log_streams, logs))
     events = piece(-1, 9, 1, 5, 7).events
+    assert events is not None
     batch = zeros(_block_schema(cache._layout, is_wide=False), 3)
     for _ in range(10):
         block = damaged(random, b"\0" + random.choice([compressed(batch), bytes(batch.serialize())]))
