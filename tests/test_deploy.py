@@ -53,9 +53,9 @@ def serve(words: list[str]) -> None:
     assert words[0].endswith("smile")
     commands = get_command(app).commands  # type: ignore[attr-defined]  # a Typer with commands is a group
     assert words[1] in commands, words
-    options = {
-        option for parameter in commands[words[1]].params for option in (*parameter.opts, *parameter.secondary_opts)
-    }
+    command = commands[words[1]]
+    command = getattr(command, "commands", {}).get("".join(words[2:3]), command)  # of a group, such as smile origin
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     assert {word for word in words if word.startswith("--")} <= options, words
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from smile.algebra import mmpl
 from smile.decoding.event_decoder import EventDecoder
+from smile.horizons import HORIZON_MIN, split_name
 from smile.log.input_batch import InputBatch
 from smile.log.recorded_events import BadEvent, EventReader
 from smile.program import compile_program
@@ -38,14 +39,17 @@ def tolerant_reader(
 
 
 def rows_by_tick(batches: Sequence[InputBatch], streams: Sequence[mmpl.StreamDef] = STREAMS) -> Rows:
-    """All rows by stream and tick. Checks that the ticks of each stream ascend."""
+    """All rows by stream and tick. Checks that the ticks of each stream and origin ascend."""
     rows_by_stream: Rows = {s.name: {} for s in streams}
+    tick_columns = {s.name: s.tick for s in streams}
+    last_ticks: dict[str, int] = {}
     for batch in batches:
-        for stream in streams:
-            if stream.name in batch.events:
-                rows = batch.events[stream.name].to_pylist()
-                assert rows
-                for row in rows:
-                    assert row[stream.tick] > max(rows_by_stream[stream.name], default=-1)
-                    rows_by_stream[stream.name][row[stream.tick]] = row
+        for name, events in batch.events.items():
+            stream, _ = split_name(name, tick_columns)
+            assert events.num_rows
+            for row in events.to_pylist():
+                tick = row[tick_columns[stream]]
+                assert tick > last_ticks.get(name, HORIZON_MIN)
+                last_ticks[name] = tick
+                rows_by_stream[stream][tick] = row
     return rows_by_stream

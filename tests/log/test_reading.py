@@ -227,9 +227,10 @@ def test_batches_are_the_history(seed: int) -> None:
 
 
 def test_a_position_is_plain_json() -> None:
-    position = Position(3, {"R": {"x": 2**62, "y": 5}, "S": {}})
+    position = Position(3, {"R": {"x": 2**62, "y": 5}, "S": {}}, frozenset({"R"}))
     assert position.stream_horizons() == {"R": 5, "S": HORIZON_MIN}
-    assert position.to_json() == {"commit": 3, "horizons": {"R": {"x": 2**62, "y": 5}, "S": {}}}
+    horizons = {"R": {"x": 2**62, "y": 5}, "S": {}}
+    assert position.to_json() == {"commit": 3, "horizons": horizons, "many_origins": ["R"]}
     assert Position.from_json(position.to_json()) == position
 
 

@@ -41,6 +41,7 @@ DEPARTURES = {
     "expressions.test: quoted literals take the type of the other operand": "to PostgreSQL, times and intervals are ints",
     "narrowing-cast-may-be-null": "a cast that fails is an error in PostgreSQL, and NULL here",
     "sentinel-timestamp-hides-a-group": "PostgreSQL has timestamps after the year 9999",
+    "sum-of-products": "a product or a cast that overflows is an error in PostgreSQL, and NULL here",
     "sums-that-overflow": "a sum of floats that overflows is an error in PostgreSQL, and NULL here",
     "joins.test: FULL JOIN of two aggregates": "a row for each key: the groups of NULL, which match none, share one",
     "keys.test: names that differ in case only, in quotes": "names have one case when they are handed to PostgreSQL",

@@ -145,9 +145,10 @@ def _announce_ready(broker: "Broker") -> None:
 
 
 def _print_line(line: str) -> None:
-    """Prints a line. A closed standard output does not stop the broker."""
+    """Prints a line, in one piece: several threads print. A closed standard output does not stop the broker."""
     try:
-        print(line, flush=True)
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
     except OSError:
         discard_stdout()
 

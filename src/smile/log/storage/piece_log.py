@@ -110,8 +110,8 @@ class PieceLog(ABC):
         """The first commit that has ticks of the origin above `tick`."""
 
     def _truncated_ticks(self, stream: str | None = None) -> Mapping[tuple[str, str], int]:
-        """Of all streams, or of one. For each stream and origin with removed pieces, the tick up to which they were removed. A position may lie
-        below that; only reading there is refused."""
+        """For each origin with removed pieces, of all streams or of one, the tick up to which they were removed. A
+        position may lie below that; only reading there is refused."""
         return {}
 
     @property
