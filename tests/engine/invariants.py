@@ -28,7 +28,7 @@ from smile.engine.local import BatchResult, LocalEngine
 from smile.engine.plan import build_plan
 from smile.errors import SmileError
 from smile.graph.build import build_graph
-from smile.horizons import HORIZON_MIN, origin_name
+from smile.horizons import END, HORIZON_MIN, origin_name
 from smile.kernels import expiry
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
@@ -76,6 +76,18 @@ def draw(seed: int, views_max: int = 6) -> Run:
         drawn.random = Random(random.random())
         completions.append([drawn.line() for _ in range(random.randint(0, 4))])
     return Run(program, lines, completions, cut)
+
+
+def with_ended_streams(run: Run, seed: int) -> Run:
+    """The run with some streams that end early, while the others go on."""
+    random = Random(seed)
+    names = [s.name for s in run.program.streams]
+    lines = list(run.lines)
+    for name in random.sample(names, random.randint(1, max(1, len(names) - 1))):
+        at = random.randint(0, len(lines))
+        end: RecordedLine = {"stream": name, "silence_to": END}
+        lines = [*lines[:at], end, *(line for line in lines[at:] if line.get("stream") != name)]
+    return Run(run.program, lines, cut=random.randint(0, len(lines)))
 
 
 def problems(run: Run, seed: int) -> list[str]:

@@ -159,7 +159,8 @@ class SealIndex(Seals):
 
 def all_or_never(seals: Mapping[str, Seal]) -> Mapping[str, Seal]:
     """The same seals, but never for all streams if one of them never seals. Rows then need no ticks, and wait for the
-    end of all streams. Joins do so: the other streams seldom go on after a stream has ended."""
+    end of all streams. Joins remove rows by such seals: the other streams seldom go on after a stream has ended. What
+    is known of a row must not depend on them."""
     return dict.fromkeys(seals, Seal.NEVER) if any(seal.is_never for seal in seals.values()) else seals
 
 

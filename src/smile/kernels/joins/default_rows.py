@@ -10,7 +10,7 @@ from smile.columns.knowledge import KnowledgeColumn
 from smile.columns.values import Bools, Indices, ValueColumn, true_indices
 from smile.kernels.delta import RowKnowledge
 from smile.kernels.joins.join_sides import JoinRows, JoinSide
-from smile.kernels.seals import Horizons, SealIndex, all_or_never
+from smile.kernels.seals import Horizons, SealIndex
 from smile.knowledge.types import ColumnType
 
 C = TypeVar("C", bound=KnowledgeColumn)
@@ -81,5 +81,5 @@ def default_row_seals(
     data = {name: column.data for name, column in types.items()}
     for number, seals in enumerate(transform.default_seals(side.source.type.seals)):
         renamed = {stream: seal.rename(lookup_columns) for stream, seal in seals.items()}
-        result.append(SealIndex(all_or_never(renamed), data, f"default {number} "))
+        result.append(SealIndex(renamed, data, f"default {number} "))
     return result

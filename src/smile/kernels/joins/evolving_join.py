@@ -34,7 +34,7 @@ from smile.kernels.joins.matches import MatchChoice, Matches, Pairs, concat_pair
 from smile.kernels.joins.optional_rows import optional_kinds
 from smile.kernels.joins.outer_join import PRESERVED_SIDES, can_share_key, deduplicate_keys
 from smile.kernels.layout import EvolvingColumnLayout, Layout
-from smile.kernels.seals import HorizonAdvance, Horizons, Seals, all_or_never
+from smile.kernels.seals import HorizonAdvance, Horizons, Seals
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.kernels.unsupported_join import UnsupportedJoinError
 from smile.state.table import StateTable
@@ -95,7 +95,7 @@ class EvolvingJoin(Transform):
         fixed = [c for c, t in side.source.type.columns.items() if not t.evolves and c in side.layout.types]
         seals = self.sides.other(side).source.type.seals
         expressed = {s: self.sides.ties.express_seal(seal, fixed) for s, seal in seals.items()}
-        return Seals(all_or_never(expressed), side.source.type.heading.columns)
+        return Seals(expressed, side.source.type.heading.columns)
 
     def _layout(self) -> Layout:
         key, includes_permanently_hidden = self.output.type.heading.key, self.output.includes_permanently_hidden

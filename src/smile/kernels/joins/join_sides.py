@@ -24,7 +24,7 @@ from smile.kernels.joins import kleene
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.kernels.row_encoding import decode_fixed, decode_knowledge, encode_rows, stored_column, table_columns
 from smile.kernels.row_wise import predicate_masks
-from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, all_or_never
+from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex
 from smile.kernels.transform import InputRelation, OutputRelation, TableSource
 from smile.knowledge.join_types import match_constraints
 from smile.knowledge.seals import TimeConstraints
@@ -106,7 +106,7 @@ class JoinSide:
             heading.key, fixed, evolving, source_layout.certain, source_layout.includes_permanently_hidden
         )
         self.index = tuple(dict.fromkeys(stored_column(c) for c in on))
-        self.match_seals = SealIndex(all_or_never(self.other_side_seals), heading.columns, "meets ")
+        self.match_seals = SealIndex(self.other_side_seals, heading.columns, "meets ")
         is_fixed = all(c in source_layout.fixed for c in on)
         self.table_schema = TableSchema(
             tuple(stored_column(c) for c in heading.key),

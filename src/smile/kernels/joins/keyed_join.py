@@ -27,7 +27,7 @@ from smile.kernels.joins.optional_rows import (
     presence_states,
 )
 from smile.kernels.layout import EvolvingColumnLayout, Layout
-from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, all_or_never
+from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
 from smile.kernels.unsupported_join import UnsupportedJoinError
 from smile.knowledge.seals import Seal
@@ -293,7 +293,7 @@ class FullKeyedJoin(KeyedJoin):
         """The seals of a side's rows, expressed by the columns of the join key."""
         ties = self.sides.ties
         seals = {s: ties.express_seal(seal, side.key) for s, seal in side.source.type.seals.items()}
-        return SealIndex(all_or_never(seals), side.source.type.heading.columns, "comes ")
+        return SealIndex(seals, side.source.type.heading.columns, "comes ")
 
     def _layout(self, output: OutputRelation) -> Layout:
         fixed = {c: t for c, t in self.sides.left.layout.fixed.items() if c in self.sides.left.key}
