@@ -5,8 +5,8 @@ In every row the result is that of `knowledge.values.transfer.latest_expression_
 
 from collections.abc import Mapping
 
-from smile.algebra import mmpl
-from smile.columns.knowledge import ColumnKind, KnowledgeColumn, LatestColumn
+from smile.algebra import mmpl, trees
+from smile.columns.knowledge import ColumnKind, KnowledgeColumn, LatestColumn, current_values
 from smile.columns.ranges import to_range_column
 from smile.columns.values import ValueColumn
 from smile.kernels.delta import ColumnOverlay
@@ -16,7 +16,9 @@ from smile.knowledge.values.transfer import ColumnLimits
 
 
 class LatestExpression:
-    """`column` is the latest column. Bounds are computed from its bounds, the value from its value."""
+    """`column` is the latest column. Bounds are computed from its bounds, the value from its value. The types of all
+    other columns never evolve, but the layout may have them among the evolving columns: their values are the current
+    ones."""
 
     kind: ColumnKind = "latest"
 
@@ -24,7 +26,9 @@ class LatestExpression:
         self.column = column
         self._of_bounds = compile_expression(expr, layout, limits)
         self.data = self._of_bounds.data
-        self._of_values = compile_expression(expr, Layout(layout.key, {**layout.fixed, column: layout.types[column]}))
+        self._others = tuple(sorted(c for c in trees.columns_in(expr) if c in layout.evolving and c != column))
+        types = {c: layout.types[c] for c in (column, *self._others)}
+        self._of_values = compile_expression(expr, Layout(layout.key, {**layout.fixed, **types}))
 
     def __call__(
         self, fixed: Mapping[str, ValueColumn], columns: Mapping[str, KnowledgeColumn], count: int
@@ -34,6 +38,7 @@ class LatestExpression:
         bounds = to_range_column(self._of_bounds(fixed, columns, count))
         if latest.value is latest.bounds.now:
             return LatestColumn(bounds, bounds.now, latest.tick, latest.source)
-        value = self._of_values(ColumnOverlay(fixed, {self.column: latest.value}), {}, count)
+        others = {c: current_values(columns[c]) for c in self._others}
+        value = self._of_values(ColumnOverlay(fixed, {**others, self.column: latest.value}), {}, count)
         assert isinstance(value, ValueColumn)
         return LatestColumn(bounds, value, latest.tick, latest.source)
