@@ -231,13 +231,16 @@ def _has_defaults(rel: mmpl.Rel, name: str, analysis: TypeAnalysis) -> bool:
 
 def _has_single_member_groups(graph: KnowledgeGraph, name: str, analysis: TypeAnalysis) -> bool:
     """Whether the relation is total and each of its groups has a single member. Then a present group cannot get another
-    member, but an absent group, which has a default row, can still get its member."""
+    member, but an absent group, which has a default row, can still get its member. Not if the groups are by the tick of
+    rows that are sealed on arrival: the horizon then seals the default row too."""
     transform = graph.transform_by_output.get(name)
     if transform is None or not analysis.relation_type(mmpl.RelationRef(name)).heading.total:
         return False
     if isinstance(transform.rel, mmpl.Summarize):
         source = analysis.relation_type(mmpl.RelationRef(transform.inputs[0]))
-        return membership(source, transform.rel.per).is_single and not source.is_sealed_on_arrival
+        per = transform.rel.per
+        is_default_sealed = source.is_sealed_on_arrival and source.heading.tick[0] in per
+        return membership(source, per).is_single and not is_default_sealed
     return any(_has_single_member_groups(graph, source, analysis) for source in transform.inputs)
 
 
