@@ -154,6 +154,6 @@ def test_messages_are_lost_repeated_and_reordered(tmp_path: Path) -> None:
         sums = {"IBM": sum(range(60)), **{f"SUN {n}": 10 for n in range(60)}}
         wait_for_rows(floor, "Large", sums, 120.0)
         wait_for_rows(floor, "Counts", {"IBM": 60, **{f"SUN {n}": 1 for n in range(60)}}, 120.0)
-        (link,) = link_status(floor, "buys")
-        assert link["questions_asked"] > 0
+        # The figures are those of the present connection, on which horizons are lost as well.
+        wait_until(lambda: any(link["questions_asked"] for link in link_status(floor, "buys")), "nothing was asked")
         assert status(buys)["links"][0]["questions_answered"] > 0

@@ -198,7 +198,10 @@ def test_one_origin_is_dead_and_rows_flow(network: BrokerNetwork) -> None:
             lambda b=broker: horizon_at(network, b) > max(later),  # type: ignore[misc]
             f"nothing becomes final at {broker} after the fence",
         )
-        assert origin_report(network, broker)["buys3"]["state"] == "fenced"
+        network.run_until(
+            lambda b=broker: origin_report(network, b)["buys3"]["state"] == "fenced",  # type: ignore[misc]
+            f"{broker} does not know of the fence",
+        )
     network.start("buys3", None)
     bid(network, "buys3", "does not know")  # it has not heard of the fence yet
     network.connect("buys3", "buys")
