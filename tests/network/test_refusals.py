@@ -184,6 +184,7 @@ def test_the_first_start_needs_the_neighbour_and_later_ones_do_not(tmp_path: Pat
 # ── tokens and TLS on links ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_tokens_tls_and_grants_on_links(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     secure: Json = {"auth": True, "tls_cert": str(certificate), "tls_key": str(key)}

@@ -101,6 +101,7 @@ def test_a_broker_whose_log_begins_later_says_so(network: BrokerNetwork) -> None
     assert Receiver(buys, options={"resume": token}).values() == [11, 12, 13]
 
 
+@pytest.mark.slow
 def test_upstream_keeps_what_a_subscriber_downstream_has_not_acknowledged(network: BrokerNetwork) -> None:
     buys = network.start("buys", EXPORTING, keep="0 seconds")
     floor = network.start("floor", IMPORTING)

@@ -135,6 +135,7 @@ def test_an_imported_stream_takes_no_publications(network: BrokerNetwork) -> Non
 # ── faults ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_messages_that_are_lost_repeated_and_swapped(tmp_path: Path, seed: int) -> None:
     with network_in(tmp_path, seed) as network:
@@ -257,6 +258,7 @@ def test_after_a_short_outage_only_what_is_new_is_sent(network: BrokerNetwork) -
 # ── changed programs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_type_that_changes_stops_the_import_until_the_program_is_applied_again(network: BrokerNetwork) -> None:
     buys = network.start("buys", EXPORTING)
     network.start("floor", IMPORT_VIEW + IMPORT_STREAM)
@@ -400,6 +402,7 @@ def test_an_intermediate_broker(network: BrokerNetwork) -> None:
     network.wait_for_tick("end", "Largest", {"Large/Sums/Bids": middle.view("Large").horizons["Sums/Bids"]})
 
 
+@pytest.mark.slow
 def test_a_broker_without_views_passes_streams_on(tmp_path: Path) -> None:
     with network_in(tmp_path) as network:
         buys = network.start("buys", EXPORTING, keep="1 second")
@@ -453,6 +456,7 @@ def _refusal(network: BrokerNetwork, name: str, program: str) -> str:
 # ── retention ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_the_log_keeps_what_a_neighbour_needs(tmp_path: Path) -> None:
     times = {"now": 10**15}
     with network_in(tmp_path) as network:

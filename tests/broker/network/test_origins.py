@@ -137,6 +137,7 @@ def test_a_join_while_running_changes_nothing_that_is_final(network: BrokerNetwo
     network.run_until(lambda: horizon_at(network, "floor") > late, "nothing becomes final")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_joins_with_messages_that_are_lost_repeated_and_swapped(tmp_path: Path, seed: int) -> None:
     faults = CableFaults(0.2, 0.2, 0.3)
@@ -446,6 +447,7 @@ def cut_log(network: BrokerNetwork, broker: str) -> int:
     return HORIZON_MIN if tick is None else tick
 
 
+@pytest.mark.slow
 def test_what_nobody_has_is_gone_for_one_import_only(tmp_path: Path) -> None:
     times = {"now": 10**15}
     with network_in(tmp_path) as network:
