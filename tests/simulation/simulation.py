@@ -75,7 +75,7 @@ def simulated_limits(scenario: Scenario) -> Iterator[None]:
     """Intervals that fit into a short run; for many scenarios also small windows, frames and memories."""
     random = Random(f"limits {scenario.seed}")
     values: dict[str, Any] = {
-        "smile.broker.broker.RETENTION_INTERVAL_S": 4.0,
+        "smile.broker.retention.RETENTION_INTERVAL_S": 4.0,
         "smile.log.storage.retention.PAUSE_S": 0.0,
         "smile.limits.checkpoint_s_max": random.choice((2.0, 10.0)),
         "smile.limits.checkpoint_events_max": random.choice((2, 10, 1_000)),

@@ -6,11 +6,10 @@ and views are computed only from the log. So a broker that was killed resumes wh
 
 import logging
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random, SystemRandom
 from threading import Event, Lock, RLock, Thread
@@ -19,11 +18,11 @@ from typing import Any
 from smile import limits
 from smile.algebra import mmpl
 from smile.analysis.export_description import definition_digest, export_definition
-from smile.broker.directory import BrokerDirectory, BrokerMetadata, source_digest
+from smile.broker.directory import BrokerDirectory, BrokerMetadata
 from smile.broker.health import HealthWord
 from smile.broker.health_watch import HealthWatch
 from smile.broker.imports.cache_append import CacheAppend
-from smile.broker.maintenance.executor import Executor
+from smile.broker.maintenance.create_executor import create_executor, executor_log
 from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewPause, ViewSnapshot
 from smile.broker.maintenance.maintainer import Maintainer
 from smile.broker.network.descriptions import FetchDescription, ImportRecords, fetch_nothing, refuse_circles
@@ -33,6 +32,7 @@ from smile.broker.network.hosted_stream import HostedStream, found_stream
 from smile.broker.network.neighbours import Neighbours
 from smile.broker.network.network import Network
 from smile.broker.network.origin_commands import OriginCommands
+from smile.broker.program_choice import choose_program, describe_choice
 from smile.broker.program_difference import (
     GenerationRecord,
     ProgramDifference,
@@ -43,25 +43,24 @@ from smile.broker.program_difference import (
 )
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.publishing.publisher import Publisher
+from smile.broker.retention import Retention, refuse_truncated_streams
+from smile.broker.status import BrokerStatus
 from smile.broker.subscriptions.durable_subscriptions import DurableSubscriptions
 from smile.broker.views.portable_tokens import base_streams, portable_digest
 from smile.broker.views.view import View
 from smile.decoding.event_decoder import EventDecoder
 from smile.engine.generation import Generation
 from smile.errors import SmileError, did_you_mean, error
-from smile.horizons import END, HORIZON_MIN, shown_horizons, split_name
+from smile.horizons import HORIZON_MIN
 from smile.links.link import LinkIdentity
 from smile.log.clock import Clock, TickGenerator, wall_clock
 from smile.log.storage.durable import DurableLog
-from smile.log.storage.remote import RemoteLog, ServedLog
-from smile.memory import resident_bytes
 from smile.program import CompiledProgram
-from smile.settings import TOKEN_PREFIX, Settings, parse_address
+from smile.settings import TOKEN_PREFIX, Settings
 from smile.source import Source
 
 PULSE_INTERVAL_S = 0.25
 """How often the broker looks for idle subscribers that are due for a progress message."""
-RETENTION_INTERVAL_S = 60.0
 
 _log = logging.getLogger("smile.broker")
 
@@ -87,7 +86,7 @@ class Broker:
         fetch_description: FetchDescription,
         stepwise: StepwiseRun | None = None,
     ) -> None:
-        self.settings, self._directory, self._clock = settings, directory, clock
+        self.settings, self._directory = settings, directory
         self._monotonic = time.monotonic if stepwise is None else stepwise.monotonic
         random = SystemRandom() if stepwise is None else stepwise.random
         self._fetch_description = fetch_description
@@ -99,21 +98,22 @@ class Broker:
         self.failure: SmileError | None = None
         self.warnings: list[dict[str, Any]] = []
         self._exports: ExportedRelations | None = None
-        self._started_at = time.time()
         self._program_lock, self._metadata_lock, self._stopping = Lock(), RLock(), Event()
         has_log = Path(directory.log_path).exists()
         log_id = metadata.log_id if has_log and metadata.log_id else random.randbytes(8).hex()
         self.log = _open_log(directory.log_path, self.compiled.rewritten.log_streams, settings.flush)
         unchanged, new_generation = plan_generations(self.compiled, metadata.generations)
-        self._refuse_truncated_log(self.compiled, () if new_generation is None else tuple(new_generation.digests))
+        refuse_truncated_streams(
+            self.log, self.compiled, () if new_generation is None else tuple(new_generation.digests)
+        )
         generations = (*unchanged, *([new_generation] if new_generation else []))
         self._write_metadata(replace(metadata, generations=generations, imports=import_records, log_id=log_id))
         self._found_streams()
         self.views: Mapping[str, View] = self._create_views(self._metadata.generations)
         records = self._metadata.generations
         self._maintainer = Maintainer(
-            self._create_executor(),
-            self._maintainer_log(),
+            create_executor(directory, settings, self.log_token, self._monotonic),
+            executor_log(self.log, settings, self.log_token),
             [record.generation for record in records],
             self,
             {record.generation.name: record.pause for record in records if record.pause is not None},
@@ -132,16 +132,28 @@ class Broker:
             settings.name,
             log_id,
         )
-        self._checkpoint_horizons: Horizons = {}
         neighbours = Neighbours(directory.neighbours_path, clock)
         identity = LinkIdentity(settings.name, random.randbytes(8).hex())
         self.network = Network(identity, self, OpenAccess(), neighbours, Random(random.getrandbits(64)))
         self.subscriptions = DurableSubscriptions(directory.subscriptions_path, self, clock, settings.flush)
         self.origins = OriginCommands(self.network)
+        self._retention = Retention(
+            self.log, self._maintainer, self.network, self.subscriptions, settings, clock, self._monotonic
+        )
         self._set_inputs()
-        self._truncated_at = self._monotonic()
         self._pulse_thread = Thread(target=self._run_pulse, name="pulse", daemon=True)
         self.health_watch = HealthWatch(self._publisher, self._maintainer, directory, settings, self)
+        self._status = BrokerStatus(
+            settings.engine,
+            directory,
+            self._publisher,
+            self._maintainer,
+            self.network,
+            self.subscriptions,
+            self.health_watch,
+            self._monotonic,
+            self,
+        )
 
     @staticmethod
     def open(
@@ -158,9 +170,9 @@ class Broker:
         directory = BrokerDirectory(data)
         try:
             stored = directory.read_metadata()
-            metadata = _select_program(directory, stored, source, fetch_description)
+            metadata = choose_program(directory, stored, source, fetch_description)
             broker = Broker(directory, metadata, settings, clock, fetch_description, stepwise)
-            broker.program_note = _program_note(stored, source)
+            broker.program_note = describe_choice(stored, source)
             broker._maintainer.start(has_thread=stepwise is None)
             broker._refuse_lost_log()
             if stepwise is None:
@@ -263,7 +275,7 @@ class Broker:
             _, new_generation = plan_generations(compiled, self._metadata.generations)
             if new_generation is not None:
                 new_generation.generation.plan(1)  # raises an error if the program cannot run
-                self._refuse_truncated_log(compiled, tuple(new_generation.digests))
+                refuse_truncated_streams(self.log, compiled, tuple(new_generation.digests))
             previous = self.compiled, self._metadata
             self._switch_program(compiled, source, import_records, new_generation)
             return difference
@@ -312,7 +324,8 @@ class Broker:
 
     def _add_generation(self, record: GenerationRecord, new_views: Mapping[str, View]) -> None:
         try:
-            self._maintainer.add(record.generation, self._maintainer_log())
+            log = executor_log(self.log, self.settings, self.log_token)
+            self._maintainer.add(record.generation, log)
         except SmileError as problem:
             self.views = {name: view for name, view in self.views.items() if name not in new_views}
             for view in new_views.values():
@@ -377,16 +390,6 @@ class Broker:
                 )
         return views
 
-    def _refuse_truncated_log(self, compiled: CompiledProgram, views: Iterable[str]) -> None:
-        """Refuses new views whose streams were truncated: a view is computed from all events."""
-        for view in views:
-            for stream in compiled.analysis.relations[view].seals:
-                tick = self.log.truncated_to(stream)
-                if tick is not None:
-                    message = f"{view} needs all events of {stream}, but the log was truncated at tick {tick}"
-                    hint = "Views can be added only while the log has all events. The setting `keep` says how long."
-                    raise error("E097", message, hint=hint)
-
     def _refuse_lost_log(self) -> None:
         """Refuses a log that ends before the horizons of a view: the log has lost its end."""
         log_horizons = self.log.newest().named_horizons()
@@ -430,7 +433,7 @@ class Broker:
         return self._publisher.submit_end(stream)
 
     def checkpoint_horizons(self) -> Horizons:
-        return self._checkpoint_horizons
+        return self._retention.checkpoint_horizons
 
     def _exported_relations(self) -> ExportedRelations:
         compiled, metadata, exports = self.compiled, self._metadata, self._exports
@@ -455,39 +458,6 @@ class Broker:
         self.subscriptions.log_advanced()
 
     # ── the maintainer and its listener ─────────────────────────────────────────────────────────────────────────────
-
-    def _create_executor(self) -> Executor:
-        state_path, settings = self._directory.state_path, self.settings
-        if settings.engine == "local":
-            from smile.broker.maintenance.local_executor import LocalExecutor  # noqa: PLC0415  # only one of them is needed
-
-            return LocalExecutor(state_path, self._monotonic)
-        from smile.broker.maintenance.spark_executor import SparkExecutor  # noqa: PLC0415
-
-        spark_log_path = self._directory.spark_log_path
-        return SparkExecutor(
-            state_path,
-            settings.master,
-            settings.partitions,
-            spark_log_path,
-            self.log_token,
-            settings.memory_max or None,
-        )
-
-    def _maintainer_log(self) -> DurableLog:
-        """The log for the maintainer. Spark's tasks on this machine read the file; tasks on other machines ask this
-        broker."""
-        settings, definitions = self.settings, [schema.stream for schema in self.log.schemas.values()]
-        if settings.engine == "local" or settings.master.startswith("local") or not settings.flight:
-            return self.log
-        host, port = parse_address(settings.flight)
-        if not port:
-            raise error("E100", "on a cluster, flight needs a fixed port: tasks read the log there")
-        name = next(iter(settings.hosts), socket.getfqdn() if host in ("0.0.0.0", "::") else host)
-        location = f"{'grpc+tls' if settings.tls else 'grpc'}://{f'[{name}]' if ':' in name else name}:{port}"
-        certificate = Path(settings.tls_cert).read_bytes() if settings.tls else None
-        remote = RemoteLog(location, definitions, self.log_token, certificate)
-        return ServedLog(self.log.path, definitions, remote, settings.flush)
 
     def deliver(self, delivery: BatchDelivery) -> None:
         for name in delivery.views:
@@ -539,27 +509,13 @@ class Broker:
         """Wakes idle subscribers for progress messages, and truncates the log, at intervals."""
         for view in self.views.values():
             view.wake_for_progress()
-        if self._monotonic() - self._truncated_at >= RETENTION_INTERVAL_S:
-            self._truncated_at = self._monotonic()
+        if self._retention.is_due:
             self.truncate_log()
 
     def truncate_log(self) -> None:
-        """Removes events that no view, no neighbour and no durable subscription needs, and that are older than the
-        setting `keep`. Acknowledges to neighbours what will not be read again."""
-        retention_us = self.settings.retention_us
-        if retention_us is None and not self.network.has_imported_streams:
-            return
+        """Removes from the log what is not needed any more."""
         try:
-            # A broker without views only passes on what it imports.
-            horizons = self._maintainer.checkpoint() if self.views else self.log.newest().named_horizons()
-            if horizons is None:
-                return
-            away_us_max = self.settings.away_us_max
-            held = self.subscriptions.needed_horizons(away_us_max)
-            horizons = self._checkpoint_horizons = _least(horizons, held, self.log.streams)
-            if retention_us is not None:
-                least = _least(horizons, self.network.needed_horizons(away_us_max), self.log.streams)
-                self.log.truncate(least, before=self._clock() - retention_us)
+            self._retention.truncate(has_views=bool(self.views))
         except SmileError as problem:
             self.warn(f"the log was not truncated: {problem}")
 
@@ -582,89 +538,7 @@ class Broker:
         return self._stopping.is_set() or (are_running and has_maintainer)
 
     def status(self) -> dict[str, Any]:
-        horizons, state_bytes = self._log_horizons(), self._maintainer.state_bytes_by_view()
-        report = self.health_watch.report
-        return {
-            "at": time.time(),
-            "since": self._started_at,
-            "health": self.health,
-            "engine": self.settings.engine,
-            "program": self._metadata.program.name,
-            "streams": {name: {"horizon": horizons.get(name)} for name in self.decoder.schemas},
-            **self.network.status(self._monotonic()),
-            "views": {
-                view.name: {
-                    "rows": view.row_count,
-                    "changed": view.changed_row_count,
-                    "subscribers": view.subscriber_count,
-                    "state_bytes": state_bytes.get(view.name, 0),
-                    "lag_s": report.lag_s.get(view.name),
-                    "horizons": shown_horizons(view.horizons),
-                    "paused": None if view.pause is None else asdict(view.pause),
-                }
-                for view in self.views.values()
-            },
-            "subscriptions": self.subscriptions.status(),
-            "publisher": self._publisher.status(),
-            "keeper": dict(self._maintainer.status()),
-            "memory_bytes": resident_bytes(),
-            "java_memory_bytes": self._maintainer.process_memory_bytes,
-            "disk_free_bytes": self._directory.free_bytes(),
-            "troubles": [asdict(trouble) for trouble in report.troubles],
-            "warnings": self.warnings,
-        }
-
-
-def _least(horizons: Horizons, needed: Horizons, streams: Iterable[str]) -> Horizons:
-    """The horizons, but of each stream and origin at most what is not needed any more. An origin that is missing in
-    `needed` is needed from its beginning. `streams` are all of the log."""
-    least = dict(horizons)
-    for name in {**horizons, **needed}:
-        stream, origin = split_name(name, streams)
-        if stream in needed and (name in horizons or (origin is not None and horizons.get(stream) == END)):
-            least[name] = min(horizons.get(name, END), needed.get(name, HORIZON_MIN))
-    return least
-
-
-def _select_program(
-    directory: BrokerDirectory,
-    stored: BrokerMetadata | None,
-    source: Source | None,
-    fetch_description: FetchDescription,
-) -> BrokerMetadata:
-    """The program to run, with the types of what it imports."""
-    metadata = _stored_or_served(directory, stored, source)
-    if stored is not None and metadata.program == stored.program:
-        return metadata
-    return replace(metadata, imports=metadata.imports.fetched(metadata.program, fetch_description))
-
-
-def _stored_or_served(
-    directory: BrokerDirectory, metadata: BrokerMetadata | None, source: Source | None
-) -> BrokerMetadata:
-    """The program to run: the stored one, unless another file is served now."""
-    if source is None:
-        if metadata is None:
-            hint = "Name one: smile serve PROGRAM."
-            raise error("E105", f"{directory.path} has no program", hint=hint)
-        return metadata
-    if metadata is None:
-        return BrokerMetadata(source, source_digest(source))
-    if metadata.served == source_digest(source):
-        return metadata
-    return replace(metadata, program=source, served=source_digest(source))
-
-
-def _program_note(stored: BrokerMetadata | None, source: Source | None) -> str:
-    """Which program runs, and why, if another one ran before."""
-    if stored is None or source is None or stored.program.text == source.text:
-        return ""
-    if stored.served == source_digest(source):
-        return (
-            f"not {source.name}, but the program that `smile apply` has set: {source.name} has not changed since it "
-            f"was last served. To run it again: smile apply {source.name}"
-        )
-    return f"{source.name} replaces the program that ran before, because the file has changed since it was last served"
+        return self._status.report()
 
 
 def _open_log(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) -> DurableLog:
