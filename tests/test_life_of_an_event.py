@@ -12,6 +12,7 @@ NAMED = re.compile(r"`((?:\w+/)+\w+\.py)`")
 OTHER_WAYS = {
     "broker/maintenance/executor.py",
     "broker/maintenance/spark_executor.py",
+    "gateway/websocket/session.py",
     "gateway/flight/service.py",
     "encoding/arrow_changes.py",
     "client/rows.py",

@@ -22,7 +22,7 @@ SOURCE = f"{Path(smile.__file__).parent}/"
 LIBRARIES: Final = {"algebra", "columns", "knowledge", "kernels", "state"}
 """Folders of data structures and functions, which every step uses."""
 DELIVERY: Final = "broker/maintenance/ordered_delivery.py"
-SOCKET: Final = "gateway/websocket.py"
+SOCKET: Final = "gateway/websocket/subscription.py"
 OUTBOUND: Final = ((DELIVERY, DELIVERY, "broker/broker.py"), ("gateway/frames.py", SOCKET, SOCKET))
 """The two threads of the way out, the maintainer's and the gateway's: a module that only this thread enters, and the
 modules with which its part begins and ends."""

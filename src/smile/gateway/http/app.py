@@ -24,7 +24,7 @@ from smile.gateway.gateway import Caller, Gateway
 from smile.gateway.http.operations import LINK_PATH, OPERATIONS
 from smile.gateway.http.response import HttpError, error_response
 from smile.gateway.origins import OriginPolicy, cors_headers, preflight_response, single_header
-from smile.gateway.websocket import serve_websocket
+from smile.gateway.websocket.session import serve_websocket
 
 logger = logging.getLogger("smile.gateway")
 
