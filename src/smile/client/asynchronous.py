@@ -3,17 +3,20 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 from smile.client.address import BrokerAddress
-from smile.client.changes import AfterTicks, Change, Frame, Published, Schema, ticks_of
+from smile.client.changes import AfterTicks, Change, Frame, Published, ticks_of
 from smile.client.connection import BrokerConnection, http_request
-from smile.client.durable_feed import DurableFeed, StreamEvent
+from smile.client.durable_feed import StreamEvent
 from smile.client.feed import CallbackRegistry, FrameQueue, FrameSink, SubscriptionFeed
 from smile.client.rows import Rows
 from smile.client.session import Event
+from smile.client.subscriptions import DurableSubscriptionBase, SubscriptionBase, TableBase
 from smile.errors import SmileError, error
+
+T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5.0
 """How long to wait for a broker that is starting."""
@@ -34,22 +37,24 @@ async def wait_until(signal: CallbackRegistry, ready: Callable[[], bool], timeou
         signal.discard(event.set)
 
 
-class AsyncSubscription:
+async def await_outcome(send: Callable[[Callable[[T | SmileError], None]], None]) -> T:
+    """Calls `send` with a callback, and waits until that is called with the outcome."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def settle(outcome: T | SmileError) -> None:
+        if future.done():
+            return
+        if isinstance(outcome, SmileError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    send(settle)
+    return await future
+
+
+class AsyncSubscription(SubscriptionBase):
     """An endless iterator of changes. `frames` yields them in the groups they arrived in, with progress."""
-
-    def __init__(self, client: "AsyncClient", feed: SubscriptionFeed, queue: FrameQueue) -> None:
-        self._client, self._feed, self._queue = client, feed, queue
-        self._changes: list[Change] = []
-
-    @property
-    def schema(self) -> Schema:
-        assert self._feed.schema is not None
-        return self._feed.schema
-
-    @property
-    def paused(self) -> SmileError | None:
-        """Why the broker does not maintain the view at present (E109), or None."""
-        return self._feed.paused
 
     def __aiter__(self) -> Self:
         return self
@@ -60,14 +65,8 @@ class AsyncSubscription:
         return self._changes.pop()
 
     async def frame(self, timeout: float | None = None) -> Frame:
-        frames, feed = self._queue.frames, self._feed
-        await wait_until(feed.signal, lambda: bool(frames) or feed.error is not None, timeout, "waiting for a change")
-        if not frames:
-            assert feed.error is not None
-            raise feed.error
-        frame = frames.popleft()
-        self._client.connection.session.consume_frame(feed)
-        return frame
+        await wait_until(self._feed.signal, self._has_frame, timeout, "waiting for a change")
+        return self._take_frame()
 
     async def frames(self) -> AsyncIterator[Frame]:
         while True:
@@ -75,10 +74,10 @@ class AsyncSubscription:
 
     async def ack(self) -> None:
         """Acknowledges all frames that were taken, if the subscription has a name: it then continues there."""
-        self._client.connection.session.acknowledge_consumed(self._feed)
+        self._session.acknowledge_consumed(self._feed)
 
     async def close(self) -> None:
-        self._client.connection.session.unsubscribe(self._feed)
+        self._session.unsubscribe(self._feed)
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,17 +86,9 @@ class AsyncSubscription:
         await self.close()
 
 
-class AsyncDurableSubscription:
+class AsyncDurableSubscription(DurableSubscriptionBase):
     """An endless iterator of events. Every event is delivered until it is acknowledged; on this object each comes once.
     While four thousand events are not acknowledged, no more come."""
-
-    def __init__(self, client: "AsyncClient", feed: DurableFeed) -> None:
-        self._client, self._feed = client, feed
-
-    @property
-    def token(self) -> str | None:
-        """Stands for what is acknowledged, at every broker that has the stream."""
-        return self._feed.token
 
     def __aiter__(self) -> Self:
         return self
@@ -107,39 +98,17 @@ class AsyncDurableSubscription:
 
     async def event(self, timeout: float | None = None) -> StreamEvent:
         """The next event."""
-        feed = self._feed
-        await wait_until(
-            feed.signal, lambda: bool(feed.events) or feed.error is not None, timeout, "waiting for an event"
-        )
-        if not feed.events:
-            assert feed.error is not None
-            raise feed.error
-        return feed.take_event()
-
-    @property
-    def ready(self) -> int:
-        """The number of events that have arrived and were not taken."""
-        return len(self._feed.events)
+        await wait_until(self._feed.signal, self._has_event, timeout, "waiting for an event")
+        return self._take_event()
 
     async def ack(self) -> str:
         """Acknowledges all events that were taken. Returns the token of the position when it is on the broker's
         disk."""
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-        def settle(outcome: str | SmileError) -> None:
-            if future.done():
-                return
-            if isinstance(outcome, SmileError):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
-
-        self._client.connection.session.acknowledge_events(self._feed, settle)
-        return await future
+        return await await_outcome(lambda settle: self._session.acknowledge_events(self._feed, settle))
 
     async def close(self) -> None:
         """What was not acknowledged is delivered again to the next subscriber with the name."""
-        self._client.connection.session.unsubscribe(self._feed)
+        self._session.unsubscribe(self._feed)
 
     async def __aenter__(self) -> Self:
         return self
@@ -148,23 +117,8 @@ class AsyncDurableSubscription:
         await self.close()
 
 
-class AsyncTable(Rows):
+class AsyncTable(TableBase):
     """The rows of a view, kept up to date."""
-
-    def __init__(self, client: "AsyncClient") -> None:
-        super().__init__()
-        self._client = client
-        self.feed: SubscriptionFeed | None = None
-
-    @property
-    def error(self) -> SmileError | None:
-        """Why the table is no longer updated, or None."""
-        return self.feed.error if self.feed is not None else None
-
-    @property
-    def paused(self) -> SmileError | None:
-        """Why the broker does not maintain the view at present (E109), or None. The rows stay as they were."""
-        return self.feed.paused if self.feed is not None else None
 
     async def wait_for(self, after: AfterTicks, timeout: float | None = None) -> Self:
         """Waits until the table includes these published events, or all events up to these ticks. Raises E109 if the
@@ -178,7 +132,7 @@ class AsyncTable(Rows):
 
     async def close(self) -> None:
         assert self.feed is not None
-        self._client.connection.session.unsubscribe(self.feed)
+        self._session.unsubscribe(self.feed)
 
     async def __aenter__(self) -> Self:
         return self
@@ -231,25 +185,12 @@ class AsyncClient:
                 session.cancel_wait(admitted.set)
                 raise
         event_list = [events] if isinstance(events, Mapping | str) else list(events)
-        return await self._await_outcome(lambda settle: session.publish(stream, event_list, settle))
+        return await await_outcome(lambda settle: session.publish(stream, event_list, settle))
 
     async def silence(self, stream: str, to: int) -> None:
         """States that a publisher-timed stream has no further events up to this tick."""
-        await self._await_outcome(lambda settle: self.connection.session.silence(stream, to, settle))
-
-    async def _await_outcome(self, send: Callable[[Callable[[Published | SmileError], None]], None]) -> Published:
-        future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
-
-        def settle(outcome: Published | SmileError) -> None:
-            if future.done():
-                return
-            if isinstance(outcome, SmileError):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
-
-        send(settle)
-        return await future
+        session = self.connection.session
+        _: Published = await await_outcome(lambda settle: session.silence(stream, to, settle))
 
     # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -263,7 +204,7 @@ class AsyncClient:
         """Subscribes to a view: first all rows are delivered, then each change. With a name, frames are acknowledged by
         `ack`, and the next subscriber with the name continues there."""
         queue = FrameQueue()
-        return AsyncSubscription(self, await self._open_feed(view, where, after, queue, name), queue)
+        return AsyncSubscription(self.connection.session, await self._open_feed(view, where, after, queue, name), queue)
 
     async def durable(
         self,
@@ -278,13 +219,13 @@ class AsyncClient:
         `kept`, or `new` ones. `resume` is a token from another broker."""
         feed = self.connection.session.subscribe_durably(relation, where or {}, name, start, resume)
         await self._wait_for_feed(feed, lambda _: feed.columns is not None)
-        return AsyncDurableSubscription(self, feed)
+        return AsyncDurableSubscription(self.connection.session, feed)
 
     async def table(
         self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
     ) -> AsyncTable:
         """A live copy of a view. Returns when it has all rows."""
-        table = AsyncTable(self)
+        table = AsyncTable(self.connection.session)
         table.feed = await self._open_feed(view, where, after, table)
         await self._wait_for_feed(table.feed, lambda feed: feed.has_snapshot)
         return table

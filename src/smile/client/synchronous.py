@@ -13,11 +13,12 @@ from typing import Any, Self, TypeVar
 
 from smile.client.address import BrokerAddress
 from smile.client.asynchronous import CONNECT_TIMEOUT_S, AsyncClient
-from smile.client.changes import AfterTicks, Change, Frame, Published, Schema, ticks_of
-from smile.client.durable_feed import DurableFeed, StreamEvent
+from smile.client.changes import AfterTicks, Change, Frame, Published, ticks_of
+from smile.client.durable_feed import StreamEvent
 from smile.client.feed import CallbackRegistry, FrameQueue, SubscriptionFeed
 from smile.client.rows import Rows
 from smile.client.session import Event
+from smile.client.subscriptions import DurableSubscriptionBase, SubscriptionBase, TableBase
 from smile.errors import SmileError, error
 
 T = TypeVar("T")
@@ -37,22 +38,23 @@ def wait_until(signal: CallbackRegistry, ready: Callable[[], bool], timeout: flo
         signal.discard(event.set)
 
 
-class Subscription:
+def future_outcome(send: Callable[[Callable[[T | SmileError], None]], None]) -> Future[T]:
+    """Calls `send` with a callback. The future has the outcome when that is called. It cannot be cancelled."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+
+    def settle(outcome: T | SmileError) -> None:
+        if isinstance(outcome, SmileError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    send(settle)
+    return future
+
+
+class Subscription(SubscriptionBase):
     """An endless iterator of changes. `frames` yields them in the groups they arrived in, with progress."""
-
-    def __init__(self, client: "Client", feed: SubscriptionFeed, queue: FrameQueue) -> None:
-        self._client, self._feed, self._queue = client, feed, queue
-        self._changes: list[Change] = []
-
-    @property
-    def schema(self) -> Schema:
-        assert self._feed.schema is not None
-        return self._feed.schema
-
-    @property
-    def paused(self) -> SmileError | None:
-        """Why the broker does not maintain the view at present (E109), or None."""
-        return self._feed.paused
 
     def __iter__(self) -> Self:
         return self
@@ -63,14 +65,8 @@ class Subscription:
         return self._changes.pop()
 
     def frame(self, timeout: float | None = None) -> Frame:
-        frames, feed = self._queue.frames, self._feed
-        wait_until(feed.signal, lambda: bool(frames) or feed.error is not None, timeout, "waiting for a change")
-        if not frames:
-            assert feed.error is not None
-            raise feed.error
-        frame = frames.popleft()
-        self._client.session.consume_frame(feed)
-        return frame
+        wait_until(self._feed.signal, self._has_frame, timeout, "waiting for a change")
+        return self._take_frame()
 
     def frames(self) -> Iterator[Frame]:
         while True:
@@ -78,10 +74,10 @@ class Subscription:
 
     def ack(self) -> None:
         """Acknowledges all frames that were taken, if the subscription has a name: it then continues there."""
-        self._client.session.acknowledge_consumed(self._feed)
+        self._session.acknowledge_consumed(self._feed)
 
     def close(self) -> None:
-        self._client.session.unsubscribe(self._feed)
+        self._session.unsubscribe(self._feed)
 
     def __enter__(self) -> Self:
         return self
@@ -90,17 +86,9 @@ class Subscription:
         self.close()
 
 
-class DurableSubscription:
+class DurableSubscription(DurableSubscriptionBase):
     """An endless iterator of events. Every event is delivered until it is acknowledged; on this object each comes once.
     While four thousand events are not acknowledged, no more come."""
-
-    def __init__(self, client: "Client", feed: DurableFeed) -> None:
-        self._client, self._feed = client, feed
-
-    @property
-    def token(self) -> str | None:
-        """Stands for what is acknowledged, at every broker that has the stream."""
-        return self._feed.token
 
     def __iter__(self) -> Self:
         return self
@@ -110,30 +98,13 @@ class DurableSubscription:
 
     def event(self, timeout: float | None = None) -> StreamEvent:
         """The next event."""
-        feed = self._feed
-        wait_until(feed.signal, lambda: bool(feed.events) or feed.error is not None, timeout, "waiting for an event")
-        if not feed.events:
-            assert feed.error is not None
-            raise feed.error
-        return feed.take_event()
-
-    @property
-    def ready(self) -> int:
-        """The number of events that have arrived and were not taken."""
-        return len(self._feed.events)
+        wait_until(self._feed.signal, self._has_event, timeout, "waiting for an event")
+        return self._take_event()
 
     def ack(self, timeout: float | None = None) -> str:
         """Acknowledges all events that were taken. Returns the token of the position when it is on the broker's
         disk."""
-        future: Future[str] = Future()
-
-        def settle(outcome: str | SmileError) -> None:
-            if isinstance(outcome, SmileError):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
-
-        self._client.session.acknowledge_events(self._feed, settle)
+        future: Future[str] = future_outcome(lambda settle: self._session.acknowledge_events(self._feed, settle))
         try:
             return future.result(timeout)
         except TimeoutError:
@@ -141,7 +112,7 @@ class DurableSubscription:
 
     def close(self) -> None:
         """What was not acknowledged is delivered again to the next subscriber with the name."""
-        self._client.session.unsubscribe(self._feed)
+        self._session.unsubscribe(self._feed)
 
     def __enter__(self) -> Self:
         return self
@@ -150,23 +121,8 @@ class DurableSubscription:
         self.close()
 
 
-class Table(Rows):
+class Table(TableBase):
     """The rows of a view, kept up to date."""
-
-    def __init__(self, client: "Client") -> None:
-        super().__init__()
-        self._client = client
-        self.feed: SubscriptionFeed | None = None
-
-    @property
-    def error(self) -> SmileError | None:
-        """Why the table is no longer updated, or None."""
-        return self.feed.error if self.feed is not None else None
-
-    @property
-    def paused(self) -> SmileError | None:
-        """Why the broker does not maintain the view at present (E109), or None. The rows stay as they were."""
-        return self.feed.paused if self.feed is not None else None
 
     def wait_for(self, after: AfterTicks, timeout: float | None = None) -> Self:
         """Waits until the table includes these published events, or all events up to these ticks. Raises E109 if the
@@ -180,7 +136,7 @@ class Table(Rows):
 
     def close(self) -> None:
         assert self.feed is not None
-        self._client.session.unsubscribe(self.feed)
+        self._session.unsubscribe(self.feed)
 
     def __enter__(self) -> Self:
         return self
@@ -276,14 +232,11 @@ class Client:
                 session.cancel_wait(admitted.set)
                 raise
         event_list = [events] if isinstance(events, Mapping | str) else list(events)
-        future, settle = _new_future()
-        session.publish(stream, event_list, settle)
-        return future
+        return future_outcome(lambda settle: session.publish(stream, event_list, settle))
 
     def silence(self, stream: str, to: int) -> None:
         """States that a publisher-timed stream has no further events up to this tick."""
-        future, settle = _new_future()
-        self.session.silence(stream, to, settle)
+        future: Future[Published] = future_outcome(lambda settle: self.session.silence(stream, to, settle))
         future.result()
 
     # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -299,7 +252,7 @@ class Client:
         `ack`, and the next subscriber with the name continues there."""
         queue = FrameQueue()
         feed = self._open_feed(view, where, after, queue, name)
-        return Subscription(self, feed, queue)
+        return Subscription(self.session, feed, queue)
 
     def durable(
         self,
@@ -314,11 +267,11 @@ class Client:
         `kept`, or `new` ones. `resume` is a token from another broker."""
         feed = self.session.subscribe_durably(relation, where or {}, name, start, resume)
         self._wait_for_feed(feed, lambda _: feed.columns is not None)
-        return DurableSubscription(self, feed)
+        return DurableSubscription(self.session, feed)
 
     def table(self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None) -> Table:
         """A live copy of a view. Returns when it has all rows."""
-        table = Table(self)
+        table = Table(self.session)
         table.feed = self._open_feed(view, where, after, table)
         self._wait_for_feed(table.feed, lambda feed: feed.has_snapshot)
         return table
@@ -379,19 +332,6 @@ class Client:
     def program(self) -> str:
         """The text of the running program."""
         return self._run_coroutine(self._client.program())
-
-
-def _new_future() -> tuple[Future[Published], Callable[[Published | SmileError], None]]:
-    future: Future[Published] = Future()
-    future.set_running_or_notify_cancel()
-
-    def settle(outcome: Published | SmileError) -> None:
-        if isinstance(outcome, SmileError):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
-
-    return future, settle
 
 
 def connect(
