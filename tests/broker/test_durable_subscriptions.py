@@ -11,7 +11,8 @@ import pytest
 
 from smile.broker.broker import Broker
 from smile.broker.publishing.publication import Publication, SilencePublication
-from smile.broker.subscriptions.durable_subscriptions import DurableRequest, SubscriptionClaim
+from smile.broker.subscriptions.durable_request import DurableRequest
+from smile.broker.subscriptions.durable_subscriptions import SubscriptionClaim
 from smile.broker.subscriptions.event_subscription import EventFrame
 from smile.broker.subscriptions.position_store import SubscriptionKey
 from smile.errors import SmileError

@@ -12,7 +12,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from smile import limits
-from smile.broker.subscriptions.durable_subscriptions import DurableRequest, SubscriptionClaim
+from smile.broker.subscriptions.durable_request import DurableRequest
+from smile.broker.subscriptions.durable_subscriptions import SubscriptionClaim
 from smile.broker.subscriptions.position_store import SubscriptionKey
 from smile.errors import SmileError
 from smile.gateway.access import Right

@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from smile import limits
-from smile.broker.subscriptions.durable_subscriptions import DurableRequest, SubscriptionClaim, check_start
+from smile.broker.subscriptions.durable_request import DurableRequest, check_start
+from smile.broker.subscriptions.durable_subscriptions import SubscriptionClaim
 from smile.broker.subscriptions.position_store import SubscriptionKey
 from smile.errors import SmileError, error
 from smile.gateway.access import Right

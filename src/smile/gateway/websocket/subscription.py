@@ -5,7 +5,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from smile import limits
-from smile.broker.subscriptions.durable_subscriptions import DurableRequest, SubscriptionClaim
+from smile.broker.subscriptions.durable_request import DurableRequest
+from smile.broker.subscriptions.durable_subscriptions import SubscriptionClaim
 from smile.broker.subscriptions.position_store import SubscriptionKey
 from smile.errors import SmileError
 from smile.gateway.client_messages import ClientMessage

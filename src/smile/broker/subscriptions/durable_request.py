@@ -1,0 +1,45 @@
+"""What a subscriber asks for when it subscribes durably."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from smile import limits
+from smile.broker.subscriptions.position_store import SubscriptionKey
+from smile.errors import error
+
+Start = Literal["all", "kept", "new"]
+"""Where a new subscription to events begins: with the first event, with the oldest that the log has, or with events
+that are logged from now on."""
+STARTS: Final[tuple[Start, ...]] = ("all", "kept", "new")
+
+
+@dataclass(frozen=True)
+class DurableRequest:
+    """`where` are the conditions, as the subscriber has sent them."""
+
+    key: SubscriptionKey
+    relation: str
+    where: Mapping[str, Any]
+    resume: str | None = None
+    start: Start = "all"
+    window: int = limits.durable_window_events
+
+    @property
+    def conditions(self) -> str:
+        return json.dumps(dict(self.where), sort_keys=True, ensure_ascii=False)
+
+
+def check_start(text: str) -> Start:
+    for start in STARTS:
+        if text == start:
+            return start
+    raise error("E093", f"there is no start {text[:100]!r}", hint=f"There are {', '.join(STARTS)}.")
+
+
+def check_name(name: str) -> None:
+    if not re.fullmatch(r"[\w.@+-]+", name) or len(name) > limits.principal_chars_max:
+        hint = "A name consists of letters, digits and . @ + - _"
+        raise error("E093", f"{name[: limits.principal_chars_max]!r} is not a name of a subscription", hint=hint)
