@@ -1,34 +1,22 @@
 """Fan-out of one view to many subscribers over WebSocket, compared with NATS core for the same changes."""
 
 import json
-import os
 import shutil
 import socket
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
+from bench.prices import cpu_seconds, publish_steadily, quotes, running_prices, start_listeners
 from bench.report import Report
 from smile.client import connect
-from smile.demo.broker_process import running_broker
 
 SUBSCRIBERS = 1_000
 ROWS_PER_SECOND = 1_000
 SECONDS = 15.0
 PERIOD_S = 0.05
 """Seconds between two messages of the publisher."""
-PROGRAM = """
-CREATE STREAM Quotes (t: time -> issue: int, price: int);
-CREATE VIEW Prices AS SELECT issue, LATEST(price) AS price FROM Quotes GROUP BY issue;
-SUBSCRIBE Prices;
-"""
-CPU_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def run(report: Report) -> None:
@@ -66,21 +54,16 @@ def measure_spark(subscribers: int) -> Any:
 
 
 def _measure_smile(engine: str, subscribers: int) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "prices.smile"
-        source.write_text(PROGRAM)
-        options = ["--engine", engine, "--listen", "127.0.0.1:0", "--flight", ""]
-        with running_broker(source, Path(folder), options) as process:
-            process.wait_until_ready()
-            client = connect(process.url)
+    with running_prices(engine) as process:
+        client = connect(process.url)
 
-            def publish(numbers: range) -> None:
-                client.publish("Quotes", [{"issue": n % ROWS_PER_SECOND, "price": n} for n in numbers])
+        def publish(numbers: range) -> None:
+            client.publish("Quotes", quotes(numbers, ROWS_PER_SECOND))
 
-            with _publish_steadily(publish):
-                measurement = _run_listeners("smile", process.url, "Prices", subscribers, process.popen.pid)
-            client.close()
-            return measurement
+        with publish_steadily(publish, ROWS_PER_SECOND, PERIOD_S):
+            measurement = _run_listeners("smile", process.url, "Prices", subscribers, process.popen.pid)
+        client.close()
+        return measurement
 
 
 def measure_nats(subscribers: int) -> Any:
@@ -99,7 +82,7 @@ def measure_nats(subscribers: int) -> Any:
         def publish(numbers: range) -> None:
             connection.sendall(b"".join(_nats_message(n) for n in numbers))
 
-        with _publish_steadily(publish):
+        with publish_steadily(publish, ROWS_PER_SECOND, PERIOD_S):
             measurement = _run_listeners("nats", f"nats://127.0.0.1:{port}", "prices", subscribers, process.pid)
         connection.close()
         return measurement
@@ -142,52 +125,12 @@ def _answer_pings(connection: socket.socket) -> None:
         pass
 
 
-@contextmanager
-def _publish_steadily(publish: Callable[[range], None]) -> Iterator[None]:
-    """Publishes ROWS_PER_SECOND rows a second, evenly, in another thread."""
-    stop = Event()
-
-    def run() -> None:
-        start, done = time.monotonic(), 0
-        while not stop.wait(PERIOD_S):
-            due = int((time.monotonic() - start) * ROWS_PER_SECOND)
-            publish(range(done, due))
-            done = due
-
-    thread = Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
 def _run_listeners(kind: str, url: str, view: str, subscribers: int, pid: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.listeners", kind, url, view, str(subscribers), str(SECONDS)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listeners:
+    with start_listeners(kind, url, view, subscribers, SECONDS) as listeners:
         assert listeners.stdout is not None
-        assert listeners.stdout.readline() == "ready\n"
         time.sleep(2)
         cpu_before, start = cpu_seconds(pid), time.monotonic()
         time.sleep(SECONDS - 1)
         cpu = (cpu_seconds(pid) - cpu_before) / (time.monotonic() - start)
         measurement: dict[str, Any] = json.loads(listeners.stdout.readline())
     return {**measurement, "cpu": cpu}
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process and all its descendants."""
-    parents, seconds = dict[int, int](), dict[int, float]()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        process_id = int(path.parent.name)
-        parents[process_id] = int(fields[1])
-        seconds[process_id] = sum(map(int, fields[11:15])) / CPU_TICKS_PER_SECOND
-    family = {pid}
-    while children := {child for child, parent in parents.items() if parent in family} - family:
-        family |= children
-    return sum(seconds.get(member, 0.0) for member in family)

@@ -3,21 +3,18 @@ of an idle link. Then the closed loop on a network."""
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import httpx
 import pyarrow as pa
 
 from bench import network_floor
-from bench.fanout import cpu_seconds
+from bench.prices import PROGRAM, cpu_seconds, publish_steadily, quotes, start_listeners
 from bench.report import Report, verdict
 from smile.demo.broker_process import BrokerProcess, running_broker
 from smile.demo.tcp_proxy import TcpProxy
@@ -38,11 +35,6 @@ WAIT_S = 120.0
 GREETING_BYTES_MAX = 10_000
 """What a link transfers before the first data."""
 
-EXPORTING = """
-CREATE STREAM Quotes (t: time -> issue: int, price: int);
-CREATE VIEW Prices AS SELECT issue, LATEST(price) AS price FROM Quotes GROUP BY issue;
-SUBSCRIBE Prices;
-"""
 IMPORTING_VIEW = """
 IMPORT Prices FROM buys;
 CREATE VIEW Copies AS SELECT issue, price FROM Prices;
@@ -62,7 +54,7 @@ class BrokerPair:
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
-        self.buys = self._start("buys", EXPORTING)
+        self.buys = self._start("buys", PROGRAM)
 
     def start_floor(self, program: str, url: str | None = None) -> BrokerProcess:
         """`url` is where it calls `buys`, if there is a proxy."""
@@ -160,41 +152,23 @@ def measure_delay(program: str, rows_per_second: int) -> tuple[Json, Json]:
     """The latency of a subscriber of each of the two brokers."""
     with running_pair() as pair:
         floor = pair.start_floor(program)
-        with publish_steadily(pair.buys, rows_per_second):
+        with publish_quotes(pair.buys, rows_per_second):
             wait_for(lambda: broker_status(floor)["views"]["Copies"]["rows"] > 0)
-            listeners = [start_listener(p.url, v) for p, v in ((pair.buys, "Prices"), (floor, "Copies"))]
+            subscribed = ((pair.buys, "Prices"), (floor, "Copies"))
+            listeners = [start_listeners("smile", p.url, view, 1, SECONDS) for p, view in subscribed]
             at_buys, at_floor = (json.loads(listener.communicate(timeout=WAIT_S)[0]) for listener in listeners)
         return at_buys["latency"], at_floor["latency"]
 
 
-def start_listener(url: str, view: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "bench.listeners", "smile", url, view, "1", str(SECONDS)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
 @contextmanager
-def publish_steadily(process: BrokerProcess, rows_per_second: int) -> Iterator[None]:
-    stop = Event()
+def publish_quotes(process: BrokerProcess, rows_per_second: int) -> Iterator[None]:
+    with httpx.Client(base_url=process.url, timeout=30.0) as client:
 
-    def run() -> None:
-        start, done = time.monotonic(), 0
-        with httpx.Client(base_url=process.url, timeout=30.0) as client:
-            while not stop.wait(PERIOD_S):
-                due = int((time.monotonic() - start) * rows_per_second)
-                events = [{"issue": n % 1_000, "price": n} for n in range(done, due)]
-                client.post("/streams/Quotes/events", json=events).raise_for_status()
-                done = due
+        def publish(numbers: range) -> None:
+            client.post("/streams/Quotes/events", json=quotes(numbers, 1_000)).raise_for_status()
 
-    thread = Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+        with publish_steadily(publish, rows_per_second, PERIOD_S):
+            yield
 
 
 # ── a partition ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -211,7 +185,7 @@ def measure_partition(program: str, relation: str) -> tuple[float, float]:
             behind_s = status["imports"][relation]["behind_s"]
             return 0.0 if behind_s is None else float(status["at"]) - float(behind_s)
 
-        with publish_steadily(pair.buys, CUT_EVENTS_PER_SECOND):
+        with publish_quotes(pair.buys, CUT_EVENTS_PER_SECOND):
             wait_for(lambda: known_until() > time.time() - 1)
             before, start = proxy.passed_bytes, time.time()
             time.sleep(SECONDS / 2)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.fanout import cpu_seconds
+from bench.prices import cpu_seconds
 from bench.processor_quota import ProcessorQuota, processor_quota, quota_problem
 from bench.report import Report, verdict
 from smile.client import AsyncClient, connect_async

@@ -3,13 +3,10 @@
 import json
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from bench.fanout import PROGRAM
+from bench.prices import running_prices
 from bench.report import Report, verdict
-from smile.demo.broker_process import running_broker
 
 CONNECTIONS = 50
 SECONDS = 8.0
@@ -19,19 +16,14 @@ RATE_MIN = 5_000
 def run(report: Report) -> None:
     rows = []
     for engine, name in (("local", "in one process"), ("spark", "on Spark")):
-        with tempfile.TemporaryDirectory() as folder:
-            source = Path(folder) / "prices.smile"
-            source.write_text(PROGRAM)
-            options = ["--engine", engine, "--listen", "127.0.0.1:0", "--flight", ""]
-            with running_broker(source, Path(folder), options) as process:
-                process.wait_until_ready()
-                for kind, window in (("ws", 1), ("ws", 10), ("http", 1)):
-                    result = run_publishers(kind, process.url, window)
-                    rate = result["acknowledged"] / SECONDS
-                    target = f"≥ {RATE_MIN:,}: {verdict(rate >= RATE_MIN)}" if kind == "ws" else ""
-                    p50, p99 = (f"{1000 * result['latency'][share]:,.1f}" for share in ("0.5", "0.99"))
-                    transport = f"{'WebSocket' if kind == 'ws' else 'HTTP'}, {window} in flight each"
-                    rows.append((transport, name, f"{rate:,.0f}", p50, p99, target))
+        with running_prices(engine) as process:
+            for kind, window in (("ws", 1), ("ws", 10), ("http", 1)):
+                result = run_publishers(kind, process.url, window)
+                rate = result["acknowledged"] / SECONDS
+                target = f"≥ {RATE_MIN:,}: {verdict(rate >= RATE_MIN)}" if kind == "ws" else ""
+                p50, p99 = (f"{1000 * result['latency'][share]:,.1f}" for share in ("0.5", "0.99"))
+                transport = f"{'WebSocket' if kind == 'ws' else 'HTTP'}, {window} in flight each"
+                rows.append((transport, name, f"{rate:,.0f}", p50, p99, target))
     report.table(
         "Single events over the network",
         f"{CONNECTIONS} connections, one event a message, flushed before it is acknowledged, while a view of the "

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bench.fanout import cpu_seconds
+from bench.prices import cpu_seconds
 from bench.processor_quota import processor_quota, quota_problem
 from tests.processes import wait_until
 

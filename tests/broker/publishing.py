@@ -29,11 +29,17 @@ STREAMS = [
 
 @contextmanager
 def publisher_at(
-    path: Path, clock: Clock = wall_clock, origin: int = 0, silence_ms: int = 50, idle_ms: int = 10_000, **given: Any
+    path: Path,
+    clock: Clock = wall_clock,
+    origin: int = 0,
+    silence_ms: int = 50,
+    idle_ms: int = 10_000,
+    streams: Sequence[mmpl.StreamDef] = STREAMS,
+    **given: Any,
 ) -> Iterator[Publisher]:
     """Silence is rare unless it is asked for."""
-    log = DurableLog.open_or_create(str(path), STREAMS, flush=False)
-    publisher = Publisher(log, TickGenerator(origin, clock), silence_ms, idle_ms, STREAMS, **given)
+    log = DurableLog.open_or_create(str(path), streams, flush=False)
+    publisher = Publisher(log, TickGenerator(origin, clock), silence_ms, idle_ms, streams, **given)
     publisher.start()
     try:
         yield publisher

@@ -1,7 +1,6 @@
 """Publishing to a stream with UNIQUE columns: each value is accepted once, whatever is published at the same time."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,15 @@ from smile.broker.publishing.publisher import Publisher
 from smile.errors import SmileError
 from smile.log.clock import TickGenerator, wall_clock
 from smile.log.storage.durable import DurableLog
-from tests.broker.publishing import answer
+from tests.broker.publishing import answer, publisher_at
 from tests.processes import WAIT_S
 
 CHECK = mmpl.Call(">", (mmpl.ColumnRef("n"), mmpl.Constant(0, INT)))
 ORDERS = mmpl.StreamDef("Orders", "t", (("id", STRING), ("n", INT)), (CHECK,), unique=(("id",),))
 
 
-@contextmanager
-def orders_publisher(path: Path) -> Iterator[Publisher]:
-    log = DurableLog.open_or_create(str(path), [ORDERS], flush=False)
-    publisher = Publisher(log, TickGenerator(0, wall_clock), 50, 10_000, [ORDERS])
-    publisher.start()
-    try:
-        yield publisher
-    finally:
-        publisher.stop()
-        log.close()
+def orders_publisher(path: Path) -> AbstractContextManager[Publisher]:
+    return publisher_at(path, streams=[ORDERS])
 
 
 def order(*rows: tuple[str | None, int]) -> Publication:

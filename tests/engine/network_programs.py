@@ -100,25 +100,27 @@ class _ImportingProgram:
         holders = [n for n, p in enumerate(self.programs) if any(d.name == relation for d in p.program.definitions)]
         source = self.random.choice(holders)
         definition = read_definition(describe_export(self.programs[source].program, relation), relation)
-        import_ = mmpl.ImportDef(alias, f"broker{source}", relation, self._condition(definition, relation), definition)
+        condition = draw_condition(self.random, definition, relation, whole=0.8)
+        import_ = mmpl.ImportDef(alias, f"broker{source}", relation, condition, definition)
         try:
             check_import(import_)
         except SmileError:
             raise NotImportableError(relation) from None
         self.imports[alias], self.sources[alias] = import_, source
 
-    def _condition(self, definition: mmpl.Program, relation: str) -> mmpl.Expr | None:
-        """Sometimes only rows with a value in a fixed column, or without one. A total relation is imported as a whole,
-        so that joins find its default rows."""
-        type_ = TypeAnalysis(definition).relations[relation]
-        fixed = [c for c in type_.heading.visible if not type_.columns[c].evolves]
-        if type_.heading.total or not fixed or self.random.random() < 0.8:
-            return None
-        column = self.random.choice(fixed)
-        if type_.columns[column].data not in (INT, TIME):
-            return mmpl.Call("is not null", (mmpl.ColumnRef(column),))
-        limit = mmpl.Constant(self.random.choice((0, 1, 3)), type_.columns[column].data)
-        return mmpl.Call(self.random.choice((">", "<=")), (mmpl.ColumnRef(column), limit))
+
+def draw_condition(random: Random, definition: mmpl.Program, relation: str, whole: float) -> mmpl.Expr | None:
+    """For the import of a relation: sometimes only rows with a value in a fixed column, or without one. The probability
+    of all rows is `whole`. A total relation is imported as a whole, so that joins find its default rows."""
+    type_ = TypeAnalysis(definition).relations[relation]
+    fixed = [c for c in type_.heading.visible if not type_.columns[c].evolves]
+    if type_.heading.total or not fixed or random.random() < whole:
+        return None
+    column = random.choice(fixed)
+    if type_.columns[column].data not in (INT, TIME):
+        return mmpl.Call("is not null", (mmpl.ColumnRef(column),))
+    limit = mmpl.Constant(random.choice((0, 1, 3)), type_.columns[column].data)
+    return mmpl.Call(random.choice((">", "<=")), (mmpl.ColumnRef(column), limit))
 
 
 def base_streams(programs: Sequence[BrokerProgram], number: int) -> dict[str, str]:

@@ -7,11 +7,11 @@ from random import Random
 
 from smile.algebra import mmpl, trees
 from smile.algebra.printer import print_program
-from smile.algebra.types import INT, TIME
 from smile.analysis.export_description import describe_export, read_definition
 from smile.analysis.imports import check_import
 from smile.analysis.type_analysis import TypeAnalysis
 from smile.errors import SmileError, error
+from tests.engine.network_programs import draw_condition
 from tests.random_programs import random_program
 from tests.reference.histories import names_read
 
@@ -136,22 +136,10 @@ class NetworkPrograms:
     def _resolve(self, import_: mmpl.ImportDef, programs: Sequence[mmpl.Program]) -> mmpl.ImportDef:
         exporting = programs[int(import_.broker[1:])]
         definition = read_definition(describe_export(exporting, import_.relation), import_.relation)
-        condition = self._condition(definition, import_.relation)
+        condition = draw_condition(self.random, definition, import_.relation, whole=0.85)
         resolved = replace(import_, definition=definition, condition=condition)
         check_import(resolved)
         return resolved
-
-    def _condition(self, definition: mmpl.Program, relation: str) -> mmpl.Expr | None:
-        """Sometimes only rows with a value in a fixed column, or without one."""
-        type_ = TypeAnalysis(definition).relations[relation]
-        fixed = [c for c in type_.heading.visible if not type_.columns[c].evolves]
-        if type_.heading.total or not fixed or self.random.random() < 0.85:
-            return None
-        column = self.random.choice(fixed)
-        if type_.columns[column].data not in (INT, TIME):
-            return mmpl.Call("is not null", (mmpl.ColumnRef(column),))
-        limit = mmpl.Constant(self.random.choice((0, 1, 3)), type_.columns[column].data)
-        return mmpl.Call(self.random.choice((">", "<=")), (mmpl.ColumnRef(column), limit))
 
 
 def draw_programs(topology: Topology, random: Random, views_max: int, publisher_timed: float) -> list[mmpl.Program]:

@@ -7,9 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from smile.algebra import mmpl
-from smile.log.storage.durable import DurableLog
-from smile.log.storage.reading import read_batches
-from tests.engine.spark.comparison import COMMIT_PER_BATCH, run, run_locally
+from tests.engine.spark.comparison import compare_logged_imports
 from tests.simulation.scenario import FaultKind, draw_scenario
 from tests.simulation.simulation import run_scenario
 
@@ -35,14 +33,6 @@ def logged_networks(folder: Path) -> Iterator[tuple[mmpl.Program, Path]]:
 def test_logged_inputs_of_a_simulated_network_give_the_same_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     compared = 0
     for program, directory in logged_networks(tmp_path):
-        log = DurableLog(str(directory / "log"), program.log_streams)
-        batches = list(read_batches(log, COMMIT_PER_BATCH))
-        if any(name.endswith("//changes") for batch in batches for name in batch.events):
-            expected_outputs, expected_rows = run_locally(program, batches)
-            outputs, rows = run(spark, program, log, directory / "spark", 2, COMMIT_PER_BATCH)
-            assert rows == expected_rows
-            assert [output for output in outputs if output] == [output for output in expected_outputs if output]
-            compared += 1
-        log.close()
+        compared += compare_logged_imports(spark, program, directory / "log", directory / "spark", 2)
         if compared == NETWORKS:
             return

@@ -20,6 +20,7 @@ from smile.kernels.materialized_view import MaterializedView
 from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit, Log
 from smile.log.storage.durable import DurableLog
+from smile.log.storage.reading import read_batches
 
 COMMIT_PER_BATCH = BatchLimit(None, None, 1)
 """A commit is a batch."""
@@ -81,6 +82,22 @@ def run(
     while not pipeline.wait():
         pass
     return outputs, rows_of(pipeline, program.subscriptions)
+
+
+def compare_logged_imports(
+    spark: SparkSession, program: mmpl.Program, log_path: Path, state: Path, partitions: int
+) -> bool:
+    """Asserts that a log with imported changes gives the same on Spark as in this process. Returns whether it has any."""
+    log = DurableLog(str(log_path), program.log_streams)
+    batches = list(read_batches(log, COMMIT_PER_BATCH))
+    has_changes = any(name.endswith("//changes") for batch in batches for name in batch.events)
+    if has_changes:
+        expected_outputs, expected_rows = run_locally(program, batches)
+        outputs, rows = run(spark, program, log, state, partitions, COMMIT_PER_BATCH)
+        assert rows == expected_rows
+        assert [output for output in outputs if output] == [output for output in expected_outputs if output]
+    log.close()
+    return has_changes
 
 
 def make_pipeline(

@@ -30,6 +30,16 @@ def generation(name: str, views: Sequence[str]) -> Generation:
     return Generation(name, workload.program(), tuple(views), tuple(views), tuple(views))
 
 
+def add_views(pipeline: SparkPipeline, views: Sequence[str]) -> None:
+    """Returns when they have caught up and are part of the pipeline."""
+    backfill = Backfill.prepare(pipeline, generation("1", views))
+    backfill.backfill_pipeline.start()
+    while not backfill.is_caught_up:
+        backfill.backfill_pipeline.wait_for_batch(0.2)
+        backfill.backfill_pipeline.poll()
+    backfill.merge()
+
+
 def shown(pipeline: SparkPipeline, view: str) -> dict[str, object]:
     """The rows of a view that is kept, by their keys."""
     source = pipeline.view_input(view)
@@ -68,12 +78,7 @@ def test_views_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     log.close()
     publisher = Thread(target=publish)
     publisher.start()
-    backfill = Backfill.prepare(pipeline, generation("1", SECOND))
-    backfill.backfill_pipeline.start()
-    while not backfill.is_caught_up:
-        backfill.backfill_pipeline.wait_for_batch(0.2)
-        backfill.backfill_pipeline.poll()
-    backfill.merge()
+    add_views(pipeline, SECOND)
     publisher.join()
     pipeline.wait_until_caught_up()
     assert all(shown(pipeline, view) == expected(view) for view in (*FIRST, *SECOND))
@@ -117,12 +122,7 @@ def test_views_are_added_while_silence_replaces_silence(spark: SparkSession, tmp
         while pipeline.offset.position.commit < 2:  # the first commit has events, and is not replaced
             pipeline.wait_for_batch(0.2)
             pipeline.poll()
-        backfill = Backfill.prepare(pipeline, generation("1", SECOND))
-        backfill.backfill_pipeline.start()
-        while not backfill.is_caught_up:
-            backfill.backfill_pipeline.wait_for_batch(0.2)
-            backfill.backfill_pipeline.poll()
-        backfill.merge()
+        add_views(pipeline, SECOND)
     finally:
         stopping.set()
         publisher.join()

@@ -8,10 +8,8 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from smile.log.storage.durable import DurableLog
-from smile.log.storage.reading import read_batches
 from tests.engine.network import Network, NetworkRun, draw_network
-from tests.engine.spark.comparison import COMMIT_PER_BATCH, run, run_locally
+from tests.engine.spark.comparison import compare_logged_imports
 
 NETWORKS = 3
 
@@ -36,14 +34,6 @@ def test_logged_imports_give_the_same_on_spark(spark: SparkSession, tmp_path: Pa
     for network, logs in logged_networks(tmp_path):
         number = len(network.programs) - 1
         program = network.programs[number].program
-        log = DurableLog(str(logs / f"log{number}"), program.log_streams)
-        batches = list(read_batches(log, COMMIT_PER_BATCH))
-        if any(name.endswith("//changes") for batch in batches for name in batch.events):
-            expected_outputs, expected_rows = run_locally(program, batches)
-            outputs, rows = run(spark, program, log, logs / "state", partitions, COMMIT_PER_BATCH)
-            assert rows == expected_rows
-            assert [output for output in outputs if output] == [output for output in expected_outputs if output]
-            compared += 1
-        log.close()
+        compared += compare_logged_imports(spark, program, logs / f"log{number}", logs / "state", partitions)
         if compared == NETWORKS:
             return
