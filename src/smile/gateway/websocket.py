@@ -18,6 +18,7 @@ from smile import limits
 from smile.broker.publishing.publication import PublishResult
 from smile.broker.subscriptions.durable_subscriptions import DurableRequest, SubscriptionClaim
 from smile.broker.subscriptions.position_store import SubscriptionKey
+from smile.broker.views.view import ViewSubscription
 from smile.errors import SmileError, error, memory_error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import ClientMessage, message_kind, parse_message
@@ -102,6 +103,10 @@ class WebSocketSubscription:
         call_on_loop(self._session.gateway.loop, lambda: self.end(problem))
 
     @property
+    def cursor(self) -> ViewSubscription:
+        return self.subscription
+
+    @property
     def delivery_key(self) -> tuple[int, int]:
         return self.subscription.position
 
@@ -167,6 +172,7 @@ class WebSocketEvents:
     at a time."""
 
     delivery_key = (0, 0)
+    cursor = None
 
     def __init__(self, session: "WebSocketSession", message: ClientMessage) -> None:
         assert message.subscribe is not None and message.id is not None
