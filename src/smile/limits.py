@@ -329,6 +329,9 @@ frame_rows_max: Final = 500
 """Rows of one message to a subscriber: enough to be efficient, few enough that a slow subscriber does not get outdated
 rows."""
 
+encoded_ahead_rows_max: Final = 4_000
+"""Rows of one view that are encoded together before they are sent to subscribers: a small part of a round's time."""
+
 frame_rows_bytes_max: Final = 2**20
 """Bytes of the rows of one message to a subscriber, unless a single row is larger: sent quickly, and small for any
 client."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from smile import limits
-from smile.gateway.frames import FrameEncoder, encode_websocket
+from smile.gateway.frames import FrameEncoder, encode_ahead, encode_websocket
 from tests.brokers import InProcessBroker, apply_frame
 from tests.repeatable import scaled
 
@@ -180,3 +180,49 @@ def test_those_who_are_told_the_same_share_a_frame(served: InProcessBroker) -> N
     if view.horizons is horizons:
         assert made == [1]
     assert len({frame.body for frame in frames if frame is not None}) == len(made) < 100
+
+
+def test_rows_of_different_conditions_are_encoded_together(served: InProcessBroker) -> None:
+    """The frames are the same as without it, and no cursor moves before its frame."""
+    random_ = random.Random(5)
+    published(served, notes(random_, 40))
+    view = served.broker.view("Last")
+    conditions = [view.condition({"name": name}) for name in range(20)]
+    first, second = ([view.subscribe(condition, lambda: None) for condition in conditions] for _ in range(2))
+    encoder = FrameEncoder(encode_websocket)
+    for subscription in (*first, *second):
+        while encoder.encode_next(subscription) is not None:
+            pass
+    published(served, [{"name": name, "body": f"z{name}"} for name in range(0, 20, 2)])
+    positions = [subscription.position for subscription in first]
+    one_by_one = [encoder.encode_next(subscription) for subscription in second]
+    assert sum(frame is not None for frame in one_by_one) == 10
+    encoded = view._store.encoded_rows
+    expected = dict(encoded)
+    encoded.clear()
+    encode_ahead(first)
+    assert encoded == {number: expected[number] for number in sorted(expected)[-10:]}
+    assert [subscription.position for subscription in first] == positions
+    bodies = [None if frame is None else frame.body for frame in map(encoder.encode_next, first)]
+    assert bodies == [None if frame is None else frame.body for frame in one_by_one]
+
+
+def test_encoding_ahead_is_bounded(served: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    published(served, [{"name": name, "body": "a"} for name in range(20)])
+    view = served.broker.view("Last")
+    subscriptions = [view.subscribe(view.condition({"name": name}), lambda: None) for name in range(20)]
+    encoder = FrameEncoder(encode_websocket)
+    for subscription in subscriptions:
+        while encoder.encode_next(subscription) is not None:
+            pass
+    published(served, [{"name": name, "body": "z" * 1_000} for name in range(20)])
+    encoded = view._store.encoded_rows
+    encoded.clear()
+    monkeypatch.setattr(limits, "encoded_ahead_rows_max", 7)
+    encode_ahead(subscriptions)
+    assert len(encoded) == 7
+    encoded.clear()
+    monkeypatch.setattr(limits, "encoded_ahead_rows_max", 100)
+    monkeypatch.setattr(limits, "frame_rows_bytes_max", SMALL)
+    encode_ahead(subscriptions)
+    assert 0 < len(encoded) < 20

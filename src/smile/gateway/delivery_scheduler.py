@@ -1,25 +1,31 @@
 """Passes work from the broker's threads to the gateway's event loop, many items with one wakeup.
 
-Scheduled subscriptions are served in rounds. After a round, the loop has as much time for other work, such as
-publications, as the round used. A row that changes several times meanwhile is delivered once.
+Scheduled subscriptions are served in rounds. The rows of a round are encoded together, before the first of them is
+sent. After a round, the loop has as much time for other work, such as publications, as the round used. A row that
+changes several times meanwhile is delivered once.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
 from smile import limits
 from smile.broker.publishing.publication import PublishResult
+from smile.broker.views.view import ViewSubscription
 
 logger = logging.getLogger("smile.gateway")
 
 
 class DeliveryReceiver(Protocol):
     is_scheduled: bool
+
+    @property
+    def cursor(self) -> ViewSubscription | None:
+        """Its position in a view, if `deliver` sends rows of the view as JSON."""
 
     @property
     def delivery_key(self) -> tuple[int, int]:
@@ -30,8 +36,13 @@ class DeliveryReceiver(Protocol):
 
 
 class DeliveryScheduler:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        encode_ahead: Callable[[Sequence[ViewSubscription]], None] = lambda _: None,
+    ) -> None:
+        """`encode_ahead` is called with the cursors of a round."""
+        self._loop, self._encode_ahead = loop, encode_ahead
         self._scheduled: deque[DeliveryReceiver] = deque()
         self._current_round: list[DeliveryReceiver] = []
         """The receivers to serve before all that were scheduled since."""
@@ -57,12 +68,13 @@ class DeliveryScheduler:
 
     def _run_round(self) -> None:
         self._is_round_pending = False
-        if not self._current_round:
-            scheduled = [self._scheduled.popleft() for _ in range(len(self._scheduled))]
-            self._current_round = sorted(scheduled, key=lambda receiver: receiver.delivery_key, reverse=True)
         deadline = time.perf_counter() + limits.delivery_round_s_max
         cpu_start_s = time.thread_time()
         try:
+            if not self._current_round:
+                scheduled = [self._scheduled.popleft() for _ in range(len(self._scheduled))]
+                self._current_round = sorted(scheduled, key=lambda receiver: receiver.delivery_key, reverse=True)
+                self._encode_ahead([cursor for receiver in scheduled if (cursor := receiver.cursor) is not None])
             while self._current_round:
                 receiver = self._current_round.pop()
                 receiver.is_scheduled = False

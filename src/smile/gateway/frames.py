@@ -2,7 +2,8 @@
 
 A frame of a subscription has as many rows as fit into `limits.frame_rows_bytes_max`, but at least one, and at most
 `limits.frame_rows_max`. The rows that do not fit are returned to the subscription. A row is encoded once for all frames
-that contain it, and a frame once for all subscribers that receive it.
+that contain it, and a frame once for all subscribers that receive it. Encoding many rows at once costs far less than
+encoding them in small frames, so the rows of several subscriptions with different conditions are encoded together.
 """
 
 import math
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from smile import limits
-from smile.broker.views.view import ViewFrame, ViewSubscription
+from smile.broker.views.view import View, ViewFrame, ViewSubscription
 from smile.columns.values import Indices
 from smile.encoding.arrow_changes import arrow_changes
 from smile.encoding.json_changes import json_changes
@@ -72,6 +73,17 @@ class FrameEncoder:
         if not is_complete:
             frame = replace(frame, progress=None, resume=None)
         return EncodedFrame(self._encode(frame, messages), len(messages), is_complete, frame.resume)
+
+
+def encode_ahead(subscriptions: Sequence[ViewSubscription]) -> None:
+    """Encodes the next rows of these subscriptions together. Their cursors do not move."""
+    by_view: dict[View, list[ViewSubscription]] = {}
+    for subscription in subscriptions:
+        by_view.setdefault(subscription.view, []).append(subscription)
+    for view, of_view in by_view.items():
+        frame = view.pending_rows(of_view, limits.encoded_ahead_rows_max)
+        if frame is not None:
+            _fitting_messages(frame)
 
 
 # ── rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ from smile.broker.views.view import ViewFrame
 from smile.errors import SmileError, error
 from smile.gateway.access import PROGRAM, Access, Right
 from smile.gateway.delivery_scheduler import DeliveryScheduler, PendingPublications
-from smile.gateway.frames import FrameEncoder, encode_sse, encode_websocket
+from smile.gateway.frames import FrameEncoder, encode_ahead, encode_sse, encode_websocket
 from smile.gateway.http.response import HttpError
 from smile.gateway.metrics import DelayHistograms
 from smile.gateway.origins import single_header
@@ -73,7 +73,7 @@ class Gateway:
         self.settings = settings
         self.access = access
         self.loop = loop
-        self.scheduler = DeliveryScheduler(loop)
+        self.scheduler = DeliveryScheduler(loop, encode_ahead)
         self.delays = DelayHistograms()
         self.pending_publications = PendingPublications(loop, self.delays.publish.observe)
         self.websocket_frames = FrameEncoder(encode_websocket, self._observe_delivery)

@@ -55,15 +55,20 @@ class Channel:
         if end > self._compact_at:
             self._set_changes(self._changes[self._store.find_changes(self._changes)[0]])
 
+    def changes_after(self, number: int, changes_max: int) -> Array:
+        """The next changes after this one. Some of them may be outdated."""
+        begin = int(self._changes.searchsorted(number, side="right"))
+        return self._changes[begin : begin + changes_max]
+
     def rows_after(self, number: int, changes_max: int) -> tuple[RowLookup, int | None]:
         """The rows of the next changes after this one, without the outdated ones of at most `changes_max`; and the last
         of these changes, or None if no more follow."""
-        begin = int(self._changes.searchsorted(number, side="right"))
-        numbers = self._changes[begin : begin + changes_max]
+        numbers = self.changes_after(number, changes_max)
         is_current, rows = self._store.find_changes(numbers)
         if not is_current.all():
             rows = rows.take(true_indices(is_current))
-        return rows, int(numbers[-1]) if begin + changes_max < self._count else None
+        has_more = len(numbers) > 0 and numbers[-1] < self._changes[-1]
+        return rows, int(numbers[-1]) if has_more else None
 
 
 class ChannelIndex:

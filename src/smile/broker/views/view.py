@@ -7,10 +7,12 @@ replaces older. So a subscriber that does not read costs no more than its cursor
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Set as AbstractSet
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from smile import limits
 from smile.broker.maintenance.listener import ViewPause, ViewSnapshot
@@ -291,6 +293,24 @@ class View:
             last_change = self._store.last_change
             request = FrameRequest(-1, max(1, last_change), last_change, reset=True)
             return self._build_frame(Channel(condition, self._store), request)[0]
+
+    def pending_rows(self, subscriptions: Sequence["ViewSubscription"], rows_max: int) -> ViewFrame | None:
+        """The rows of the next frames of these subscriptions that are not encoded yet, at most `rows_max`. None if the
+        subscriptions are in one channel: then a single frame has the rows. Cursors do not move."""
+        with self._lock:
+            self._reload_stale_channels()
+            cursors = {(s.channel, s.last_change) for s in subscriptions if s.last_change is not None}
+            if len(cursors) < 2:
+                return None
+            changes = [channel.changes_after(number, limits.frame_rows_max) for channel, number in cursors]
+            numbers = np.unique(np.concatenate(changes))
+            numbers = numbers[[n not in self._store.encoded_rows for n in numbers.tolist()]][:rows_max]
+            if len(numbers) < 2:
+                return None
+            is_current, rows = self._store.find_changes(numbers)
+            rows = rows.take(true_indices(is_current))
+            encoded_rows = self._store.encoded_rows
+            return ViewFrame(self.source, rows, rows[CHANGE].data, encoded_rows, self.horizons, False, None, None)
 
     def _read_frame(self, channel: Channel, request: FrameRequest) -> tuple[ViewFrame, int]:
         """The next frame, and the last change that is delivered with it."""

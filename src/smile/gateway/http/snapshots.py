@@ -173,6 +173,8 @@ def _accepted_format(header: str) -> str:
 class TaskSubscriber:
     """A subscriber that waits in its own task."""
 
+    cursor = None
+
     def __init__(self, gateway: Gateway) -> None:
         self.is_scheduled = False
         self._gateway = gateway

@@ -30,6 +30,10 @@ class WebSocketEvents(WebSocketSubscription):
         return self._request.relation
 
     @property
+    def cursor(self) -> None:
+        return None
+
+    @property
     def delivery_key(self) -> tuple[int, int]:
         return 0, 0
 

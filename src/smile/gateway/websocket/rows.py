@@ -3,6 +3,7 @@
 from collections import deque
 from typing import Any
 
+from smile.broker.views.view import ViewSubscription
 from smile.errors import SmileError, error
 from smile.gateway.client_messages import ClientMessage
 from smile.gateway.http.request import parse_ticks
@@ -44,6 +45,10 @@ class WebSocketRows(WebSocketSubscription):
     @property
     def relation(self) -> str:
         return self.view.name
+
+    @property
+    def cursor(self) -> ViewSubscription:
+        return self.subscription
 
     @property
     def delivery_key(self) -> tuple[int, int]:

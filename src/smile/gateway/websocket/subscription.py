@@ -8,6 +8,7 @@ from smile import limits
 from smile.broker.subscriptions.durable_request import DurableRequest
 from smile.broker.subscriptions.durable_subscriptions import SubscriptionClaim
 from smile.broker.subscriptions.position_store import SubscriptionKey
+from smile.broker.views.view import ViewSubscription
 from smile.errors import SmileError
 from smile.gateway.client_messages import ClientMessage
 from smile.gateway.delivery_scheduler import call_on_loop
@@ -51,6 +52,10 @@ class WebSocketSubscription(ABC):
     @property
     @abstractmethod
     def relation(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def cursor(self) -> ViewSubscription | None: ...
 
     @property
     @abstractmethod
