@@ -1,6 +1,6 @@
-"""The receiving end of an import: takes in what is new, in order, and is curious about what is missing.
+"""The receiving end of an import: receives what is new, in order, and asks for what is missing.
 
-Messages may be lost, repeated, and overtake each other. What an import hands on to its sink continues without a gap:
+Messages may be lost, repeated, and overtake each other. What an import passes to its sink continues without a gap:
 the ranges of each origin, and for a view frames, each complete up to its horizons.
 """
 

@@ -142,9 +142,9 @@ class Curious(LinkMessage, frozen=True, tag="curious"):
     """Asks again for ranges of a stream, and for everything of origins that are not named; or for what has changed in a
     view after a change of an epoch (-1: for all rows). `members` is the version of the membership that is known.
 
-    `is_passed_on`: the question is that of another broker, which is told what comes. Each range is answered by one
-    message with its beginning. `end`: the sender has left the stream as an origin, and its last event is not above this
-    tick."""
+    `is_passed_on`: the question comes from another broker, to which the answer is passed on. Each range is answered by
+    one message with its beginning. `end`: the sender has left the stream as an origin, and its last event is not above
+    this tick."""
 
     id: ImportId
     ranges: Annotated[tuple[OriginRange, ...], Meta(max_length=limits.link_ranges_max)] = ()

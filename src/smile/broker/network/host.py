@@ -15,7 +15,7 @@ from smile.log.storage.durable import DurableLog
 class ExportedRelation:
     """A relation that neighbours may import. `digest` is that of its definition, and `history` identifies the logs that
     it goes back to. A stream has no `view`; `logged_stream` is the name that it has in the log, and `home_origin` the
-    origin of which this broker's log is the first one to know, None if the stream is imported."""
+    origin whose events this broker logs first, None if the stream is imported."""
 
     relation: str
     definition: mmpl.Program

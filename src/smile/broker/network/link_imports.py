@@ -118,8 +118,8 @@ class ViewImportSink:
 
 
 class LinkImports:
-    """`find_imports` returns the present imports over this link, `on_greeting` is told the neighbour's name, and
-    `acknowledged` what is safe of an import."""
+    """`find_imports` returns the present imports over this link, `on_greeting` is called with the neighbour's
+    name, and `acknowledged` returns what may be acknowledged of an import."""
 
     def __init__(
         self,

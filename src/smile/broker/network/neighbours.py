@@ -1,5 +1,5 @@
-"""The neighbours that import streams of this broker, and what each of them has safely. The log keeps what a neighbour
-still needs, unless it has been away for too long.
+"""The neighbours that import streams of this broker, and what each of them has acknowledged. The log keeps what a
+neighbour still needs, unless it has been away for too long.
 
 Recorded in a file, so that a restart does not forget a neighbour. What a neighbour has acknowledged is written later
 than it is received: after a crash the log keeps more than needed, never less.

@@ -1,4 +1,4 @@
-"""The commands about the origins of a stream: who they are, and to join again, leave and fence."""
+"""The commands about the origins of a stream: list them, join again, leave, and fence."""
 
 from typing import Any
 

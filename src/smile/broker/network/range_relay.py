@@ -1,5 +1,6 @@
-"""Passes questions about a stream on: a neighbour needs a range that was removed from this broker's log, and a broker
-that this one imports the stream from may still have it. The answer goes to those who have asked, and not into the log.
+"""Passes questions about a stream to other brokers: a neighbour needs a range that was removed from this broker's log,
+and a broker that this one imports the stream from may still have it. The answer goes to those who have asked, and not
+into the log.
 
 Equal questions are asked once. Answers are stored for a short time, within a limit, so that all who have asked get
 them.

@@ -1,5 +1,5 @@
 """For tests: a connection whose messages are lost, repeated and reordered, as `SMILE_LINK_FAULTS` says. TCP does
-nothing of this, so without it curiosity would hardly ever be needed.
+none of this, so without these faults curiosity would hardly ever be tested.
 
 The variable is for instance `lost=0.1,repeated=0.05,swapped=0.2,seed=7`: how likely each fault is for each message.
 """
