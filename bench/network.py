@@ -277,9 +277,9 @@ def run(report: Report) -> None:
         "Links between brokers",
         "Two brokers on loopback, with the engine in their processes, and flushed logs. The delay is the difference of "
         f"what subscribers of the two brokers see, with a publication every {1000 * PERIOD_S:.0f} ms. Throughput is "
-        "measured while the importing broker catches up; that of live changes while both brokers maintain the view, "
-        "with the publisher beside them. A partition is a proxy that holds back all bytes. The bytes that were "
-        "missed are those that the link transfers in the same time without a partition. Everything shares the machine.",
+        "measured while the importing broker catches up; that of live changes while both brokers maintain the view. A "
+        "partition is a proxy that holds back all bytes. The bytes that were missed are those that the link transfers "
+        "in the same time without a partition. Everything shares the machine.",
         ("measured", "result", "target"),
         rows,
     )
